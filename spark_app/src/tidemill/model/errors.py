@@ -1,0 +1,212 @@
+"""Every error that Tidemill raises, grouped by who must act.
+
+    TidemillError
+    ├── DefinitionError      the module's author: fix the module (lists all faults at once)
+    ├── UserCodeError        the module's author: a function of the module raised
+    ├── BadInput             the caller: what was passed does not fit (also a ValueError)
+    │   ├── RecordRefused, SchemaMismatch, BadPath, OptionError, StoreRefused
+    │   ├── NotOneValue, NotSelectable, UnknownName, ModuleExists, SnapshotExpired
+    ├── RetryableError       nobody: the same call may succeed later
+    │   ├── StoreUnavailable, AttemptTimeout, AttemptLost
+    ├── Fenced               nobody: another leader took over, stop
+    ├── OutcomeUnknown       the caller: look whether the write happened before anything else
+    ├── CorruptState         a person: stored bytes are not what was written
+    │   └── NewerFormat      a person: the store was written by a newer Tidemill
+    └── InvariantViolation   Tidemill's developers: a bug
+
+`code` is stable; it becomes a condition reason on Kubernetes and the `code` of a JSON error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class TidemillError(Exception):
+    """The root of all errors; `context` holds the facts as data, the text says them to a person."""
+
+    code = "Error"
+
+    def __init__(self, message: str, **context: Any) -> None:
+        super().__init__(message)
+        self.context = context
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+def _rebuild(kind: type[TidemillError], args: tuple[Any, ...], state: dict[str, Any]) -> TidemillError:
+    """Unpickle without calling `__init__`, whose signature differs between errors."""
+    error = kind.__new__(kind)
+    Exception.__init__(error, *args)
+    error.__dict__.update(state)
+    return error
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong in a module's definition: where it is, what it is, what to do."""
+
+    location: str
+    text: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        advice = f" {self.advice}" if self.advice else ""
+        return f"{self.location}: {self.text}{advice}"
+
+
+class DefinitionError(TidemillError):
+    """A module cannot run as it is written; `faults` lists everything that is wrong with it."""
+
+    code = "InvalidDefinition"
+
+    def __init__(self, faults: Sequence[Fault] | str, **context: Any) -> None:
+        self.faults = (Fault("module", faults),) if isinstance(faults, str) else tuple(faults)
+        head = faults if isinstance(faults, str) else "\n".join(str(fault) for fault in self.faults)
+        super().__init__(head, **context)
+
+
+class UserCodeError(TidemillError):
+    """A function of the module raised; carries its own traceback, the step and a sample of the record."""
+
+    code = "UserCodeFailed"
+
+    def __init__(self, message: str, *, step: str = "", trace: str = "", sample: str = "", **context: Any) -> None:
+        super().__init__(message, **context)
+        self.step = step
+        self.trace = trace
+        self.sample = sample
+
+
+class BadInput(TidemillError, ValueError):
+    """What the caller passed does not fit; nothing was changed."""
+
+    code = "BadInput"
+
+
+class RecordRefused(BadInput):
+    """A record cannot be stored: of a kind that is no data, too large, or without an answer from the partitioner."""
+
+    code = "RecordRefused"
+
+
+class SchemaMismatch(BadInput):
+    """A value does not fit the schema of the PState it is written to."""
+
+    code = "SchemaMismatch"
+
+
+class BadPath(BadInput):
+    """A path cannot be followed: a navigator met a value of another kind, or a transform has no terminal."""
+
+    code = "BadPath"
+
+
+class OptionError(BadInput):
+    """An option is unknown, of the wrong type, or outside its bounds."""
+
+    code = "BadOption"
+
+
+class StoreRefused(BadInput):
+    """A store cannot be used: its URL is wrong, or it ignores create-if-absent."""
+
+    code = "StoreRefused"
+
+
+class NotOneValue(BadInput):
+    """`select_one` navigated to no value or to several."""
+
+    code = "NotOneValue"
+
+
+class NotSelectable(BadInput):
+    """A subindexed structure was selected whole; navigate into it with `all` or a range instead."""
+
+    code = "NotSelectable"
+
+
+class UnknownName(BadInput):
+    """There is no module, depot, PState, topology or source of this name."""
+
+    code = "UnknownName"
+
+
+class ModuleExists(BadInput):
+    """A module of this name is running elsewhere with another definition."""
+
+    code = "ModuleExists"
+
+
+class SnapshotExpired(BadInput):
+    """A pinned snapshot was collected; pin a newer one."""
+
+    code = "SnapshotExpired"
+
+
+class RetryableError(TidemillError):
+    """The same call may succeed later; Tidemill retries by itself where it can."""
+
+    code = "Retryable"
+
+
+class StoreUnavailable(RetryableError):
+    """The store did not answer, is full, read-only or refuses the credentials."""
+
+    code = "StoreUnavailable"
+
+
+class AttemptTimeout(RetryableError):
+    """A phase of a microbatch attempt took longer than `topology.microbatch.phase.timeout.seconds`."""
+
+    code = "PhaseTimeout"
+
+
+class AttemptLost(RetryableError):
+    """A worker that held part of an attempt is gone; the attempt starts again with version + 1."""
+
+    code = "AttemptLost"
+
+
+class Fenced(TidemillError):
+    """Another leader claimed the topology: stop, do not retry."""
+
+    code = "Fenced"
+
+
+class OutcomeUnknown(TidemillError):
+    """The store gave no answer to a create and could not be asked: it may have happened. Read before you retry."""
+
+    code = "OutcomeUnknown"
+
+
+class CorruptState(TidemillError):
+    """Stored bytes are missing or are not what was written; a person must look (`tidemill check`)."""
+
+    code = "CorruptState"
+
+
+class NewerFormat(CorruptState):
+    """The store was written by a newer Tidemill; use that version."""
+
+    code = "NewerFormat"
+
+
+class InvariantViolation(TidemillError):
+    """A bug in Tidemill: something that must always hold does not. Nothing was committed."""
+
+    code = "InvariantViolation"
+
+
+def invariant(condition: bool, text: str, **context: Any) -> None:
+    """Stop rather than go on wrong; always on (docs/invariants.md).
+
+    Raises:
+        InvariantViolation: the condition does not hold.
+    """
+    if not condition:
+        facts = ", ".join(f"{key}={value!r}" for key, value in context.items())
+        raise InvariantViolation(f"{text} ({facts})" if facts else text, **context)

@@ -1,0 +1,82 @@
+"""What a commit entry says about stored state: levels of sorted rows, oldest first, as names of immutable objects.
+
+A *level* is what one microbatch changed (a delta), or what a compaction made of adjacent levels (a run). Newer levels win.
+A level is packed into *parts*, one a thread that wrote it; each part covers the tasks with `task % modulus == remainder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class TaskSet:
+    """The tasks `t` with `t % modulus == remainder`; (1, 0) is all tasks."""
+
+    modulus: int
+    remainder: int
+
+    def __contains__(self, task: object) -> bool:
+        return isinstance(task, int) and task % self.modulus == self.remainder
+
+    def overlaps(self, other: TaskSet) -> bool:
+        """Both moduli are powers of two, so the smaller one decides."""
+        small = min(self.modulus, other.modulus)
+        return self.remainder % small == other.remainder % small
+
+    def members(self, tasks: int) -> range:
+        return range(self.remainder, tasks, self.modulus)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One stored object: a ZIP of sorted tables (`state.container`).
+
+    `name` is the object's key below the module's prefix; for a part that rides in a log entry it is `<entry's key>#<member>`.
+    `rows` counts rows per table id, `bytes` is the ZIP's size, `bounds` the largest absolute integer operand or value a table.
+    """
+
+    name: str
+    tasks: TaskSet
+    rows: Mapping[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    bounds: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Level:
+    """The changes of microbatches `first`..`last`. A run that reaches down to the oldest level is a base: no tombstones."""
+
+    kind: Literal["delta", "run"]
+    first: int
+    last: int
+    parts: tuple[Part, ...]
+    is_base: bool = False
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All PStates of one topology at one commit; `levels` oldest first."""
+
+    levels: tuple[Level, ...] = ()
+
+    def parts(self) -> Iterator[Part]:
+        for level in self.levels:
+            yield from level.parts
+
+
+def to_json(snapshot: Snapshot) -> list[Any]:
+    return [
+        [level.kind, level.first, level.last, level.is_base,
+         [[p.name, p.tasks.modulus, p.tasks.remainder, dict(p.rows), p.bytes, dict(p.bounds)] for p in level.parts]]
+        for level in snapshot.levels
+    ]  # fmt: skip
+
+
+def from_json(data: list[Any]) -> Snapshot:
+    return Snapshot(tuple(
+        Level(kind, first, last, tuple(Part(n, TaskSet(m, r), rows, size, bounds) for n, m, r, rows, size, bounds in parts), base)
+        for kind, first, last, base, parts in data
+    ))  # fmt: skip
