@@ -1,0 +1,112 @@
+"""What the runner asks of the place where supersteps run, and what it gets back: the seam between `runtime` and `local` | `spark`.
+
+All of it is plain data (picklable): the runner fixes everything before an attempt starts, so the same work done twice reads
+the same records and starts from the same state (invariant S2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidemill.model.snapshot import Level, Part, Snapshot
+
+if TYPE_CHECKING:
+    import threading
+
+    from tidemill.plan.program import Program
+
+
+@dataclass(frozen=True)
+class SourceWork:
+    """The records of one source in this microbatch: `ranges[p]` is [start, end) of partition p.
+
+    `segments` is the range [first, last) of segment numbers that hold them, so that a worker need not search.
+    `is_due` tells whether a tick depot ticks in this microbatch; `ranges` is empty for those.
+    """
+
+    source_id: str
+    depot_prefix: str
+    ranges: tuple[tuple[int, int], ...] = ()
+    segments: tuple[int, int] = (0, 0)
+    is_due: bool = False
+
+    @property
+    def records(self) -> int:
+        return sum(end - start for start, end in self.ranges)
+
+
+@dataclass(frozen=True)
+class AttemptWork:
+    """One attempt (microbatch ID, version) of a topology.
+
+    `prefix` is where the topology's objects live (`<module>/topologies/<topology>-<id>`). `reads` pins the snapshots of the other
+    topologies of the module whose PStates this one reads, as topology name -> (prefix, snapshot). `options` are the dynamic options that hold now.
+    """
+
+    store_url: str
+    module: str
+    prefix: str
+    program: Program
+    tasks: int
+    threads: int
+    microbatch_id: int
+    version: int
+    snapshot: Snapshot
+    sources: Mapping[str, SourceWork]
+    reads: Mapping[str, tuple[str, Snapshot]] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    now_millis: int = 0
+
+
+@dataclass(frozen=True)
+class DeltaPart:
+    """What one thread changed. `content` holds the container's bytes if it is small; else the object `part.name` holds them already."""
+
+    part: Part
+    content: bytes | None
+
+
+@dataclass(frozen=True)
+class AttemptOutcome:
+    """A finished attempt. Nothing of it counts until the runner commits it.
+
+    `exploded` names the sources whose records were read; only those advance. `metrics` are milliseconds and counts for people.
+    """
+
+    deltas: tuple[DeltaPart, ...]
+    exploded: frozenset[str]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CompactionWork:
+    """Merge `levels` (adjacent, oldest first) into one run. `is_base` if the first of them is the oldest level of the snapshot."""
+
+    store_url: str
+    module: str
+    prefix: str
+    program: Program
+    tasks: int
+    threads: int
+    microbatch_id: int
+    levels: tuple[Level, ...]
+    is_base: bool
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class AttemptRunner(Protocol):
+    """Runs attempts and compactions; `local.runner.LocalRunner`, `spark.runner.SparkRunner`.
+
+    Raises:
+        UserCodeError: a function of the module raised.
+        AttemptTimeout: `cancel` was set before the attempt was done (the runner sets it at the phase timeout).
+        AttemptLost: workers are gone.
+    """
+
+    def run(self, work: AttemptWork, cancel: threading.Event) -> AttemptOutcome: ...
+
+    def compact(self, work: CompactionWork) -> tuple[Part, ...]: ...
+
+    def close(self) -> None: ...
