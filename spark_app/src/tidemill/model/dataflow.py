@@ -50,7 +50,7 @@ class Function:
     """Something that can be applied to arguments.
 
     builtin: one of `model.operations`, `call` is its row form. function: one result a call. operation: a generator that
-    emits any number of tuples. vectorized: takes Polars series, returns one series (or a tuple of them) of equal length.
+    emits any number of tuples. vectorized: takes Polars series, returns one series (or a tuple of them) as long.
     """
 
     name: str
@@ -358,11 +358,14 @@ class TopologyDeclaration:
 
 @dataclass(frozen=True)
 class ModuleDeclaration:
-    """All that `Module.define` recorded; `faults` holds what was wrong already while recording."""
+    """All that `Module.define` recorded; `faults` holds what was wrong already while recording.
+
+    `options` are (scope "module" | "topology" | "depot" | "pstate", object, option, value).
+    """
 
     name: str
     depots: tuple[DepotDeclaration, ...]
     topologies: tuple[TopologyDeclaration, ...]
-    options: tuple[tuple[str, str, str, Any], ...] = ()  # (scope "module"|"topology"|"depot"|"pstate", object, option, value)
+    options: tuple[tuple[str, str, str, Any], ...] = ()
     faults: tuple[Any, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)

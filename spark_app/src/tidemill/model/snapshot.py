@@ -1,7 +1,7 @@
 """What a commit entry says about stored state: levels of sorted rows, oldest first, as names of immutable objects.
 
-A *level* is what one microbatch changed (a delta), or what a compaction made of adjacent levels (a run). Newer levels win.
-A level is packed into *parts*, one a thread that wrote it; each part covers the tasks with `task % modulus == remainder`.
+A *level* is what one microbatch changed (a delta), or what a compaction made of adjacent levels (a run); newer levels
+win. A level is packed into *parts*, one a thread that wrote it; each covers the tasks with `task % modulus == remainder`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class TaskSet:
 class Part:
     """One stored object: a ZIP of sorted tables (`state.container`).
 
-    `name` is the object's key below the module's prefix; for a part that rides in a log entry it is `<entry's key>#<member>`.
-    `rows` counts rows per table id, `bytes` is the ZIP's size, `bounds` the largest absolute integer operand or value a table.
+    `name` is the object's key below the topology's prefix; a part that rides in a log entry is `<entry's key>#<member>`.
+    `rows` counts rows per table id, `bytes` is the ZIP's size, `bounds` the largest absolute integer of each table.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Level:
-    """The changes of microbatches `first`..`last`. A run that reaches down to the oldest level is a base: no tombstones."""
+    """The changes of microbatches `first`..`last`. A run down to the oldest level is a base: no tombstones."""
 
     kind: Literal["delta", "run"]
     first: int
@@ -76,7 +76,8 @@ def to_json(snapshot: Snapshot) -> list[Any]:
 
 
 def from_json(data: list[Any]) -> Snapshot:
-    return Snapshot(tuple(
-        Level(kind, first, last, tuple(Part(n, TaskSet(m, r), rows, size, bounds) for n, m, r, rows, size, bounds in parts), base)
-        for kind, first, last, base, parts in data
-    ))  # fmt: skip
+    levels = []
+    for kind, first, last, is_base, parts in data:
+        made = tuple(Part(name, TaskSet(m, r), rows, size, bounds) for name, m, r, rows, size, bounds in parts)
+        levels.append(Level(kind, first, last, made, is_base))
+    return Snapshot(tuple(levels))
