@@ -1,8 +1,9 @@
-"""The built-in operations (`Ops.PLUS`, `Ops.EXPLODE`, …) on plain Python values: the form that all other forms must equal.
+"""The built-in operations (`Ops.PLUS`, `Ops.EXPLODE`, …) on plain Python values: the form that all other forms must
+equal.
 
-An operation that emits "one" returns its value, "many" returns an iterator of tuples (one tuple a row, `out_count` values each), and
-"expand" returns the list whose elements are bound to the out variables. Where the order of a set or a dict shows, it is the sorted
-order, so that a retried attempt sees the same rows.
+An operation that emits "one" returns its value, "many" returns an iterator of tuples (one tuple a row, `out_count`
+values each), and "expand" returns the list whose elements are bound to the out variables. Where the order of a set
+or a dict shows, it is the sorted order, so that a retried attempt sees the same rows.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ def is_true(value: Any) -> bool:
 class Op:
     """One built-in operation; callable on Python values.
 
-    `args_max` is None where any number of arguments fits. `out_count` is the number of values a row has. Operations that are marked
-    `needs_context` depend on the attempt (task, microbatch, randomness): the engine gives them their value, a plain call raises BadInput.
+    `args_max` is None where any number of arguments fits. `out_count` is the number of values a row has. Operations
+    that are marked `needs_context` depend on the attempt (task, microbatch, randomness): the engine gives them
+    their value, a plain call raises BadInput.
     """
 
     name: str
@@ -61,7 +63,9 @@ def op_named(name: str) -> Op:
 
 
 def elements_of(value: Any) -> Sequence[Any]:
-    """The elements of a collection in an order that does not depend on the process; a dict gives `[key, value]` lists, None nothing."""
+    """The elements of a collection in an order that does not depend on the process; a dict gives `[key, value]` lists,
+    None nothing.
+    """
     if value is None:
         return ()
     if isinstance(value, dict):
