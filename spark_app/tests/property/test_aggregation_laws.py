@@ -1,0 +1,104 @@
+"""The laws that let partial aggregates be merged anywhere: zero, associativity, finishing twice changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.model.aggregation import COMBINERS, Combiner, accumulator_of, by_identity, combiner_of
+from tidemill.model.dataflow import Aggregator, Const, Function, Var
+from tidemill.model.operations import Ops
+
+FIRST, LAST = (Function(op.name, "builtin", op) for op in (Ops.FIRST, Ops.LAST))
+TOP = combiner_of(Aggregator("top_monotonic", "combiner", (Const(2), Var("*v"))))
+TOP_BY_ID = combiner_of(
+    Aggregator(
+        "top_monotonic",
+        "combiner",
+        (Const(2), Var("*v")),
+        options=(("id_function", FIRST), ("sort_val_function", LAST), ("ascending", True)),
+    )
+)
+VALUES = st.one_of(st.none(), st.integers(-5, 5))
+ARGUMENTS: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
+    "count": st.just(()),
+    "sum": st.tuples(st.one_of(st.integers(), st.booleans())),
+    "map": st.tuples(st.integers(0, 3), VALUES),
+    "merge": st.tuples(st.one_of(st.none(), st.dictionaries(st.integers(0, 3), VALUES, max_size=3))),
+    "and": st.tuples(st.one_of(VALUES, st.booleans())),
+    "or": st.tuples(st.one_of(VALUES, st.booleans())),
+}
+ALL = [*COMBINERS.values(), TOP]
+
+
+def operands(combiner: Combiner) -> st.SearchStrategy[list[Any]]:
+    arguments = ARGUMENTS.get(combiner.name, st.tuples(st.integers(-5, 5)))
+    return st.lists(arguments.map(lambda args: combiner.lift(*args)), max_size=8)
+
+
+def fold(combiner: Combiner, items: list[Any]) -> Any:
+    result = combiner.zero()
+    for item in items:
+        result = combiner.combine(result, item)
+    return result
+
+
+@pytest.mark.parametrize("combiner", ALL, ids=lambda combiner: combiner.name)
+@given(data=st.data())
+def test_same_value_when_operands_are_grouped_in_another_way(combiner: Combiner, data: st.DataObject) -> None:
+    items = data.draw(operands(combiner))
+    cut = data.draw(st.integers(0, len(items)))
+    left, right = fold(combiner, items[:cut]), items[cut:]
+    if right:
+        grouped = right[-1]
+        for item in reversed(right[:-1]):
+            grouped = combiner.combine(item, grouped)
+        left = combiner.combine(left, grouped)
+    assert combiner.finish(left) == combiner.finish(fold(combiner, items))
+
+
+@pytest.mark.parametrize("combiner", ALL, ids=lambda combiner: combiner.name)
+@given(data=st.data())
+def test_same_value_when_aggregated_into_a_stored_value(combiner: Combiner, data: st.DataObject) -> None:
+    items = data.draw(operands(combiner))
+    stored: Any = None
+    for item in items:
+        stored = combiner.onto(stored, item)
+    if items:
+        assert stored == combiner.finish(fold(combiner, items))
+        assert combiner.finish(stored) == stored
+
+
+@pytest.mark.parametrize("combiner", [c for c in ALL if not c.is_order_dependent], ids=lambda combiner: combiner.name)
+@given(data=st.data())
+def test_same_value_when_order_differs(combiner: Combiner, data: st.DataObject) -> None:
+    items = data.draw(operands(combiner))
+    assert fold(combiner, data.draw(st.permutations(items))) == fold(combiner, items)
+
+
+@pytest.mark.parametrize("combiner", [c for c in (*ALL, TOP_BY_ID) if c.identity], ids=lambda combiner: combiner.name)
+def test_identity_leads_back_when_looked_up(combiner: Combiner) -> None:
+    assert combiner.identity is not None
+    assert by_identity(combiner.identity).identity == combiner.identity
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)).map(list), max_size=30))
+def test_best_value_of_each_id_when_ranked(pairs: list[list[Any]]) -> None:
+    best: dict[str, int] = {}
+    for name, number in pairs:
+        best[name] = min(number, best.get(name, number))
+    ranked = TOP_BY_ID.finish(fold(TOP_BY_ID, [TOP_BY_ID.lift(2, pair) for pair in pairs]))
+    assert [number for _, number in ranked] == sorted(best.values())[:2]
+    assert all(best[name] == number for name, number in ranked)
+
+
+@given(st.lists(st.integers(-100, 100)))
+def test_mean_when_accumulated(numbers: list[int]) -> None:
+    avg = accumulator_of(Aggregator("avg", "accumulator", (Var("*v"),)))
+    state = avg.init()
+    for number in numbers:
+        state = avg.accumulate(state, number)
+    assert avg.finish(state) == (sum(numbers) / len(numbers) if numbers else None)
