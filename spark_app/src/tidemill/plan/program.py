@@ -1,0 +1,289 @@
+"""A compiled topology: a graph of operators, the points where messages arrive, and what may be decided before any record.
+
+Rows start at a `Start` (one row on task 0), walk along `Program.next` from operator to operator, and are copied where an
+operator has several successors. `Move` and `Explode` are *points*: a message addressed to one carries the variables that
+are live behind it and goes on with its successors. Nothing here knows columns or rows: `engine` runs it either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Union
+
+from tidemill.model.dataflow import AggTree, Arg, Function, Location, PartitionKind, Path, PStateDeclaration
+from tidemill.model.schema import Schema
+
+# --- operators -------------------------------------------------------------------------------------------------------
+# Arguments are variables and constants only: nested expressions became `Apply`s of their own.
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a region begins: one row without variables (a source) or with those of the entering row (a batch block)."""
+
+    id: int
+    region: int
+    at: Location
+
+
+@dataclass(frozen=True)
+class Apply:
+    """`each`: every row goes on once for each tuple the function gives, with the values bound to `outs`."""
+
+    id: int
+    region: int
+    at: Location
+    function: Function
+    args: tuple[Arg, ...]
+    outs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Keep:
+    """`keep_true`."""
+
+    id: int
+    region: int
+    at: Location
+    condition: Arg
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows whose condition is true go to the first successor, all others to the second."""
+
+    id: int
+    region: int
+    at: Location
+    condition: Arg
+
+
+@dataclass(frozen=True)
+class Join:
+    """Where branches meet; `split` is the operator whose rows come together in their old order, None for `unify`."""
+
+    id: int
+    region: int
+    at: Location
+    split: int | None = None
+
+
+@dataclass(frozen=True)
+class Assign:
+    """Binds variables at once. `purpose` tells which part of a loop this is: its entry, its head, or the way back."""
+
+    id: int
+    region: int
+    at: Location
+    outs: tuple[str, ...]
+    args: tuple[Arg, ...]
+    purpose: Literal["enter", "head", "again", "emit"]
+    loop: int
+
+
+@dataclass(frozen=True)
+class Move:
+    """A partitioner; the message goes on with the successors on the task it moved to."""
+
+    id: int
+    region: int
+    at: Location
+    kind: PartitionKind
+    args: tuple[Arg, ...]
+    target: str | None = None
+    function: Function | None = None
+    is_single: bool = False
+
+
+@dataclass(frozen=True)
+class Explode:
+    """The records of a source on the tasks that own them. `is_direct`: each thread starts it with its region."""
+
+    id: int
+    region: int
+    at: Location
+    source_id: str
+    out: str | None
+    is_direct: bool = False
+
+
+@dataclass(frozen=True)
+class Select:
+    id: int
+    region: int
+    at: Location
+    pstate: str
+    path: Path
+    outs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Transform:
+    id: int
+    region: int
+    at: Location
+    pstate: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Clear:
+    id: int
+    region: int
+    at: Location
+    pstate: str
+
+
+@dataclass(frozen=True)
+class Fold:
+    """`agg` and `compound_agg` into a PState outside the aggregation of a batch block: at once, on this task."""
+
+    id: int
+    region: int
+    at: Location
+    pstate: str
+    tree: AggTree
+
+
+@dataclass(frozen=True)
+class Enter:
+    """A batch block begins for this row (task 0 only); the row waits until `block` is finished."""
+
+    id: int
+    region: int
+    at: Location
+    block: int
+
+
+@dataclass(frozen=True)
+class Collect:
+    """The rows of a batch block that its aggregators take; they wait until the block is finished."""
+
+    id: int
+    region: int
+    at: Location
+
+
+Operator = Union[Start, Apply, Keep, Split, Join, Assign, Move, Explode, Select, Transform, Clear, Fold, Enter, Collect]
+
+# --- regions ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Output:
+    """One aggregator of a batch block: into a PState, or into the variable `out`."""
+
+    tree: AggTree
+    pstate: str | None
+    out: str | None
+    at: Location
+
+
+@dataclass(frozen=True)
+class Region:
+    """What is finished together: the chain of a source, or a batch block.
+
+    `start` is its first operator. Of a batch block, `collect` and `outputs` are its aggregation (None and () without one),
+    `keys` those of `group_by` (None without), `is_single` whether aggregation and post-agg happen on task 0 only,
+    `post` where post-agg begins and `after` what follows the block on task 0 (None where nothing follows).
+    `combines` tells whether rows may be combined before `final`, the partitioner in front of the aggregation.
+    """
+
+    id: int
+    kind: Literal["source", "block"]
+    start: int
+    source_id: str | None = None
+    enter: int | None = None
+    collect: int | None = None
+    outputs: tuple[Output, ...] = ()
+    keys: tuple[str, ...] | None = None
+    is_single: bool = False
+    final: int | None = None
+    combines: bool = False
+    post: int | None = None
+    after: int | None = None
+    explodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happens on every thread in a superstep after its messages: a region starts or is finished."""
+
+    kind: Literal["start", "finish"]
+    region: int
+
+
+@dataclass(frozen=True)
+class Superstep:
+    events: tuple[Event, ...] = ()
+
+
+# --- points and segments ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What runs without a message from operator `start` on: by columns, or row by row, and why."""
+
+    start: int
+    operators: tuple[int, ...]
+    mode: Literal["columns", "rows"]
+    reason: str
+
+
+@dataclass(frozen=True)
+class PStatePlan:
+    """A PState of this topology. `merges` is the aggregation whose operands it may store unmerged, None if it is read."""
+
+    name: str
+    id: str
+    declaration: PStateDeclaration
+    merges: AggTree | None = None
+
+    @property
+    def schema(self) -> Schema:
+        found: Schema = self.declaration.schema
+        return found
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled topology; picklable by cloudpickle.
+
+    `operators[i].id == i`. `next[i]` are the successors of operator i, `live[i]` the variables that somebody reads after it (sorted:
+    also the columns of messages to a point), `rank` a topological order without the ways back of loops. `keeps_order[i]` tells for a
+    point whether the order of its rows can be observed. `segments` has one entry for each operator where a walk can begin.
+    `schedule` has one entry for each superstep, or is None where only the data tells how many there are.
+    `reads` maps PStates of other topologies to their topology's name. `key` names the program in caches of workers.
+    """
+
+    module: str
+    topology: str
+    operators: tuple[Operator, ...]
+    next: tuple[tuple[int, ...], ...]
+    live: tuple[tuple[str, ...], ...]
+    rank: tuple[int, ...]
+    keeps_order: tuple[bool, ...]
+    regions: tuple[Region, ...]
+    segments: Mapping[int, Segment]
+    pstates: Mapping[str, PStatePlan]
+    reads: Mapping[str, str]
+    others: Mapping[str, PStatePlan]
+    global_objects: frozenset[str]
+    schedule: tuple[Superstep, ...] | None
+    key: str = field(default="", compare=False)
+
+    @property
+    def sources(self) -> tuple[Region, ...]:
+        return tuple(region for region in self.regions if region.kind == "source")
+
+    @property
+    def opening(self) -> Superstep:
+        """The first superstep: every source starts."""
+        return self.schedule[0] if self.schedule else Superstep(tuple(Event("start", r.id) for r in self.sources))
+
+
+def variables_of(args: tuple[Any, ...]) -> tuple[str, ...]:
+    """The variables that flat arguments read."""
+    return tuple(arg.name for arg in args if hasattr(arg, "name") and type(arg).__name__ == "Var")
