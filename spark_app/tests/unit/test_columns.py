@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tidemill.model import columns
 from tidemill.model.packing import pack, unpack
 

@@ -1,0 +1,35 @@
+# `make help` lists what there is. `make demo` and `make test` set everything up by themselves.
+.DEFAULT_GOAL := help
+PY := .venv/bin/python
+export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
+
+.PHONY: help setup fmt check test demo bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
+
+setup: ## .venv with the tidemill command, and a Java runtime
+	@bash scripts/setup.sh
+
+fmt: setup ## format the code
+	@$(PY) -m ruff format -q . && $(PY) -m ruff check -q --fix .
+
+check: setup ## lint, types, layers, links in docs
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	.venv/bin/lint-imports
+	$(PY) scripts/check_docs.py
+
+test: setup ## all tests (real Spark, a real MinIO server)
+	@bash scripts/minio.sh >/dev/null
+	$(PY) -m pytest
+
+demo: setup ## 336,776 flights through a module that is killed once in the middle
+	@$(PY) examples/flights/demo.py
+
+bench: setup ## measure against Structured Streaming and DuckDB; writes benchmarks/results.json
+	@$(PY) -m benchmarks
+
+clean: ## remove what the other targets made in this folder
+	rm -rf .venv tidemill-data demo-data .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,29 @@
+"""The limits of CONTRIBUTING.md, held by a test: size of functions and files, and calls that have a substitute."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCES = sorted((Path(__file__).resolve().parents[2] / "src").rglob("*.py"))
+FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX = 500
+
+
+def _functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_file_is_within_limits_when_read(path: Path) -> None:
+    too_long = [f.name for f in _functions(path) if (f.end_lineno or f.lineno) - f.lineno >= FUNCTION_LINES_MAX]
+
+    assert too_long == []
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= FILE_LINES_MAX
+
+
+def test_no_module_is_called_utils_when_listed() -> None:
+    assert [path.name for path in SOURCES if path.stem in {"utils", "util", "helpers", "misc", "common"}] == []
