@@ -1,9 +1,8 @@
 """Data values: which Python values are data, their one canonical encoding, their order and their text form.
 
-Data is None, bool, signed 64-bit int, float, str, bytes, datetime with a time zone, and lists, tuples, dicts and sets of
-data.
-The canonical encoding and the routing hash place keys for ever: golden vectors are committed, and a change
-of one byte here makes stores unreadable.
+Data is None, bool, signed 64-bit int, float, str, bytes, datetime with a time zone, and lists, tuples, dicts and
+sets of data. The canonical encoding and the routing hash place keys for ever: golden vectors are committed, and a
+change of one byte here makes stores unreadable.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import polars_hash
 import xxhash
 from numpy.typing import NDArray
 
+from tidemill.model.columns import Column, to_values
 from tidemill.model.errors import CorruptState, RecordRefused
 
 INT_MIN: Final = -(2**63)
@@ -55,7 +55,7 @@ def _is_data(value: Any, depth: int) -> bool:
     if kind is str:
         return value.isascii() or _has_utf8(value)
     if kind is int:
-        return INT_MIN <= value <= INT_MAX
+        return bool(INT_MIN <= value <= INT_MAX)
     if value is None or kind is float or kind is bool or kind is bytes:
         return True
     if depth >= DEPTH_MAX:
@@ -139,8 +139,8 @@ def _refuse(where: str, text: str, advice: str) -> NoReturn:
 def encode_canonical(value: Any) -> bytes:
     """The one MessagePack encoding of a value: equal values of one type give equal bytes.
 
-    NaN and -0.0 are normalised, entries of dicts and elements of sets stand in the order of their encodings, datetimes are
-    UTC microseconds (ext 1), sets ext 2; tuples are written as lists.
+    NaN and -0.0 are normalised, entries of dicts and elements of sets stand in the order of their encodings, datetimes
+    are UTC microseconds (ext 1), sets ext 2; tuples are written as lists.
 
     Raises:
         RecordRefused: the value, or a part of it, is not data.
@@ -371,7 +371,7 @@ def _mix(number: int) -> int:
     return z ^ (z >> 31)
 
 
-def route_column(column: Any, tasks: int) -> NDArray[np.int32]:
+def route_column(column: Column, tasks: int) -> NDArray[np.int32]:
     """`route` of every value of a `model.columns.Column`, as int32; typed columns are hashed without Python objects."""
     hashes = _column_hashes(column)
     if tasks & (tasks - 1) == 0:
@@ -379,10 +379,10 @@ def route_column(column: Any, tasks: int) -> NDArray[np.int32]:
     return (hashes % np.uint64(tasks)).astype(np.int32)
 
 
-def _column_hashes(column: Any) -> NDArray[np.uint64]:
+def _column_hashes(column: Column) -> NDArray[np.uint64]:
     if isinstance(column, pl.Series):
         return _series_hashes(column)
-    values = column if isinstance(column, list) else column.to_list()
+    values = to_values(column)
     kinds = set(map(type, values))
     if kinds == {int}:
         return _int_hashes(np.array([_int64(value) for value in values], dtype=np.int64))
