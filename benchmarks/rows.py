@@ -1,4 +1,4 @@
-"""The rows that every contestant gets: keys drawn uniformly from a range, small integer values, the same for the same seed."""
+"""The rows that every contestant gets: keys drawn uniformly from a range, small values, the same for the same seed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The peer: Spark Structured Streaming, keyed count and sum, state in RocksDB, tuned as its documentation advises.
 
-Changelog checkpointing on, row counting off, a block cache that holds the state, as many shuffle partitions as cores, AQE off,
-a sink that costs nothing. Prints one JSON object: seconds of each batch (trigger execution, as Spark reports it), and totals of the state.
+Changelog checkpointing on, row counting off, a block cache that holds the state, as many shuffle partitions as cores,
+AQE off, a sink that costs nothing. Prints one JSON object: seconds of each batch (trigger execution, as Spark reports
+it), and totals of the state.
 usage: python -m benchmarks.peers.structured_streaming INPUT_FOLDER FILES_PER_TRIGGER CORES
 """
 
