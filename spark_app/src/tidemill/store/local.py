@@ -1,0 +1,163 @@
+"""A store in a local folder: a create is a synced temporary file that gets its name by an exclusive hard link."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
+from tidemill.store.objects import AlreadyExists, Buffer, NotFound, count_request
+
+_TEMPORARY = ".create-"
+_ABSENT = (FileNotFoundError, NotADirectoryError)
+_ADVICE = {
+    errno.ENOSPC: "is full; free some space",
+    errno.EDQUOT: "is over its quota; free some space",
+    errno.EROFS: "is read-only; mount it writable",
+    errno.EACCES: "may not be written by this user; give it permission",
+    errno.EPERM: "may not be written by this user, or its file system has no hard links; use another folder",
+    errno.ENOTSUP: "is on a file system without hard links; use another folder",
+    errno.EMFILE: "cannot be opened: too many open files; raise the limit (ulimit -n)",
+}
+
+
+class LocalStore:
+    """Objects as files below one folder. Files whose names begin with a dot are unfinished creates and no objects."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self.url = self.folder.as_uri()
+        self.counts: dict[str, int] = {}
+
+    def get(self, key: str) -> bytes:
+        count_request(self.counts, "get")
+        with self._reading(key), open(self._path(key), "rb") as file:
+            return file.read()
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        count_request(self.counts, "get")
+        with self._reading(key), open(self._path(key), "rb") as file:
+            file.seek(start)
+            return file.read(length)
+
+    def create(self, key: str, data: Buffer) -> None:
+        count_request(self.counts, "create")
+        path = self._path(key)
+        with self._writing(key):
+            temporary = _write_temporary(path.parent, data)
+        try:
+            with self._writing(key):
+                os.link(temporary, path)
+            self._sync_name(path)
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+    def exists(self, key: str) -> bool:
+        count_request(self.counts, "exists")
+        with self._writing(key):
+            return os.path.exists(self._path(key))
+
+    def delete(self, key: str) -> None:
+        count_request(self.counts, "delete")
+        with self._writing(key), suppress(*_ABSENT):
+            os.unlink(self._path(key))
+
+    def list(self, prefix: str) -> Iterator[str]:
+        count_request(self.counts, "list")
+        keys: list[str] = []
+        with self._writing(prefix), suppress(*_ABSENT):
+            _collect(self._path(prefix) if prefix else self.folder, prefix, keys)
+        return iter(sorted(keys))
+
+    def local_path(self, key: str) -> Path | None:
+        return self._path(key)
+
+    def _path(self, key: str) -> Path:
+        if key.startswith("/") or ".." in key.split("/"):
+            raise ValueError(f"not a key: {key!r}")
+        return self.folder / key
+
+    def _sync_name(self, path: Path) -> None:
+        """A name lasts only when its folder is synced; without, the object is there, but perhaps not after a crash."""
+        try:
+            _sync_folder(path.parent)
+        except OSError as error:
+            raise OutcomeUnknown(f"{self._fault(error)} while its folder was synced.", key=str(path)) from error
+
+    @contextmanager
+    def _reading(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except _ABSENT as error:
+            raise NotFound(f"No object {key} in {self.url}.", key=key) from error
+        except OSError as error:
+            raise StoreUnavailable(f"{self._fault(error)}.", key=key) from error
+
+    @contextmanager
+    def _writing(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except FileExistsError as error:
+            raise AlreadyExists(f"An object {key} exists in {self.url}.", key=key) from error
+        except OSError as error:
+            raise StoreUnavailable(f"{self._fault(error)}.", key=key) from error
+
+    def _fault(self, error: OSError) -> str:
+        advice = _ADVICE.get(error.errno or 0, "cannot be used")
+        return f"The store {self.folder} {advice} ({error.strerror or error})"
+
+
+def _write_temporary(folder: Path, data: Buffer) -> str:
+    """A synced file with a passing name in the folder where it shall get its name."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
+    except FileNotFoundError:
+        _make_folder(folder)
+        handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
+    try:
+        with open(handle, "wb", buffering=0) as file:
+            _write_all(file.fileno(), memoryview(data).cast("B"))
+            os.fsync(file.fileno())
+    except BaseException:
+        os.unlink(name)
+        raise
+    return name
+
+
+def _write_all(handle: int, data: memoryview) -> None:
+    """One `write` call takes at most 2 GiB and may take less."""
+    while data:
+        data = data[os.write(handle, data) :]
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder whose name survives a crash: each new level is synced in the one above."""
+    if not folder.parent.exists():
+        _make_folder(folder.parent)
+    with suppress(FileExistsError):
+        folder.mkdir()
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _collect(folder: Path, prefix: str, keys: list[str]) -> None:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            key = f"{prefix}/{entry.name}" if prefix else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                with suppress(*_ABSENT):
+                    _collect(Path(entry.path), key, keys)
+            elif not entry.name.startswith(_TEMPORARY):
+                keys.append(key)

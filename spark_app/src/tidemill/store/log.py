@@ -1,0 +1,229 @@
+"""Logs: numbered objects, each created only if it does not exist, followed by probing the next number.
+
+The rules that keep this safe when logs are trimmed and answers are lost are in docs/invariants.md; each is marked here.
+Numbers begin at 1; 0 stands for "nothing yet".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+from tidemill.model.errors import CorruptState, InvariantViolation, OutcomeUnknown, StoreUnavailable, TidemillError
+from tidemill.store.objects import AlreadyExists, Buffer, NotFound, ObjectStore
+
+FIRST = 1
+_DIGITS = 20
+_FLOOR = "floor-"
+_PROBES_MAX = 16
+_LISTINGS_MAX = 100
+_T = TypeVar("_T")
+PATIENCE = (0.01, 0.05, 0.2, 0.5, 1.0)
+"""Seconds to wait before each further try of an unanswered request."""
+
+
+class Lost(TidemillError):
+    """Another writer's entry stands in this slot; what was to be appended is not in the log."""
+
+    code = "Lost"
+
+
+class Void(Lost):
+    """The slot's predecessor was trimmed: this writer slept through a trim, and its object counts for nothing.
+
+    A writer that slept between its create and the check cannot tell this from an entry that was in the
+    log and has been trimmed since.
+    """
+
+    code = "Void"
+
+
+def _wait(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log below the folder `prefix`; its objects are `<zero-padded number><suffix>`.
+
+    `read_nonce` finds in an entry's bytes the nonce that its writer put there, by which a writer knows its own.
+    """
+
+    store: ObjectStore
+    prefix: str
+    suffix: str
+    read_nonce: Callable[[bytes], str]
+    patience: tuple[float, ...] = PATIENCE
+    wait: Callable[[float], None] = _wait
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def key(self, number: int) -> str:
+        return f"{self.prefix}/{number:0{_DIGITS}d}{self.suffix}"
+
+    def _list(self) -> tuple[list[int], list[int]]:
+        """The numbers of entries from the floor on, ascending, and the recorded floors.
+
+        Floors list after the digits of entries, so the floor seen is at least as new as the entries seen.
+        """
+        numbers, floors = [], []
+        for key in self.store.list(self.prefix):
+            name = key.rpartition("/")[2]
+            if name.startswith(_FLOOR):
+                floors.append(int(name.removeprefix(_FLOOR)))
+            elif name.endswith(self.suffix):
+                numbers.append(int(name.removesuffix(self.suffix)))
+        floor = max(floors, default=FIRST)
+        return sorted(number for number in numbers if number >= floor), floors
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def read(self, number: int) -> bytes:
+        """The entry's bytes. Raises NotFound where it is trimmed or not written yet."""
+        return self.store.get(self.key(number))
+
+    def has(self, number: int) -> bool:
+        return self.store.exists(self.key(number))
+
+    def span(self) -> tuple[int, int]:
+        """The first and the last entry there are, by listing; (1, 0) for an empty log."""
+        numbers, _ = self._list()
+        return (numbers[0], numbers[-1]) if numbers else (FIRST, 0)
+
+    def newest(self, known: int = 0) -> int:
+        """The number of the last entry, 0 if there is none; `known` is the last that the caller saw.
+
+        What was appended before this call is seen. Costs two probes when nothing is new, a listing where `known` is 0
+        or gone.
+        """
+        number = known
+        while number and number - known < _PROBES_MAX and self.has(number + 1):
+            number += 1
+        # Rule: a follower whose own entry is gone lists again; what it met at the next number may be a void object.
+        if number == 0 or number - known == _PROBES_MAX or not self.has(known):
+            return self.span()[1]
+        return number
+
+    def follow(self, known: int) -> Iterator[tuple[int, bytes]]:
+        """The entries after `known` up to the end, in order; those trimmed meanwhile are left out.
+
+        Raises:
+            CorruptState: the log has a hole.
+        """
+        number, is_anchored = known, known > 0
+        for _ in range(_LISTINGS_MAX):
+            if not is_anchored:
+                first, last = self.span()
+                if last <= number:
+                    return
+                number = max(number, first - 1)
+            data = self._read_or_none(number + 1)
+            while data is not None and not (is_anchored and not self.has(number)):
+                number, is_anchored = number + 1, True
+                yield number, data
+                data = self._read_or_none(number + 1)
+            if is_anchored and self.has(number):
+                return
+            is_anchored = False
+        raise CorruptState(f"The log {self.prefix} has no entry {number + 1}, but later ones.", number=number + 1)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def append(self, number: int, data: Buffer, nonce: str) -> None:
+        """Make `data` the entry `number`, whose predecessor the caller has seen; durable and unique when this returns.
+
+        Raises:
+            Lost: another writer has the slot; follow the log and decide anew.
+            Void: this writer slept through a trim.
+            StoreUnavailable: nothing was written.
+            OutcomeUnknown: the store could not be asked; the entry may be there or appear later.
+        """
+        self._create(number, data, nonce)
+        # Rule: an entry counts only if its predecessor exists after its creation.
+        if not self._settled(lambda: self._has_predecessor(number), number):
+            raise Void(f"The log {self.prefix} was trimmed beyond entry {number - 1}.", number=number)
+
+    def _has_predecessor(self, number: int) -> bool:
+        """The first entry needs none, but a log that has a floor has had another first entry."""
+        return self.has(number - 1) if number > FIRST else not self._list()[1]
+
+    def _create(self, number: int, data: Buffer, nonce: str) -> None:
+        """Rule: every answer but success is settled by reading the slot; an empty one gets the same bytes again."""
+        last: TidemillError | None = None
+        is_unknown = False
+        for pause in (0.0, *self.patience):
+            if pause:
+                self.wait(pause)
+            try:
+                self.store.create(self.key(number), data)
+                return
+            except (AlreadyExists, StoreUnavailable, OutcomeUnknown) as error:
+                last = error
+                is_unknown = is_unknown or isinstance(error, OutcomeUnknown)
+            found = self._settled(lambda: self._read_or_none(number), number)
+            if found is not None:
+                self._own(number, found, nonce)
+                return
+        self._give_up(number, last, is_unknown)
+
+    def _own(self, number: int, found: bytes, nonce: str) -> None:
+        if self.read_nonce(found) != nonce:
+            raise Lost(f"Entry {number} of {self.prefix} is another writer's.", number=number)
+
+    def _give_up(self, number: int, last: TidemillError | None, is_unknown: bool) -> NoReturn:
+        if not is_unknown and isinstance(last, StoreUnavailable):
+            raise last
+        text = f"The create of entry {number} of {self.prefix} was never answered and its slot is empty: {last}"
+        raise OutcomeUnknown(text, number=number) from last
+
+    def _read_or_none(self, number: int) -> bytes | None:
+        try:
+            return self.read(number)
+        except NotFound:
+            return None
+
+    def _settled(self, ask: Callable[[], _T], number: int) -> _T:
+        """The answer to a question about a slot that this writer tried to fill; asked until the patience ends."""
+        for pause in (*self.patience, None):
+            try:
+                return ask()
+            except StoreUnavailable as error:
+                if pause is None:
+                    text = f"Entry {number} of {self.prefix} may have been written: the store does not answer: {error}"
+                    raise OutcomeUnknown(text, number=number) from error
+                self.wait(pause)
+        raise InvariantViolation("unreachable: the last pause is None")
+
+    # --- trimming ----------------------------------------------------------------------------------------------------
+
+    def trim(self, below: int) -> int:
+        """Delete the entries before `below`, lowest first, never the last two; returns the first that is left.
+
+        The floor is recorded first, so that a void object which a sleeper leaves behind is never taken for an entry.
+        """
+        numbers, floors = self._list()
+        if len(numbers) <= 2:
+            return numbers[0] if numbers else FIRST
+        below = min(below, numbers[-2])
+        if below <= numbers[0]:
+            return numbers[0]
+        self._record_floor(below)
+        for key in list(self.store.list(self.prefix)):
+            name = key.rpartition("/")[2]
+            if not name.startswith(_FLOOR) and int(name.removesuffix(self.suffix)) < below:
+                self.store.delete(key)
+        for floor in floors:
+            if floor < below:
+                self.store.delete(self._floor_key(floor))
+        return below
+
+    def _record_floor(self, number: int) -> None:
+        try:
+            self.store.create(self._floor_key(number), b"")
+        except AlreadyExists:
+            return
+
+    def _floor_key(self, number: int) -> str:
+        return f"{self.prefix}/{_FLOOR}{number:0{_DIGITS}d}"

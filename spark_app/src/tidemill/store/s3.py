@@ -1,0 +1,117 @@
+"""A store in an S3 bucket: a create is a PUT with `If-None-Match: *`. The only module that knows the S3 client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import obstore
+from obstore import exceptions as client_errors
+from obstore.store import S3Store
+
+from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
+from tidemill.store.objects import AlreadyExists, Buffer, NotFound, count_request
+
+_REFUSED = (client_errors.PermissionDeniedError, client_errors.UnauthenticatedError)
+_TIMEOUT = timedelta(seconds=30)
+_CONNECT_TIMEOUT = timedelta(seconds=5)
+_READ_RETRY = timedelta(seconds=10)
+
+
+class S3ObjectStore:
+    """Objects below a prefix of one bucket.
+
+    Reads are retried by the client. Creates never are: a repeated PUT would meet its own object and call it foreign, so
+    the answer is settled by `store.log`, which reads the slot.
+    """
+
+    def __init__(self, url: str, bucket: str, prefix: str, config: dict[str, Any]) -> None:
+        self.url = url
+        self.counts: dict[str, int] = {}
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._reads = _client(bucket, config, retries=5)
+        self._writes = _client(bucket, config, retries=0)
+
+    def get(self, key: str) -> bytes:
+        count_request(self.counts, "get")
+        with self._reading(key):
+            return bytes(obstore.get(self._reads, self._prefix + key).bytes())
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        count_request(self.counts, "get")
+        with self._reading(key):
+            return bytes(obstore.get_range(self._reads, self._prefix + key, start=start, length=length))
+
+    def create(self, key: str, data: Buffer) -> None:
+        count_request(self.counts, "create")
+        try:
+            obstore.put(self._writes, self._prefix + key, memoryview(data), mode="create", use_multipart=False)
+        except client_errors.AlreadyExistsError as error:
+            raise AlreadyExists(f"An object {key} exists in {self.url}.", key=key) from error
+        except _REFUSED as error:
+            raise self._unavailable(key, error) from error
+        except (client_errors.BaseError, OSError) as error:
+            text = f"The store {self.url} gave no answer to the create of {key}: {_first_line(error)}"
+            raise OutcomeUnknown(text, key=key) from error
+
+    def exists(self, key: str) -> bool:
+        count_request(self.counts, "exists")
+        try:
+            with self._reading(key):
+                obstore.head(self._reads, self._prefix + key)
+        except NotFound:
+            return False
+        return True
+
+    def delete(self, key: str) -> None:
+        count_request(self.counts, "delete")
+        try:
+            with self._reading(key):
+                obstore.delete(self._reads, self._prefix + key)
+        except NotFound:
+            return
+
+    def list(self, prefix: str) -> Iterator[str]:
+        count_request(self.counts, "list")
+        with self._reading(prefix):
+            keys = [
+                str(entry["path"]).removeprefix(self._prefix)
+                for chunk in obstore.list(self._reads, self._prefix + prefix, chunk_size=1000)
+                for entry in chunk
+            ]
+        return iter(sorted(keys))
+
+    def local_path(self, key: str) -> Path | None:
+        return None
+
+    @contextmanager
+    def _reading(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except (client_errors.NotFoundError, FileNotFoundError) as error:
+            raise NotFound(f"No object {key} in {self.url}.", key=key) from error
+        except (client_errors.BaseError, OSError) as error:
+            raise self._unavailable(key, error) from error
+
+    def _unavailable(self, key: str, error: Exception) -> StoreUnavailable:
+        if isinstance(error, _REFUSED):
+            advice = "refuses the credentials; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
+        else:
+            advice = "did not answer; is it running, and is the endpoint right?"
+        return StoreUnavailable(f"The store {self.url} {advice} ({key}: {_first_line(error)})", key=key)
+
+
+def _client(bucket: str, config: dict[str, Any], retries: int) -> S3Store:
+    return S3Store(
+        bucket,
+        config=config,
+        client_options={"allow_http": True, "timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT},
+        retry_config={"max_retries": retries, "retry_timeout": _READ_RETRY},
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,120 @@
+"""Opens stores by URL: `file:///folder`, a plain path, `s3://bucket/prefix?endpoint=http://host:9000`.
+
+A store is probed when it is opened for writing: two creates of one key, exactly one may win. What fails this would lose
+commits silently, so it is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tidemill.model.errors import NewerFormat, StoreRefused
+from tidemill.model.ids import nonce
+from tidemill.store.local import LocalStore
+from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
+from tidemill.store.s3 import S3ObjectStore
+
+FORMAT = 1
+"""The newest format of a store that this version reads and writes."""
+
+FORMAT_KEY = "_tidemill/format.json"
+_PROBES = "_tidemill/probes"
+_lock = threading.Lock()
+_opened: dict[tuple[int, str], ObjectStore] = {}
+
+
+def open_store(url: str, probe: bool = True) -> ObjectStore:
+    """The store of this URL; the same object for the same URL within a process.
+
+    Credentials come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION. Workers that open
+    what a runner probed already pass `probe=False`.
+
+    Raises:
+        StoreRefused: the URL is wrong, or the store ignores create-if-absent.
+        NewerFormat: a newer Tidemill wrote this store.
+        StoreUnavailable: it does not answer.
+    """
+    # The process id is part of the key: a client's threads do not live on in a forked process.
+    known = (os.getpid(), url)
+    with _lock:
+        store = _opened.get(known)
+        if store is None:
+            store = connect(url)
+            if probe:
+                check_store(store)
+            _opened[known] = store
+        return store
+
+
+def connect(url: str) -> ObjectStore:
+    """A store of its own, neither probed nor shared."""
+    parts = urlsplit(url)
+    if parts.scheme == "s3":
+        return _connect_s3(url)
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise StoreRefused(
+                f"{url} names a host; a folder's URL has three slashes: file:///{parts.netloc}{parts.path}"
+            )
+        return LocalStore(Path(unquote(parts.path)))
+    if "://" in url or not url:
+        raise StoreRefused(f"{url!r} is no store: use a folder, file:///folder or s3://bucket/prefix?endpoint=URL")
+    return LocalStore(Path(url).expanduser())
+
+
+def _connect_s3(url: str) -> ObjectStore:
+    parts = urlsplit(url)
+    options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    if unknown := set(options) - {"endpoint", "region"}:
+        raise StoreRefused(f"{url} has unknown options {sorted(unknown)}; known are endpoint and region")
+    if not parts.netloc:
+        raise StoreRefused(f"{url} names no bucket; use s3://bucket/prefix?endpoint=URL")
+    config: dict[str, object] = {"region": options.get("region") or os.environ.get("AWS_REGION", "us-east-1")}
+    if "endpoint" in options:
+        config["endpoint"] = options["endpoint"]
+        config["virtual_hosted_style_request"] = False
+    return S3ObjectStore(url, parts.netloc, unquote(parts.path).strip("/"), config)
+
+
+def check_store(store: ObjectStore) -> None:
+    """Refuse a store that a newer Tidemill wrote, or that ignores create-if-absent.
+
+    Raises:
+        NewerFormat, StoreRefused, StoreUnavailable: as `open_store`.
+    """
+    check_format(store)
+    probe_create(store)
+    try:
+        store.create(FORMAT_KEY, json.dumps({"format": FORMAT}).encode())
+    except AlreadyExists:
+        check_format(store)
+
+
+def check_format(store: ObjectStore) -> None:
+    try:
+        found = json.loads(store.get(FORMAT_KEY))["format"]
+    except NotFound:
+        return
+    if found > FORMAT:
+        text = f"The store {store.url} has format {found}, this Tidemill knows up to {FORMAT}; use the newer Tidemill"
+        raise NewerFormat(text, found=found, known=FORMAT)
+
+
+def probe_create(store: ObjectStore) -> None:
+    """Create one key twice: exactly the first may win."""
+    key = f"{_PROBES}/{nonce()}"
+    store.create(key, b"first")
+    try:
+        store.create(key, b"second")
+    except AlreadyExists:
+        return
+    finally:
+        store.delete(key)
+    text = (
+        f"The store {store.url} lets a second create of one key win (it ignores If-None-Match); it would lose commits"
+    )
+    raise StoreRefused(text)

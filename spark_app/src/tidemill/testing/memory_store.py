@@ -1,0 +1,51 @@
+"""A store in memory, for simulations of thousands of runs: same promises, no disk."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from tidemill.store.objects import AlreadyExists, Buffer, NotFound, count_request
+
+
+class MemoryStore:
+    """Objects in a dict; as durable as the test that holds it."""
+
+    def __init__(self, name: str = "memory") -> None:
+        self.url = f"memory://{name}"
+        self.counts: dict[str, int] = {}
+        self.objects: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> bytes:
+        count_request(self.counts, "get")
+        try:
+            return self.objects[key]
+        except KeyError:
+            raise NotFound(f"No object {key} in {self.url}.", key=key) from None
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        return self.get(key)[start : start + length]
+
+    def create(self, key: str, data: Buffer) -> None:
+        count_request(self.counts, "create")
+        with self._lock:
+            if key in self.objects:
+                raise AlreadyExists(f"An object {key} exists in {self.url}.", key=key)
+            self.objects[key] = bytes(data)
+
+    def exists(self, key: str) -> bool:
+        count_request(self.counts, "exists")
+        return key in self.objects
+
+    def delete(self, key: str) -> None:
+        count_request(self.counts, "delete")
+        self.objects.pop(key, None)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        count_request(self.counts, "list")
+        return iter(sorted(key for key in list(self.objects) if not prefix or key.startswith(prefix + "/")))
+
+    def local_path(self, key: str) -> Path | None:
+        return None

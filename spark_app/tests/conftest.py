@@ -1,0 +1,100 @@
+"""Fixtures for every kind of test: a real MinIO server, and stores of each kind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import minio
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "minio.sh"
+USER, PASSWORD = "tidemill", "tidemill-secret"
+BUCKET = "tidemill"
+START_SECONDS_MAX = 30
+
+
+class MinioServer:
+    """A MinIO server on a free loopback port; `kill` and `start` let a test take it away and bring it back."""
+
+    def __init__(self, binary: str, folder: Path) -> None:
+        self.binary = binary
+        self.folder = folder
+        self.port = _free_port()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        environment = os.environ | {"MINIO_ROOT_USER": USER, "MINIO_ROOT_PASSWORD": PASSWORD, "MINIO_BROWSER": "off"}
+        command = [self.binary, "server", "--quiet", "--address", f"127.0.0.1:{self.port}", str(self.folder)]
+        with open(self.folder.parent / "minio.log", "ab") as log:
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        self._wait_until_ready()
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def _wait_until_ready(self) -> None:
+        assert self.process is not None
+        for _ in range(START_SECONDS_MAX * 20):
+            if self.process.poll() is not None:
+                break
+            try:
+                urllib.request.urlopen(f"{self.endpoint}/minio/health/ready", timeout=1).close()
+                return
+            except (urllib.error.URLError, OSError):
+                threading.Event().wait(0.05)
+        raise RuntimeError(f"MinIO did not start; see {self.folder.parent / 'minio.log'}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="session")
+def minio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MinioServer]:
+    """A running server with an empty bucket; its credentials are in the environment."""
+    found = subprocess.run([str(SCRIPT)], capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        pytest.fail(found.stderr.strip().splitlines()[-1], pytrace=False)
+    folder = tmp_path_factory.mktemp("minio") / "data"
+    folder.mkdir()
+    os.environ.update(AWS_ACCESS_KEY_ID=USER, AWS_SECRET_ACCESS_KEY=PASSWORD, AWS_REGION="us-east-1")
+    server = MinioServer(found.stdout.strip(), folder)
+    server.start()
+    minio.Minio(f"127.0.0.1:{server.port}", USER, PASSWORD, secure=False).make_bucket(BUCKET)
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def minio_url(minio_server: MinioServer) -> str:
+    """An `s3://` URL on the running server; add a path of your own below the bucket with `s3_url`."""
+    return f"s3://{BUCKET}?endpoint={minio_server.endpoint}"
+
+
+@pytest.fixture
+def s3_url(minio_url: str, request: pytest.FixtureRequest) -> str:
+    """A URL whose prefix is this test's own."""
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.nodeid)
+    return minio_url.replace(f"s3://{BUCKET}", f"s3://{BUCKET}/{name}")
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.s3)])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """The same test on a local folder and on MinIO."""
+    fixture = {"folder": "tmp_path", "s3": "s3_url"}[request.param]
+    value = request.getfixturevalue(fixture)
+    return value.as_uri() + "/store" if isinstance(value, Path) else value
