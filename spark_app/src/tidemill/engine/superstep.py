@@ -3,8 +3,8 @@
     inbox of bytes ──► step_thread ──► [(destination thread, bytes)] + report
     inbox of bytes ──► finish_thread ──► what the thread changed
 
-A thread's own state (overlay, rows that wait for a batch block) travels from superstep to superstep as a message to itself, so a
-lost worker loses nothing that the lineage cannot make again.
+A thread's own state (overlay, rows that wait for a batch block) travels from superstep to superstep as a message to
+itself, so a lost worker loses nothing that the lineage cannot make again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tidemill.plan.program import Event, Superstep
 class StepReport:
     """What the driver learns from one thread's superstep.
 
-    `sent` counts messages per region, `entered` names the batch blocks that this step began, `exploded` the sources read.
+    `sent` counts messages per region, `entered` names the batch blocks that this step began, `exploded` the sources
+    read.
     """
 
     sent: dict[int, int] = field(default_factory=dict)

@@ -1,8 +1,10 @@
-"""A compiled topology: a graph of operators, the points where messages arrive, and what may be decided before any record.
+"""A compiled topology: a graph of operators, the points where messages arrive, and what may be decided before any
+record.
 
-Rows start at a `Start` (one row on task 0), walk along `Program.next` from operator to operator, and are copied where an
-operator has several successors. `Move` and `Explode` are *points*: a message addressed to one carries the variables that
-are live behind it and goes on with its successors. Nothing here knows columns or rows: `engine` runs it either way.
+Rows start at a `Start` (one row on task 0), walk along `Program.next` from operator to operator, and are copied
+where an operator has several successors. `Move` and `Explode` are *points*: a message addressed to one carries the
+variables that are live behind it and goes on with its successors. Nothing here knows columns or rows: `engine` runs
+it either way.
 """
 
 from __future__ import annotations
@@ -184,10 +186,11 @@ class Output:
 class Region:
     """What is finished together: the chain of a source, or a batch block.
 
-    `start` is its first operator. Of a batch block, `collect` and `outputs` are its aggregation (None and () without one),
-    `keys` those of `group_by` (None without), `is_single` whether aggregation and post-agg happen on task 0 only,
-    `post` where post-agg begins and `after` what follows the block on task 0 (None where nothing follows).
-    `combines` tells whether rows may be combined before `final`, the partitioner in front of the aggregation.
+    `start` is its first operator. Of a batch block, `collect` and `outputs` are its aggregation (None and ()
+    without one), `keys` those of `group_by` (None without), `is_single` whether aggregation and post-agg happen on
+    task 0 only, `post` where post-agg begins and `after` what follows the block on task 0 (None where nothing
+    follows). `combines` tells whether rows may be combined before `final`, the partitioner in front of the
+    aggregation.
     """
 
     id: int
@@ -251,11 +254,12 @@ class PStatePlan:
 class Program:
     """A compiled topology; picklable by cloudpickle.
 
-    `operators[i].id == i`. `next[i]` are the successors of operator i, `live[i]` the variables that somebody reads after it (sorted:
-    also the columns of messages to a point), `rank` a topological order without the ways back of loops. `keeps_order[i]` tells for a
-    point whether the order of its rows can be observed. `segments` has one entry for each operator where a walk can begin.
-    `schedule` has one entry for each superstep, or is None where only the data tells how many there are.
-    `reads` maps PStates of other topologies to their topology's name. `key` names the program in caches of workers.
+    `operators[i].id == i`, and ids rise along every edge but the ways back of loops. `next[i]` are the successors
+    of operator i, `live[i]` the variables that somebody reads after it (sorted: also the columns of messages to a
+    point), `keeps_order[i]` tells for a point whether the order of its rows can be observed. `segments` has one
+    entry for each operator where a walk can begin. `schedule` has one entry for each superstep, or is None where
+    only the data tells how many there are. `reads` maps PStates of other topologies to their topology's name. `key`
+    names the program in caches of workers.
     """
 
     module: str
@@ -263,7 +267,6 @@ class Program:
     operators: tuple[Operator, ...]
     next: tuple[tuple[int, ...], ...]
     live: tuple[tuple[str, ...], ...]
-    rank: tuple[int, ...]
     keeps_order: tuple[bool, ...]
     regions: tuple[Region, ...]
     segments: Mapping[int, Segment]

@@ -1,0 +1,131 @@
+"""Where the order of rows can be observed, and which PStates are only aggregated into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tidemill.model import dataflow as df
+from tidemill.model import schema as sc
+from tidemill.model.aggregation import combiner_of
+from tidemill.model.operations import Ops
+from tidemill.plan import program as pg
+
+
+def leaves(tree: df.AggTree) -> Iterator[df.Aggregator]:
+    """The aggregators of a tree, from left to right."""
+    if isinstance(tree, df.AggMap):
+        for _, inner in tree.entries:
+            yield from leaves(inner)
+    elif isinstance(tree, df.AggList):
+        for inner in tree.items:
+            yield from leaves(inner)
+    else:
+        yield tree
+
+
+def _leaf_schemas(tree: df.AggTree, schema: Any) -> Iterator[tuple[df.Aggregator, Any]]:
+    """Each aggregator with the schema of the place it writes to; None where it is not known."""
+    if isinstance(tree, df.AggMap):
+        for key, inner in tree.entries:
+            yield from _leaf_schemas(inner, _below(schema, key))
+    elif isinstance(tree, df.AggList):
+        for inner in tree.items:
+            yield from _leaf_schemas(inner, schema.element if isinstance(schema, sc.ListSchema) else None)
+    else:
+        yield tree, schema
+
+
+def _below(schema: Any, key: df.Arg) -> Any:
+    if isinstance(schema, sc.MapSchema):
+        return schema.value
+    if isinstance(schema, sc.FixedKeysSchema) and isinstance(key, df.Const):
+        return schema.field(key.value)
+    return None
+
+
+def depends_on_order(tree: df.AggTree, schema: Any = None) -> bool:
+    """Whether swapping two rows may change what the tree aggregates; sums of floats round, so they depend on it."""
+    return any(_leaf_depends(leaf, below) for leaf, below in _leaf_schemas(tree, schema))
+
+
+def _leaf_depends(leaf: df.Aggregator, schema: Any) -> bool:
+    if leaf.kind == "void":
+        return False
+    if leaf.kind == "accumulator":
+        return leaf.implementation is not None
+    if leaf.name == "sum" and leaf.implementation is None:
+        return isinstance(schema, sc.Leaf) and schema.type != "int"
+    return combiner_of(leaf).is_order_dependent
+
+
+def observes_order(operator: pg.Operator, schemas: Mapping[str, Any], regions: Sequence[pg.Region]) -> bool:
+    """Whether what an operator does depends on the order in which rows reach it."""
+    if isinstance(operator, (pg.Transform, pg.Clear)):
+        return True
+    if isinstance(operator, pg.Fold):
+        return depends_on_order(operator.tree, schemas.get(operator.pstate))
+    if isinstance(operator, pg.Collect):
+        outputs = regions[operator.region].outputs
+        return any(depends_on_order(output.tree, schemas.get(output.pstate or "")) for output in outputs)
+    if isinstance(operator, pg.Apply):
+        return operator.function.kind == "vectorized" or operator.function.call is Ops.PRINTLN
+    return False
+
+
+def ordered_points(
+    operators: Sequence[pg.Operator],
+    following: Sequence[Sequence[int]],
+    regions: Sequence[pg.Region],
+    schemas: Mapping[str, Any],
+) -> tuple[bool, ...]:
+    """For each operator whether the order of the rows behind it shows anywhere, beyond messages and blocks too."""
+    shows = [observes_order(operator, schemas, regions) for operator in operators]
+    behind = [False] * len(operators)
+    changed = True
+    while changed:
+        changed = False
+        for number in range(len(operators) - 1, -1, -1):
+            value = any(shows[successor] or behind[successor] for successor in following[number])
+            if value != behind[number]:
+                behind[number] = changed = True
+    return tuple(behind)
+
+
+def merging_trees(
+    operators: Sequence[pg.Operator], regions: Sequence[pg.Region], names: Sequence[str]
+) -> dict[str, df.AggTree]:
+    """The PStates that are only aggregated into, always by the same built-in combiners, with that aggregation."""
+    trees: dict[str, list[df.AggTree]] = {name: [] for name in names}
+    read = set()
+    for operator in operators:
+        if isinstance(operator, (pg.Select, pg.Transform, pg.Clear)):
+            read.add(operator.pstate)
+        elif isinstance(operator, pg.Fold):
+            trees.setdefault(operator.pstate, []).append(operator.tree)
+        elif isinstance(operator, pg.Move) and operator.kind == "path":
+            continue
+    for region in regions:
+        for output in region.outputs:
+            if output.pstate is not None:
+                trees.setdefault(output.pstate, []).append(output.tree)
+    return {name: found[0] for name, found in trees.items() if name not in read and _is_mergeable(found)}
+
+
+def _is_mergeable(trees: Sequence[df.AggTree]) -> bool:
+    if not trees or len({repr(_outline(tree)) for tree in trees}) != 1:
+        return False
+    return all(_is_foldable(leaf) for leaf in leaves(trees[0]))
+
+
+def _is_foldable(leaf: df.Aggregator) -> bool:
+    return leaf.kind == "combiner" and leaf.implementation is None and combiner_of(leaf).is_foldable
+
+
+def _outline(tree: df.AggTree) -> Any:
+    """A tree without what differs from row to row: two equal outlines write the same operands to the same places."""
+    if isinstance(tree, df.AggMap):
+        return [[key if isinstance(key, df.Const) else "*", _outline(inner)] for key, inner in tree.entries]
+    if isinstance(tree, df.AggList):
+        return ["list", *map(_outline, tree.items)]
+    return (tree.name, tree.kind, repr(tree.options), id(tree.implementation) if tree.implementation else None)
