@@ -1,0 +1,128 @@
+"""Exactly-once stream processing and its serving database as one Python class.
+
+Everything that a user needs is importable from here. What writes modules is loaded at once, and is light; what runs
+them (clusters, clients) is loaded when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tidemill.api.aggregators import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, TopMonotonicOptions
+from tidemill.api.arguments import Constant, Expr, operation, vectorized
+from tidemill.api.block import Block, Case, LimitAgg, LoopVars, SelectOptions, SubBatch, SubSource
+from tidemill.api.depots import Depot
+from tidemill.api.launching import AckLevel, LaunchConfig, UpdateOptions
+from tidemill.api.module import Module, Setup, Topologies
+from tidemill.api.path import Path
+from tidemill.api.ranges import SortedRangeFromOptions, SortedRangeOptions, SortedRangeToOptions
+from tidemill.api.schemas import PState, SubindexOptions
+from tidemill.api.topology import MicrobatchSourceOptions, MicrobatchTopology, OffsetAgo
+from tidemill.model.errors import (
+    AttemptLost,
+    AttemptTimeout,
+    BadInput,
+    BadPath,
+    CorruptState,
+    DefinitionError,
+    Fault,
+    Fenced,
+    InvariantViolation,
+    ModuleExists,
+    NewerFormat,
+    NotOneValue,
+    NotSelectable,
+    OptionError,
+    OutcomeUnknown,
+    RecordRefused,
+    RetryableError,
+    SchemaMismatch,
+    SnapshotExpired,
+    StoreRefused,
+    StoreUnavailable,
+    TidemillError,
+    UnknownName,
+    UserCodeError,
+)
+from tidemill.model.operations import Ops
+
+if TYPE_CHECKING:
+    from tidemill.cluster.in_process import InProcessCluster
+    from tidemill.model.values import to_text
+
+__version__ = "0.1.0"
+
+_LAZY = {"InProcessCluster": "tidemill.cluster.in_process", "to_text": "tidemill.model.values"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what runs modules when it is first asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'tidemill' has no attribute '{name}'")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+__all__ = [
+    "AccumulatorAgg",
+    "AckLevel",
+    "Agg",
+    "AttemptLost",
+    "AttemptTimeout",
+    "BadInput",
+    "BadPath",
+    "Block",
+    "Case",
+    "CombinerAgg",
+    "CompoundAgg",
+    "Constant",
+    "CorruptState",
+    "DefinitionError",
+    "Depot",
+    "Expr",
+    "Fault",
+    "Fenced",
+    "InProcessCluster",
+    "InvariantViolation",
+    "LaunchConfig",
+    "LimitAgg",
+    "LoopVars",
+    "MicrobatchSourceOptions",
+    "MicrobatchTopology",
+    "Module",
+    "ModuleExists",
+    "NewerFormat",
+    "NotOneValue",
+    "NotSelectable",
+    "OffsetAgo",
+    "Ops",
+    "OptionError",
+    "OutcomeUnknown",
+    "PState",
+    "Path",
+    "RecordRefused",
+    "RetryableError",
+    "SchemaMismatch",
+    "SelectOptions",
+    "Setup",
+    "SnapshotExpired",
+    "SortedRangeFromOptions",
+    "SortedRangeOptions",
+    "SortedRangeToOptions",
+    "StoreRefused",
+    "StoreUnavailable",
+    "SubBatch",
+    "SubSource",
+    "SubindexOptions",
+    "TidemillError",
+    "TopMonotonicOptions",
+    "Topologies",
+    "UnknownName",
+    "UpdateOptions",
+    "UserCodeError",
+    "operation",
+    "to_text",
+    "vectorized",
+]

@@ -1,0 +1,260 @@
+"""Aggregators (`Agg.count()`, …), their composition (`CompoundAgg`) and the bases of custom ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidemill.api.arguments import later_fault, to_arg, to_args, to_function
+from tidemill.api.locations import caller_location
+from tidemill.api.starters import starter
+from tidemill.model import dataflow
+from tidemill.model.dataflow import Aggregator, AggTree, Location
+from tidemill.model.errors import Fault
+
+_Faults = tuple[Fault, ...]
+
+
+class CombinerAgg:
+    """Base of a custom combiner: `combine` is associative and commutative, and `zero_val` changes nothing."""
+
+    def combine(self, current: Any, value: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no combine().")
+
+    def zero_val(self) -> Any:
+        return None
+
+    def is_flush_required(self) -> bool:
+        """Whether what it holds grows without bound, so that partial results are sent now and then."""
+        return False
+
+
+class AccumulatorAgg:
+    """Base of a custom accumulator: values are taken one after the other, where they arrive."""
+
+    def accumulate(self, current: Any, *args: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no accumulate().")
+
+    def init_val(self) -> Any:
+        return None
+
+
+class TopMonotonicOptions:
+    """Options of `Agg.top_monotonic`: what identifies a value, what it is ranked by, and in which direction."""
+
+    def __init__(self, given: dict[str, Any] | None = None) -> None:
+        self.given: dict[str, Any] = dict(given or {})
+
+    def _with(self, name: str, value: Any) -> TopMonotonicOptions:
+        return TopMonotonicOptions({**self.given, name: value})
+
+    @starter
+    def id_function(self, function: Any) -> TopMonotonicOptions:
+        return self._with("id_function", function)
+
+    @starter
+    def sort_val_function(self, function: Any) -> TopMonotonicOptions:
+        return self._with("sort_val_function", function)
+
+    @starter
+    def ascending(self) -> TopMonotonicOptions:
+        return self._with("ascending", True)
+
+
+class Agg:
+    """One aggregator. `later` names a part of it that this version refuses."""
+
+    def __init__(self, tree: Aggregator, faults: Sequence[Fault] = (), at: Location | None = None) -> None:
+        self.tree: AggTree = tree
+        self.faults: _Faults = tuple(faults)
+        self.at = at or Location()
+
+    def capture_new_val_into(self, name: str) -> Agg:
+        """Emit the new value of each key after the aggregation; a later version has it."""
+        at = caller_location()
+        fault = later_fault(f"capture_new_val_into('{name}')", at)
+        assert isinstance(self.tree, Aggregator)
+        return Agg(self.tree, (*self.faults, fault), at)
+
+    @staticmethod
+    def count() -> Agg:
+        """How many rows."""
+        return _combiner("count")
+
+    @staticmethod
+    def sum(value: Any) -> Agg:
+        """The sum of the values."""
+        return _combiner("sum", value)
+
+    @staticmethod
+    def min(value: Any) -> Agg:
+        """The least value, None without any."""
+        return _combiner("min", value)
+
+    @staticmethod
+    def max(value: Any) -> Agg:
+        """The greatest value, None without any."""
+        return _combiner("max", value)
+
+    @staticmethod
+    def and_(value: Any) -> Agg:
+        """The last true value, or the first that is None or False."""
+        return _combiner("and", value)
+
+    @staticmethod
+    def or_(value: Any) -> Agg:
+        """The first true value, or the last that is None or False."""
+        return _combiner("or", value)
+
+    @staticmethod
+    def first(value: Any) -> Agg:
+        """The first value that arrived."""
+        return _combiner("first", value)
+
+    @staticmethod
+    def last(value: Any) -> Agg:
+        """The last value that arrived."""
+        return _combiner("last", value)
+
+    @staticmethod
+    def list(value: Any) -> Agg:
+        """All values, in a list."""
+        return _combiner("list", value)
+
+    @staticmethod
+    def set(value: Any) -> Agg:
+        """All values, in a set."""
+        return _combiner("set", value)
+
+    @staticmethod
+    def set_remove(value: Any) -> Agg:
+        """Remove the values from a set."""
+        return _combiner("set_remove", value)
+
+    @staticmethod
+    def multi_set(value: Any) -> Agg:
+        """How often each value occurs, as a map from value to count."""
+        return _combiner("multi_set", value)
+
+    @staticmethod
+    def map(key: Any, value: Any) -> Agg:
+        """A map from each key to its last value."""
+        return _combiner("map", key, value)
+
+    @staticmethod
+    def merge(value: Any) -> Agg:
+        """Maps merged into one; later keys win."""
+        return _combiner("merge", value)
+
+    @staticmethod
+    def avg(value: Any) -> Agg:
+        """The mean of the values; only for the variables of a batch block."""
+        return _recorded("avg", "accumulator", (value,))
+
+    @staticmethod
+    def top_monotonic(
+        amount: Any,
+        value: Any,
+        options: TopMonotonicOptions | None = None,
+        *,
+        id_function: Any = None,
+        sort_val_function: Any = None,
+        ascending: bool = False,
+    ) -> Agg:
+        """The `amount` greatest values, where the rank of an identity only ever rises (or falls, if ascending)."""
+        chosen = {"id_function": id_function, "sort_val_function": sort_val_function, "ascending": ascending}
+        chosen.update(options.given if options else {})
+        at = caller_location()
+        found: list_of_faults = []
+        for name in ("id_function", "sort_val_function"):
+            if chosen[name] is not None:
+                chosen[name] = to_function(chosen[name], at, found)
+        args = to_args((amount, value), at, found)
+        return Agg(Aggregator("top_monotonic", "combiner", args, None, tuple(sorted(chosen.items()))), found, at)
+
+    @staticmethod
+    def voided() -> Agg:
+        """Remove the element at this position."""
+        return _recorded("voided", "void", ())
+
+    @staticmethod
+    def combiner(implementation: Any, *args: Any) -> Agg:
+        """A custom combiner: an object (or class) with `combine(a, b)` and `zero_val()`."""
+        return _recorded("combiner", "combiner", args, implementation, ("combine", "zero_val"))
+
+    @staticmethod
+    def accumulator(implementation: Any, *args: Any) -> Agg:
+        """A custom accumulator: an object (or class) with `accumulate(current, *args)` and `init_val()`."""
+        return _recorded("accumulator", "accumulator", args, implementation, ("accumulate", "init_val"))
+
+    # The names without underscore cannot be written after a dot only where they are Python keywords; these can be read
+    # by getattr, and the ones with underscore are accepted too.
+    sum_ = sum
+    min_ = min
+    max_ = max
+    list_ = list
+    set_ = set
+    map_ = map
+
+
+list_of_faults = list[Fault]
+
+
+def _combiner(name: str, *args: Any) -> Agg:
+    return _recorded(name, "combiner", args)
+
+
+def _recorded(
+    name: str, kind: Any, args: Sequence[Any], implementation: Any = None, methods: Sequence[str] = ()
+) -> Agg:
+    at = caller_location()
+    found: list_of_faults = []
+    if isinstance(implementation, type):
+        implementation = implementation()
+    lacking = [method for method in methods if not callable(getattr(implementation, method, None))]
+    if lacking:
+        text = f"{implementation!r} is no {name}: it has no {' and no '.join(f'{method}()' for method in lacking)}."
+        found.append(Fault(str(at), text, f"Derive it from {name.capitalize()}Agg."))
+    return Agg(Aggregator(name, kind, to_args(args, at, found), implementation), found, at)
+
+
+class CompoundAgg:
+    """Aggregators at the places of a nested structure."""
+
+    def __init__(self, tree: AggTree, faults: Sequence[Fault] = ()) -> None:
+        self.tree = tree
+        self.faults: _Faults = tuple(faults)
+
+    @staticmethod
+    def map(*entries: Any) -> CompoundAgg:
+        """`map(key, X, key2, Y, …)`: aggregate with X into the value at `key`, and so on."""
+        at = caller_location()
+        found: list_of_faults = []
+        if len(entries) % 2 or not entries:
+            found.append(
+                Fault(str(at), "CompoundAgg.map takes pairs of a key and an aggregator.", "Add what is missing.")
+            )
+        pairs = zip(entries[::2], entries[1::2], strict=False)
+        recorded = tuple((to_arg(key, at, found), recorded_tree(value, at, found)) for key, value in pairs)
+        return CompoundAgg(dataflow.AggMap(recorded), found)
+
+    @staticmethod
+    def list(*items: Any) -> CompoundAgg:
+        """`list(X, Y, …)`: aggregate with X into element 0, with Y into element 1, and so on."""
+        at = caller_location()
+        found: list_of_faults = []
+        return CompoundAgg(dataflow.AggList(tuple(recorded_tree(item, at, found) for item in items)), found)
+
+    map_ = map
+    list_ = list
+
+
+def recorded_tree(value: Any, at: Location, faults: list_of_faults) -> AggTree:
+    """The recorded form of an `Agg` or `CompoundAgg`; what is wrong with it is added to `faults`."""
+    if isinstance(value, (Agg, CompoundAgg)):
+        faults.extend(value.faults)
+        return value.tree
+    faults.append(
+        Fault(str(at), f"{value!r} is not an aggregator.", "Use Agg.count(), Agg.sum(…), CompoundAgg.map(…), …")
+    )
+    return Aggregator("voided", "void")

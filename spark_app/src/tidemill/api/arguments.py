@@ -1,0 +1,175 @@
+"""Arguments and functions as the user writes them, and what they are recorded as.
+
+A string that begins with `*` is a variable; `Constant` forces a value. Functions are told apart here: a built-in
+operation, a plain callable (one result), an `@operation` (any number of tuples) or `@vectorized` (series in, series
+out).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from tidemill.api.locations import caller_location
+from tidemill.model import dataflow
+from tidemill.model.dataflow import Const, Function, FunctionKind, Location, Var
+from tidemill.model.errors import Fault
+from tidemill.model.operations import Op
+
+C = TypeVar("C", bound=Callable[..., Any])
+_KIND = "__tidemill_kind__"
+
+
+def operation(function: C) -> C:
+    """Mark a generator: each tuple that it yields is one row for the `.out(...)` variables (a lone value needs no
+    tuple).
+    """
+    setattr(function, _KIND, "operation")
+    return function
+
+
+def vectorized(function: C) -> C:
+    """Mark a function of Polars series: it gets whole columns and returns one series (or a tuple of them) of equal
+    length.
+    """
+    setattr(function, _KIND, "vectorized")
+    return function
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A value that is never taken for a name, whatever it looks like: `Constant("*")`."""
+
+    value: Any
+
+
+class Expr:
+    """A function applied to arguments, in argument position: `Expr(Ops.INC, "*i")`."""
+
+    def __init__(self, function: Any, *args: Any) -> None:
+        self.at = caller_location()
+        found: list[Fault] = []
+        recorded = to_function(function, self.at, found)
+        if recorded.kind == "operation" or (isinstance(recorded.call, Op) and recorded.call.emits != "one"):
+            text = f"'{recorded.name}' does not return one value and cannot be used in an Expr."
+            found.append(Fault(str(self.at), text, "Use each(...) with .out(...) instead."))
+        found.extend(arity_faults(recorded, len(args), self.at))
+        self.expr = dataflow.Expr(recorded, to_args(args, self.at, found))
+        self.faults = tuple(found)
+
+
+def to_arg(value: Any, at: Location, faults: list[Fault]) -> dataflow.Arg:
+    """Record one argument; what is wrong with it is added to `faults`."""
+    if isinstance(value, Constant):
+        return Const(value.value)
+    if isinstance(value, Expr):
+        faults.extend(value.faults)
+        return value.expr
+    if isinstance(value, str) and value.startswith("**"):
+        faults.append(unground_fault(value, at))
+        return Var("*" + value.lstrip("*"))
+    if isinstance(value, str) and value.startswith("*"):
+        return Var(value)
+    if isinstance(value, str) and value.startswith("$$"):
+        text = f"The PState '{value}' cannot be an argument."
+        faults.append(Fault(str(at), text, f'Read it with local_select, or write Constant("{value}") for the string.'))
+    return Const(value)
+
+
+def to_args(values: Iterable[Any], at: Location, faults: list[Fault]) -> tuple[dataflow.Arg, ...]:
+    return tuple(to_arg(value, at, faults) for value in values)
+
+
+def unground_fault(name: str, at: Location) -> Fault:
+    return later_fault(f"Outer joins (the unground variable '{name}')", at)
+
+
+def later_fault(feature: str, at: Location) -> Fault:
+    """The fault of a feature that a later version brings."""
+    return Fault(str(at), f"{feature}: not supported by this version of Tidemill.", "Remove it for now.")
+
+
+def to_var(name: Any, at: Location, faults: list[Fault], what: str = "A variable") -> str:
+    """Record a variable's name; a wrong one is a fault and is recorded under a legal name."""
+    if isinstance(name, str) and name.startswith("**"):
+        faults.append(unground_fault(name, at))
+        return "*" + name.lstrip("*")
+    if isinstance(name, str) and name.startswith("$$"):
+        faults.append(later_fault(f"Temporary PStates ('{name}')", at))
+        return "*" + name
+    if isinstance(name, str) and name.startswith("*") and len(name) > 1:
+        return name
+    faults.append(Fault(str(at), f"{what} is a string that begins with '*', not {name!r}.", 'Write it like "*name".'))
+    return f"*{name}"
+
+
+def to_vars(names: Iterable[Any], at: Location, faults: list[Fault]) -> tuple[str, ...]:
+    return tuple(to_var(name, at, faults, "An out variable") for name in names)
+
+
+def to_name(name: Any, sigil: str, what: str, at: Location, faults: list[Fault]) -> str:
+    """Record the name of a depot or PState."""
+    if isinstance(name, str) and name.startswith(sigil) and len(name) > len(sigil) and not name.startswith("**"):
+        return name
+    text = f"The name of a {what} begins with '{sigil}'; {name!r} does not."
+    faults.append(Fault(str(at), text, f'Write it like "{sigil}name".'))
+    return sigil + str(name).lstrip("*$")
+
+
+def to_function(function: Any, at: Location, faults: list[Fault]) -> Function:
+    """Record something that can be called."""
+    if isinstance(function, Op):
+        return Function(function.name, "builtin", function)
+    if not callable(function):
+        faults.append(Fault(str(at), f"{function!r} is not a function.", "Pass one of Ops, or a callable."))
+        return Function(repr(function), "function", _nothing)
+    kind = cast("FunctionKind", getattr(function, _KIND, "function"))
+    if kind == "function" and inspect.isgeneratorfunction(function):
+        text = f"'{name_of(function)}' is a generator."
+        faults.append(Fault(str(at), text, "Mark it with @operation to emit a row for each value that it yields."))
+    return Function(name_of(function), kind, function)
+
+
+def _nothing(*args: Any) -> None:
+    """Stands for what was no function; it is never called, the fault stops the definition."""
+
+
+def name_of(function: Any) -> str:
+    """A function's name for people."""
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__).replace("<locals>.", "")
+
+
+def arity_faults(function: Function, given: int, at: Location) -> list[Fault]:
+    """The fault of calling a function with so many arguments, if it does not take them."""
+    if isinstance(function.call, Op):
+        op = function.call
+        fits = given >= op.args_min and (op.args_max is None or given <= op.args_max)
+        wanted = _op_arity(op)
+    else:
+        fits, wanted = _accepts(function.call, given)
+    return [] if fits else [Fault(str(at), f"'{function.name}' takes {wanted}, but {given} are given.")]
+
+
+def _op_arity(op: Op) -> str:
+    if op.args_max is None:
+        return f"at least {op.args_min} arguments"
+    return f"{op.args_min} arguments" if op.args_min == op.args_max else f"{op.args_min} to {op.args_max} arguments"
+
+
+def _accepts(function: Any, given: int) -> tuple[bool, str]:
+    if function is _nothing:
+        return True, ""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True, ""
+    try:
+        signature.bind(*([None] * given))
+    except TypeError:
+        return False, f"the arguments {signature}"
+    return True, ""

@@ -1,0 +1,498 @@
+"""`Block`: a chain of dataflow nodes, started on the class (`Block.each(…)`) and extended on an instance.
+
+Blocks are immutable; the chain of a source (`topology.SourceChain`) has the same methods and records into its topology.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from tidemill.api.aggregators import recorded_tree
+from tidemill.api.arguments import arity_faults, to_arg, to_args, to_function, to_name, to_var, to_vars
+from tidemill.api.locations import caller_location
+from tidemill.api.path import recorded_path
+from tidemill.api.starters import starter
+from tidemill.model import dataflow
+from tidemill.model.dataflow import Arg, Const, Location, Node, PartitionKind
+from tidemill.model.errors import Fault
+
+_ALWAYS: Arg = Const(True)
+_WITH_OUTS = (dataflow.Each, dataflow.LocalSelect, dataflow.Loop, dataflow.Aggregate)
+
+
+class Block:
+    """A chain of nodes. Every method adds one and returns the longer chain."""
+
+    def __init__(self, nodes: Sequence[Node] = (), faults: Sequence[Fault] = ()) -> None:
+        self.nodes = tuple(nodes)
+        self.faults = tuple(faults)
+
+    def _with(self, nodes: tuple[Node, ...], faults: tuple[Fault, ...]) -> Block:
+        """A chain of these nodes; what a subclass overrides."""
+        return Block(nodes, faults)
+
+    def _add(self, node: Node, faults: Iterable[Fault] = ()) -> Block:
+        return self._with((*self.nodes, node), (*self.faults, *faults))
+
+    def _fault(self, at: Location, text: str, advice: str) -> Block:
+        return self._with(self.nodes, (*self.faults, Fault(str(at), text, advice)))
+
+    def _later(self, feature: str, *blocks: Any) -> Block:
+        """Record a feature of a later version, with the mistakes inside the blocks that it was given."""
+        inside = [fault for block in blocks if isinstance(block, Block) for fault in block.faults]
+        return self._add(dataflow.Later(feature, caller_location()), inside)
+
+    def out(self, *names: str) -> Block:
+        """Bind what the node before emits to variables."""
+        at = caller_location()
+        if not self.nodes:
+            return self._fault(at, ".out(…) has nothing before it.", "Write it after each(…), agg(…), …")
+        found: list[Fault] = []
+        node = self.nodes[-1]
+        rest = self.nodes[:-1]
+        if isinstance(node, dataflow.Later):
+            return self
+        if isinstance(node, dataflow.Aggregate) and any(str(name).startswith("$$") for name in names):
+            return self._with((*rest, dataflow.Later(f"Temporary PStates ('{names[0]}')", at)), self.faults)
+        outs = to_vars(names, at, found)
+        changed = _with_outs(node, outs, at, found)
+        return self._with((*rest, changed), (*self.faults, *found))
+
+    # --- rows ---
+
+    @starter
+    def each(self, function: Any, *args: Any) -> Block:
+        """Call a function with each row's values; `.out(…)` binds what it emits."""
+        found: list[Fault] = []
+        at = caller_location()
+        recorded = to_function(function, at, found)
+        found.extend(arity_faults(recorded, len(args), at))
+        return self._add(dataflow.Each(recorded, to_args(args, at, found), (), at), found)
+
+    @starter
+    def explode_microbatch(self, microbatch: str) -> Block:
+        """Every record of this microbatch, on the task of its partition."""
+        found: list[Fault] = []
+        at = caller_location()
+        name = to_var(microbatch, at, found, "The microbatch of explode_microbatch")
+        return self._add(dataflow.ExplodeMicrobatch(name, None, at), found)
+
+    @starter
+    def keep_true(self, condition: Any) -> Block:
+        """Go on only with rows for which this is true (neither None nor False)."""
+        found: list[Fault] = []
+        at = caller_location()
+        return self._add(dataflow.KeepTrue(to_arg(condition, at, found), at), found)
+
+    @starter
+    def macro(self, block: Any) -> Block:
+        """Insert the nodes of a block here."""
+        found: list[Fault] = []
+        nodes = _nodes(block, caller_location(), found)
+        return self._with((*self.nodes, *nodes), (*self.faults, *found))
+
+    # --- conditions and loops ---
+
+    @starter
+    def if_true(self, condition: Any, then: Any, else_: Any = None) -> Block:
+        """Run `then` where the condition is true, else `else_`; what follows sees the variables that both bind."""
+        found: list[Fault] = []
+        at = caller_location()
+        first = (to_arg(condition, at, found), _nodes(then, at, found))
+        other = () if else_ is None else _nodes(else_, at, found)
+        return self._add(dataflow.Cond((first, (Const(True), other)), at), found)
+
+    @starter
+    def cond(self, *cases: Any) -> Block:
+        """Run the first case whose condition is true; a row that no case takes passes through."""
+        found: list[Fault] = []
+        at = caller_location()
+        recorded = [_case(case, at, found) for case in cases]
+        if not cases:
+            found.append(Fault(str(at), "cond(…) has no case.", "Add Case.create(condition).each(…)."))
+        if not recorded or recorded[-1][0] != Const(True):
+            recorded.append((Const(True), ()))
+        return self._add(dataflow.Cond(tuple(recorded), at), found)
+
+    @starter
+    def loop(self, block: Any) -> Block:
+        """Run the block; `continue_loop()` runs it again, `emit_loop(…)` leaves it."""
+        found: list[Fault] = []
+        at = caller_location()
+        return self._add(dataflow.Loop((), _nodes(block, at, found), (), at), found)
+
+    @starter
+    def loop_with_vars(self, variables: Any, block: Any) -> Block:
+        """Run the block with loop variables; `continue_loop(values…)` runs it again with others."""
+        found: list[Fault] = []
+        at = caller_location()
+        recorded: tuple[tuple[str, Arg], ...] = ()
+        if isinstance(variables, LoopVars):
+            found.extend(variables.faults)
+            recorded = variables.recorded
+        else:
+            text = f"loop_with_vars begins with its variables, not with {variables!r}."
+            found.append(Fault(str(at), text, 'Write LoopVars.var("*i", 0).'))
+        return self._add(dataflow.Loop(recorded, _nodes(block, at, found), (), at), found)
+
+    @starter
+    def continue_loop(self, *values: Any) -> Block:
+        """Run the loop's block again, with these values of the loop variables."""
+        found: list[Fault] = []
+        at = caller_location()
+        return self._add(dataflow.ContinueLoop(to_args(values, at, found), at), found)
+
+    @starter
+    def emit_loop(self, *values: Any) -> Block:
+        """Leave the loop with these values of its out variables."""
+        found: list[Fault] = []
+        at = caller_location()
+        return self._add(dataflow.EmitLoop(to_args(values, at, found), at), found)
+
+    # --- partitioners ---
+
+    @starter
+    def hash_partition(self, *args: Any) -> Block:
+        """To the task of a value's hash; `hash_partition("$$p", value)` goes among the partitions of an object."""
+        return self._partition("hash", args, 1)
+
+    @starter
+    def global_partition(self, *args: Any) -> Block:
+        """To task 0."""
+        return self._partition("global", args, 0)
+
+    @starter
+    def all_partition(self, *args: Any) -> Block:
+        """To every task."""
+        return self._partition("all", args, 0)
+
+    @starter
+    def shuffle_partition(self, *args: Any) -> Block:
+        """To any task, in even shares."""
+        return self._partition("shuffle", args, 0)
+
+    @starter
+    def direct_partition(self, *args: Any) -> Block:
+        """To the task of this number."""
+        return self._partition("direct", args, 1)
+
+    @starter
+    def path_partition(self, pstate: str, path: Any) -> Block:
+        """To the task that holds the path's leading key in this PState."""
+        at = caller_location()
+        found: list[Fault] = []
+        return self._add(_path_partition(pstate, recorded_path(path, at, found), at, found), found)
+
+    @starter
+    def custom_partition(self, *args: Any) -> Block:
+        """To the task that `function(number of partitions, *args)` returns."""
+        at = caller_location()
+        found: list[Fault] = []
+        target, rest = _target(args)
+        if not rest:
+            return self._fault(at, "custom_partition needs a function.", "Call it as custom_partition(function, …).")
+        function = to_function(rest[0], at, found)
+        found.extend(arity_faults(function, len(rest), at))
+        node = dataflow.Partition("custom", to_args(rest[1:], at, found), target, at, function)
+        return self._add(node, found)
+
+    @starter
+    def origin_partition(self) -> Block:
+        """Back to where a query started; only in query topologies."""
+        at = caller_location()
+        return self._fault(at, "origin_partition exists only in query topologies.", "Use another partitioner here.")
+
+    def _partition(self, kind: PartitionKind, args: tuple[Any, ...], count: int) -> Block:
+        at = caller_location()
+        found: list[Fault] = []
+        target, rest = _target(args) if len(args) > count else (None, args)
+        if len(rest) != count:
+            wanted = "no argument" if count == 0 else f"{count} argument"
+            text = f"{kind}_partition takes {wanted} (and a PState or depot before it), but {len(args)} are given."
+            found.append(Fault(str(at), text))
+        return self._add(dataflow.Partition(kind, to_args(rest[:count], at, found), target, at), found)
+
+    # --- PStates ---
+
+    @starter
+    def local_select(self, pstate: str, path: Any = None, options: Any = None) -> Block:
+        """What a path selects from this task's partition: one row a value."""
+        found: list[Fault] = []
+        at = caller_location()
+        name = to_name(pstate, "$$", "PState", at, found)
+        return self._add(dataflow.LocalSelect(name, recorded_path(path, at, found), (), at), found)
+
+    @starter
+    def select(self, pstate: str, path: Any = None, options: Any = None) -> Block:
+        """`path_partition`, then `local_select`."""
+        found: list[Fault] = []
+        at = caller_location()
+        recorded = recorded_path(path, at, found)
+        moved = self._add(_path_partition(pstate, recorded, at, found), found)
+        return moved._add(dataflow.LocalSelect(str(pstate), recorded, (), at))
+
+    @starter
+    def local_transform(self, pstate: str, path: Any) -> Block:
+        """Change this task's partition; the path ends with `term`, `term_val` or `term_void`."""
+        found: list[Fault] = []
+        at = caller_location()
+        name = to_name(pstate, "$$", "PState", at, found)
+        return self._add(dataflow.LocalTransform(name, recorded_path(path, at, found), at), found)
+
+    @starter
+    def local_clear(self, pstate: str) -> Block:
+        """Reset this task's partition to its initial value."""
+        found: list[Fault] = []
+        at = caller_location()
+        return self._add(dataflow.LocalClear(to_name(pstate, "$$", "PState", at, found), at), found)
+
+    # --- aggregation and batch blocks ---
+
+    @starter
+    def agg(self, *args: Any) -> Block:
+        """Aggregate into a PState (`agg("$$p", Agg.sum("*v"))`), or in a batch block into variables."""
+        return self._aggregate("agg", args)
+
+    @starter
+    def compound_agg(self, *args: Any) -> Block:
+        """Aggregate at the places of a nested structure: `compound_agg("$$p", CompoundAgg.map("*k", Agg.count()))`."""
+        return self._aggregate("compound_agg", args)
+
+    def _aggregate(self, method: str, args: tuple[Any, ...]) -> Block:
+        found: list[Fault] = []
+        at = caller_location()
+        if len(args) not in (1, 2):
+            text = f"{method} takes an aggregator, and before it perhaps a PState; {len(args)} arguments are given."
+            return self._fault(at, text, f'Call it as {method}("$$p", Agg.count()).')
+        pstate = to_name(args[0], "$$", "PState", at, found) if len(args) == 2 else None
+        return self._add(dataflow.Aggregate(recorded_tree(args[-1], at, found), pstate, (), at), found)
+
+    @starter
+    def batch_block(self, block: Any) -> Block:
+        """Run a block as a batch that is finished on all tasks before what follows runs, once, on task 0."""
+        found: list[Fault] = []
+        at = caller_location()
+        return self._add(dataflow.BatchBlock(_nodes(block, at, found), at), found)
+
+    @starter
+    def group_by(self, *args: Any) -> Block:
+        """`group_by("*k", Block.agg(…).out("*v"))`: one row for each key."""
+        found: list[Fault] = []
+        at = caller_location()
+        keys = tuple(to_var(key, at, found, "A key of group_by") for key in args[:-1])
+        if not keys:
+            found.append(Fault(str(at), "group_by takes one or more keys and a block.", "Add the key variables."))
+        body = _nodes(args[-1] if args else None, at, found)
+        return self._add(dataflow.GroupBy(keys, body, at), found)
+
+    # --- graph ---
+
+    @starter
+    def anchor(self, name: str) -> Block:
+        """Name this place."""
+        return self._add(dataflow.Anchor(str(name), caller_location()))
+
+    @starter
+    def hook(self, name: str) -> Block:
+        """Go on from a named place."""
+        return self._add(dataflow.Hook(str(name), caller_location()))
+
+    @starter
+    def branch(self, *args: Any) -> Block:
+        """`branch("place", block)`: run a block from a named place (or from here), beside what follows."""
+        found: list[Fault] = []
+        at = caller_location()
+        anchor = str(args[0]) if len(args) == 2 else None
+        return self._add(dataflow.Branch(anchor, _nodes(args[-1] if args else None, at, found), at), found)
+
+    @starter
+    def unify(self, *anchors: str) -> Block:
+        """Go on with the rows of several named places."""
+        return self._add(dataflow.Unify(tuple(str(anchor) for anchor in anchors), caller_location()))
+
+    # --- features of later versions: recorded, then refused by name ---
+
+    @starter
+    def atomic_block(self, block: Any) -> Block:
+        return self._later("atomic_block", block)
+
+    @starter
+    def yield_if_overtime(self) -> Block:
+        return self._later("yield_if_overtime")
+
+    @starter
+    def materialize(self, *args: Any) -> Block:
+        return self._later("materialize (temporary PStates)")
+
+    @starter
+    def explode_materialized(self, *args: Any) -> Block:
+        return self._later("explode_materialized (temporary PStates)")
+
+    @starter
+    def sub_batch(self, batch: Any) -> Block:
+        return self._later("sub_batch")
+
+    @starter
+    def limit_agg(self, limit: Any) -> Block:
+        return self._later("limit_agg")
+
+    @starter
+    def invoke_query(self, *args: Any) -> Block:
+        return self._later("invoke_query (query topologies)")
+
+    @starter
+    def depot_partition_append(self, *args: Any) -> Block:
+        return self._later("depot_partition_append")
+
+    @starter
+    def fresh_batch_source(self) -> Block:
+        return self._later("fresh_batch_source (joins)")
+
+    @starter
+    def sub_source(self, *args: Any) -> Block:
+        return self._later("sub_source", *args)
+
+    @starter
+    def each_async(self, *args: Any) -> Block:
+        return self._later("each_async")
+
+    @starter
+    def out_stream(self, *args: Any) -> Block:
+        return self._later("out_stream (named output streams)")
+
+    @starter
+    def ack_return(self, *args: Any) -> Block:
+        return self._later("ack_return (stream topologies)")
+
+
+class Case(Block):
+    """One case of `cond`: `Case.create(condition).each(…)…`."""
+
+    def __init__(self, nodes: Sequence[Node] = (), faults: Sequence[Fault] = (), condition: Arg = _ALWAYS) -> None:
+        super().__init__(nodes, faults)
+        self.condition = condition
+
+    def _with(self, nodes: tuple[Node, ...], faults: tuple[Fault, ...]) -> Case:
+        return Case(nodes, faults, self.condition)
+
+    @staticmethod
+    def create(condition: Any) -> Case:
+        """A case that runs where the condition is true and no case before it was."""
+        found: list[Fault] = []
+        recorded = to_arg(condition, caller_location(), found)
+        return Case((), found, recorded)
+
+
+class LoopVars:
+    """The variables of a loop and what they begin with: `LoopVars.var("*i", 0).var("*sum", 0)`."""
+
+    def __init__(self, recorded: Sequence[tuple[str, Arg]] = (), faults: Sequence[Fault] = ()) -> None:
+        self.recorded = tuple(recorded)
+        self.faults = tuple(faults)
+
+    @starter
+    def var(self, name: str, value: Any) -> LoopVars:
+        """One more variable."""
+        found: list[Fault] = []
+        at = caller_location()
+        pair = (to_var(name, at, found), to_arg(value, at, found))
+        return LoopVars((*self.recorded, pair), (*self.faults, *found))
+
+
+class _Described:
+    """A description that a later version understands; it takes any calls, so that the rest of the module is checked."""
+
+    def __init__(self, *args: Any) -> None:
+        self.args = args
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *args: self
+
+    @classmethod
+    def create(cls, *args: Any) -> Any:
+        return cls(*args)
+
+
+class SubBatch(_Described):
+    """A batch block as a source of rows; a later version has it."""
+
+
+class SubSource(_Described):
+    """A case of `sub_source`; a later version has it."""
+
+
+class LimitAgg(_Described):
+    """The description of `limit_agg`; a later version has it."""
+
+
+class SelectOptions:
+    """Options of `select` and `local_select`; they never change the result."""
+
+    def __init__(self, allows_yield: bool = False) -> None:
+        self.allows_yield = allows_yield
+
+    @starter
+    def allow_yield(self) -> SelectOptions:
+        """Reads never block others here, so this changes nothing."""
+        return SelectOptions(allows_yield=True)
+
+
+def _nodes(block: Any, at: Location, faults: list[Fault]) -> tuple[Node, ...]:
+    """The nodes of a nested block; its mistakes are added to `faults`."""
+    if isinstance(block, Block):
+        faults.extend(block.faults)
+        return block.nodes
+    faults.append(
+        Fault(str(at), f"A block is expected here, not {block!r}.", "Build one with Block.each(…) and so on.")
+    )
+    return ()
+
+
+def _case(case: Any, at: Location, faults: list[Fault]) -> tuple[Arg, tuple[Node, ...]]:
+    if isinstance(case, Case):
+        return case.condition, _nodes(case, at, faults)
+    faults.append(Fault(str(at), f"cond takes cases, not {case!r}.", "Build one with Case.create(condition).each(…)."))
+    return Const(True), ()
+
+
+def _target(args: tuple[Any, ...]) -> tuple[str | None, tuple[Any, ...]]:
+    """The PState or depot that comes before a partitioner's arguments, if one does."""
+    if args and isinstance(args[0], str) and args[0].startswith(("$$", "*")) and not callable(args[0]):
+        return args[0], args[1:]
+    return None, args
+
+
+def _path_partition(pstate: Any, path: dataflow.Path, at: Location, faults: list[Fault]) -> dataflow.Partition:
+    """Its argument is the path's leading key; no argument if the path begins with something else."""
+    name = to_name(pstate, "$$", "PState", at, faults)
+    first = path.navs[0] if path.navs else None
+    args = cast("tuple[Arg, ...]", first.args[:1]) if first is not None and first.name in ("key", "must") else ()
+    return dataflow.Partition("path", args, name, at)
+
+
+def _with_outs(node: Node, outs: tuple[str, ...], at: Location, faults: list[Fault]) -> Node:
+    if isinstance(node, dataflow.ExplodeMicrobatch):
+        if node.out is not None or len(outs) != 1:
+            faults.append(Fault(str(at), "explode_microbatch binds one variable.", 'Write .out("*record") once.'))
+        return replace(node, out=outs[0] if outs else None)
+    if isinstance(node, _WITH_OUTS):
+        if node.outs:
+            faults.append(Fault(str(at), ".out(…) stands twice after one node.", "Name all variables in one .out(…)."))
+        if len(set(outs)) < len(outs):
+            faults.append(Fault(str(at), ".out(…) names a variable twice.", "Give each value a name of its own."))
+        return replace(node, outs=outs)
+    kind = type(node).__name__
+    faults.append(
+        Fault(str(at), f"{_method(node)} emits no values, so .out(…) cannot follow it ({kind}).", "Remove it.")
+    )
+    return node
+
+
+def _method(node: Node) -> str:
+    names = {"KeepTrue": "keep_true", "Cond": "if_true/cond", "Partition": "A partitioner", "GroupBy": "group_by"}
+    kind = type(node).__name__
+    return names.get(kind, "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind).lstrip("_"))

@@ -1,0 +1,60 @@
+"""`Depot`: how the records that clients append are partitioned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.api.arguments import arity_faults, to_function
+from tidemill.api.locations import caller_location
+from tidemill.model.dataflow import DepotPartitioner, Function, Location
+from tidemill.model.errors import Fault
+
+
+class Partitioning:
+    """A way to choose the partition of an appended record."""
+
+    def __init__(
+        self, kind: DepotPartitioner, function: Function | None = None, faults: tuple[Fault, ...] = ()
+    ) -> None:
+        self.kind: DepotPartitioner = kind
+        self.function = function
+        self.faults = faults
+
+
+class Depot:
+    """The ways to partition a depot. An object or class with `choose_partition_index(record, partitions)` too."""
+
+    @staticmethod
+    def random() -> Partitioning:
+        """Any partition: even load, no promise about order."""
+        return Partitioning("random")
+
+    @staticmethod
+    def hash_by(function: Any) -> Partitioning:
+        """The partition of `function(record)`'s hash: records with equal results stay in order on one task."""
+        at = caller_location()
+        found: list[Fault] = []
+        recorded = to_function(function, at, found)
+        found.extend(arity_faults(recorded, 1, at))
+        return Partitioning("hash_by", recorded, tuple(found))
+
+    @staticmethod
+    def disallow() -> Partitioning:
+        """Clients may not append; only topologies do."""
+        return Partitioning("disallow")
+
+
+def to_partitioning(value: Any, at: Location, faults: list[Fault]) -> Partitioning:
+    """The recorded form of a depot's partitioning; what is wrong with it is added to `faults`."""
+    if isinstance(value, Partitioning):
+        faults.extend(value.faults)
+        return value
+    chooser = value() if isinstance(value, type) else value
+    function = getattr(chooser, "choose_partition_index", chooser)
+    if not callable(function):
+        text = f"{value!r} is not a way to partition a depot."
+        faults.append(Fault(str(at), text, "Use Depot.random(), Depot.hash_by(…), Depot.disallow() or a callable."))
+        return Partitioning("random")
+    recorded = to_function(function, at, faults)
+    faults.extend(arity_faults(recorded, 2, at))
+    return Partitioning("custom", recorded)

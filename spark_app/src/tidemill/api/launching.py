@@ -1,0 +1,55 @@
+"""How a module is launched and updated, and when an append counts as done."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+from tidemill.model.errors import BadInput
+
+
+class AckLevel(enum.Enum):
+    """When an append returns. Microbatch topologies never take part, so ACK means the same as APPEND_ACK."""
+
+    NONE = "none"
+    APPEND_ACK = "append_ack"
+    ACK = "ack"
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """How many tasks (a power of two, fixed for the module's life) run in how many threads.
+
+    Raises:
+        BadInput: the numbers do not fit each other; the caller corrects them.
+    """
+
+    tasks: int
+    threads: int
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("tasks", "threads", "workers"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BadInput(f"LaunchConfig: {name} is a whole number from 1 on, not {value!r}.")
+        if self.tasks & (self.tasks - 1):
+            raise BadInput(f"LaunchConfig: tasks is a power of two (1, 2, 4, 8, …), not {self.tasks}.")
+        if self.threads > self.tasks:
+            raise BadInput(f"LaunchConfig: {self.threads} threads need at least as many tasks, not {self.tasks}.")
+
+    def num_workers(self, count: int) -> LaunchConfig:
+        """Accepted for Rama's sake: Spark decides how many processes run the threads."""
+        return replace(self, workers=count)
+
+
+@dataclass(frozen=True)
+class UpdateOptions:
+    """What an update may do: `UpdateOptions.objects_to_delete("$$old", "*gone")`."""
+
+    deleted: tuple[str, ...] = ()
+
+    @classmethod
+    def objects_to_delete(cls, *names: str) -> UpdateOptions:
+        """The depots and PStates that the new definition does not have, and whose data goes away."""
+        return cls(tuple(names))

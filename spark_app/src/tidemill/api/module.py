@@ -1,0 +1,165 @@
+"""`Module`, and what its `define` is given: `Setup` and `Topologies`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tidemill.api.arguments import later_fault, to_name
+from tidemill.api.depots import to_partitioning
+from tidemill.api.locations import caller_location
+from tidemill.api.topology import MicrobatchTopology
+from tidemill.model import dataflow
+from tidemill.model.dataflow import Location
+from tidemill.model.errors import Fault
+
+
+class Module:
+    """The unit of deployment; a subclass says in `define` which depots, topologies and PStates it has."""
+
+    def define(self, setup: Setup, topologies: Topologies) -> None:
+        """Declare everything; called once each time the module is started.
+
+        Raises:
+            NotImplementedError: the subclass has no `define`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no define(self, setup, topologies).")
+
+    def module_name(self) -> str:
+        """The module's name: the name of its class, unless a subclass says otherwise."""
+        return type(self).__name__
+
+
+class DepotBuilder:
+    """What follows `setup.declare_depot(…)`: options of the depot just declared."""
+
+    def __init__(self, declaration: dataflow.DepotDeclaration, faults: list[Fault]) -> None:
+        self.declaration = declaration
+        self._faults = faults
+
+    def global_(self) -> DepotBuilder:
+        """One partition, on task 0."""
+        self.declaration = replace(self.declaration, is_global=True)
+        return self
+
+    def migration(self, *args: Any) -> DepotBuilder:
+        """Change stored records; a later version has it."""
+        self._faults.append(later_fault("Depot migrations", caller_location()))
+        return self
+
+
+class Setup:
+    """Declares what belongs to the module and not to one topology: depots and the first values of options."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+        self.options: list[tuple[str, str, str, Any]] = []
+        self.option_locations: list[Location] = []
+        self._depots: list[DepotBuilder] = []
+
+    def declare_depot(self, name: str, partitioning: Any) -> DepotBuilder:
+        """Declare a depot and how its records are partitioned (see `Depot`)."""
+        at = caller_location()
+        chosen = to_partitioning(partitioning, at, self.faults)
+        recorded_name = to_name(name, "*", "depot", at, self.faults)
+        return self._declare(dataflow.DepotDeclaration(recorded_name, chosen.kind, at, chosen.function))
+
+    def declare_tick_depot(self, name: str, period_millis: int) -> None:
+        """Declare a depot that ticks at most once a period, on task 0, and cannot be appended to."""
+        at = caller_location()
+        recorded_name = to_name(name, "*", "depot", at, self.faults)
+        if isinstance(period_millis, bool) or not isinstance(period_millis, int) or period_millis < 1:
+            text = (
+                f"The period of the tick depot '{name}' is a number of milliseconds from 1 on, not {period_millis!r}."
+            )
+            self.faults.append(Fault(str(at), text, "Correct it."))
+            period_millis = 1
+        tick = dataflow.DepotDeclaration(recorded_name, "disallow", at, is_global=True, tick_millis=period_millis)
+        self._declare(tick)
+
+    def _declare(self, declaration: dataflow.DepotDeclaration) -> DepotBuilder:
+        builder = DepotBuilder(declaration, self.faults)
+        self._depots.append(builder)
+        return builder
+
+    def depots(self) -> tuple[dataflow.DepotDeclaration, ...]:
+        """What was declared so far."""
+        return tuple(builder.declaration for builder in self._depots)
+
+    def set_launch_module_dynamic_option(self, option: str, value: Any) -> None:
+        """The value of a dynamic option for the whole module, until somebody edits it."""
+        self._option("module", "", option, value)
+
+    def set_launch_topology_dynamic_option(self, topology: str, option: str, value: Any) -> None:
+        """The value of a dynamic option for one topology, until somebody edits it."""
+        self._option("topology", topology, option, value)
+
+    def set_launch_depot_dynamic_option(self, depot: str, option: str, value: Any) -> None:
+        """The value of a dynamic option for one depot, until somebody edits it."""
+        self._option("depot", depot, option, value)
+
+    def set_launch_pstate_dynamic_option(self, pstate: str, option: str, value: Any) -> None:
+        """The value of a dynamic option for one PState, until somebody edits it."""
+        self._option("pstate", pstate, option, value)
+
+    def _option(self, scope: str, name: str, option: str, value: Any) -> None:
+        self.options.append((scope, name, option, value))
+        self.option_locations.append(caller_location())
+
+    def declare_object(self, *args: Any) -> None:
+        """Objects of a task; a later version has them."""
+        self._later("declare_object (task objects)")
+
+    def cluster_pstate(self, *args: Any) -> None:
+        """PStates of other modules; a later version has them."""
+        self._later("cluster_pstate (mirrors)")
+
+    def cluster_depot(self, *args: Any) -> None:
+        """Depots of other modules; a later version has them."""
+        self._later("cluster_depot (mirrors)")
+
+    def cluster_query(self, *args: Any) -> None:
+        """Query topologies of other modules; a later version has them."""
+        self._later("cluster_query (mirrors)")
+
+    def _later(self, feature: str) -> None:
+        self.faults.append(later_fault(feature, caller_location()))
+
+
+class Topologies:
+    """Declares topologies."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+        self.declared: list[MicrobatchTopology] = []
+
+    def microbatch(self, name: str) -> MicrobatchTopology:
+        """Declare a microbatch topology."""
+        at = caller_location()
+        if not isinstance(name, str) or not name:
+            text = f"The name of a topology is a string that is not empty, not {name!r}."
+            self.faults.append(Fault(str(at), text, 'Write it like topologies.microbatch("counts").'))
+        topology = MicrobatchTopology(str(name), at)
+        self.declared.append(topology)
+        return topology
+
+    def stream(self, name: str) -> Any:
+        """Stream topologies are not part of Tidemill; everything that follows is ignored, the rest is still checked."""
+        text = "Tidemill has no stream topologies."
+        fault = Fault(str(caller_location()), text, "Use topologies.microbatch(…); it is exactly-once.")
+        self.faults.append(fault)
+        return _Ignored()
+
+    def query(self, name: str, *variables: str) -> Any:
+        """Query topologies; a later version has them."""
+        self.faults.append(later_fault(f"Query topologies ('{name}')", caller_location()))
+        return _Ignored()
+
+
+class _Ignored:
+    """Takes any call, so that one unsupported topology does not hide the faults of the others."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **options: self

@@ -1,0 +1,443 @@
+"""`Path`: navigators, one after the other, from a PState's partition to zero or more values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.api.arguments import arity_faults, to_arg, to_args, to_function
+from tidemill.api.locations import caller_location
+from tidemill.api.ranges import Options, amount_options, range_options
+from tidemill.api.starters import starter
+from tidemill.model import dataflow
+from tidemill.model.dataflow import Location, Nav
+from tidemill.model.errors import BadPath, Fault
+
+
+class Path:
+    """A path; every navigator exists on the class (it starts a path) and on a path (it extends it). Paths are
+    immutable.
+    """
+
+    def __init__(self, navs: tuple[Nav, ...] = (), faults: tuple[Fault, ...] = ()) -> None:
+        self.path = dataflow.Path(navs)
+        self.faults = faults
+
+    def __repr__(self) -> str:
+        return "Path" + "".join(f".{nav.name}(…)" if nav.args else f".{nav.name}()" for nav in self.path.navs)
+
+    def _then(self, name: str, *args: Any) -> Path:
+        """Add a navigator whose arguments are values, variables or expressions."""
+        found: list[Fault] = []
+        return self._add(Nav(name, to_args(args, caller_location(), found)), found)
+
+    def _with_function(self, name: str, function: Any, args: tuple[Any, ...], leading: int) -> Path:
+        """Add a navigator that calls `function` with `leading` values of its own and then `args`."""
+        found: list[Fault] = []
+        at = caller_location()
+        recorded = to_function(function, at, found)
+        found.extend(arity_faults(recorded, leading + len(args), at))
+        return self._add(Nav(name, (recorded, *to_args(args, at, found))), found)
+
+    def _with_paths(self, name: str, *paths: Any) -> Path:
+        found: list[Fault] = []
+        at = caller_location()
+        return self._add(Nav(name, tuple(_to_path(path, at, found) for path in paths)), found)
+
+    def _range(self, name: str, args: tuple[Any, ...], options: Options) -> Path:
+        """Add a sorted range; `max_amt` is recorded as an argument, so that a variable may give it."""
+        found: list[Fault] = []
+        at = caller_location()
+        if options.get("max_amt") is not None:
+            options = {**options, "max_amt": to_arg(options["max_amt"], at, found)}
+        return self._add(Nav(name, to_args(args, at, found), tuple(sorted(options.items()))), found)
+
+    def _add(self, nav: Nav, faults: list[Fault]) -> Path:
+        return Path((*self.path.navs, nav), (*self.faults, *faults))
+
+    # --- maps ---
+
+    @starter
+    def key(self, *keys: Any) -> Path:
+        """The value at a key (None if absent); several keys navigate into nested maps."""
+        return self._then("key", *keys)
+
+    @starter
+    def must(self, *keys: Any) -> Path:
+        """Like `key`, but an absent key navigates nowhere."""
+        return self._then("must", *keys)
+
+    @starter
+    def map_vals(self) -> Path:
+        """Every value of a map."""
+        return self._then("map_vals")
+
+    @starter
+    def map_keys(self) -> Path:
+        """Every key of a map; a transform renames it."""
+        return self._then("map_keys")
+
+    @starter
+    def map_key(self, key: Any) -> Path:
+        """The key itself, if it is present."""
+        return self._then("map_key", key)
+
+    @starter
+    def all(self) -> Path:
+        """Every element: `[key, value]` of a map, elements of a list or set."""
+        return self._then("all")
+
+    @starter
+    def sub_map(self, *keys: Any) -> Path:
+        """The part of a map that has these keys."""
+        return self._then("sub_map", *keys)
+
+    @starter
+    def sorted_map_range(
+        self,
+        start: Any,
+        end: Any,
+        options: Any = None,
+        *,
+        include_start: bool | None = None,
+        include_end: bool | None = None,
+    ) -> Path:
+        """The part of a sorted map in [start, end); `include_start=`, `include_end=` flip the ends."""
+        given = {"include_start": include_start, "include_end": include_end}
+        return self._range("sorted_map_range", (start, end), range_options(options, given))
+
+    @starter
+    def sorted_map_range_from(
+        self, start: Any, options: Any = None, *, max_amt: Any = None, include_start: bool | None = None
+    ) -> Path:
+        """The part from `start` on; `max_amt` (or a plain number) limits it."""
+        given = {"max_amt": max_amt, "include_start": include_start}
+        return self._range("sorted_map_range_from", (start,), amount_options(options, given))
+
+    @starter
+    def sorted_map_range_from_start(self, max_amt: Any) -> Path:
+        """The first `max_amt` entries."""
+        return self._then("sorted_map_range_from_start", max_amt)
+
+    @starter
+    def sorted_map_range_to(
+        self, end: Any, options: Any = None, *, max_amt: Any = None, include_end: bool | None = None
+    ) -> Path:
+        """The part before `end`; with `max_amt` (or a plain number) the entries closest to it."""
+        given = {"max_amt": max_amt, "include_end": include_end}
+        return self._range("sorted_map_range_to", (end,), amount_options(options, given))
+
+    @starter
+    def sorted_map_range_to_end(self, max_amt: Any) -> Path:
+        """The last `max_amt` entries."""
+        return self._then("sorted_map_range_to_end", max_amt)
+
+    # --- sets ---
+
+    @starter
+    def set_elem(self, element: Any) -> Path:
+        """The element, if it is in the set."""
+        return self._then("set_elem", element)
+
+    @starter
+    def void_set_elem(self) -> Path:
+        """Where a transform adds an element to a set."""
+        return self._then("void_set_elem")
+
+    @starter
+    def subset(self, *elements: Any) -> Path:
+        """The part of a set that is among these elements."""
+        return self._then("subset", *elements)
+
+    @starter
+    def sorted_set_range(
+        self,
+        start: Any,
+        end: Any,
+        options: Any = None,
+        *,
+        include_start: bool | None = None,
+        include_end: bool | None = None,
+    ) -> Path:
+        """The elements in [start, end)."""
+        given = {"include_start": include_start, "include_end": include_end}
+        return self._range("sorted_set_range", (start, end), range_options(options, given))
+
+    @starter
+    def sorted_set_range_from(
+        self, start: Any, options: Any = None, *, max_amt: Any = None, include_start: bool | None = None
+    ) -> Path:
+        """The elements from `start` on."""
+        given = {"max_amt": max_amt, "include_start": include_start}
+        return self._range("sorted_set_range_from", (start,), amount_options(options, given))
+
+    @starter
+    def sorted_set_range_from_start(self, max_amt: Any) -> Path:
+        """The first `max_amt` elements."""
+        return self._then("sorted_set_range_from_start", max_amt)
+
+    @starter
+    def sorted_set_range_to(
+        self, end: Any, options: Any = None, *, max_amt: Any = None, include_end: bool | None = None
+    ) -> Path:
+        """The elements before `end`; with `max_amt` those closest to it."""
+        given = {"max_amt": max_amt, "include_end": include_end}
+        return self._range("sorted_set_range_to", (end,), amount_options(options, given))
+
+    @starter
+    def sorted_set_range_to_end(self, max_amt: Any) -> Path:
+        """The last `max_amt` elements."""
+        return self._then("sorted_set_range_to_end", max_amt)
+
+    # --- lists ---
+
+    @starter
+    def nth(self, *indexes: Any) -> Path:
+        """The element at an index."""
+        return self._then("nth", *indexes)
+
+    @starter
+    def first(self) -> Path:
+        """The first element, if there is one."""
+        return self._then("first")
+
+    @starter
+    def last(self) -> Path:
+        """The last element, if there is one."""
+        return self._then("last")
+
+    @starter
+    def index(self, index: Any) -> Path:
+        """The index itself, if it is in range."""
+        return self._then("index", index)
+
+    @starter
+    def indexed_vals(self) -> Path:
+        """`[index, value]` of each element."""
+        return self._then("indexed_vals")
+
+    @starter
+    def before_elem(self) -> Path:
+        """Where a transform inserts before the first element."""
+        return self._then("before_elem")
+
+    @starter
+    def after_elem(self) -> Path:
+        """Where a transform appends one element."""
+        return self._then("after_elem")
+
+    @starter
+    def before_index(self, index: Any) -> Path:
+        """Where a transform inserts before an index."""
+        return self._then("before_index", index)
+
+    @starter
+    def beginning(self) -> Path:
+        """The empty list before the first element."""
+        return self._then("beginning")
+
+    @starter
+    def end(self) -> Path:
+        """The empty list after the last element."""
+        return self._then("end")
+
+    @starter
+    def sublist(self, start: Any, end: Any) -> Path:
+        """The elements [start, end)."""
+        return self._then("sublist", start, end)
+
+    @starter
+    def sublist_dynamic(self, start: Any, end: Any) -> Path:
+        """The elements between `start(list)` and `end(list, start)`."""
+        found: list[Fault] = []
+        at = caller_location()
+        functions = (to_function(start, at, found), to_function(end, at, found))
+        return self._add(Nav("sublist_dynamic", functions), found)
+
+    @starter
+    def filtered_list(self, path: Path) -> Path:
+        """The elements from which `path` selects something."""
+        return self._with_paths("filtered_list", path)
+
+    # --- filters ---
+
+    @starter
+    def filter_pred(self, function: Any) -> Path:
+        """Stay where `function(value)` is true."""
+        return self._with_function("filter_pred", function, (), 1)
+
+    @starter
+    def filter_equal(self, value: Any) -> Path:
+        return self._then("filter_equal", value)
+
+    @starter
+    def filter_not_equal(self, value: Any) -> Path:
+        return self._then("filter_not_equal", value)
+
+    @starter
+    def filter_less_than(self, value: Any) -> Path:
+        return self._then("filter_less_than", value)
+
+    @starter
+    def filter_less_than_or_equal(self, value: Any) -> Path:
+        return self._then("filter_less_than_or_equal", value)
+
+    @starter
+    def filter_greater_than(self, value: Any) -> Path:
+        return self._then("filter_greater_than", value)
+
+    @starter
+    def filter_greater_than_or_equal(self, value: Any) -> Path:
+        return self._then("filter_greater_than_or_equal", value)
+
+    @starter
+    def filter_selected(self, path: Path) -> Path:
+        """Stay where `path` selects at least one value."""
+        return self._with_paths("filter_selected", path)
+
+    @starter
+    def filter_not_selected(self, path: Path) -> Path:
+        """Stay where `path` selects nothing."""
+        return self._with_paths("filter_not_selected", path)
+
+    # --- views ---
+
+    @starter
+    def null_to_val(self, value: Any) -> Path:
+        """`value` where there is None."""
+        return self._then("null_to_val", value)
+
+    @starter
+    def null_to_list(self) -> Path:
+        """An empty list where there is None."""
+        return self._then("null_to_list")
+
+    @starter
+    def null_to_set(self) -> Path:
+        """An empty set where there is None."""
+        return self._then("null_to_set")
+
+    @starter
+    def view(self, function: Any, *args: Any) -> Path:
+        """`function(value, *args)` in place of the value."""
+        return self._with_function("view", function, args, 1)
+
+    @starter
+    def transformed(self, path: Path) -> Path:
+        """The value after a transform path was applied to it."""
+        return self._with_paths("transformed", path)
+
+    # --- control ---
+
+    @starter
+    def stay(self) -> Path:
+        """The value itself."""
+        return self._then("stay")
+
+    @starter
+    def stop(self) -> Path:
+        """Nothing."""
+        return self._then("stop")
+
+    @starter
+    def if_path(self, condition: Path, then: Path, else_: Path | None = None) -> Path:
+        """`then` where `condition` selects anything, else `else_` (nothing if it is left out)."""
+        return self._with_paths("if_path", condition, then, Path().stop() if else_ is None else else_)
+
+    @starter
+    def multi_path(self, *paths: Path) -> Path:
+        """What each of the paths selects, one after the other."""
+        return self._with_paths("multi_path", *paths)
+
+    @starter
+    def subselect(self, path: Path) -> Path:
+        """The list of everything that `path` selects."""
+        return self._with_paths("subselect", path)
+
+    @starter
+    def with_page_size(self, size: Any, path: Path) -> Path:
+        """`path`; how many elements are read at a time does not change the result."""
+        found: list[Fault] = []
+        at = caller_location()
+        return self._add(Nav("with_page_size", (to_arg(size, at, found), _to_path(path, at, found))), found)
+
+    @starter
+    def custom_nav(self, navigator: Any) -> Path:
+        """A navigator of the user: an object with `select(value, next)` and `transform(value, next)`."""
+        return self._then("custom_nav", navigator)
+
+    @starter
+    def custom_nav_builder(self, function: Any, *args: Any) -> Path:
+        """The navigator that `function(*args)` returns."""
+        return self._with_function("custom_nav_builder", function, args, 0)
+
+    # --- value collection ---
+
+    @starter
+    def collect(self, path: Path) -> Path:
+        """Add the list of what `path` selects to the collected values."""
+        return self._with_paths("collect", path)
+
+    @starter
+    def collect_one(self, path: Path) -> Path:
+        """Add the one value that `path` selects to the collected values."""
+        return self._with_paths("collect_one", path)
+
+    @starter
+    def put_collected(self, value: Any) -> Path:
+        """Add a value to the collected values."""
+        return self._then("put_collected", value)
+
+    @starter
+    def is_collected(self, function: Any) -> Path:
+        """Stay where `function(collected values)` is true."""
+        return self._with_function("is_collected", function, (), 1)
+
+    @starter
+    def dispense_collected(self) -> Path:
+        """Forget the collected values."""
+        return self._then("dispense_collected")
+
+    # --- terminals ---
+
+    @starter
+    def term_val(self, value: Any) -> Path:
+        """Replace the value."""
+        return self._then("term_val", value)
+
+    @starter
+    def term(self, function: Any, *args: Any) -> Path:
+        """Replace the value by `function(value, *args)`."""
+        return self._with_function("term", function, args, 1)
+
+    @starter
+    def term_void(self) -> Path:
+        """Remove the value from what holds it."""
+        return self._then("term_void")
+
+
+def path_of(path: Path | None) -> dataflow.Path:
+    """A client's path as data; None is the whole value.
+
+    Raises:
+        BadPath: it is no `Path`, or something in it is wrong; the caller fixes it.
+    """
+    if path is None:
+        return dataflow.Path()
+    if not isinstance(path, Path):
+        raise BadPath(f"A path is built with Path.key(…) and so on; {path!r} is none.")
+    if path.faults:
+        raise BadPath("\n".join(str(fault) for fault in path.faults))
+    return path.path
+
+
+def recorded_path(path: Any, at: Location, faults: list[Fault]) -> dataflow.Path:
+    """The path of a dataflow node; what is wrong with it is added to `faults`."""
+    return dataflow.Path() if path is None else _to_path(path, at, faults)
+
+
+def _to_path(path: Any, at: Location, faults: list[Fault]) -> dataflow.Path:
+    if isinstance(path, Path):
+        faults.extend(path.faults)
+        return path.path
+    faults.append(Fault(str(at), f"{path!r} is not a path.", "Build one with Path.key(…), Path.stay(), …"))
+    return dataflow.Path()

@@ -1,0 +1,73 @@
+"""Options of sorted ranges: which ends they include, and how many elements they have at most."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from tidemill.api.starters import starter
+
+Options = dict[str, Any]
+_Self = TypeVar("_Self", bound="RangeOptions")
+
+
+class RangeOptions:
+    """Which ends a sorted range includes, and how many elements it has at most."""
+
+    def __init__(self, given: Options | None = None) -> None:
+        self.given: Options = dict(given or {})
+
+    def _with(self: _Self, name: str, value: Any) -> _Self:
+        return type(self)({**self.given, name: value})
+
+
+class SortedRangeOptions(RangeOptions):
+    """Options of `sorted_map_range` and `sorted_set_range`."""
+
+    @starter
+    def exclude_start(self) -> SortedRangeOptions:
+        return self._with("include_start", False)
+
+    @starter
+    def include_end(self) -> SortedRangeOptions:
+        return self._with("include_end", True)
+
+
+class SortedRangeFromOptions(RangeOptions):
+    """Options of `sorted_map_range_from` and `sorted_set_range_from`."""
+
+    @starter
+    def exclude_start(self) -> SortedRangeFromOptions:
+        return self._with("include_start", False)
+
+    @starter
+    def max_amt(self, count: Any) -> SortedRangeFromOptions:
+        return self._with("max_amt", count)
+
+
+class SortedRangeToOptions(RangeOptions):
+    """Options of `sorted_map_range_to` and `sorted_set_range_to`."""
+
+    @starter
+    def include_end(self) -> SortedRangeToOptions:
+        return self._with("include_end", True)
+
+    @starter
+    def max_amt(self, count: Any) -> SortedRangeToOptions:
+        return self._with("max_amt", count)
+
+
+def range_options(options: Any, given: Options) -> Options:
+    """All options of a range: the defaults, what an options object says, and what keywords say (None is not given)."""
+    chosen = {**(options.given if isinstance(options, RangeOptions) else {}), **_without_none(given)}
+    return {"include_start": True, "include_end": False, **chosen}
+
+
+def amount_options(options: Any, given: Options) -> Options:
+    """As `range_options`; anything else than an options object is the greatest number of elements."""
+    if options is not None and not isinstance(options, RangeOptions):
+        given = {"max_amt": options, **_without_none(given)}
+    return {"max_amt": None, **range_options(options, given)}
+
+
+def _without_none(given: Options) -> Options:
+    return {name: value for name, value in given.items() if value is not None}

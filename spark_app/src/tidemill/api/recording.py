@@ -1,0 +1,53 @@
+"""From a user's module to its `ModuleDeclaration`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.api.locations import raised_location
+from tidemill.api.module import Module, Setup, Topologies
+from tidemill.model.dataflow import ModuleDeclaration
+from tidemill.model.errors import DefinitionError, Fault, TidemillError
+
+
+def record_module(module: Any) -> ModuleDeclaration:
+    """Run `module.define` and return what it declared, with the mistakes found so far as `faults`.
+
+    An exception in `define` becomes a fault too; then `extra["is_incomplete"]` is true, because what would have
+    followed is not known. `extra["option_locations"]` runs parallel to `options`.
+
+    Raises:
+        DefinitionError: this is no module; the caller passes an instance of `Module`.
+    """
+    instance = module() if isinstance(module, type) and issubclass(module, Module) else module
+    if not callable(getattr(instance, "define", None)):
+        raise DefinitionError(
+            f"{module!r} is no module: derive a class from tidemill.Module and pass an instance of it."
+        )
+    setup, topologies = Setup(), Topologies()
+    raised = _define(instance, setup, topologies)
+    recorded = [topology.declaration() for topology in topologies.declared]
+    faults = [*setup.faults, *topologies.faults, *(fault for _, found in recorded for fault in found), *raised]
+    return ModuleDeclaration(
+        _name_of(instance),
+        setup.depots(),
+        tuple(topology for topology, _ in recorded),
+        tuple(setup.options),
+        tuple(faults),
+        {"is_incomplete": bool(raised), "option_locations": tuple(map(str, setup.option_locations))},
+    )
+
+
+def _name_of(instance: Any) -> str:
+    return instance.module_name() if hasattr(instance, "module_name") else type(instance).__name__
+
+
+def _define(instance: Any, setup: Setup, topologies: Topologies) -> list[Fault]:
+    try:
+        instance.define(setup, topologies)
+    except TidemillError as error:
+        return [Fault(str(raised_location(error.__traceback__)), str(error))]
+    except Exception as error:  # noqa: BLE001 - whatever the user's code raises is a fault of the definition
+        text = f"define raised {type(error).__name__}: {error}"
+        return [Fault(str(raised_location(error.__traceback__)), text, "Correct this line.")]
+    return []

@@ -1,0 +1,127 @@
+"""`PState`: the schemas of PStates as a user writes them."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from tidemill.api.locations import caller_location
+from tidemill.api.starters import starter
+from tidemill.model import schema as model
+from tidemill.model.dataflow import Location
+from tidemill.model.errors import Fault
+
+_TYPE_NAMES: dict[Any, str] = {kind: name for name, kind in model.LEAF_TYPES.items()}
+_ALLOWED = "str, int, float, bool, bytes, datetime, list, dict, set or object"
+
+
+class SubindexOptions:
+    """Options of `.subindexed(…)`."""
+
+    def __init__(self, tracks_size: bool = True) -> None:
+        self.tracks_size = tracks_size
+
+    @starter
+    def without_size_tracking(self) -> SubindexOptions:
+        """Do not keep the size: writes need no read, but asking for the size counts the elements."""
+        return SubindexOptions(tracks_size=False)
+
+
+class Schema:
+    """A schema that was built with `PState.map_schema(…)` and so on."""
+
+    def __init__(self, schema: model.Schema, at: Location, faults: Iterable[Fault] = ()) -> None:
+        self.schema = schema
+        self.at = at
+        self.faults = tuple(faults)
+
+    def __repr__(self) -> str:
+        return model.to_text(self.schema)
+
+    def subindexed(self, options: SubindexOptions | None = None) -> Schema:
+        """Index the elements of this nested structure one by one, so that it may grow without limit."""
+        at = caller_location()
+        if isinstance(self.schema, (model.MapSchema, model.SetSchema, model.ListSchema)):
+            tracks_size = options is None or options.tracks_size
+            return Schema(replace(self.schema, subindexed=True, tracks_size=tracks_size), at, self.faults)
+        text = f"{self!r} cannot be subindexed."
+        fault = Fault(
+            str(at), text, "Only maps, sets and lists can; subindex the values of a fixed-keys schema instead."
+        )
+        return Schema(self.schema, at, (*self.faults, fault))
+
+
+class PState:
+    """Schemas of PStates; a plain type (`int`, `str`, `datetime`, `object`, …) is a schema too."""
+
+    @staticmethod
+    def map_schema(key: Any, value: Any) -> Schema:
+        """A map; keys are of a plain type."""
+        at = caller_location()
+        found: list[Fault] = []
+        return Schema(model.MapSchema(_key_type(key, "key", at, found), to_schema(value, at, found)), at, found)
+
+    @staticmethod
+    def set_schema(element: Any) -> Schema:
+        """A set; elements are of a plain type."""
+        at = caller_location()
+        found: list[Fault] = []
+        return Schema(model.SetSchema(_key_type(element, "element", at, found)), at, found)
+
+    @staticmethod
+    def list_schema(element: Any) -> Schema:
+        """A list."""
+        at = caller_location()
+        found: list[Fault] = []
+        return Schema(model.ListSchema(to_schema(element, at, found)), at, found)
+
+    @staticmethod
+    def fixed_keys_schema(*fields: Any) -> Schema:
+        """`fixed_keys_schema("k1", S1, "k2", S2, …)`: a record; each key may be absent."""
+        at = caller_location()
+        found: list[Fault] = []
+        names = fields[::2]
+        if len(fields) % 2 or not fields:
+            found.append(Fault(str(at), "fixed_keys_schema takes pairs of a key and a schema.", "Add what is missing."))
+        twice = sorted({str(name) for name in names if names.count(name) > 1})
+        text = "The key '{}' stands twice in a fixed-keys schema."
+        found.extend(Fault(str(at), text.format(name), "Remove one.") for name in twice)
+        pairs = zip(names, fields[1::2], strict=False)
+        recorded = tuple((name, to_schema(field, at, found)) for name, field in pairs)
+        return Schema(model.FixedKeysSchema(recorded), at, found)
+
+
+def to_schema(value: Any, at: Location, faults: list[Fault]) -> model.Schema:
+    """The recorded form of a schema or plain type; what is wrong with it is added to `faults`."""
+    if isinstance(value, Schema):
+        faults.extend(value.faults)
+        return value.schema
+    return model.Leaf(_type_name(value, at, faults))
+
+
+def _type_name(value: Any, at: Location, faults: list[Fault]) -> str:
+    if value is datetime.date or value is tuple or not isinstance(value, type) or value not in _TYPE_NAMES:
+        text = f"{_shown(value)} is not a type that a PState can hold."
+        faults.append(Fault(str(at), text, f"Use {_ALLOWED}, or a schema of PState."))
+        return "object"
+    return _TYPE_NAMES[value]
+
+
+def _key_type(value: Any, what: str, at: Location, faults: list[Fault]) -> str:
+    if isinstance(value, Schema):
+        faults.extend(value.faults)
+        text = f"The {what} type of a {'map' if what == 'key' else 'set'} is a plain type, not the schema {value!r}."
+        faults.append(Fault(str(at), text, "Use str, int, float, bool, bytes, datetime or object."))
+        return "object"
+    name = _type_name(value, at, faults)
+    if name not in model.KEY_TYPES:
+        text = f"{_shown(value)} cannot be the {what} type of a {'map' if what == 'key' else 'set'}."
+        faults.append(Fault(str(at), text, "Use str, int, float, bool, bytes, datetime or object."))
+        return "object"
+    return name
+
+
+def _shown(value: Any) -> str:
+    return value.__name__ if isinstance(value, type) else repr(value)
