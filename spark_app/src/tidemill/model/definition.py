@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from tidemill.model import packing
 from tidemill.model import schema as schemas
 from tidemill.model.dataflow import (
     DepotDeclaration,
@@ -30,20 +31,27 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True)
 class StoredDepot:
+    """`operation` names the built-in operation of a `hash_by`, which clients without the module's code can apply."""
+
     name: str
     id: str
     partitioner: DepotPartitioner
     is_global: bool = False
     tick_millis: int | None = None
+    operation: str | None = None
 
 
 @dataclass(frozen=True)
 class StoredPState:
+    """`initial_value` is what readers see before any write; a PState with a key partitioner needs the module's code."""
+
     name: str
     id: str
     schema: Schema
     is_global: bool = False
     is_private: bool = False
+    initial_value: Any = None
+    has_key_partitioner: bool = False
 
 
 @dataclass(frozen=True)
@@ -200,8 +208,14 @@ def _check_size(tasks: int, threads: int) -> None:
 
 
 def _depot(declared: DepotDeclaration, old: StoredDepot | None, ids: Ids) -> StoredDepot:
+    function = declared.function
     return StoredDepot(
-        declared.name, old.id if old else ids.new_id(), declared.partitioner, declared.is_global, declared.tick_millis
+        name=declared.name,
+        id=old.id if old else ids.new_id(),
+        partitioner=declared.partitioner,
+        is_global=declared.is_global,
+        tick_millis=declared.tick_millis,
+        operation=function.name if function is not None and function.kind == "builtin" else None,
     )
 
 
@@ -216,8 +230,15 @@ def _topology(declared: TopologyDeclaration, old: StoredTopology | None, ids: Id
 
 
 def _pstate(declared: PStateDeclaration, old: StoredPState | None, ids: Ids) -> StoredPState:
-    known = old.id if old else ids.new_id()
-    return StoredPState(declared.name, known, declared.schema, declared.is_global, declared.is_private)
+    return StoredPState(
+        name=declared.name,
+        id=old.id if old else ids.new_id(),
+        schema=declared.schema,
+        is_global=declared.is_global,
+        is_private=declared.is_private,
+        initial_value=declared.initial_value,
+        has_key_partitioner=declared.key_partitioner is not None,
+    )
 
 
 def _source(declared: SourceDeclaration) -> StoredSource:
@@ -329,19 +350,9 @@ def to_json(definition: StoredDefinition) -> dict[str, Any]:
         "module": definition.module,
         "tasks": definition.tasks,
         "threads": definition.threads,
-        "depots": [_depot_json(depot) for depot in definition.depots.values()],
+        "depots": [dict(vars(depot)) for depot in definition.depots.values()],
         "topologies": [_topology_json(topology) for topology in definition.topologies.values()],
         "options": [list(setting) for setting in definition.options],
-    }
-
-
-def _depot_json(depot: StoredDepot) -> dict[str, Any]:
-    return {
-        "name": depot.name,
-        "id": depot.id,
-        "partitioner": depot.partitioner,
-        "is_global": depot.is_global,
-        "tick_millis": depot.tick_millis,
     }
 
 
@@ -349,9 +360,14 @@ def _topology_json(topology: StoredTopology) -> dict[str, Any]:
     return {
         "name": topology.name,
         "id": topology.id,
-        "pstates": [{**vars(pstate), "schema": schemas.to_json(pstate.schema)} for pstate in topology.pstates.values()],
+        "pstates": [_pstate_json(pstate) for pstate in topology.pstates.values()],
         "sources": [[s.source_id, s.depot, s.start_from.kind, s.start_from.amount] for s in topology.sources],
     }
+
+
+def _pstate_json(pstate: StoredPState) -> dict[str, Any]:
+    initial = packing.pack(pstate.initial_value).hex()
+    return {**vars(pstate), "schema": schemas.to_json(pstate.schema), "initial_value": initial}
 
 
 def from_json(data: Mapping[str, Any]) -> StoredDefinition:
@@ -378,9 +394,14 @@ def from_json(data: Mapping[str, Any]) -> StoredDefinition:
 
 
 def _topology_from(data: Mapping[str, Any]) -> StoredTopology:
-    pstates = {p["name"]: StoredPState(**{**p, "schema": schemas.from_json(p["schema"])}) for p in data["pstates"]}
+    pstates = {pstate["name"]: _pstate_from(pstate) for pstate in data["pstates"]}
     sources = tuple(_source_from(*source) for source in data["sources"])
     return StoredTopology(data["name"], data["id"], pstates, sources)
+
+
+def _pstate_from(data: Mapping[str, Any]) -> StoredPState:
+    initial = packing.unpack(bytes.fromhex(data["initial_value"]))
+    return StoredPState(**{**data, "schema": schemas.from_json(data["schema"]), "initial_value": initial})
 
 
 def _source_from(source_id: str, depot: str, kind: StartFromKind, amount: int) -> StoredSource:

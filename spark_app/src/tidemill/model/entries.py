@@ -1,7 +1,7 @@
 """Entries of a topology's commit log: each is a complete, small account of where the topology stands.
 
-An entry is stored as a plain ZIP: `entry.json`, and small deltas beside it as members `part-<i>.zip`. Reading the newest
-entry is enough to go on from there, to read every PState, and to know what may be deleted.
+An entry is stored as a plain ZIP: `entry.json`, and small deltas beside it as members `part-<i>.zip`. Reading the
+newest entry is enough to go on from there, to read every PState, and to know what may be deleted.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ Ranges = tuple[tuple[int, int], ...]
 class SourceProgress:
     """How far a source has come: `offsets[p]` is the next offset of partition p.
 
-    `depot` is the depot's name with its id, so that a depot that was deleted and added again is met anew. `start_from` is where
-    the topology began when it first met the depot. `segment` is a hint: no record at or after `offsets` is in an older segment.
+    `depot` is the depot's name with its id, so that a depot that was deleted and added again is met anew.
+    `start_from` is where the topology began when it first met the depot. `segment` is a hint: no record at or after
+    `offsets` is in an older segment.
     """
 
     depot: str
@@ -43,8 +44,9 @@ class SourceProgress:
 class Attempt:
     """The attempt under way: fixed before it starts, the same for each retry of the microbatch ID (invariant S2).
 
-    `ranges[source][p]` is [start, end) of partition p; `segments[source]` is a hint, [first, last) of the segment numbers that hold
-    them. `ticks` maps each due tick source to its new tick time. `reads` names the entry of each other topology that it reads.
+    `ranges[source][p]` is [start, end) of partition p; `segments[source]` is a hint, [first, last) of the segment
+    numbers that hold them. `ticks` maps each due tick source to its new tick time. `reads` names the entry of each
+    other topology that it reads.
     """
 
     microbatch_id: int
@@ -87,7 +89,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class PendingCompaction:
-    """A compaction under way. Its objects' names hold `microbatch_id`, which is above any ID committed at its registration."""
+    """A compaction under way. Its objects' names hold `microbatch_id`, which is above any ID committed at its
+    registration.
+    """
 
     microbatch_id: int
     first: int
@@ -97,11 +101,12 @@ class PendingCompaction:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry. `committed` holds the last two committed microbatches, newest first; `snapshot` is the state at the newest of
-    them, `previous` the state at the other one.
+    """One entry. `committed` holds the last two committed microbatches, newest first; `snapshot` is the state at the
+    newest of them, `previous` the state at the other one.
 
-    `compacted` is the number of the newest entry in which a compaction's result entered (0: none), so that collection walks from
-    change to change. `attempts` counts failures in a row; `appends` is the place of staged depot appends (none yet).
+    `compacted` is the number of the newest entry in which a compaction's result entered (0: none), so that
+    collection walks from change to change. `attempts` counts failures in a row; `appends` is the place of staged
+    depot appends (none yet).
     """
 
     kind: Kind
@@ -138,7 +143,9 @@ class Entry:
 
 
 def to_json(entry: Entry) -> dict[str, Any]:
-    """The entry as JSON; `previous` is stored as the number of leading levels that it shares where it is no more than that."""
+    """The entry as JSON; `previous` is stored as the number of leading levels that it shares where it is no more than
+    that.
+    """
     data = {
         "format": FORMAT,
         "kind": entry.kind,

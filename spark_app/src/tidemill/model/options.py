@@ -94,7 +94,7 @@ _ALL: Final = (
     _option("topology.microbatch.ack.delay.step.millis", 5, "milliseconds", (0, 60_000),
             "How much longer reports are gathered at each level above the leaves.", meaning=_NO_REPORTS),
     Option("topology.microbatch.placement", "str", "auto",
-           "Where supersteps run: over all threads, fused in one Spark task, or inline in the driver; auto goes by size.",
+           "Where supersteps run: over all threads, fused in one Spark task, inline in the driver; auto goes by size.",
            choices=("auto", "spread", "fused", "inline"), meaning={"local": ""}),
     Option("topology.on.record.error", "str", "retry",
            "What happens when a function of the module raises on a record: retry tries again until the code is fixed.",
