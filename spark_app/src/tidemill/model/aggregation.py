@@ -1,9 +1,9 @@
 """What each aggregator does to values: the row form that every other form must equal.
 
-A *combiner* turns arguments into an operand (`lift`), merges operands (`combine`, associative, `zero()` on the left) and
-turns the merged operand into the value that people see (`finish`). Operands and values share one space: a stored value
-can stand on the left of `combine`. An *accumulator* only knows how to take one more row, so it works in batch blocks
-alone. Values are never changed in place.
+A *combiner* turns arguments into an operand (`lift`), merges operands (`combine`, associative, `zero()` on the
+left), and turns the merged operand into the value that people see (`finish`). Operands and values share one space:
+a stored value can stand on the left of `combine`. An *accumulator* only knows how to take one more row, so it works
+in batch blocks alone. Values are never changed in place.
 
 None means "no value" here: `first`, `last`, `min` and `max` pass over it.
 """

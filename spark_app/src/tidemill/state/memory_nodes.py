@@ -1,0 +1,179 @@
+"""Indexed structures in plain dicts: the simplest form of `state.nodes`, and the model of all others in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tidemill.model.schema import FixedKeysSchema, ListSchema, MapSchema, Schema, SetSchema, has_indexed
+from tidemill.state.nodes import ABSENT, KeyRange, Node
+from tidemill.state.paths_containers import is_empty_node, keys_within, node_kind, plain, replace_node, sorted_keys
+
+
+class MemoryMap:
+    """A top-level or subindexed map; nodes below it live as long as it does."""
+
+    def __init__(self, schema: MapSchema) -> None:
+        self._value = schema.value
+        self._is_nested = has_indexed(schema.value)
+        self._data: dict[Any, Any] = {}
+
+    def get(self, key: Any) -> Any:
+        if not self._is_nested:
+            return self._data.get(key, ABSENT)
+        if key not in self._data:
+            self._data[key] = memory_node(self._value)
+        return self._data[key]
+
+    def put(self, key: Any, value: Any) -> None:
+        if self._is_nested:
+            replace_node(self.get(key), value, "memory")
+        else:
+            self._data[key] = value
+
+    def delete(self, key: Any) -> None:
+        if key in self._data and self._is_nested:
+            self._data[key].clear()
+        else:
+            self._data.pop(key, None)
+
+    def items(self, bounds: KeyRange | None = None) -> Iterator[tuple[Any, Any]]:
+        present = [key for key, value in self._data.items() if not is_empty_node(value)]
+        return iter([(key, self._data[key]) for key in keys_within(present, bounds)])
+
+    def size(self) -> int:
+        return sum(1 for _ in self.items())
+
+    def clear(self) -> None:
+        for value in self._data.values():
+            if node_kind(value):
+                value.clear()
+        if not self._is_nested:
+            self._data.clear()
+
+
+class MemorySet:
+    def __init__(self) -> None:
+        self._data: set[Any] = set()
+
+    def contains(self, element: Any) -> bool:
+        return element in self._data
+
+    def add(self, element: Any) -> None:
+        self._data.add(element)
+
+    def discard(self, element: Any) -> None:
+        self._data.discard(element)
+
+    def elements(self, bounds: KeyRange | None = None) -> Iterator[Any]:
+        return iter(keys_within(self._data, bounds))
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def clear(self) -> None:
+        self._data.clear()
+
+
+class MemoryList:
+    def __init__(self, schema: ListSchema) -> None:
+        self._data: list[Any] = []
+
+    def get_at(self, index: int) -> Any:
+        return self._data[index] if 0 <= index < len(self._data) else ABSENT
+
+    def put_at(self, index: int, value: Any) -> None:
+        self._data[index] = value
+
+    def append(self, value: Any) -> None:
+        self._data.append(value)
+
+    def values(self) -> Iterator[Any]:
+        return iter(list(self._data))
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def clear(self) -> None:
+        self._data.clear()
+
+
+class MemoryRecord:
+    """A fixed-keys record; fields iterate in the order of the schema."""
+
+    def __init__(self, schema: FixedKeysSchema) -> None:
+        self._names = [name for name, _ in schema.fields]
+        self._nodes = {name: memory_node(field) for name, field in schema.fields if has_indexed(field)}
+        self._data: dict[Any, Any] = {}
+
+    def get_field(self, name: Any) -> Any:
+        return self._nodes[name] if name in self._nodes else self._data.get(name, ABSENT)
+
+    def put_field(self, name: Any, value: Any) -> None:
+        if name in self._nodes:
+            replace_node(self._nodes[name], value, "memory")
+        else:
+            self._data[name] = value
+
+    def delete_field(self, name: Any) -> None:
+        if name in self._nodes:
+            self._nodes[name].clear()
+        else:
+            self._data.pop(name, None)
+
+    def fields(self) -> Iterator[tuple[Any, Any]]:
+        found = [(name, self.get_field(name)) for name in self._names]
+        return iter([(name, value) for name, value in found if value is not ABSENT and not is_empty_node(value)])
+
+    def clear(self) -> None:
+        self._data.clear()
+        for node in self._nodes.values():
+            node.clear()
+
+
+class MemoryValue:
+    """A PState whose partition is one plain value."""
+
+    def __init__(self, initial: Any = None) -> None:
+        self._value = initial
+
+    def get_value(self) -> Any:
+        return self._value
+
+    def put_value(self, value: Any) -> None:
+        self._value = value
+
+
+def memory_node(schema: Schema) -> Any:
+    """The empty node of an indexed structure."""
+    if isinstance(schema, MapSchema):
+        return MemoryMap(schema)
+    if isinstance(schema, SetSchema):
+        return MemorySet()
+    if isinstance(schema, ListSchema):
+        return MemoryList(schema)
+    if isinstance(schema, FixedKeysSchema):
+        return MemoryRecord(schema)
+    raise TypeError(f"{schema!r} is a plain value")
+
+
+def memory_root(schema: Schema, initial: Any = None) -> Node:
+    """The empty partition of a PState of this schema: maps and records are indexed, everything else is one value."""
+    if isinstance(schema, (MapSchema, FixedKeysSchema)) or has_indexed(schema):
+        node: Node = memory_node(schema)
+        return node
+    return MemoryValue(initial)
+
+
+def contents(node: Any) -> Any:
+    """All that a node holds, as plain values: for tests and for looking inside."""
+    kind = node_kind(node)
+    if kind == "root":
+        return plain(node.get_value(), "memory")
+    if kind == "map":
+        return {key: contents(value) for key, value in node.items()}
+    if kind == "record":
+        return {name: contents(value) for name, value in node.fields()}
+    if kind == "set":
+        return set(sorted_keys(node.elements()))
+    return [contents(value) for value in node.values()] if kind == "list" else plain(node, "memory")
