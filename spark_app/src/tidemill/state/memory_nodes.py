@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from tidemill.model.errors import SchemaMismatch
 from tidemill.model.schema import FixedKeysSchema, ListSchema, MapSchema, Schema, SetSchema, has_indexed
+from tidemill.state.codecs import Misfit, checker, key_codec
 from tidemill.state.nodes import ABSENT, KeyRange, Node
 from tidemill.state.paths_containers import is_empty_node, keys_within, node_kind, plain, replace_node, sorted_keys
+
+Check = Callable[[Any], Any]
+
+
+def _checked(check: Check) -> Check:
+    """The check of a value, with the error that callers know."""
+
+    def checked(value: Any) -> Any:
+        try:
+            return check(value)
+        except Misfit as misfit:
+            place = "".join(f"[{step!r}]" for step in misfit.path)
+            text = f"{misfit.value!r}{' at ' + place if place else ''} does not fit {misfit.expected}"
+            raise SchemaMismatch(text, value=misfit.value, expected=misfit.expected) from None
+
+    return checked
+
+
+def _checked_key(kind: str) -> Check:
+    codec = key_codec(kind)
+    return _checked(lambda key: codec.present(codec.check(key)))
 
 
 class MemoryMap:
@@ -15,10 +38,13 @@ class MemoryMap:
 
     def __init__(self, schema: MapSchema) -> None:
         self._value = schema.value
+        self._key = _checked_key(schema.key)
+        self._check = _checked(checker(schema.value))
         self._is_nested = has_indexed(schema.value)
         self._data: dict[Any, Any] = {}
 
     def get(self, key: Any) -> Any:
+        key = self._key(key)
         if not self._is_nested:
             return self._data.get(key, ABSENT)
         if key not in self._data:
@@ -29,9 +55,10 @@ class MemoryMap:
         if self._is_nested:
             replace_node(self.get(key), value, "memory")
         else:
-            self._data[key] = value
+            self._data[self._key(key)] = self._check(value)
 
     def delete(self, key: Any) -> None:
+        key = self._key(key)
         if key in self._data and self._is_nested:
             self._data[key].clear()
         else:
@@ -53,17 +80,18 @@ class MemoryMap:
 
 
 class MemorySet:
-    def __init__(self) -> None:
+    def __init__(self, schema: SetSchema) -> None:
+        self._key = _checked_key(schema.element)
         self._data: set[Any] = set()
 
     def contains(self, element: Any) -> bool:
-        return element in self._data
+        return self._key(element) in self._data
 
     def add(self, element: Any) -> None:
-        self._data.add(element)
+        self._data.add(self._key(element))
 
     def discard(self, element: Any) -> None:
-        self._data.discard(element)
+        self._data.discard(self._key(element))
 
     def elements(self, bounds: KeyRange | None = None) -> Iterator[Any]:
         return iter(keys_within(self._data, bounds))
@@ -77,16 +105,17 @@ class MemorySet:
 
 class MemoryList:
     def __init__(self, schema: ListSchema) -> None:
+        self._check = _checked(checker(schema.element))
         self._data: list[Any] = []
 
     def get_at(self, index: int) -> Any:
         return self._data[index] if 0 <= index < len(self._data) else ABSENT
 
     def put_at(self, index: int, value: Any) -> None:
-        self._data[index] = value
+        self._data[index] = self._check(value)
 
     def append(self, value: Any) -> None:
-        self._data.append(value)
+        self._data.append(self._check(value))
 
     def values(self) -> Iterator[Any]:
         return iter(list(self._data))
@@ -102,18 +131,19 @@ class MemoryRecord:
     """A fixed-keys record; fields iterate in the order of the schema."""
 
     def __init__(self, schema: FixedKeysSchema) -> None:
-        self._names = [name for name, _ in schema.fields]
+        self._checks = {name: _checked(checker(field)) for name, field in schema.fields}
         self._nodes = {name: memory_node(field) for name, field in schema.fields if has_indexed(field)}
         self._data: dict[Any, Any] = {}
 
     def get_field(self, name: Any) -> Any:
+        self._check(name)
         return self._nodes[name] if name in self._nodes else self._data.get(name, ABSENT)
 
     def put_field(self, name: Any, value: Any) -> None:
         if name in self._nodes:
             replace_node(self._nodes[name], value, "memory")
         else:
-            self._data[name] = value
+            self._data[name] = self._check(name)(value)
 
     def delete_field(self, name: Any) -> None:
         if name in self._nodes:
@@ -122,7 +152,7 @@ class MemoryRecord:
             self._data.pop(name, None)
 
     def fields(self) -> Iterator[tuple[Any, Any]]:
-        found = [(name, self.get_field(name)) for name in self._names]
+        found = [(name, self.get_field(name)) for name in self._checks]
         return iter([(name, value) for name, value in found if value is not ABSENT and not is_empty_node(value)])
 
     def clear(self) -> None:
@@ -130,18 +160,24 @@ class MemoryRecord:
         for node in self._nodes.values():
             node.clear()
 
+    def _check(self, name: Any) -> Check:
+        if name not in self._checks:
+            raise SchemaMismatch(f"the record has no key {name!r}; it has {', '.join(map(str, self._checks))}")
+        return self._checks[name]
+
 
 class MemoryValue:
     """A PState whose partition is one plain value."""
 
-    def __init__(self, initial: Any = None) -> None:
-        self._value = initial
+    def __init__(self, schema: Schema, initial: Any = None) -> None:
+        self._check = _checked(checker(schema))
+        self._value = self._check(initial)
 
     def get_value(self) -> Any:
         return self._value
 
     def put_value(self, value: Any) -> None:
-        self._value = value
+        self._value = self._check(value)
 
 
 def memory_node(schema: Schema) -> Any:
@@ -149,7 +185,7 @@ def memory_node(schema: Schema) -> Any:
     if isinstance(schema, MapSchema):
         return MemoryMap(schema)
     if isinstance(schema, SetSchema):
-        return MemorySet()
+        return MemorySet(schema)
     if isinstance(schema, ListSchema):
         return MemoryList(schema)
     if isinstance(schema, FixedKeysSchema):
@@ -162,7 +198,7 @@ def memory_root(schema: Schema, initial: Any = None) -> Node:
     if isinstance(schema, (MapSchema, FixedKeysSchema)) or has_indexed(schema):
         node: Node = memory_node(schema)
         return node
-    return MemoryValue(initial)
+    return MemoryValue(schema, initial)
 
 
 def contents(node: Any) -> Any:

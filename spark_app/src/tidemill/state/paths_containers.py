@@ -385,7 +385,8 @@ def replace_node(node: Any, value: Any, where: str) -> None:
         BadPath: the value is no collection of the node's kind.
     """
     kind = node_kind(node)
-    if value is not None and not isinstance(value, _WHOLE[kind]):
+    fits = value is None or isinstance(value, _WHOLE[kind])
+    if not fits:
         raise BadPath(f"{where}: an indexed {kind} cannot become {type(value).__name__}", pstate=where)
     if kind == "list":
         refill_list(node, list(value or ()))
