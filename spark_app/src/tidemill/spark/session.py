@@ -1,0 +1,284 @@
+"""The one SparkContext of a process: started on first use, shared by all topologies, gone at exit.
+
+A `Session` is thread-safe: topologies run their jobs side by side, each from its own thread and under its own job
+group.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import cloudpickle
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+
+from tidemill.model import errors
+from tidemill.plan.program import Program
+from tidemill.spark.jvm import Stages
+from tidemill.spark.settings import SparkSettings, spark_conf, worker_environment
+from tidemill.spark.worker import ShippedProgram, warm_worker
+
+FOLDER_PREFIX = "tidemill-spark-"
+PROGRAMS_KEPT = 16
+JAVA_MISSING = (
+    "Spark needs a Java runtime, version 17 or newer, and none was found: install one "
+    "(Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17) or set JAVA_HOME."
+)
+
+
+class Session:
+    """A running SparkContext, warm workers, and the programs that they know already."""
+
+    def __init__(self, settings: SparkSettings) -> None:
+        """Takes about three seconds and starts a JVM.
+
+        Raises:
+            BadInput: there is no Java, or the settings do not start a context.
+        """
+        self.settings = settings
+        self.folder = _make_folder()
+        self._lock = threading.Lock()
+        self._pools = threading.local()
+        self._programs: OrderedDict[str, _Shipment] = OrderedDict()
+        self.context = _start_context(settings, self.folder)
+        self.stages = Stages(self.context, sys.executable, worker_environment())
+        self.slots = int(self.context.defaultParallelism)
+        self.warm()
+
+    def warm(self) -> None:
+        """Starts a Python worker in every slot and imports there what steps need, so that no microbatch pays for it."""
+        stage = self.stages.python_stage(self.stages.base(self.slots), warm_worker)
+        self.stages.collect(stage)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the JVM answers and its context was not stopped."""
+        try:
+            return not self.context._jsc.sc().isStopped()
+        except (Py4JError, OSError, AttributeError):
+            return False
+
+    def ship(self, program: Program) -> ShippedProgram:
+        """Sends a program to the workers once; later calls for the same key only name it."""
+        return self._shipment(program).reference
+
+    def broadcasts(self, program: Program) -> Any:
+        """The Java list that a stage of this program needs."""
+        return self._shipment(program).java_list
+
+    def _shipment(self, program: Program) -> _Shipment:
+        with self._lock:
+            found = self._programs.get(program.key)
+            if found is None:
+                found = self._programs[program.key] = _Shipment(self, program)
+                if len(self._programs) > PROGRAMS_KEPT:
+                    self._programs.popitem(last=False)
+            self._programs.move_to_end(program.key)
+            return found
+
+    def enter_group(self, group: str, pool: str) -> None:
+        """Jobs that this thread submits from now on belong to `group` (for `cancel`) and share the cores fairly
+        with other pools.
+        """
+        if getattr(self._pools, "name", None) != pool:
+            self.context.setLocalProperty("spark.scheduler.pool", pool)
+            self._pools.name = pool
+        self.context.setJobGroup(group, group, interruptOnCancel=True)
+
+    def cancel(self, group: str) -> None:
+        """Ends the jobs of a group; Python code that hangs is killed some 2 seconds later."""
+        with contextlib.suppress(Py4JError, OSError):
+            self.context.cancelJobGroup(group)
+
+    def stop(self) -> None:
+        """Stops the context and removes its files; harmless when repeated or when the JVM is gone."""
+        with contextlib.suppress(Exception):
+            self.context.stop()
+        _end_gateway()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class _Shipment:
+    """A program as a broadcast variable."""
+
+    def __init__(self, session: Session, program: Program) -> None:
+        paths = tuple(sys.path) if session.settings.is_local else ()
+        self.broadcast = session.context.broadcast((paths, cloudpickle.dumps(program)))
+        self.reference = ShippedProgram(program.key, int(self.broadcast._jbroadcast.id()))
+        self.java_list = session.stages.broadcasts(self.broadcast)
+
+
+# --- the shared one
+# --------------------------------------------------------------------------------------------------
+
+_shared_lock = threading.Lock()
+_shared: Session | None = None
+
+
+def shared_session(settings: SparkSettings) -> Session:
+    """The session of this process, started if there is none or if its JVM died.
+
+    Raises:
+        BadInput: no Java, a session with another master runs, or a SparkContext that is not ours.
+    """
+    global _shared
+    with _shared_lock:
+        if _shared is not None and not _shared.is_alive:
+            _shared.stop()
+            _shared = None
+        if _shared is None:
+            _shared = Session(settings)
+        if _shared.settings.master != settings.master:
+            raise errors.BadInput(
+                f"Spark runs as {_shared.settings.master} in this process already, {settings.master} was asked for: "
+                "use one master a process, or stop its clusters and call tidemill.spark.session.stop_shared_session()."
+            )
+        return _shared
+
+
+def stop_shared_session() -> None:
+    """Ends Spark in this process; the next use starts it again."""
+    global _shared
+    with _shared_lock:
+        if _shared is not None:
+            _shared.stop()
+            _shared = None
+
+
+atexit.register(stop_shared_session)
+
+
+# --- starting
+# --------------------------------------------------------------------------------------------------------
+
+
+def _start_context(settings: SparkSettings, folder: Path) -> SparkContext:
+    if SparkContext._active_spark_context is not None:
+        raise errors.BadInput("A SparkContext that Tidemill did not start is active in this process: stop it first.")
+    _require_java()
+    conf = SparkConf(loadDefaults=False)
+    for key, value in spark_conf(settings, folder).items():
+        conf.set(key, value)
+    with _kept_signal(), _environment(_process_environment(settings)), _log_stream(settings, folder) as log:
+        try:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
+            return SparkContext(conf=conf, gateway=gateway)
+        except (PySparkRuntimeError, Py4JJavaError) as error:
+            _end_gateway()
+            raise errors.BadInput(
+                f"Spark did not start with master {settings.master}: {_reason(error, folder)}"
+            ) from error
+
+
+def _process_environment(settings: SparkSettings) -> dict[str, str]:
+    environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_PIN_THREAD": "true"}
+    if settings.is_local:
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return environment
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if (home and os.access(Path(home) / "bin" / "java", os.X_OK)) or shutil.which("java"):
+        return
+    raise errors.BadInput(JAVA_MISSING)
+
+
+def _reason(error: Exception, folder: Path) -> str:
+    """The last lines that the JVM wrote, or the first line of the exception."""
+    log = folder / "spark.log"
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    if any("UnsupportedClassVersionError" in line for line in lines):
+        return JAVA_MISSING.replace("none was found", "the one found is older")
+    return " | ".join(lines[-5:]) or str(error).splitlines()[0]
+
+
+@contextlib.contextmanager
+def _log_stream(settings: SparkSettings, folder: Path) -> Iterator[IO[Any]]:
+    if settings.log == "stderr":
+        yield sys.__stderr__ or sys.stderr
+        return
+    path = Path(settings.log) if settings.log else folder / "spark.log"
+    with path.open("ab") as stream:
+        yield stream
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Variables for the JVM that is about to start; ours only where the user set none."""
+    missing = {key: value for key, value in values.items() if key not in os.environ}
+    os.environ.update(missing)
+    try:
+        yield
+    finally:
+        for key in missing:
+            os.environ.pop(key, None)
+
+
+@contextlib.contextmanager
+def _kept_signal() -> Iterator[None]:
+    """`pyspark` takes over Ctrl-C where it is started from the main thread; the program that uses us had a handler
+    of its own.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, kept)
+
+
+def _end_gateway() -> None:
+    """Ends the JVM, which `SparkContext.stop` leaves running for a next context with the same memory and options."""
+    gateway = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    if gateway is None:
+        return
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _make_folder() -> Path:
+    """A temporary folder whose name tells its process, so that what a killed one left is found and removed."""
+    parent = Path(tempfile.gettempdir())
+    for left in parent.glob(f"{FOLDER_PREFIX}*"):
+        owner = re.match(rf"{FOLDER_PREFIX}(\d+)-", left.name)
+        if owner and left.stat().st_uid == os.getuid() and not _is_running(int(owner[1])):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-"))
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,73 @@
+"""What else than payloads travels between stages: reports and failures, marked so that a step never sees them.
+
+A user's exception is data here, not a failed Spark task: it needs no parsing of Java stack traces, Spark retries
+nothing, and nothing is logged twice. The stages after it only pass it on.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+
+from tidemill.model import errors
+
+CONTROL = b"\x00tidemill-control\x00"
+"""No payload starts with it: those of `engine` begin with a length or a letter."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What one task raised, as bytes: where they are read, its class need not be importable until then."""
+
+    error: bytes
+
+
+@dataclass
+class Inbox:
+    """The records of one partition, sorted by what they are."""
+
+    payloads: list[bytes] = field(default_factory=list)
+    controls: list[Any] = field(default_factory=list)
+
+    @property
+    def failure(self) -> Failure | None:
+        return next((control for control in self.controls if isinstance(control, Failure)), None)
+
+
+def pack_control(control: Any) -> bytes:
+    return CONTROL + pickle.dumps(control, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def unpack_control(record: bytes) -> Any:
+    return pickle.loads(record[len(CONTROL) :])
+
+
+def read_inbox(records: Iterable[bytes]) -> Inbox:
+    """Sorts records; the empty one with which a job starts is none."""
+    inbox = Inbox()
+    for record in records:
+        if record.startswith(CONTROL):
+            inbox.controls.append(unpack_control(record))
+        elif record:
+            inbox.payloads.append(record)
+    return inbox
+
+
+def pack_failure(error: BaseException) -> Failure:
+    """Any exception as data; one that cannot be pickled keeps its class name and text."""
+    try:
+        return Failure(cloudpickle.dumps(error))
+    except Exception:  # noqa: BLE001 - an exception's own pickling may raise anything
+        return Failure(pickle.dumps(errors.InvariantViolation(f"{type(error).__name__}: {error}")))
+
+
+def raise_failure(failure: Failure) -> None:
+    """Raises in the driver what a task raised."""
+    error = pickle.loads(failure.error)
+    if isinstance(error, Exception):
+        raise error
+    raise errors.UserCodeError(f"A function of the module ended the process: {type(error).__name__}({error})")

@@ -1,0 +1,248 @@
+"""What runs inside Spark's Python workers: each class is one kind of Spark task, called with (partition, records).
+
+The classes travel by name, with plain data; the program comes as a broadcast variable and stays in the worker.
+Nothing here is specific to a worker process: any worker may run any task of any attempt.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import sys
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tidemill.engine.work import AttemptWork, DeltaPart
+from tidemill.model import errors
+from tidemill.plan.program import Event, Program
+from tidemill.spark import wire
+
+SUPERSTEP_PROPERTY = "tidemill.superstep"
+PROGRAMS_KEPT = 16
+
+_programs: OrderedDict[tuple[str, int], Program] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class ShippedProgram:
+    """Where a worker finds a program: the broadcast variable that holds (driver's module path, pickled program)."""
+
+    key: str
+    broadcast: int
+
+    def load(self) -> Program:
+        cached = _programs.get((self.key, self.broadcast))
+        if cached is None:
+            cached = _programs[self.key, self.broadcast] = _read_broadcast(self.broadcast)
+            if len(_programs) > PROGRAMS_KEPT:
+                _programs.popitem(last=False)
+        return cached
+
+
+def _read_broadcast(broadcast: int) -> Program:
+    from pyspark.core.broadcast import _broadcastRegistry
+
+    paths, pickled = _broadcastRegistry[broadcast].value
+    sys.path.extend(path for path in paths if path not in sys.path)
+    program: Program = pickle.loads(pickled)
+    _keep_out_of_collections()
+    return program
+
+
+def _keep_out_of_collections() -> None:
+    """Modules and programs live for ever, and Spark's daemon collects garbage after every task: spare them, it
+    saves 20 ms a task.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@dataclass(frozen=True)
+class ShippedWork:
+    """An `AttemptWork` or `CompactionWork` without its program."""
+
+    program: ShippedProgram
+    pickled: bytes
+
+    @staticmethod
+    def of(program: ShippedProgram, work: Any) -> ShippedWork:
+        return ShippedWork(program, pickle.dumps(replace(work, program=None), protocol=pickle.HIGHEST_PROTOCOL))
+
+    def load(self) -> Any:
+        return replace(pickle.loads(self.pickled), program=self.program.load())
+
+
+@dataclass(frozen=True)
+class ThreadResult:
+    """What the last task of a thread returns to the driver."""
+
+    delta: DeltaPart | None
+    exploded: frozenset[str] = frozenset()
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StepStage:
+    """One superstep of one thread, in front of a shuffle.
+
+    Reports go to partition `reports_to`; None sends them along to the thread's own next superstep, to come out at the
+    end.
+    """
+
+    work: ShippedWork
+    threads: int
+    superstep: int
+    events: tuple[Event, ...]
+    reports_to: int | None = None
+
+    def __call__(self, thread: int, records: Iterable[bytes]) -> list[bytes]:
+        inbox = wire.read_inbox(records)
+        try:
+            return self._run(thread, inbox)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - what a user function raises is data
+            return self._pass_on(wire.pack_failure(error))
+
+    def _run(self, thread: int, inbox: wire.Inbox) -> list[bytes]:
+        if inbox.failure:
+            return self._pass_on(inbox.failure)
+        if self.reports_to is not None:
+            refuse_repetition(self.superstep)
+        output = run_step(self.work.load(), thread, self.superstep, inbox.payloads, self.events)
+        reported = thread if self.reports_to is None else self.reports_to
+        out: list[bytes] = []
+        for control in [*inbox.controls, output.report]:
+            out += (_address(reported), wire.pack_control(control))
+        for destination, payload in output.messages:
+            out += (_address(destination), payload)
+        return out
+
+    def _pass_on(self, failure: wire.Failure) -> list[bytes]:
+        packed = wire.pack_control(failure)
+        if self.reports_to is not None:
+            return [_address(self.reports_to), packed]
+        return [part for thread in range(self.threads) for part in (_address(thread), packed)]
+
+
+@dataclass(frozen=True)
+class LastStepStage:
+    """The last superstep of a program whose schedule is known, and the thread's result."""
+
+    work: ShippedWork
+    superstep: int
+    events: tuple[Event, ...]
+
+    def __call__(self, thread: int, records: Iterable[bytes]) -> list[bytes]:
+        inbox = wire.read_inbox(records)
+        try:
+            return [wire.pack_control(inbox.failure or self._run(thread, inbox))]
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+            return [wire.pack_control(wire.pack_failure(error))]
+
+    def _run(self, thread: int, inbox: wire.Inbox) -> ThreadResult:
+        work: AttemptWork = self.work.load()
+        output = run_step(work, thread, self.superstep, inbox.payloads, self.events)
+        own = [payload for destination, payload in output.messages if destination == thread]
+        reports = [*inbox.controls, output.report]
+        exploded = frozenset(source for report in reports for source in report.exploded)
+        return ThreadResult(finish(work, thread, own), exploded, summed([report.metrics for report in reports]))
+
+
+@dataclass(frozen=True)
+class FinishStage:
+    """The thread's result, of a program whose end only the driver sees."""
+
+    work: ShippedWork
+    superstep: int
+
+    def __call__(self, thread: int, records: Iterable[bytes]) -> list[bytes]:
+        inbox = wire.read_inbox(records)
+        try:
+            refuse_repetition(self.superstep)
+            return [wire.pack_control(ThreadResult(finish(self.work.load(), thread, inbox.payloads)))]
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+            return [wire.pack_control(wire.pack_failure(error))]
+
+
+@dataclass(frozen=True)
+class FusedStage:
+    """A whole attempt in one Spark task: no shuffle, one scheduling."""
+
+    work: ShippedWork
+
+    def __call__(self, _partition: int, _records: Iterable[bytes]) -> list[bytes]:
+        from tidemill.engine.attempt import run_attempt
+
+        try:
+            return [wire.pack_control(run_attempt(self.work.load(), None))]
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+            return [wire.pack_control(wire.pack_failure(error))]
+
+
+@dataclass(frozen=True)
+class CompactionStage:
+    """Merges the levels of one thread's tasks into a run."""
+
+    work: ShippedWork
+
+    def __call__(self, thread: int, _records: Iterable[bytes]) -> list[bytes]:
+        from tidemill.state.compaction import compact_thread
+
+        try:
+            return [wire.pack_control(compact_thread(self.work.load(), thread))]
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+            return [wire.pack_control(wire.pack_failure(error))]
+
+
+def run_step(work: AttemptWork, thread: int, superstep: int, inbox: Sequence[bytes], events: Sequence[Event]) -> Any:
+    from tidemill.engine.superstep import step_thread
+
+    return step_thread(work, thread, superstep, inbox, events)
+
+
+def finish(work: AttemptWork, thread: int, own: Sequence[bytes]) -> DeltaPart | None:
+    from tidemill.engine.superstep import finish_thread
+
+    return finish_thread(work, thread, own)
+
+
+def refuse_repetition(superstep: int) -> None:
+    """Fails a task that a later job runs again because its output was lost: a function that is not deterministic
+    could send a record to two tasks or to none.
+
+    Raises:
+        AttemptLost: this is such a task; the attempt starts again with version + 1.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    current = context.getLocalProperty(SUPERSTEP_PROPERTY) if context else None
+    if current is not None and int(current) != superstep:
+        raise errors.AttemptLost(f"The output of superstep {superstep} was lost before superstep {current} read it.")
+
+
+def summed(metrics: Iterable[dict[str, float]]) -> dict[str, float]:
+    """Milliseconds and counts of several steps as one."""
+    total: dict[str, float] = {}
+    for each in metrics:
+        for name, value in each.items():
+            total[name] = total.get(name, 0.0) + value
+    return total
+
+
+def warm_worker(_partition: int, _records: Iterable[bytes]) -> list[bytes]:
+    """Imports what steps need, long enough that every slot gets a worker of its own."""
+    import numpy  # noqa: F401
+    import polars  # noqa: F401
+    import pyarrow  # noqa: F401
+
+    import tidemill.engine.superstep  # noqa: F401
+
+    _keep_out_of_collections()
+    return []
+
+
+def _address(thread: int) -> bytes:
+    """The key of a record in front of a shuffle, as the JVM reads it."""
+    return thread.to_bytes(8, "big")
