@@ -1,0 +1,74 @@
+"""The JSON form of paths reads as the same path that Python builds; what is wrong is found with its place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tidemill.api.path import Path
+from tidemill.model.errors import BadPath
+from tidemill.model.operations import Ops
+from tidemill.state.nodes import ABSENT
+from tidemill.state.path_json import path_from_json
+from tidemill.state.paths import compile_path
+
+FORMS: list[tuple[str, Path]] = [
+    ("[]", Path()),
+    ('["a", "b"]', Path.key("a").key("b")),
+    ('[["key", "a", 1]]', Path.key("a", 1)),
+    ("[5, true]", Path.key(5).key(True)),
+    ('[["must", "a"], ["mapVals"]]', Path.must("a").map_vals()),
+    ('[["sub_map", "a", "b"]]', Path.sub_map("a", "b")),
+    ('[["filterPred", "#__fOps.IS_EVEN"]]', Path.filter_pred(Ops.IS_EVEN)),
+    ('[["view", "#__fPLUS", 3]]', Path.view(Ops.PLUS, 3)),
+    ('["#__L9007199254740993"]', Path.key(9007199254740993)),
+    ('[["key", ["#__L1", {"#__L2": "x"}]]]', Path.key([1, {2: "x"}])),
+    ('[["multiPath", ["a"], [["all"], 1]]]', Path.multi_path(Path.key("a"), Path.all().key(1))),
+    ('[["withPageSize", 10, [["all"]]]]', Path.with_page_size(10, Path.all())),
+    ('[["ifPath", [["must", "a"]], ["b"], ["c"]]]', Path.if_path(Path.must("a"), Path.key("b"), Path.key("c"))),
+]
+FAULTS: list[tuple[Any, str]] = [
+    ("a", "a path is a list"),
+    ([["nope"]], r"path\[0\]: the navigator 'nope' does not exist"),
+    (["a", ["beforeElem"]], r"path\[1\]: the navigator 'beforeElem' is not in this version"),
+    ([["filterPred", "IS_EVEN"]], r"path\[0\]\[1\]: 'IS_EVEN' is no function"),
+    ([["filterPred", "#__fOps.NOPE"]], "no built-in function 'NOPE'"),
+    ([["view", "#__fOps.EXPLODE"]], "EXPLODE cannot be called in a path"),
+    ([["view", "#__fOps.CURRENT_TASK_ID"]], "cannot be called in a path"),
+    (["#__X1"], r"path\[0\]: '#__X1' is no value"),
+    ([["sortedMapRange", 1, 2, {"nope": 1}]], "no option 'nope'"),
+    ([["multiPath", ["a"], "b"]], r"path\[0\]\[2\]: a path is a list"),
+    (["a", ["pkey", 1]], "can only be the first"),
+    ([["pkey"]], "with one key"),
+    ([[]], "is no navigator"),
+    ([None], "is no navigator"),
+    ([{"a": 1}], "is no navigator"),
+]
+
+
+@pytest.mark.parametrize(("text", "path"), FORMS)
+def test_same_path_when_read_from_json(text: str, path: Path) -> None:
+    assert path_from_json(json.loads(text)).path == path.path
+
+
+def test_range_has_its_options_when_read_from_json() -> None:
+    data = [["sortedMapRange", 1, 9, {"inclusive-end?": True, "inclusive-start?": False}]]
+    compiled = compile_path(path_from_json(data).path, None, "select")
+    assert compiled.select({1: "a", 5: "b", 9: "c"}, [1, 9]) == [{5: "b", 9: "c"}]
+    limited = compile_path(path_from_json([["sortedMapRangeTo", 9, {"max-amt": 1}]]).path, None, "select")
+    assert limited.select({1: "a", 5: "b", 9: "c"}, [9]) == [{5: "b"}]
+
+
+def test_partition_key_when_it_comes_first() -> None:
+    read = path_from_json([["pkey", "#__L7"], "a"])
+    assert (read.pkey, read.path) == (7, Path.key("a").path)
+    assert path_from_json([["pkey", None]]).pkey is None
+    assert path_from_json(["a"]).pkey is ABSENT
+
+
+@pytest.mark.parametrize(("data", "text"), FAULTS)
+def test_place_is_named_when_json_is_wrong(data: Any, text: str) -> None:
+    with pytest.raises(BadPath, match=text):
+        path_from_json(data)
