@@ -87,6 +87,10 @@ class Log:
     def has(self, number: int) -> bool:
         return self.store.exists(self.key(number))
 
+    def is_entry(self, number: int) -> bool:
+        """Whether what was read from this slot before counts: not an object that a sleeper left below the floor."""
+        return (number > FIRST and self.has(number - 1)) or self.span()[0] <= number
+
     def span(self) -> tuple[int, int]:
         """The first and the last entry there are, by listing; (1, 0) for an empty log."""
         numbers, _ = self._list()

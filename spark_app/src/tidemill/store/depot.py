@@ -1,0 +1,240 @@
+"""A depot: partitioned records in one log of segments, appended in group commits, read by partition and offset.
+
+A record is (partition, offset); offsets begin at 0 and rise by one. An append is acknowledged when its segment is in
+the log.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidemill.model import columns
+from tidemill.model.columns import Column
+from tidemill.model.dataflow import StartFrom
+from tidemill.model.errors import (
+    BadInput,
+    CorruptState,
+    InvariantViolation,
+    OutcomeUnknown,
+    StoreUnavailable,
+    invariant,
+)
+from tidemill.model.ids import nonce
+from tidemill.store import depot_reading
+from tidemill.store.depot_commit import Batch, Commit, Producer, plan_commit
+from tidemill.store.depot_files import DepotFiles
+from tidemill.store.depot_rows import PartitionedRows, of_pairs
+from tidemill.store.depot_segment import Header, Offsets, encode_segment
+from tidemill.store.log import PATIENCE, Lost, Void
+from tidemill.store.objects import NotFound, ObjectStore
+
+_COLLISIONS_MAX = 1000
+Ranges = Sequence[tuple[int, int]]
+"""[start, end) of offsets, one pair a partition."""
+
+
+def system_millis() -> int:
+    """Milliseconds since 1970, where nobody passed a clock; only start-from by time depends on it."""
+    return time.time_ns() // 1_000_000
+
+
+class DepotLog:
+    """One depot of `partitions` partitions below `prefix`. Any number of processes may append and read.
+
+    `now_millis` stamps segments. An instance knows the newest segment that it saw: `follow` looks for newer ones.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        partitions: int,
+        now_millis: Callable[[], int] = system_millis,
+        patience: tuple[float, ...] = PATIENCE,
+    ) -> None:
+        self.files = DepotFiles(store, prefix, patience)
+        self.partitions = partitions
+        self.now_millis = now_millis
+        self._newest: Header | None = None
+        self._state_lock = threading.RLock()
+        self._append_lock = threading.Lock()
+
+    # --- the end of the log ------------------------------------------------------------------------------------------
+
+    def follow(self) -> bool:
+        """Look for newer segments; whether there are any. Two cheap probes where nothing is new."""
+        with self._state_lock:
+            known = self._newest
+            number = self.files.log.newest(known.number if known else 0)
+            if known is not None and number <= known.number:
+                return False
+            self._newest = self.files.header(number) if number else self._empty()
+            self._check_partitions(self._newest)
+            return bool(number)
+
+    def newest(self) -> Header:
+        """The header of the newest segment seen; looks for it the first time."""
+        if self._newest is None:
+            self.follow()
+        if self._newest is None:
+            raise InvariantViolation("a depot that was followed knows its newest segment")
+        return self._newest
+
+    def ends(self) -> tuple[int, ...]:
+        """The end offset of each partition, as of the newest segment seen."""
+        return self.newest().ends
+
+    def starts(self) -> tuple[int, ...]:
+        """The logical start of each partition: what retention left."""
+        return self.newest().starts
+
+    def _empty(self) -> Header:
+        return depot_reading.empty_header(self.partitions)
+
+    def _check_partitions(self, header: Header) -> None:
+        if len(header.starts) != self.partitions:
+            text = f"The depot {self.files.prefix} has {len(header.starts)} partitions, not {self.partitions}."
+            raise CorruptState(text, prefix=self.files.prefix)
+
+    # --- appending ---------------------------------------------------------------------------------------------------
+
+    def append(
+        self, batch: PartitionedRows | Iterable[tuple[int, Column]], producer: Producer | None = None
+    ) -> Offsets:
+        """Append records durably; where they are now. `producer` is (id, sequence): a sequence is appended once.
+
+        Raises:
+            StoreUnavailable: nothing was appended.
+            OutcomeUnknown: the records are in the log once, or not at all.
+        """
+        rows = batch if isinstance(batch, PartitionedRows) else of_pairs(batch)
+        return self.append_group([Batch(rows, producer)])[0]
+
+    def append_group(self, batches: Sequence[Batch]) -> list[Offsets]:
+        """Append several batches as one segment; the offsets of each. Raises as `append`, for all of them alike."""
+        with self._append_lock:
+            for _ in range(_COLLISIONS_MAX):
+                commit = plan_commit(self.newest(), batches, self.now_millis(), nonce(), self.find_produced)
+                if commit.header is None or self._write(commit):
+                    return commit.offsets
+                self.follow()
+        raise StoreUnavailable(f"{_COLLISIONS_MAX} appends in a row met other writers in {self.files.prefix}.")
+
+    def record_starts(self, starts: Sequence[int]) -> None:
+        """Move the logical starts: a segment without records says so. Raises as `append`."""
+        with self._append_lock:
+            for _ in range(_COLLISIONS_MAX):
+                newest = self.newest()
+                moved = tuple(max(old, new) for old, new in zip(newest.starts, starts, strict=True))
+                if moved == newest.starts:
+                    return
+                commit = plan_commit(newest, [], self.now_millis(), nonce(), self.find_produced, moved)
+                if self._write(commit):
+                    return
+                self.follow()
+
+    def _write(self, commit: Commit) -> bool:
+        """Whether the segment is in the log; False if another one took its number."""
+        header = commit.header
+        if header is None:
+            return True
+        try:
+            self.files.log.append(header.number, encode_segment(header, commit.column), header.last.nonce)
+        except Void:
+            return self._is_ours(header)
+        except Lost:
+            return False
+        self.files.remember(header)
+        with self._state_lock:
+            self._newest = header
+        return True
+
+    def _is_ours(self, header: Header) -> bool:
+        """This writer slept through a trim: only what was rolled still tells whether its segment was in the log."""
+        self.files.list_rolled()
+        if self.files.rolled_covers(header.number):
+            return self.files.entry(header.number).nonce == header.last.nonce
+        text = f"Segment {header.number} of {self.files.prefix} was trimmed before its append was confirmed."
+        raise OutcomeUnknown(text, number=header.number)
+
+    def find_produced(self, producer: str, sequence: int) -> Offsets:
+        """Where an idempotent append of the past went; empty if its segment is deleted."""
+        return depot_reading.find_produced(self.files, self.newest(), producer, sequence)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def locate(self, ranges: Ranges) -> tuple[int, int]:
+        """The segment numbers [first, last) that hold these ranges; (0, 0) if they are empty."""
+        wanted = [(p, start, end) for p, (start, end) in enumerate(ranges) if end > start]
+        if not wanted:
+            return (0, 0)
+        newest = self.newest().number
+        first = self.files.first_after(lambda entry: any(entry.ends[p] > start for p, start, _ in wanted), newest)
+        last = self.files.first_after(lambda entry: all(entry.ends[p] >= end for p, _, end in wanted), newest)
+        return (first, last + 1)
+
+    def read_columns(self, partition: int, start: int, end: int, segments: tuple[int, int] | None = None) -> Column:
+        """The records [start, end) of a partition; `segments` as `locate` gave them.
+
+        Raises:
+            BadInput: there are no such offsets.
+            CorruptState: there were, but their segments are missing.
+        """
+        ranges = [(start, end) if p == partition else (0, 0) for p in range(self.partitions)]
+        return self.read_rows(ranges, segments)[0]
+
+    def read_rows(self, ranges: Ranges, segments: tuple[int, int] | None = None) -> tuple[Column, NDArray[np.int32]]:
+        """The records of ranges of all partitions, and the partition of each; those of a partition are in order.
+
+        Where the ranges are whole segments on a local folder nothing is copied. Raises as `read_columns`.
+        """
+        if segments is None:
+            self._check_ranges(ranges)
+            segments = self.locate(ranges)
+        try:
+            column, partitions = depot_reading.read_rows(self.files, ranges, segments)
+        except NotFound as error:
+            raise self._missing(ranges) from error
+        if columns.length(column) != sum(max(0, end - start) for start, end in ranges):
+            raise self._missing(ranges)
+        return column, partitions
+
+    def _check_ranges(self, ranges: Ranges) -> None:
+        if any(end > known for (_, end), known in zip(ranges, self.ends(), strict=True)):
+            self.follow()
+        for partition, ((start, end), known) in enumerate(zip(ranges, self.ends(), strict=True)):
+            if not 0 <= start <= end <= known:
+                text = f"Partition {partition} has offsets up to {known}; there is no range {start} to {end}."
+                raise BadInput(text, partition=partition, start=start, end=end)
+
+    def _missing(self, ranges: Ranges) -> BadInput | CorruptState:
+        is_trimmed = any(start < end and start < at for (start, end), at in zip(ranges, self.starts(), strict=True))
+        if is_trimmed:
+            return BadInput(f"Records before the logical starts {list(self.starts())} are no longer kept.")
+        text = f"The depot {self.files.prefix} should hold {list(ranges)}, but segments of it are missing."
+        return CorruptState(text, prefix=self.files.prefix)
+
+    # --- start-from --------------------------------------------------------------------------------------------------
+
+    def resolve_start(self, start_from: StartFrom, now_millis: int) -> tuple[int, ...]:
+        """The offset in each partition at which a source begins that meets this depot for the first time."""
+        self.follow()
+        newest = self.newest()
+        if start_from.kind == "end":
+            return newest.ends
+        if start_from.kind == "beginning":
+            return newest.starts
+        if start_from.kind == "ago_records":
+            found = tuple(end - start_from.amount for end in newest.ends)
+        else:
+            after = start_from.amount if start_from.kind == "after_timestamp" else now_millis - start_from.amount
+            found = depot_reading.offsets_after(self.files, newest, after)
+        clamped = zip(newest.starts, found, newest.ends, strict=True)
+        offsets = tuple(min(max(start, at), end) for start, at, end in clamped)
+        invariant(all(at >= 0 for at in offsets), "a start is an offset", offsets=offsets)
+        return offsets

@@ -1,0 +1,165 @@
+"""Group commit: what waits while a segment is being written goes into the next one together."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+from numpy.typing import NDArray
+
+from tidemill.model import columns
+from tidemill.model.columns import Column
+from tidemill.model.errors import BadInput, OutcomeUnknown, TidemillError
+from tidemill.store.depot import DepotLog
+from tidemill.store.depot_commit import Batch, Producer
+from tidemill.store.depot_rows import (
+    PartitionedRows,
+    check_records,
+    estimated_bytes,
+    in_one_partition,
+    split_by_partition,
+)
+from tidemill.store.depot_segment import Offsets
+
+CHUNK_RECORDS = 1_000_000
+GROUP_BYTES_MAX = 64 * 1024 * 1024
+_VALUES_CHUNK_RECORDS = 250_000
+_IDLE_SECONDS_MAX = 10.0
+
+Router = Callable[[Column], NDArray[Any]]
+"""Called with a column of records; gives the partition of each."""
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    batch: Batch
+    size: int
+    future: Future[Offsets]
+
+
+class DepotAppender:
+    """Appends from any number of threads to one depot; each call gets a future of its records' offsets.
+
+    There is no linger: the first append goes at once, alone. A thread of its own writes, and ends when nothing comes.
+    Futures raise what `DepotLog.append` raises.
+    """
+
+    def __init__(self, depot: DepotLog) -> None:
+        self.depot = depot
+        self._waiting: deque[_Waiting] = deque()
+        self._changed = threading.Condition()
+        self._is_running = False
+        self._is_closed = False
+
+    def append_async(self, partition: int, record: Any, producer: Producer | None = None) -> Future[Offsets]:
+        """Append one record. Raises RecordRefused before anything is written."""
+        check_records([record])
+        return self._enqueue(Batch(in_one_partition([record], partition), producer), 0)
+
+    def append(self, partition: int, record: Any, producer: Producer | None = None) -> Offsets:
+        """Append one record and wait for it. Raises as `DepotLog.append`, and RecordRefused."""
+        return self.append_async(partition, record, producer).result()
+
+    def append_rows(self, rows: PartitionedRows, producer: Producer | None = None) -> Future[Offsets]:
+        """Append records that are sorted by partition already, as one segment. Raises RecordRefused."""
+        check_records(rows.column)
+        return self._enqueue(Batch(rows, producer), estimated_bytes(rows.column))
+
+    def append_many(self, records: Sequence[Any] | pl.DataFrame | Column, route: Router) -> list[Offsets]:
+        """Append many records in chunks and wait for them; `route` gives the partition of each record of a column.
+
+        Rows of a data frame are dict records. A later chunk is made while an earlier one is written; a failure leaves
+        the chunks before it appended.
+
+        Raises:
+            RecordRefused: a record is not data or too large; the chunks before it are appended.
+        """
+        futures: deque[Future[Offsets]] = deque()
+        done: list[Offsets] = []
+        try:
+            for column in chunks(records):
+                futures.append(self.append_rows(split_by_partition(column, route(column))))
+                if len(futures) > 1:
+                    done.append(futures.popleft().result())
+        finally:
+            done += [future.result() for future in futures]
+        return done
+
+    def close(self) -> None:
+        """Wait until everything that was handed in is settled; later appends are refused."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._is_running)
+
+    # --- the writing thread ------------------------------------------------------------------------------------------
+
+    def _enqueue(self, batch: Batch, size: int) -> Future[Offsets]:
+        future: Future[Offsets] = Future()
+        with self._changed:
+            if self._is_closed:
+                raise BadInput("This appender is closed; open the depot again.")
+            self._waiting.append(_Waiting(batch, size, future))
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._write_all, name="depot-appender", daemon=True).start()
+            self._changed.notify_all()
+        return future
+
+    def _write_all(self) -> None:
+        while group := self._next_group():
+            self._write(group)
+
+    def _next_group(self) -> list[_Waiting]:
+        """Everything that waits, up to a bound of bytes; empty when the thread shall end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_closed, timeout=_IDLE_SECONDS_MAX)
+            group: list[_Waiting] = []
+            size = 0
+            while self._waiting and (not group or size + self._waiting[0].size <= GROUP_BYTES_MAX):
+                group.append(self._waiting.popleft())
+                size += group[-1].size
+            if not group:
+                self._is_running = False
+                self._changed.notify_all()
+            return group
+
+    def _write(self, group: Sequence[_Waiting]) -> None:
+        """A group shares its fate; whatever is raised reaches the callers, a bug as well."""
+        try:
+            offsets = self.depot.append_group([waiting.batch for waiting in group])
+        except TidemillError as error:
+            for waiting in group:
+                waiting.future.set_exception(error)
+        except BaseException as error:
+            for waiting in group:
+                waiting.future.set_exception(OutcomeUnknown(f"The append was cut off: {error!r}"))
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for waiting, at in zip(group, offsets, strict=True):
+                waiting.future.set_result(at)
+
+
+def chunks(records: Sequence[Any] | pl.DataFrame | Column) -> Iterable[Column]:
+    """Columns of bounded size, in order."""
+    if isinstance(records, pl.DataFrame):
+        records = columns.from_frame(records)
+    if isinstance(records, (pl.Series, columns.RecordColumn)):
+        rows = _rows_per_chunk(records)
+        for start in range(0, columns.length(records), rows):
+            yield columns.slice_rows(records, start, rows)
+        return
+    for start in range(0, len(records), _VALUES_CHUNK_RECORDS):
+        yield columns.from_values(records[start : start + _VALUES_CHUNK_RECORDS], tuples_as_lists=True)
+
+
+def _rows_per_chunk(column: Column) -> int:
+    count = max(1, columns.length(column))
+    row_bytes = max(1, estimated_bytes(column) // count)
+    return max(1, min(CHUNK_RECORDS, GROUP_BYTES_MAX // row_bytes))

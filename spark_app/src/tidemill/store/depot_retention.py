@@ -1,0 +1,145 @@
+"""Keeps a depot small: rolls many small segments into one, and deletes what retention no longer keeps.
+
+Both only move the beginning of the log. Each step may be cut off by a crash and done again, by several processes at
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tidemill.model import columns
+from tidemill.model.columns import Column
+from tidemill.store.depot import DepotLog
+from tidemill.store.depot_commit import PRODUCER_MILLIS
+from tidemill.store.depot_files import DepotFiles
+from tidemill.store.depot_segment import Header, RowRange, Segment, encode_segment
+from tidemill.store.objects import AlreadyExists, NotFound
+
+
+@dataclass(frozen=True)
+class RollingLimits:
+    """Roll when `segments_min` segments can go, up to `records_max` records and `segments_max` segments an object."""
+
+    segments_min: int = 64
+    segments_max: int = 4096
+    records_max: int = 2_000_000
+
+
+def roll(depot: DepotLog, limits: RollingLimits = RollingLimits()) -> int:
+    """Roll the oldest segments of the log into one object, offsets unchanged; how many went, 0 if it is too early."""
+    files = depot.files
+    first = _finish_trim(files)
+    _, last = files.log.span()
+    numbers = range(first, last - 1)  # the log keeps its last two entries
+    if len(numbers) < limits.segments_min:
+        return 0
+    segments = _take(files, numbers, limits)
+    key = files.rolled_key(first, first + len(segments) - 1)
+    with suppress(AlreadyExists):  # rolled by another process, which perhaps did not live to trim
+        files.store.create(key, _encode_rolled(segments, depot.newest().time))
+    files.log.trim(first + len(segments))
+    return len(segments)
+
+
+def _finish_trim(files: DepotFiles) -> int:
+    """Trim what is rolled already; the first segment that is not."""
+    rolled = max((last for _, last, _ in files.list_rolled()), default=0)
+    first, _ = files.log.span()
+    return max(first, files.log.trim(rolled + 1)) if rolled >= first else first
+
+
+def _take(files: DepotFiles, numbers: range, limits: RollingLimits) -> list[Segment]:
+    segments: list[Segment] = []
+    records = 0
+    for number in numbers[: limits.segments_max]:
+        segment = files.segment(number)
+        records += segment.header.records
+        if segments and records > limits.records_max:
+            break
+        segments.append(segment)
+    return segments
+
+
+def _encode_rolled(segments: Sequence[Segment], now: int) -> object:
+    headers = [segment.header for segment in segments]
+    rows, column = _merged_rows(segments)
+    produced = [p for header in headers if header.time >= now - PRODUCER_MILLIS for p in header.produced]
+    header = Header(
+        entries=tuple(entry for header in headers for entry in header.entries),
+        first_ends=headers[0].first_ends,
+        starts=headers[-1].starts,
+        rows=rows,
+        produced=tuple(produced),
+    )
+    return encode_segment(header, column)
+
+
+def _merged_rows(segments: Sequence[Segment]) -> tuple[tuple[RowRange, ...], Column]:
+    """The records of all segments, by partition and offset."""
+    ends = segments[-1].header.ends
+    pieces: list[Column] = []
+    rows: list[RowRange] = []
+    row = 0
+    for partition, (start, end) in enumerate(zip(segments[0].header.first_ends, ends, strict=True)):
+        if start == end:
+            continue
+        held = [(segment, segment.range_of(partition)) for segment in segments]
+        pieces += [segment.rows(at.row, at.end - at.start) for segment, at in held if at is not None]
+        rows.append(RowRange(partition, row, start, end))
+        row += end - start
+    return tuple(rows), columns.concat(pieces) if pieces else []
+
+
+# --- retention -------------------------------------------------------------------------------------------------------
+
+
+def retain(
+    depot: DepotLog, entries_max: int, needed: Sequence[int], excess: float = 0.0, grace_millis: int = 600_000
+) -> int:
+    """Keep the newest `entries_max` records of each partition, and all that is `needed`; how many objects were deleted.
+
+    First the logical start is recorded in the log, once more than `entries_max` * (1 + `excess`) records are there;
+    objects go when the start that passed them was recorded `grace_millis` ago. `needed[p]` is the lowest offset that
+    some topology still has to read.
+    """
+    depot.follow()
+    newest = depot.newest()
+    if any(end - start > entries_max * (1 + excess) for start, end in zip(newest.starts, newest.ends, strict=True)):
+        wanted = zip(newest.starts, newest.ends, needed, strict=True)
+        depot.record_starts([max(start, min(end - entries_max, need)) for start, end, need in wanted])
+    return _delete_before(depot, _starts_at(depot, depot.now_millis() - grace_millis))
+
+
+def _starts_at(depot: DepotLog, millis: int) -> tuple[int, ...]:
+    """The logical starts as they were recorded at this time or before."""
+    newest = depot.newest()
+    number = depot.files.first_after(lambda entry: entry.time > millis, newest.number) - 1
+    try:
+        header = depot.files.header(number)
+    except NotFound:
+        return (0,) * depot.partitions
+    return header.starts if header.time <= millis else (0,) * depot.partitions
+
+
+def _delete_before(depot: DepotLog, starts: Sequence[int]) -> int:
+    """Delete the objects, oldest first, whose records all lie before these offsets."""
+    files = depot.files
+    deleted = 0
+    for _, last, key in files.list_rolled():
+        if not _is_before(files.header(last), starts):
+            return deleted
+        files.store.delete(key)
+        deleted += 1
+    files.list_rolled()
+    first, last = files.log.span()
+    below = first
+    while below < last - 1 and _is_before(files.header(below), starts):
+        below += 1
+    return deleted + max(0, files.log.trim(below) - first)
+
+
+def _is_before(header: Header, starts: Sequence[int]) -> bool:
+    return all(end <= start for end, start in zip(header.ends, starts, strict=True))

@@ -1,0 +1,265 @@
+"""Segments of a depot's log: Arrow IPC files of records sorted by partition, with a JSON header as schema metadata.
+
+The header of the newest segment says all about the depot (offsets, logical starts, sequences of producers), so nobody
+has to read older ones to go on. The schema comes first in the file: a header is read without the records.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from tidemill.model import columns
+from tidemill.model.columns import Column
+from tidemill.model.errors import CorruptState, NewerFormat
+from tidemill.store.objects import Buffer
+
+FORMAT = 1
+_METADATA = b"tidemill"
+_MAGIC = b"ARROW1\0\0"
+_SLACK_BYTES = 4096
+
+Offsets = tuple[tuple[int, int, int], ...]
+"""(partition, start, end) of records that went in together."""
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """Where a partition's records are in a segment: from `row` on, offsets [start, end)."""
+
+    partition: int
+    row: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Produced:
+    """One idempotent append in a segment; `previous` is the segment of the same producer's append before, 0 if none."""
+
+    producer: str
+    sequence: int
+    offsets: Offsets
+    previous: int
+
+
+@dataclass(frozen=True)
+class LastSequence:
+    """What a producer appended last, where, and when."""
+
+    sequence: int
+    segment: int
+    time: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is kept of a segment when it is rolled: `ends` are the end offsets of all partitions after it."""
+
+    number: int
+    nonce: str
+    time: int
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Header:
+    """`entries` are the segments that this object holds: itself, or those rolled into it, in order, without holes.
+
+    `first_ends` are the end offsets before the first of them, `starts` the logical starts (retention) after the last.
+    """
+
+    entries: tuple[Entry, ...]
+    first_ends: tuple[int, ...]
+    starts: tuple[int, ...]
+    rows: tuple[RowRange, ...]
+    produced: tuple[Produced, ...] = ()
+    sequences: Mapping[str, LastSequence] = field(default_factory=dict)
+    layout: Any = None
+
+    @property
+    def last(self) -> Entry:
+        return self.entries[-1]
+
+    @property
+    def number(self) -> int:
+        return self.last.number
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        return self.last.ends
+
+    @property
+    def time(self) -> int:
+        return self.last.time
+
+    @property
+    def records(self) -> int:
+        return sum(row_range.end - row_range.start for row_range in self.rows)
+
+
+# --- header as JSON --------------------------------------------------------------------------------------------------
+
+
+def header_to_json(header: Header) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "entries": _entries_to_json(header),
+        "first_ends": header.first_ends,
+        "starts": header.starts,
+        "rows": [[r.partition, r.row, r.start, r.end] for r in header.rows],
+        "produced": [[p.producer, p.sequence, p.offsets, p.previous] for p in header.produced],
+        "sequences": {name: [s.sequence, s.segment, s.time] for name, s in header.sequences.items()},
+        "layout": header.layout,
+    }
+
+
+def _entries_to_json(header: Header) -> list[Any]:
+    """Only what changed from entry to entry, so that an object of many rolled segments has a small header."""
+    ends, result = header.first_ends, []
+    for entry in header.entries:
+        changes = [[p, end] for p, (old, end) in enumerate(zip(ends, entry.ends, strict=True)) if old != end]
+        result.append([entry.number, entry.nonce, entry.time, changes])
+        ends = entry.ends
+    return result
+
+
+def header_from_json(data: Mapping[str, Any]) -> Header:
+    if data["format"] > FORMAT:
+        raise NewerFormat(
+            f"A depot segment has format {data['format']}, this Tidemill knows up to {FORMAT}; use a newer one"
+        )
+    first_ends = tuple(data["first_ends"])
+    return Header(
+        entries=_entries_from_json(data["entries"], first_ends),
+        first_ends=first_ends,
+        starts=tuple(data["starts"]),
+        rows=tuple(RowRange(*row) for row in data["rows"]),
+        produced=tuple(Produced(name, seq, _offsets(at), before) for name, seq, at, before in data["produced"]),
+        sequences={name: LastSequence(*last) for name, last in data["sequences"].items()},
+        layout=data["layout"],
+    )
+
+
+def _entries_from_json(data: list[Any], first_ends: tuple[int, ...]) -> tuple[Entry, ...]:
+    ends, result = list(first_ends), []
+    for number, nonce, time, changes in data:
+        for partition, end in changes:
+            ends[partition] = end
+        result.append(Entry(number, nonce, time, tuple(ends)))
+    return tuple(result)
+
+
+def _offsets(data: list[list[int]]) -> Offsets:
+    return tuple((partition, start, end) for partition, start, end in data)
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------------
+
+
+def encode_segment(header: Header, column: Column) -> Buffer:
+    """The segment's bytes; `column` holds the records in the order of `header.rows`."""
+    if header.records:
+        layout, series = columns.flatten(column)
+    else:
+        layout, series = None, []
+    metadata = json.dumps(header_to_json(replace(header, layout=layout)), separators=(",", ":")).encode()
+    arrays = [_to_arrow(plain) for plain in series]
+    schema = pa.schema(
+        [pa.field(name, array.type) for name, array in zip(_names(layout), arrays, strict=True)],
+        metadata={_METADATA: metadata},
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        if arrays:
+            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return sink.getvalue()
+
+
+def _to_arrow(series: pl.Series) -> Any:
+    """Arrow's view of a series; text is copied only where it is a small part of shared buffers."""
+    series = series.rechunk()
+    array = series.to_arrow(compat_level=pl.CompatLevel.newest())
+    if series.dtype in (pl.String, pl.Binary):
+        sizes = series.str.len_bytes() if series.dtype == pl.String else series.bin.size()
+        needed = 16 * len(series) + 2 * int(sizes.sum() or 0) + _SLACK_BYTES
+        if sum(buffer.size for buffer in array.buffers() if buffer is not None) > needed:
+            return series.to_arrow(compat_level=pl.CompatLevel.oldest())
+    return array
+
+
+def _names(layout: Any) -> list[str]:
+    """Names for people who open the file; the layout alone says what the columns are."""
+    names = [] if layout is None else _field_names(layout, "")
+    return [f"{index}:{name}" for index, name in enumerate(names)]
+
+
+def _field_names(layout: Any, name: str) -> list[str]:
+    if isinstance(layout, str):
+        return [name or "record"]
+    _, fields, layouts = layout
+    prefix = f"{name}." if name else ""
+    return [inner for key, part in zip(fields, layouts, strict=True) for inner in _field_names(part, f"{prefix}{key}")]
+
+
+class Segment:
+    """A decoded segment: records of any partition and range of offsets, without copying."""
+
+    def __init__(self, data: Any) -> None:
+        """`data` is a `pyarrow.Buffer` or a memory-mapped file."""
+        with _decoding():
+            reader = pa.ipc.open_file(data)
+            self.header = _header_of(reader.schema)
+            frame = pl.from_arrow(reader.get_batch(0)) if reader.num_record_batches else pl.DataFrame()
+        self._series = list(frame) if isinstance(frame, pl.DataFrame) else []
+        self._rows = {row_range.partition: row_range for row_range in self.header.rows}
+
+    def range_of(self, partition: int) -> RowRange | None:
+        return self._rows.get(partition)
+
+    def rows(self, row: int, count: int) -> Column:
+        """Records by their place in the segment."""
+        return columns.unflatten(self.header.layout, [series.slice(row, count) for series in self._series])
+
+
+def read_nonce(data: bytes) -> str:
+    """The nonce of the group commit that wrote these bytes."""
+    return read_header(data).last.nonce
+
+
+def read_header(data: Buffer) -> Header:
+    """The header at the beginning of a segment's bytes; needs only `header_bytes` of them."""
+    with _decoding():
+        return _header_of(pa.ipc.open_stream(pa.py_buffer(memoryview(data)[len(_MAGIC) :])).schema)
+
+
+def header_bytes(data: Buffer) -> int:
+    """How many bytes from the beginning `read_header` needs; the first 16 say it."""
+    with _decoding():
+        marker, size = struct.unpack_from("<II", data, len(_MAGIC))
+        if marker != 0xFFFFFFFF:
+            raise pa.ArrowInvalid("not an Arrow file")
+    return int(len(_MAGIC) + 8 + size)
+
+
+def _header_of(schema: Any) -> Header:
+    return header_from_json(json.loads(schema.metadata[_METADATA]))
+
+
+class _decoding:
+    """Whatever goes wrong while stored bytes are decoded means that they are not what was written."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, (pa.ArrowException, KeyError, TypeError, ValueError, struct.error)):
+            if isinstance(error, CorruptState):
+                return
+            raise CorruptState(f"A depot segment cannot be decoded: {error}") from error
