@@ -30,29 +30,25 @@ class SourceProgress:
     """How far a source has come: `offsets[p]` is the next offset of partition p.
 
     `depot` is the depot's name with its id, so that a depot that was deleted and added again is met anew.
-    `start_from` is where the topology began when it first met the depot. `segment` is a hint: no record at or after
-    `offsets` is in an older segment.
+    `start_from` is where the topology began when it first met the depot.
     """
 
     depot: str
     offsets: tuple[int, ...]
     start_from: tuple[int, ...]
-    segment: int = 0
 
 
 @dataclass(frozen=True)
 class Attempt:
     """The attempt under way: fixed before it starts, the same for each retry of the microbatch ID (invariant S2).
 
-    `ranges[source][p]` is [start, end) of partition p; `segments[source]` is a hint, [first, last) of the segment
-    numbers that hold them. `ticks` maps each due tick source to its new tick time. `reads` names the entry of each
-    other topology that it reads.
+    `ranges[source][p]` is [start, end) of partition p; `ticks` maps each due tick source to its new tick time.
+    `reads` names the entry of each other topology that it reads.
     """
 
     microbatch_id: int
     version: int
     ranges: Mapping[str, Ranges] = field(default_factory=dict)
-    segments: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     ticks: Mapping[str, int] = field(default_factory=dict)
     reads: Mapping[str, int] = field(default_factory=dict)
 
@@ -154,9 +150,7 @@ def to_json(entry: Entry) -> dict[str, Any]:
         "definition": entry.definition,
         "written_ms": entry.written_ms,
         "owner": entry.owner,
-        "progress": {
-            source: [p.depot, list(p.offsets), list(p.start_from), p.segment] for source, p in entry.progress.items()
-        },
+        "progress": {source: [p.depot, list(p.offsets), list(p.start_from)] for source, p in entry.progress.items()},
         "ticks": dict(entry.ticks),
         "committed": [[c.microbatch_id, c.version, c.entry, c.records, dict(c.metrics)] for c in entry.committed],
         "processed": entry.processed,
@@ -186,7 +180,6 @@ def _attempt_json(attempt: Attempt) -> dict[str, Any]:
         "microbatch_id": attempt.microbatch_id,
         "version": attempt.version,
         "ranges": {source: [list(r) for r in ranges] for source, ranges in attempt.ranges.items()},
-        "segments": {source: list(segments) for source, segments in attempt.segments.items()},
         "ticks": dict(attempt.ticks),
         "reads": dict(attempt.reads),
     }
@@ -210,8 +203,8 @@ def from_json(data: Mapping[str, Any]) -> Entry:
         written_ms=data["written_ms"],
         owner=data["owner"],
         progress={
-            source: SourceProgress(depot, tuple(offsets), tuple(start_from), segment)
-            for source, (depot, offsets, start_from, segment) in data["progress"].items()
+            source: SourceProgress(depot, tuple(offsets), tuple(start_from))
+            for source, (depot, offsets, start_from) in data["progress"].items()
         },
         ticks=data["ticks"],
         attempt=_attempt_from(data["attempt"]) if "attempt" in data else None,
@@ -232,7 +225,6 @@ def _attempt_from(data: Mapping[str, Any]) -> Attempt:
         data["microbatch_id"],
         data["version"],
         {source: tuple((start, end) for start, end in ranges) for source, ranges in data["ranges"].items()},
-        {source: (first, last) for source, (first, last) in data["segments"].items()},
         data["ticks"],
         data["reads"],
     )

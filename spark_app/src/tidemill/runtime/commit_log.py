@@ -1,0 +1,101 @@
+"""A topology's commit log: which entry is the newest, what an entry says, and the one way to add to it.
+
+Fencing is a collision: entries are created at the next number only if it is free, so of two leaders one loses,
+learns it at once and stops (invariant S4).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from tidemill.model import entries
+from tidemill.model.entries import ENTRY_BYTES_MAX, ENTRY_MEMBER, Entry
+from tidemill.model.errors import CorruptState, invariant
+from tidemill.store.log import PATIENCE, Log
+from tidemill.store.objects import NotFound, ObjectStore
+
+LOG_FOLDER = "log"
+_READS_MAX = 100
+
+
+class CommitLog:
+    """The commit log of the topology below `prefix`; knows the newest entry that it saw."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        patience: tuple[float, ...] = PATIENCE,
+        wait: Callable[[float], None] | None = None,
+    ) -> None:
+        more = {} if wait is None else {"wait": wait}
+        self.log = Log(store, f"{prefix}/{LOG_FOLDER}", ".zip", _read_nonce, patience, **more)
+        self._head: tuple[int, Entry] | None = None
+
+    def head(self) -> tuple[int, Entry] | None:
+        """The newest entry and its number; None while there is none. Two probes where nothing is new."""
+        for _ in range(_READS_MAX):
+            known = self._head[0] if self._head else 0
+            number = self.log.newest(known)
+            if number == 0:
+                return None
+            if self._head is not None and number == known:
+                return self._head
+            try:
+                self._head = (number, self.read(number))
+            except NotFound:
+                self._head = None
+        raise CorruptState(f"The commit log {self.log.prefix} changes faster than it can be read.")
+
+    def newest_number(self) -> int:
+        """The number of the newest entry, 0 before any."""
+        return self.log.newest(self._head[0] if self._head else 0)
+
+    def read(self, number: int) -> Entry:
+        """One entry. Raises NotFound where it is trimmed or not written yet."""
+        return entries.from_bytes(self.log.read(number))
+
+    def read_part(self, name: str) -> bytes:
+        """The bytes of a small delta that rides in an entry, by the part's name `log/<number>.zip#<member>`."""
+        return read_part(self.log.store, self.log.prefix.removesuffix(f"/{LOG_FOLDER}"), name)
+
+    def tail(self, count: int) -> list[tuple[int, Entry]]:
+        """The newest entries, oldest of them first; fewer where the log is trimmed."""
+        newest, found = self.newest_number(), []
+        for number in range(newest, max(0, newest - count), -1):
+            try:
+                found.append((number, self.read(number)))
+            except NotFound:
+                break
+        return found[::-1]
+
+    def append(self, number: int, entry: Entry, parts: Mapping[str, bytes]) -> None:
+        """Make this the entry `number`.
+
+        Raises:
+            Lost: another leader was first; this one is fenced.
+            StoreUnavailable, OutcomeUnknown: call again with the same entry before anything else.
+        """
+        content = entries.to_bytes(entry, parts)
+        size = len(content) - sum(len(part) for part in parts.values())
+        invariant(size <= 4 * ENTRY_BYTES_MAX, "entries of the commit log stay small", bytes=size, number=number)
+        self.log.append(number, content, entry.nonce)
+        self._head = (number, entry)
+
+
+def read_part(store: ObjectStore, prefix: str, name: str) -> bytes:
+    """The container of a part below a topology's prefix: an object, or a member of a log entry.
+
+    Raises:
+        NotFound: it was collected, or never written.
+        CorruptState: it cannot be read.
+    """
+    key, _, inside = name.partition("#")
+    content = store.get(f"{prefix}/{key}")
+    return entries.member(content, inside) if inside else content
+
+
+def _read_nonce(content: bytes) -> str:
+    nonce: str = json.loads(entries.member(content, ENTRY_MEMBER))["nonce"]
+    return nonce

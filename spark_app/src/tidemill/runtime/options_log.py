@@ -1,0 +1,150 @@
+"""What people set while a module runs: `<module>/options/<n>.json`, each entry one change and everything that holds.
+
+A pause is an entry too, so it survives restarts and updates. The leader notes the number of the newest pause that it
+saw in its commit log (`paused_seen`), for which whoever asked waits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidemill.model import options
+from tidemill.model.errors import CorruptState, NewerFormat, StoreUnavailable
+from tidemill.model.ids import Ids
+from tidemill.runtime.events import ModuleOptions
+from tidemill.store.log import Log, Lost
+from tidemill.store.objects import NotFound, ObjectStore
+
+FORMAT = 1
+SUFFIX = ".json"
+_TRIES = 100
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an entry changed, for people: `action` is set, unset, pause or resume."""
+
+    action: str
+    scope: str
+    target: str
+    name: str = ""
+    value: Any = None
+
+
+class OptionsLog:
+    """The options of one module; every change is durable when its call returns."""
+
+    def __init__(self, store: ObjectStore, module: str, ids: Ids | None = None) -> None:
+        self._log = Log(store, f"{module}/options", SUFFIX, _read_nonce)
+        self._ids = ids or Ids()
+        self._known = ModuleOptions()
+
+    def read(self) -> ModuleOptions:
+        """What holds now. Two probes where nothing is new.
+
+        Raises:
+            CorruptState: the newest entry cannot be read.
+        """
+        number = self._log.newest(self._known.number)
+        if number != self._known.number:
+            try:
+                self._known = _from_json(number, json.loads(self._log.read(number)))
+            except NotFound:
+                return self.read()
+            except (KeyError, TypeError, ValueError) as error:
+                raise CorruptState(f"entry {number} of {self._log.prefix} cannot be read: {error!r}") from error
+        return self._known
+
+    def set(self, scope: str, target: str, name: str, value: Any) -> ModuleOptions:
+        """Set an option on the module (`target` "") or on one of its objects.
+
+        Raises:
+            OptionError: the option, its value or its place is not possible.
+        """
+        options.check_scope(name, scope, target)
+        checked = options.check_value(name, value)
+        change = Change("set", scope, target, name, checked)
+        return self._append(
+            change, lambda now: replace(now, values=options.with_value(now.values, scope, target, name, checked))
+        )
+
+    def set_many(self, settings: tuple[tuple[str, str, str, Any], ...]) -> ModuleOptions:
+        """Set several options, each (scope, object, name, value); those that a module's code sets at its launch."""
+        for scope, target, name, value in settings:
+            self.set(scope, target, name, value)
+        return self.read()
+
+    def unset(self, scope: str, target: str, name: str) -> ModuleOptions:
+        """Take a setting away, so that the module's or the default holds again.
+
+        Raises:
+            OptionError: there is no such option, or it does not belong there.
+        """
+        options.check_scope(name, scope, target)
+        change = Change("unset", scope, target, name)
+        return self._append(
+            change, lambda now: replace(now, values=options.with_value(now.values, scope, target, name, None))
+        )
+
+    def pause(self, topology: str) -> int:
+        """Pause a topology; the number of the entry that paused it, for which the caller waits in `paused_seen`."""
+        change = Change("pause", "topology", topology)
+
+        def paused(now: ModuleOptions) -> ModuleOptions:
+            if topology in now.paused:
+                return now
+            return replace(now, paused={**now.paused, topology: now.number + 1})
+
+        return self._append(change, paused).paused[topology]
+
+    def resume(self, topology: str) -> ModuleOptions:
+        """Let a paused topology go on; no change if it is not paused."""
+
+        def resumed(now: ModuleOptions) -> ModuleOptions:
+            return replace(now, paused={name: number for name, number in now.paused.items() if name != topology})
+
+        return self._append(Change("resume", "topology", topology), resumed)
+
+    def _append(self, change: Change, apply: Callable[[ModuleOptions], ModuleOptions]) -> ModuleOptions:
+        """Write what holds after the change; where somebody else was faster, on top of theirs."""
+        for _ in range(_TRIES):
+            now = self.read()
+            after = apply(now)
+            if (after.values, after.paused) == (now.values, now.paused):
+                return now
+            after = replace(after, number=now.number + 1)
+            nonce = self._ids.nonce()
+            try:
+                self._log.append(after.number, json.dumps(_to_json(after, change, nonce)).encode(), nonce)
+            except Lost:
+                continue
+            self._known = after
+            return after
+        raise StoreUnavailable(f"{_TRIES} changes in a row met other writers in {self._log.prefix}")
+
+
+def _to_json(after: ModuleOptions, change: Change, nonce: str) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "nonce": nonce,
+        "change": vars(change),
+        "values": [list(setting) for setting in options.settings(after.values)],
+        "paused": dict(after.paused),
+    }
+
+
+def _from_json(number: int, data: Mapping[str, Any]) -> ModuleOptions:
+    if data["format"] > FORMAT:
+        raise NewerFormat(f"the options have format {data['format']}, this Tidemill reads up to {FORMAT}")
+    values: dict[tuple[str, str], dict[str, Any]] = {}
+    for scope, target, name, value in data["values"]:
+        values.setdefault((scope, target), {})[name] = value
+    return ModuleOptions(number, values, data["paused"])
+
+
+def _read_nonce(content: bytes) -> str:
+    nonce: str = json.loads(content)["nonce"]
+    return nonce

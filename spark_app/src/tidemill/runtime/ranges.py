@@ -1,0 +1,80 @@
+"""Which records a microbatch reads: fixed from progress, the depots' ends and the options, by pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tidemill.model.entries import Attempt, Ranges, SourceProgress
+from tidemill.model.options import resolve
+from tidemill.runtime.events import DepotEnds, Looked, SourceSpec, TopologySpec
+
+
+def fix_range(progress: SourceProgress, ends: DepotEnds, records_max: int) -> Ranges:
+    """[start, end) of each partition: from the progress on, at most `records_max`.
+
+    Records that retention deleted before they were read are skipped; with coordinated trimming there are none.
+    """
+    starts = (max(offset, first) for offset, first in zip(progress.offsets, ends.starts, strict=True))
+    pairs = zip(starts, ends.ends, strict=True)
+    return tuple((start, max(start, min(end, start + records_max))) for start, end in pairs)
+
+
+def fix_ranges(spec: TopologySpec, progress: Mapping[str, SourceProgress], look: Looked) -> dict[str, Ranges]:
+    """The range of each source that is no tick, as things stood at `look`."""
+    found = {}
+    for source in spec.sources:
+        ends = look.ends.get(source.source_id)
+        if source.tick_millis is None and ends is not None:
+            records_max = resolve("depot.microbatch.max.records", look.options.values, source.depot_name)
+            found[source.source_id] = fix_range(progress[source.source_id], ends, records_max)
+    return found
+
+
+def empty_ranges(spec: TopologySpec, progress: Mapping[str, SourceProgress]) -> dict[str, Ranges]:
+    """No record of any source."""
+    return {
+        source.source_id: tuple((offset, offset) for offset in progress[source.source_id].offsets)
+        for source in spec.sources
+        if source.tick_millis is None
+    }
+
+
+def has_records(ranges: Mapping[str, Ranges], source_ids: Iterable[str]) -> bool:
+    """Whether any of these sources has a record in its range."""
+    return any(end > start for source_id in source_ids for start, end in ranges.get(source_id, ()))
+
+
+def is_due(source: SourceSpec, last_ms: int, now_ms: int) -> bool:
+    """Whether a tick source ticks now: a period has passed, or the clock was set back by more than one."""
+    return source.tick_millis is not None and abs(now_ms - last_ms) >= source.tick_millis
+
+
+def due_ticks(spec: TopologySpec, ticks: Mapping[str, int], now_ms: int) -> dict[str, int]:
+    """The sources that tick now, with the time of their tick; missed periods are one tick."""
+    return {
+        source.source_id: now_ms for source in spec.sources if is_due(source, ticks.get(source.source_id, 0), now_ms)
+    }
+
+
+def next_tick_in_ms(spec: TopologySpec, ticks: Mapping[str, int], now_ms: int) -> float:
+    """Milliseconds until the next source ticks; infinite without tick sources."""
+    waits = [
+        max(0, source.tick_millis - (now_ms - ticks.get(source.source_id, 0)))
+        for source in spec.sources
+        if source.tick_millis is not None
+    ]
+    return min(waits, default=float("inf"))
+
+
+def advance(
+    progress: Mapping[str, SourceProgress], attempt: Attempt, exploded: frozenset[str]
+) -> tuple[dict[str, SourceProgress], int]:
+    """Progress behind a committed attempt, and how many records count: a source advances only if it was exploded."""
+    moved, records = dict(progress), 0
+    for source_id, ranges in attempt.ranges.items():
+        if source_id in exploded and source_id in moved:
+            old = moved[source_id]
+            offsets = tuple(end for _, end in ranges)
+            moved[source_id] = SourceProgress(old.depot, offsets, old.start_from)
+            records += sum(end - start for start, end in ranges)
+    return moved, records
