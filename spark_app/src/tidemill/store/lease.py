@@ -1,0 +1,203 @@
+"""Who may try to lead. A lease only keeps processes from disturbing each other; what keeps state right is the log.
+
+A lease can be wrong (a paused process, skewed clocks): two holders at once cost a fenced leader, never a wrong commit.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
+from tidemill.model.ids import nonce
+from tidemill.store.local import LocalStore
+from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
+
+TTL_MILLIS = 10_000
+
+
+class LeaderLease(Protocol):
+    """The right to try to lead one module. `holder` says who holds it, for people; "" is nobody known."""
+
+    def try_acquire(self) -> bool:
+        """Take the lease, or renew it where it is held; whether it is held now. Call it every third of the TTL."""
+
+    def is_held(self) -> bool:
+        """Whether this instance still has the right, as far as it can know without asking."""
+
+    def release(self) -> None:
+        """Give the lease up, so that another one need not wait."""
+
+    @property
+    def holder(self) -> str: ...
+
+
+def describe_process() -> str:
+    return f"{socket.gethostname()} process {os.getpid()}"
+
+
+def lease_for(store: ObjectStore, prefix: str, now_millis: Callable[[], int]) -> LeaderLease:
+    """A file lock on a local folder, heartbeat objects elsewhere; `prefix` is a folder of the lease's own."""
+    if isinstance(store, LocalStore):
+        return FileLease(store.folder / prefix / "leader.lock")
+    return HeartbeatLease(store, prefix, now_millis)
+
+
+class FileLease:
+    """A lock on a file of a local folder. The system frees it when its process dies, however it dies.
+
+    The lock belongs to the open file, so that two holders within one process exclude each other as well.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+        self._lock = threading.Lock()
+
+    def try_acquire(self) -> bool:
+        with self._lock:
+            if self._file is not None:
+                return True
+            handle = self._open()
+            if not _lock_file(handle):
+                os.close(handle)
+                return False
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, describe_process().encode(), 0)
+            self._file = handle
+            return True
+
+    def _open(self) -> int:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreUnavailable(f"The lease file {self._path} cannot be opened: {error.strerror}") from error
+
+    def is_held(self) -> bool:
+        return self._file is not None
+
+    def release(self) -> None:
+        with self._lock:
+            if self._file is not None:
+                os.ftruncate(self._file, 0)
+                os.close(self._file)
+                self._file = None
+
+    @property
+    def holder(self) -> str:
+        try:
+            return self._path.read_text()
+        except OSError:
+            return ""
+
+
+def _lock_file(handle: int) -> bool:
+    """`flock`, not `lockf`: the latter belongs to the process and falls when any copy of the file is closed."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN):
+            return False
+        raise StoreUnavailable(f"The lease file cannot be locked: {error}") from error
+    return True
+
+
+class HeartbeatLease:
+    """A chain of small objects, each created only if it does not exist; who creates the newest holds it for `ttl`.
+
+    A holder creates the next one in time. Anyone else may create it once the newest has not changed for a whole `ttl`
+    on its own clock, so no clocks are compared. Creating the same object excludes all but one.
+    """
+
+    def __init__(
+        self, store: ObjectStore, prefix: str, now_millis: Callable[[], int], ttl_millis: int = TTL_MILLIS
+    ) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._now = now_millis
+        self._ttl = ttl_millis
+        self._nonce = nonce()
+        self._number = 0
+        self._holder = ""
+        self._seen_at = 0
+        self._is_ours = False
+        self._is_free = False
+
+    def try_acquire(self) -> bool:
+        asked_at = self._now()
+        self._look(asked_at)
+        is_expired = asked_at - self._seen_at >= self._ttl
+        if self._number and not (self._is_ours or self._is_free or is_expired):
+            return False
+        if self._is_ours and not is_expired and asked_at - self._seen_at < self._ttl // 3:
+            return True
+        return self._beat(asked_at, is_release=False)
+
+    def is_held(self) -> bool:
+        return self._is_ours and self._now() - self._seen_at < self._ttl
+
+    def release(self) -> None:
+        if self._is_ours:
+            with suppress(StoreUnavailable, OutcomeUnknown):
+                self._beat(self._now(), is_release=True)
+            self._is_ours = False
+
+    @property
+    def holder(self) -> str:
+        return "" if self._is_free else self._holder
+
+    def _look(self, asked_at: int) -> None:
+        """See the newest heartbeat; its time is when this instance saw it first, or made it."""
+        number = self._number
+        while self._store.exists(self._key(number + 1)):
+            number += 1
+        if number == 0 or not self._store.exists(self._key(self._number or number)):
+            number = max((int(key.rpartition("/")[2]) for key in self._store.list(self._prefix)), default=0)
+        if number != self._number:
+            self._adopt(number, asked_at)
+
+    def _adopt(self, number: int, seen_at: int) -> None:
+        try:
+            beat = json.loads(self._store.get(self._key(number))) if number else {}
+        except NotFound:
+            beat = {}
+        self._number = number
+        self._seen_at = seen_at
+        self._holder = beat.get("holder", "")
+        self._is_free = beat.get("released", False)
+        self._is_ours = beat.get("nonce") == self._nonce and not self._is_free
+
+    def _beat(self, asked_at: int, is_release: bool) -> bool:
+        number = self._number + 1
+        holder = describe_process()
+        body = {"nonce": self._nonce, "holder": holder, "released": is_release}
+        try:
+            self._store.create(self._key(number), json.dumps(body).encode())
+        except (AlreadyExists, OutcomeUnknown):
+            self._look(asked_at)
+            return self.is_held()
+        if number > 1 and not self._store.exists(self._key(number - 1)):  # slept while others went on, as in store.log
+            self._look(asked_at)
+            return False
+        self._number, self._seen_at, self._is_ours, self._is_free = number, asked_at, not is_release, is_release
+        self._holder = holder if not is_release else ""
+        self._forget_before(number - 1)
+        return not is_release
+
+    def _forget_before(self, number: int) -> None:
+        """The last two stay: a follower that slept finds the end by listing."""
+        if number > 1:
+            with suppress(StoreUnavailable):
+                self._store.delete(self._key(number - 1))
+
+    def _key(self, number: int) -> str:
+        return f"{self._prefix}/{number:020d}"
