@@ -41,13 +41,13 @@ CANCEL_CHECK_SECONDS = 0.1
 class SparkRunner:
     """An `AttemptRunner` on the process's shared SparkContext; one runner may serve several topologies at once."""
 
-    def __init__(self, settings: SparkSettings | None = None) -> None:
-        """Starts Spark now, so that the first microbatch need not.
+    def __init__(self, settings: SparkSettings | str | None = None) -> None:
+        """Starts Spark now, so that the first microbatch need not; `settings` may be just a master.
 
         Raises:
             BadInput: Spark cannot start; the text says what to install or to change.
         """
-        self._settings = settings or SparkSettings()
+        self._settings = SparkSettings(master=settings) if isinstance(settings, str) else settings
         shared_session(self._settings)
 
     def run(self, work: AttemptWork, cancel: threading.Event) -> AttemptOutcome:

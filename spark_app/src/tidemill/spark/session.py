@@ -51,7 +51,7 @@ class Session:
             BadInput: there is no Java, or the settings do not start a context.
         """
         self.settings = settings
-        self.folder = _make_folder()
+        self.folder = make_folder()
         self._lock = threading.Lock()
         self._pools = threading.local()
         self._programs: OrderedDict[str, _Shipment] = OrderedDict()
@@ -130,8 +130,8 @@ _shared_lock = threading.Lock()
 _shared: Session | None = None
 
 
-def shared_session(settings: SparkSettings) -> Session:
-    """The session of this process, started if there is none or if its JVM died.
+def shared_session(settings: SparkSettings | None = None) -> Session:
+    """The session of this process, started if there is none or if its JVM died; without `settings` any will do.
 
     Raises:
         BadInput: no Java, a session with another master runs, or a SparkContext that is not ours.
@@ -142,8 +142,8 @@ def shared_session(settings: SparkSettings) -> Session:
             _shared.stop()
             _shared = None
         if _shared is None:
-            _shared = Session(settings)
-        if _shared.settings.master != settings.master:
+            _shared = Session(settings or SparkSettings.from_environment())
+        if settings is not None and _shared.settings.master != settings.master:
             raise errors.BadInput(
                 f"Spark runs as {_shared.settings.master} in this process already, {settings.master} was asked for: "
                 "use one master a process, or stop its clusters and call tidemill.spark.session.stop_shared_session()."
@@ -170,7 +170,7 @@ atexit.register(stop_shared_session)
 def _start_context(settings: SparkSettings, folder: Path) -> SparkContext:
     if SparkContext._active_spark_context is not None:
         raise errors.BadInput("A SparkContext that Tidemill did not start is active in this process: stop it first.")
-    _require_java()
+    require_java()
     conf = SparkConf(loadDefaults=False)
     for key, value in spark_conf(settings, folder).items():
         conf.set(key, value)
@@ -192,7 +192,7 @@ def _process_environment(settings: SparkSettings) -> dict[str, str]:
     return environment
 
 
-def _require_java() -> None:
+def require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if (home and os.access(Path(home) / "bin" / "java", os.X_OK)) or shutil.which("java"):
         return
@@ -264,7 +264,7 @@ def _end_gateway() -> None:
         process.kill()
 
 
-def _make_folder() -> Path:
+def make_folder() -> Path:
     """A temporary folder whose name tells its process, so that what a killed one left is found and removed."""
     parent = Path(tempfile.gettempdir())
     for left in parent.glob(f"{FOLDER_PREFIX}*"):

@@ -4,8 +4,9 @@ drivers).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 SOCKET_PATH_LIMIT = 60
@@ -14,20 +15,30 @@ SOCKET_PATH_LIMIT = 60
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """`master` as Spark knows it (`local[2]`, `k8s://…`); `extra` are Spark settings that win over ours.
+    """`master` as Spark knows it (`local[*]`: all cores; `k8s://…`); `extra` are Spark settings that win over ours.
 
     `driver_memory` is the JVM's heap: payloads pass through it one by one. `has_ui` opens Spark's web page. `log` is
     where the JVM and the workers write (what user functions print, too): a file, or "stderr"; None is a file that
     goes with the session.
     """
 
-    master: str = "local[2]"
+    master: str = "local[*]"
     name: str = "tidemill"
     driver_memory: str = "1g"
     has_ui: bool = False
     log: str | None = None
     log_level: str = "ERROR"
     extra: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def from_environment() -> SparkSettings:
+        """What TIDEMILL_SPARK_MASTER and TIDEMILL_SPARK_LOG say, else the defaults."""
+        found = SparkSettings()
+        return replace(
+            found,
+            master=os.environ.get("TIDEMILL_SPARK_MASTER") or found.master,
+            log=os.environ.get("TIDEMILL_SPARK_LOG") or None,
+        )
 
     @property
     def is_local(self) -> bool:

@@ -58,11 +58,19 @@ def read_inbox(records: Iterable[bytes]) -> Inbox:
 
 
 def pack_failure(error: BaseException) -> Failure:
-    """Any exception as data; one that cannot be pickled keeps its class name and text."""
+    """Any exception as data; one that cannot be pickled keeps its texts."""
     try:
         return Failure(cloudpickle.dumps(error))
     except Exception:  # noqa: BLE001 - an exception's own pickling may raise anything
-        return Failure(pickle.dumps(errors.InvariantViolation(f"{type(error).__name__}: {error}")))
+        return Failure(pickle.dumps(_plain(error)))
+
+
+def _plain(error: BaseException) -> errors.TidemillError:
+    if isinstance(error, errors.UserCodeError):
+        return errors.UserCodeError(str(error), step=error.step, trace=error.trace, sample=error.sample)
+    if isinstance(error, errors.TidemillError):
+        return type(error)(str(error))
+    return errors.InvariantViolation(f"{type(error).__name__}: {error}")
 
 
 def raise_failure(failure: Failure) -> None:

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.engine.work import AttemptWork, SourceWork
+from tidemill.model import errors
+from tidemill.model.snapshot import Snapshot
+from tidemill.spark import session
+from tidemill.spark.placement import FUSED_ROWS_MAX, place
+from tidemill.spark.settings import SparkSettings, spark_conf
+
+
+def work_of(records: int, threads: int = 4, **options: Any) -> AttemptWork:
+    source = SourceWork("words", "m/depots/words-1", ((0, records // 2), (0, records - records // 2)))
+    program: Any = None
+    return AttemptWork(
+        "file:///store", "m", "m/topologies/t-1", program, 8, threads, 1, 1, Snapshot(), {"words": source}, {}, options
+    )
+
+
+@pytest.mark.parametrize(
+    ("records", "threads", "placement"),
+    [(0, 4, "fused"), (FUSED_ROWS_MAX, 4, "fused"), (FUSED_ROWS_MAX + 1, 4, "spread"), (10**7, 1, "fused")],
+)
+def test_placement_follows_size_when_auto(records: int, threads: int, placement: str) -> None:
+    assert place(work_of(records, threads)) == placement
+
+
+@pytest.mark.parametrize("placement", ["spread", "fused", "inline"])
+def test_placement_is_the_option_when_set(placement: str) -> None:
+    assert place(work_of(10, **{"topology.microbatch.placement": placement})) == placement
+
+
+def test_extra_settings_win_when_they_name_ours(tmp_path: Path) -> None:
+    conf = spark_conf(SparkSettings(extra={"spark.locality.wait": "1s"}), tmp_path)
+
+    assert conf["spark.locality.wait"] == "1s"
+    assert conf["spark.stage.maxConsecutiveAttempts"] == "1"
+
+
+def test_only_local_masters_bind_to_loopback_when_configured(tmp_path: Path) -> None:
+    assert spark_conf(SparkSettings("local[2]"), tmp_path)["spark.driver.host"] == "127.0.0.1"
+    assert "spark.driver.host" not in spark_conf(SparkSettings("k8s://https://kubernetes.default.svc"), tmp_path)
+
+
+def test_one_sentence_says_what_to_install_when_java_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+
+    with pytest.raises(errors.BadInput, match="Java runtime, version 17 or newer.*openjdk-17-jre-headless"):
+        session.require_java()
+
+
+def test_what_a_dead_process_left_is_removed_when_another_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(session.tempfile, "tempdir", str(tmp_path))
+    dead = 2**22 + 1  # larger than any process id
+    (tmp_path / f"{session.FOLDER_PREFIX}{dead}-x" / "blocks").mkdir(parents=True)
+    (tmp_path / f"{session.FOLDER_PREFIX}{os.getpid()}-y").mkdir()
+
+    made = session.make_folder()
+
+    assert {path.name for path in tmp_path.iterdir()} == {f"{session.FOLDER_PREFIX}{os.getpid()}-y", made.name}
