@@ -1,0 +1,328 @@
+"""Merging the rows of one table from several levels: the newest put or delete of a key wins, operands above it fold onto it.
+
+`fold_cells` does it for one key in Python and is the truth; `resolve` does it for whole levels by columns, and calls the row form
+where a column operation could give another result (None in records, structures, `and` and `or` of other than bool).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from tidemill.model.aggregation import by_identity
+from tidemill.state.codecs import value_codec
+from tidemill.state.container import CLEAR, DELETE, OPERAND, PUT
+from tidemill.state.nodes import ABSENT
+from tidemill.state.sorted_table import cells_of
+from tidemill.state.tables import Table
+
+Identities = tuple[str | None, ...]
+_LEVEL: Final = "\x00level"
+_GROUP: Final = "\x00group"
+
+
+# --- one key, in Python ----------------------------------------------------------------------------------------------
+
+
+def fold_cells(table: Table, base: Any, operands: Iterable[tuple[Any, Identities]]) -> Any:
+    """What a row holds after operands (oldest first, each with its table's identities) are aggregated onto it."""
+    for operand, identities in operands:
+        base = _onto(table, base, operand, identities)
+    return base
+
+
+def _onto(table: Table, base: Any, operand: Any, identities: Identities) -> Any:
+    if table.fields is None:
+        return by_identity(identities[0] or "").onto(None if base is ABSENT else base, operand)
+    record = dict(base) if base else {}
+    by_field = dict(zip((name for name, _ in table.fields), identities, strict=True))
+    for name, cell in operand.items():
+        record[name] = by_identity(by_field[name] or "").onto(record.get(name), cell)
+    return {name: record[name] for name, _ in table.fields if name in record}
+
+
+def combine_cells(table: Table, first: Any, second: Any, identities: Identities) -> Any:
+    """One operand that does what `first` and then `second` would do."""
+    if table.fields is None:
+        return by_identity(identities[0] or "").combine(first, second)
+    merged = dict(first)
+    for (name, _), identity in zip(table.fields, identities, strict=True):
+        if name in second:
+            cell = second[name]
+            merged[name] = by_identity(identity or "").combine(merged[name], cell) if name in merged else cell
+    return merged
+
+
+def rows_frame(
+    table: Table, tasks: Sequence[int], keys: Sequence[Sequence[Any]], kinds: Sequence[int], cells: Sequence[Any]
+) -> pl.DataFrame:
+    """A frame of rows from Python: stored keys by column, cells as `SortedTable.cells` gives them (anything for deletes)."""
+    from tidemill.state.codecs import key_codec
+
+    columns: dict[str, pl.Series] = {"task": pl.Series("task", tasks, dtype=pl.Int32)}
+    for name, kind, stored in zip(table.key_names, table.keys, keys, strict=True):
+        columns[name] = key_codec(kind).stored_series(stored)
+    columns["kind"] = pl.Series("kind", kinds, dtype=pl.Int8)
+    columns.update(cell_columns(table, kinds, cells))
+    return pl.DataFrame(columns)
+
+
+def cell_columns(table: Table, kinds: Sequence[int], cells: Sequence[Any]) -> dict[str, pl.Series]:
+    """The value columns of rows, and `none` where it is needed."""
+    has_cells = [kind in (PUT, OPERAND) for kind in kinds]
+    if table.value is not None:
+        held = [cell if there else None for cell, there in zip(cells, has_cells, strict=True)]
+        return {"value": value_codec(table.value).series(held)}
+    if table.fields is None:
+        return {}
+    records = [cell if there and cell is not None else {} for cell, there in zip(cells, has_cells, strict=True)]
+    columns = {}
+    for name, schema in table.fields:
+        columns[f"value.{name}"] = value_codec(schema).series([record.get(name) for record in records])
+    bits = [
+        -1 if there and cell is None else _none_bits(table, record)
+        for cell, there, record in zip(cells, has_cells, records, strict=True)
+    ]
+    if any(bits):
+        columns["none"] = pl.Series("none", bits, dtype=pl.Int64)
+    return columns
+
+
+def _none_bits(table: Table, record: dict[str, Any]) -> int:
+    if None not in record.values():
+        return 0
+    return sum(1 << i for i, (name, _) in enumerate(table.fields or ()) if name in record and record[name] is None)
+
+
+# --- whole levels, by columns ----------------------------------------------------------------------------------------
+
+
+def key_columns(table: Table) -> list[str]:
+    return ["task", *table.key_names]
+
+
+def order_rows(table: Table, frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows sorted as containers want them; equal keys keep their order."""
+    return frame.sort(key_columns(table), maintain_order=True)
+
+
+def resolve(
+    table: Table, levels: Sequence[tuple[pl.DataFrame, Identities]], *, is_base: bool
+) -> tuple[pl.DataFrame, Identities]:
+    """The sorted rows of several levels, oldest first, as one level; clears may be among the rows of each.
+
+    In a base nothing older exists: operands become puts, and deletes and clears vanish.
+    """
+    frames = [(frame, identities) for frame, identities in levels if frame.height]
+    if not frames:
+        return (levels[0][0] if levels else empty_rows(table)), ()
+    identities = common_identities(table, [ids for _, ids in frames])
+    if identities is None:
+        return _resolve_in_steps(table, frames, is_base)
+    if len(frames) == 1 and not is_base:
+        return frames[0][0], identities
+    clears, live = _apply_clears(table, [frame for frame, _ in frames])
+    rows = _resolve_rows(table, live, identities, is_base)
+    if is_base:
+        return rows.filter(pl.col("kind") == PUT) if (rows["kind"] != PUT).any() else rows, _none_of(identities)
+    if clears.height:
+        rows = order_rows(table, pl.concat([clears, rows], how="diagonal"))
+    return rows, identities if (rows["kind"] == OPERAND).any() else _none_of(identities)
+
+
+def empty_rows(table: Table) -> pl.DataFrame:
+    return rows_frame(table, [], [[] for _ in table.keys], [], [])
+
+
+def _none_of(identities: Identities) -> Identities:
+    return tuple(None for _ in identities)
+
+
+def common_identities(table: Table, all_identities: Sequence[Identities]) -> Identities | None:
+    """One identity a value column if all levels agree, else None."""
+    merged: list[str | None] = [None] * len(table.columns)
+    for identities in all_identities:
+        for i, identity in enumerate(identities):
+            if identity is None:
+                continue
+            if merged[i] not in (None, identity):
+                return None
+            merged[i] = identity
+    return tuple(merged)
+
+
+def _resolve_in_steps(
+    table: Table, frames: list[tuple[pl.DataFrame, Identities]], is_base: bool
+) -> tuple[pl.DataFrame, Identities]:
+    """Levels whose combiners differ: fold all keys in Python, oldest first, as a base; such levels only meet in reads and bases."""
+    if not is_base:
+        raise ValueError("levels with different combiners can only be merged down to the base")
+    state: dict[tuple[Any, ...], Any] = {}
+    columns = key_columns(table)
+    for frame, identities in frames:
+        _, live = _apply_clears(table, [frame])
+        for row in frame.filter(pl.col("kind") >= CLEAR).select("kind", *columns).iter_rows():
+            prefix = row[1 : 2 + row[0] - CLEAR]
+            state = {key: cell for key, cell in state.items() if key[: len(prefix)] != prefix}
+        for key, kind, cell in zip(
+            live[0].select(columns).iter_rows(), live[0]["kind"], cells_of(table, live[0]), strict=True
+        ):
+            if kind == OPERAND:
+                cell = _onto(table, state.get(key, ABSENT), cell, identities)
+            if kind == DELETE:
+                state.pop(key, None)
+            else:
+                state[key] = cell
+    keys = list(state)
+    by_column = [[key[i] for key in keys] for i in range(1, len(columns))]
+    rows = rows_frame(table, [key[0] for key in keys], by_column, [PUT] * len(keys), list(state.values()))
+    return order_rows(table, rows), tuple(None for _ in table.columns)
+
+
+def _apply_clears(table: Table, frames: list[pl.DataFrame]) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+    """All clears, and the other rows of each frame that no newer clear covers."""
+    if not any(frame["kind"].max() >= CLEAR for frame in frames):  # type: ignore[operator]
+        return frames[0].clear(), frames
+    live: list[pl.DataFrame] = []
+    all_clears: list[pl.DataFrame] = []
+    for frame in frames:
+        clears = frame.filter(pl.col("kind") >= CLEAR)
+        for depth in clears["kind"].unique().to_list():
+            on = ["task", *table.key_names[: depth - CLEAR]]
+            prefixes = clears.filter(pl.col("kind") == depth).select(on)
+            live = [older.join(prefixes, on=on, how="anti", nulls_equal=True, maintain_order="left") for older in live]
+        all_clears.append(clears)
+        live.append(frame.filter(pl.col("kind") < CLEAR))
+    clears = pl.concat(all_clears, how="diagonal").unique(["kind", *key_columns(table)], maintain_order=True)
+    return clears, live
+
+
+def _resolve_rows(table: Table, frames: list[pl.DataFrame], identities: Identities, is_base: bool) -> pl.DataFrame:
+    rows = frames[0] if len(frames) == 1 else order_rows(table, pl.concat(frames, how="diagonal"))
+    if rows.height == 0:
+        return rows
+    has_operands = bool((rows["kind"] == OPERAND).any())
+    if len(frames) == 1:
+        return _settle(table, rows, identities) if has_operands and is_base else rows
+    is_last = _differs_from_next(rows.select(key_columns(table)))
+    if not has_operands:
+        return rows.filter(is_last)
+    return _fold_groups(table, rows, is_last, identities, is_base)
+
+
+def _differs_from_next(keys: pl.DataFrame) -> pl.Series:
+    """True at the last row of each run of equal keys."""
+    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(-1)) for name in keys.columns)
+    mask = keys.lazy().select(differs.alias("last")).collect()["last"]
+    mask[-1] = True
+    return mask
+
+
+def _fold_groups(
+    table: Table, rows: pl.DataFrame, is_last: pl.Series, identities: Identities, is_base: bool
+) -> pl.DataFrame:
+    """Rows sorted by key and age: fold the operands since the last put or delete of each key."""
+    group = is_last.shift(1, fill_value=False).cast(pl.UInt32).cum_sum()
+    rows = rows.with_columns(group.alias(_GROUP))
+    ends_in_operand = rows.filter(is_last & (pl.Series(rows["kind"]) == OPERAND))[_GROUP]
+    folded_groups = pl.Series("folds", [False]).new_from_index(0, int(group[-1]) + 1)
+    folded_groups = folded_groups.scatter(ends_in_operand, True)
+    is_folded = folded_groups.gather(group)
+    plain = rows.filter(is_last & ~is_folded)
+    stale = pl.col("kind").ne(OPERAND).cast(pl.UInt32).reverse().cum_sum().reverse().over(_GROUP)
+    chains = rows.filter(is_folded)
+    is_reset = pl.col("kind") != OPERAND
+    if bool((chains["kind"] != OPERAND).any()):
+        # Rows before the last reset of their group have a reset strictly after them.
+        chains = chains.filter((stale - is_reset.cast(pl.UInt32)) == 0)
+    folded = _fold_chains(table, chains, identities, is_base)
+    merged = pl.concat([plain, folded], how="diagonal").sort(_GROUP)
+    return merged.drop(_GROUP)
+
+
+def _fold_chains(table: Table, chains: pl.DataFrame, identities: Identities, is_base: bool) -> pl.DataFrame:
+    """Each group: perhaps a put or delete, then operands. One row a group comes out."""
+    if _is_vectorable(table, chains, identities):
+        return _fold_by_columns(table, chains, identities, is_base)
+    return _fold_by_rows(table, chains, identities, is_base)
+
+
+_EXACT: Final = frozenset({"count", "sum", "min", "max", "first", "last", "and", "or"})
+
+
+def _is_vectorable(table: Table, chains: pl.DataFrame, identities: Identities) -> bool:
+    if "none" in chains.columns and bool(chains["none"].fill_null(0).any()):
+        return False
+    for (name, schema), identity in zip(table.columns, identities, strict=True):
+        if identity is None:
+            continue
+        codec, column = value_codec(schema), chains[name]
+        if codec.leaf is None or identity not in _EXACT:
+            return False
+        if identity in ("and", "or") and (codec.leaf != "bool" or column.null_count()):
+            return False
+        if identity in ("count", "sum") and codec.leaf != "int":
+            return False
+        if identity in ("min", "max") and codec.leaf == "bool":
+            return False
+    return True
+
+
+def _fold_by_columns(table: Table, chains: pl.DataFrame, identities: Identities, is_base: bool) -> pl.DataFrame:
+    kind = pl.when(pl.lit(is_base) | (pl.col("kind").first() != OPERAND)).then(PUT).otherwise(OPERAND)
+    expressions = [pl.col(name).first() for name in key_columns(table)]
+    expressions.append(kind.cast(pl.Int8).alias("kind"))
+    pairs = zip(table.columns, identities, strict=True)
+    expressions += [_fold_expression(name, identity, value_codec(schema).leaf) for (name, schema), identity in pairs]
+    return chains.group_by(_GROUP, maintain_order=True).agg(expressions)
+
+
+def _fold_expression(name: str, identity: str | None, leaf: str | None) -> pl.Expr:
+    column = pl.col(name)
+    if identity in ("count", "sum"):
+        return pl.when(column.count() > 0).then(column.sum()).otherwise(None).alias(name)
+    if identity == "min":
+        return column.min()
+    if identity == "max":
+        return column.nan_max().alias(name) if leaf == "float" else column.max()
+    if identity == "and":
+        return column.all()
+    if identity == "or":
+        return column.any()
+    if identity == "last":
+        return column.drop_nulls().last()
+    return column.drop_nulls().first()  # `first`, and columns that no operand touches
+
+
+def _fold_by_rows(table: Table, chains: pl.DataFrame, identities: Identities, is_base: bool) -> pl.DataFrame:
+    cells = cells_of(table, chains)
+    groups, kinds = chains[_GROUP].to_list(), chains["kind"].to_list()
+    firsts: list[int] = []
+    folded: list[Any] = []
+    folded_kinds: list[int] = []
+    for i, (group, kind, cell) in enumerate(zip(groups, kinds, cells, strict=True)):
+        if not firsts or groups[firsts[-1]] != group:
+            firsts.append(i)
+            is_put = is_base or kind != OPERAND
+            folded_kinds.append(PUT if is_put else OPERAND)
+            base = ABSENT if kind != PUT else cell
+            folded.append(_onto(table, ABSENT, cell, identities) if kind == OPERAND and is_base else base)
+            if kind == OPERAND and not is_base:
+                folded[-1] = cell
+        elif folded_kinds[-1] == PUT:
+            folded[-1] = _onto(table, folded[-1], cell, identities)
+        else:
+            folded[-1] = combine_cells(table, folded[-1], cell, identities)
+    heads = chains[firsts].select(_GROUP, *key_columns(table))
+    columns = cell_columns(table, folded_kinds, folded)
+    return heads.with_columns(pl.Series("kind", folded_kinds, dtype=pl.Int8), **columns)
+
+
+def _settle(table: Table, rows: pl.DataFrame, identities: Identities) -> pl.DataFrame:
+    """One level as a base: each operand stands alone and becomes a value."""
+    is_operand = rows["kind"] == OPERAND
+    chains = rows.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias(_GROUP))
+    folded = _fold_chains(table, chains.filter(is_operand), identities, True)
+    return pl.concat([chains.filter(~is_operand), folded], how="diagonal").sort(_GROUP).drop(_GROUP)

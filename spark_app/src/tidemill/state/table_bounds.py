@@ -1,0 +1,19 @@
+"""How far from zero the integers of a table are, so that sums of operands are known not to overflow before they are made."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tidemill.state.tables import Table
+
+
+def bound_of(table: Table, rows: pl.DataFrame) -> int:
+    """The largest absolute integer among the value columns."""
+    return max((_absolute_max(rows[name]) for name, _ in table.columns if rows[name].dtype == pl.Int64), default=0)
+
+
+def _absolute_max(column: pl.Series) -> int:
+    low, high = column.min(), column.max()
+    if not isinstance(low, int) or not isinstance(high, int):
+        return 0
+    return max(-low, high, 0)

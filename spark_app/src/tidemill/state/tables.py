@@ -1,0 +1,167 @@
+"""From a schema to tables of sorted rows: where each indexed element of a PState is stored.
+
+A *place* says what is at one point of a schema: a value (one row of a table), a map, set or list whose elements are rows,
+or a record whose fields are places of their own. A map whose elements hold something indexed is indexed itself, and all
+of its levels down to the next record share one table, with one key column a level.
+
+    map(str, int)                                  table "0"            (str) -> int
+    map(str, map(str, int).subindexed())           table "0"            (str, str) -> int
+    map(str, fixed_keys(name: str, likes: set(str).subindexed()))
+                                                   table "0"            (str) -> record of name
+                                                   table "0.likes"      (str, str) -> nothing
+    fixed_keys(total: int, names: map(str, int))   tables "0.total"     () -> int, "0.names" () -> map
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Union
+from urllib.parse import quote
+
+from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
+
+RECORD_FIELDS_MAX = 62
+"""Records of more plain fields are stored as one value; a bit a field must fit into an Int64."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one kind: key column types, and what a row holds.
+
+    `value` is the schema of the single value column; `fields` those of a record, one column a field; a set has neither.
+    """
+
+    id: str
+    keys: tuple[str, ...]
+    value: Schema | None = None
+    fields: tuple[tuple[str, Schema], ...] | None = None
+
+    @property
+    def columns(self) -> tuple[tuple[str, Schema], ...]:
+        """Names and schemas of the value columns."""
+        if self.fields is not None:
+            return tuple((f"value.{name}", schema) for name, schema in self.fields)
+        return () if self.value is None else (("value", self.value),)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(f"k{i}" for i in range(len(self.keys)))
+
+
+@dataclass(frozen=True)
+class ValuePlace:
+    """One row of `table`, or one row an element of the structure around it."""
+
+    table: Table
+
+
+@dataclass(frozen=True)
+class MapPlace:
+    depth: int
+    key: str
+    element: Place
+
+
+@dataclass(frozen=True)
+class SetPlace:
+    depth: int
+    table: Table
+
+
+@dataclass(frozen=True)
+class ListPlace:
+    depth: int
+    element: Place
+
+
+@dataclass(frozen=True)
+class RecordPlace:
+    """`own` holds the plain fields in one row; each of the other fields is a place. A top-level record has no own row."""
+
+    depth: int
+    own: Table | None
+    fields: tuple[tuple[str, Place], ...]
+
+    def field(self, name: object) -> Place | None:
+        return next((place for key, place in self.fields if key == name), None)
+
+
+Place = Union[ValuePlace, MapPlace, SetPlace, ListPlace, RecordPlace]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All tables of one PState, and the place of its root."""
+
+    schema: Schema
+    root: Place
+    tables: dict[str, Table]
+
+
+@lru_cache(maxsize=1024)
+def layout_of(schema: Schema) -> Layout:
+    """The layout of a schema; the same schema always gives the same table ids."""
+    root = _root(schema)
+    return Layout(schema, root, {table.id: table for table in tables_below(root)})
+
+
+def _root(schema: Schema) -> Place:
+    if isinstance(schema, FixedKeysSchema):
+        return RecordPlace(0, None, tuple((key, _place(field, _child("0", key), ())) for key, field in schema.fields))
+    if isinstance(schema, MapSchema):
+        return _map_place(schema, "0", ())
+    return _place(schema, "0", ())
+
+
+def _place(schema: Schema, table_id: str, keys: tuple[str, ...]) -> Place:
+    if not has_indexed(schema):
+        return ValuePlace(_value_table(schema, table_id, keys))
+    if isinstance(schema, MapSchema):
+        return _map_place(schema, table_id, keys)
+    if isinstance(schema, SetSchema):
+        return SetPlace(len(keys), Table(table_id, (*keys, schema.element)))
+    if isinstance(schema, ListSchema):
+        return ListPlace(len(keys), _place(schema.element, table_id, (*keys, "int")))
+    assert isinstance(schema, FixedKeysSchema)
+    return _record_place(schema, table_id, keys)
+
+
+def _map_place(schema: MapSchema, table_id: str, keys: tuple[str, ...]) -> MapPlace:
+    return MapPlace(len(keys), schema.key, _place(schema.value, table_id, (*keys, schema.key)))
+
+
+def _record_place(schema: FixedKeysSchema, table_id: str, keys: tuple[str, ...]) -> RecordPlace:
+    plain = FixedKeysSchema(tuple((key, field) for key, field in schema.fields if not has_indexed(field)))
+    own = _value_table(plain, table_id, keys) if plain.fields else None
+    nested = tuple((k, _place(f, _child(table_id, k), keys)) for k, f in schema.fields if has_indexed(f))
+    return RecordPlace(len(keys), own, nested)
+
+
+def _value_table(schema: Schema, table_id: str, keys: tuple[str, ...]) -> Table:
+    if isinstance(schema, FixedKeysSchema) and len(schema.fields) <= RECORD_FIELDS_MAX:
+        return Table(table_id, keys, fields=schema.fields)
+    return Table(table_id, keys, value=schema)
+
+
+def _child(table_id: str, field: str) -> str:
+    """Table ids are member names in containers: dots part fields, everything unusual is quoted."""
+    return f"{table_id}.{quote(str(field), safe='').replace('.', '%2E')}"
+
+
+def tables_below(place: Place) -> Iterator[Table]:
+    """The tables that hold anything at or below this place."""
+    if isinstance(place, (ValuePlace, SetPlace)):
+        yield place.table
+    elif isinstance(place, (MapPlace, ListPlace)):
+        yield from tables_below(place.element)
+    else:
+        if place.own is not None:
+            yield place.own
+        for _, field in place.fields:
+            yield from tables_below(field)
+
+
+def is_value(schema: Schema) -> bool:
+    return isinstance(schema, Leaf)
