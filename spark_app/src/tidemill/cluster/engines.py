@@ -1,0 +1,34 @@
+"""The places where supersteps run, by name."""
+
+from __future__ import annotations
+
+import os
+
+from tidemill.engine.work import AttemptRunner
+from tidemill.model.errors import BadInput
+
+ENGINES = ("local", "spark")
+ENGINE_VARIABLE = "TIDEMILL_ENGINE"
+
+
+def engine_name(engine: str | None) -> str:
+    """The engine to use: the one given, else what TIDEMILL_ENGINE says, else `local`.
+
+    Raises:
+        BadInput: there is no such engine.
+    """
+    chosen = engine or os.environ.get(ENGINE_VARIABLE) or "local"
+    if chosen not in ENGINES:
+        raise BadInput(f"There is no engine '{chosen}'; use {' or '.join(ENGINES)}.")
+    return chosen
+
+
+def open_engine(engine: str | None, master: str | None = None) -> AttemptRunner:
+    """A runner of attempts; Spark is loaded, and its JVM started, only where it is asked for."""
+    if engine_name(engine) == "spark":
+        from tidemill.spark.runner import SparkRunner
+
+        return SparkRunner(master) if master else SparkRunner()
+    from tidemill.local.runner import LocalRunner
+
+    return LocalRunner()

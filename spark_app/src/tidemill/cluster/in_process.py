@@ -1,0 +1,314 @@
+"""`InProcessCluster`: modules run in this process, as a production cluster runs them, on a store of their own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path as Folder
+from types import TracebackType
+from typing import Any, Literal, NamedTuple
+
+from tidemill.api.launching import LaunchConfig, UpdateOptions
+from tidemill.api.recording import record_module
+from tidemill.cluster.engines import engine_name, open_engine
+from tidemill.cluster.launch import RunningModule, definition_for_launch, destroy, is_led
+from tidemill.cluster.progress import Progress, ProgressReader, wait_text
+from tidemill.engine.work import AttemptRunner
+from tidemill.model import definition as definitions
+from tidemill.model.dataflow import ModuleDeclaration
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.errors import BadInput, ModuleExists, UnknownName
+from tidemill.model.ids import Ids
+from tidemill.plan.check import checked
+from tidemill.runtime.clients_depot import DepotHandle
+from tidemill.runtime.clients_module import ModuleClient
+from tidemill.runtime.clients_pstate import PStateHandle
+from tidemill.runtime.clock import SystemClock
+from tidemill.runtime.definition_log import DefinitionLog, module_names
+from tidemill.runtime.hub import AppendHub
+from tidemill.runtime.options_log import OptionsLog
+from tidemill.store.urls import open_store
+
+_LOOK_MILLIS = 5.0
+_CLOSED = "This cluster is closed."
+
+
+class MicrobatchParams(NamedTuple):
+    """How far a source has come in one partition: offsets below `end_offset` are processed."""
+
+    start_offset: int
+    end_offset: int
+
+
+class InProcessCluster:
+    """Launches modules and gives handles to their depots and PStates; use it in a `with` statement.
+
+    Everything is as on a real cluster: the same commit log, the same recovery. A store that was given stays when
+    the cluster closes, and a later one goes on from it.
+    """
+
+    def __init__(self, store_url: str, engine: AttemptRunner, folder: tempfile.TemporaryDirectory[str] | None) -> None:
+        self.store_url = store_url
+        self.store = open_store(store_url)
+        self.hub = AppendHub()
+        self._engine = engine
+        self._folder = folder
+        self._clock = SystemClock()
+        self._lock = threading.RLock()
+        self._running: dict[str, RunningModule] = {}
+        self._clients: dict[str, ModuleClient] = {}
+        self._readers: dict[str, ProgressReader] = {}
+        self._is_closed = False
+
+    @classmethod
+    def create(
+        cls, engine: Literal["local", "spark"] | None = None, store: str | os.PathLike[str] | None = None
+    ) -> InProcessCluster:
+        """A cluster on a store, a temporary one if none is given; TIDEMILL_ENGINE overrides the default engine `local`.
+
+        Raises:
+            BadInput: there is no such engine.
+            StoreRefused: the store cannot be used.
+        """
+        name = engine_name(engine)
+        folder = tempfile.TemporaryDirectory(prefix="tidemill-") if store is None else None
+        url = Folder(folder.name).as_uri() if folder is not None else os.fspath(store or "")
+        try:
+            return cls(url, open_engine(name), folder)
+        except BaseException:
+            if folder is not None:
+                folder.cleanup()
+            raise
+
+    def __enter__(self) -> InProcessCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop all modules within one phase; what is durable stays, but for a temporary store."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            running, self._running = list(self._running.values()), {}
+        for module in running:
+            module.close()
+        self._engine.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    # --- modules -----------------------------------------------------------------------------------------------------
+
+    def launch_module(self, module: Any, config: LaunchConfig) -> None:
+        """Run a module; returns when each topology is claimed and knows where it starts.
+
+        On a store that has the module already, an equal definition and task count resumes; where another process
+        leads it, this one stands by.
+
+        Raises:
+            DefinitionError: lists all faults of the module; or the store has another definition: use update_module.
+            ModuleExists: the module runs here already, or elsewhere with another definition.
+        """
+        declaration = checked(record_module(module))
+        with self._lock:
+            self._check_open()
+            if declaration.name in self._running:
+                raise ModuleExists(f"Module '{declaration.name}' runs in this cluster already; use update_module.")
+            definition = definition_for_launch(self.store, declaration, config, self._clock)
+            self._run(declaration, definition)
+
+    def update_module(self, module: Any, options: UpdateOptions | None = None) -> None:
+        """Go on with a new version of a module: state, progress, options and handles carry over.
+
+        Raises:
+            DefinitionError: lists everything that the new version may not change, and all faults of the module.
+            UnknownName: the store has no module of this name.
+        """
+        declaration = checked(record_module(module))
+        with self._lock:
+            self._check_open()
+            log = DefinitionLog(self.store, declaration.name)
+            stored = self._definition(declaration.name, log)
+            running = self._running.get(declaration.name)
+            threads = stored.threads if running is None else running.definition.threads
+            deleted = () if options is None else options.deleted
+            updated = definitions.update(stored, declaration, deleted, Ids())
+            # From the new revision on, the old runners can no longer claim; stopping them first loses nothing either.
+            if running is not None:
+                running.close()
+                del self._running[declaration.name]
+            definition = log.append(replace(updated, threads=threads), self._clock.now_ms())
+            self._run(declaration, definition)
+
+    def destroy_module(self, name: str) -> None:
+        """Stop a module and delete its data.
+
+        Raises:
+            UnknownName: the store has no module of this name.
+        """
+        with self._lock:
+            self._check_open()
+            self._definition(name)
+            running = self._running.pop(name, None)
+            if running is not None:
+                running.close()
+            destroy(self.store, name)
+            self._clients.pop(name, None)
+
+    def get_deployed_module_names(self) -> list[str]:
+        """The modules that run in this cluster, sorted."""
+        with self._lock:
+            return sorted(self._running)
+
+    def _run(self, declaration: ModuleDeclaration, definition: StoredDefinition) -> None:
+        running = RunningModule(self.store, declaration, definition, self._engine, hub=self.hub, clock=self._clock)
+        running.start()
+        self._running[declaration.name] = running
+        self._client(declaration.name).declare(declaration)
+
+    # --- handles -----------------------------------------------------------------------------------------------------
+
+    def cluster_depot(self, module: str, name: str) -> DepotHandle:
+        """A handle to append to a depot and to read it.
+
+        Raises:
+            UnknownName: the store has no such module, or the module no such depot.
+        """
+        return DepotHandle(self._client(module), name)
+
+    def cluster_pstate(self, module: str, name: str) -> PStateHandle:
+        """A handle to read a PState.
+
+        Raises:
+            UnknownName: the store has no such module, or the module no such PState.
+            NotSelectable: the PState is private.
+        """
+        return PStateHandle(self._client(module), name)
+
+    def cluster_query(self, module: str, name: str) -> Any:
+        """Query topologies come with a later version.
+
+        Raises:
+            BadInput: always.
+        """
+        raise BadInput("Query topologies are not supported by this version of Tidemill.", module=module, name=name)
+
+    def _client(self, module: str) -> ModuleClient:
+        with self._lock:
+            self._check_open()
+            client = self._clients.get(module)
+            if client is None:
+                if not module or "/" in module:
+                    raise UnknownName(f"There is no module {module!r}.", name=module)
+                client = self._clients[module] = ModuleClient(self.store, module, self.hub, self._clock)
+            return client
+
+    # --- topologies --------------------------------------------------------------------------------------------------
+
+    def pause_microbatch_topology(self, module: str, topology: str, timeout_millis: int = 60_000) -> None:
+        """Pause a topology; returns when the microbatch that was running is done. The pause survives restarts.
+
+        Raises:
+            UnknownName: there is no such module or topology.
+            TimeoutError: the running microbatch did not finish in time; the pause holds from its end.
+        """
+        definition = self._topology(module, topology)
+        number = OptionsLog(self.store, module).pause(topology)
+        self.hub.notify(definition.options_prefix)
+        # Without a live leader nothing runs, which counts as paused.
+        self._wait(
+            module,
+            topology,
+            timeout_millis,
+            lambda now: now.paused_seen >= number or not is_led(self.store, definition, topology, self._clock),
+            "its running microbatch to end",
+        )
+
+    def resume_microbatch_topology(self, module: str, topology: str) -> None:
+        """Let a paused topology go on.
+
+        Raises:
+            UnknownName: there is no such module or topology.
+        """
+        definition = self._topology(module, topology)
+        OptionsLog(self.store, module).resume(topology)
+        self.hub.notify(definition.options_prefix)
+
+    def wait_for_microbatch_processed_count(
+        self, module: str, topology: str, count: int, timeout_millis: int = 30_000
+    ) -> None:
+        """Return when the topology has processed and committed at least `count` records since it was first launched.
+
+        Raises:
+            UnknownName: there is no such module or topology.
+            TimeoutError: says how far it came, and why its last attempt failed if it did.
+        """
+        self._topology(module, topology)
+        wanted = f"{count} processed records"
+        self._wait(module, topology, timeout_millis, lambda now: now.processed >= count, wanted)
+
+    def microbatch_state(self, module: str, topology: str) -> tuple[int, int]:
+        """(last committed microbatch ID, the version that committed it); (0, 0) before any."""
+        definition = self._topology(module, topology)
+        entry = self._progress(definition, topology).entry
+        return (0, 0) if entry is None else (entry.last_id, entry.last_version)
+
+    def get_microbatch_depot_info(
+        self, module: str, topology: str
+    ) -> dict[str, dict[str, dict[int, MicrobatchParams]]]:
+        """depot -> source ID -> partition -> how far the topology has come there."""
+        definition = self._topology(module, topology)
+        entry = self._progress(definition, topology).entry
+        info: dict[str, dict[str, dict[int, MicrobatchParams]]] = {}
+        for source in definition.topology(topology).sources:
+            progress = entry.progress.get(source.source_id) if entry is not None else None
+            offsets = () if progress is None else zip(progress.start_from, progress.offsets, strict=True)
+            partitions = {p: MicrobatchParams(start, end) for p, (start, end) in enumerate(offsets)}
+            info.setdefault(source.depot, {})[source.source_id] = partitions
+        return info
+
+    def _wait(
+        self, module: str, topology: str, timeout_millis: float, is_reached: Callable[[Progress], bool], wanted: str
+    ) -> None:
+        deadline = self._clock.monotonic_ms() + timeout_millis
+        pause = threading.Event()
+        while True:
+            self._check_open()
+            progress = self._progress(self._topology(module, topology), topology)
+            if is_reached(progress):
+                return
+            left = deadline - self._clock.monotonic_ms()
+            if left <= 0:
+                raise TimeoutError(wait_text(module, topology, timeout_millis, wanted, progress))
+            self._clock.wait(pause, min(_LOOK_MILLIS, left))
+
+    def _progress(self, definition: StoredDefinition, topology: str) -> Progress:
+        prefix = definition.topology_prefix(topology)
+        reader = self._readers.get(prefix)
+        if reader is None:
+            reader = self._readers[prefix] = ProgressReader(self.store, prefix)
+        running = self._running.get(definition.module)
+        return reader.read(None if running is None else running.topologies.get(topology))
+
+    def _topology(self, module: str, topology: str) -> StoredDefinition:
+        definition = self._client(module).definition()
+        definition.topology(topology)
+        return definition
+
+    def _definition(self, module: str, log: DefinitionLog | None = None) -> StoredDefinition:
+        stored = (log or DefinitionLog(self.store, module)).newest()
+        if stored is None or stored.is_destroyed:
+            known = ", ".join(module_names(self.store)) or "none"
+            raise UnknownName(f"There is no module '{module}' in {self.store.url}; there is {known}.", name=module)
+        return stored
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise BadInput(_CLOSED)

@@ -1,0 +1,206 @@
+"""Launching a module on a store: what is checked, who may lead, and the runners of its topologies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tidemill.api.launching import LaunchConfig
+from tidemill.api.recording import record_module
+from tidemill.engine.work import AttemptRunner
+from tidemill.model import definition as definitions
+from tidemill.model.dataflow import ModuleDeclaration
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.errors import DefinitionError, ModuleExists, TidemillError
+from tidemill.model.ids import Ids
+from tidemill.plan.check import checked
+from tidemill.plan.compile import compile_topology
+from tidemill.plan.program import Program
+from tidemill.runtime.clock import Clock, SystemClock
+from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.hub import AppendHub
+from tidemill.runtime.options_log import OptionsLog
+from tidemill.runtime.shell import TopologyRunner
+from tidemill.store.lease import LeaderLease, lease_for
+from tidemill.store.log import Lost
+from tidemill.store.objects import ObjectStore
+from tidemill.store.urls import open_store
+
+CLAIM_SECONDS = 60.0
+
+
+class RunningModule:
+    """The runners of one module's topologies in this process, as leaders or standbys."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        declaration: ModuleDeclaration,
+        definition: StoredDefinition,
+        runner: AttemptRunner,
+        *,
+        hub: AppendHub | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.store = store
+        self.declaration = declaration
+        self.definition = definition
+        self.hub = hub or AppendHub()
+        self.clock = clock or SystemClock()
+        compiled = programs(declaration, definition)
+        self.topologies = {name: self._runner(name, program, runner) for name, program in compiled.items()}
+
+    def _runner(self, topology: str, program: Program, runner: AttemptRunner) -> TopologyRunner:
+        prefix = self.definition.topology_prefix(topology)
+        return TopologyRunner(
+            store=self.store,
+            store_url=self.store.url,
+            definition=self.definition,
+            topology=topology,
+            program=program,
+            runner=runner,
+            lease=topology_lease(self.store, prefix, self.clock),
+            clock=self.clock,
+            hub=self.hub,
+        )
+
+    def start(self, seconds: float = CLAIM_SECONDS) -> None:
+        """Start every topology; returns when each one is claimed, by this process or by the leader it stands by for."""
+        try:
+            for topology in self.topologies.values():
+                topology.start()
+            for topology in self.topologies.values():
+                topology.wait_until_claimed(seconds)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stop within one phase and leave what kill -9 would leave."""
+        _all_at_once([topology.stop for topology in self.topologies.values()])
+
+    def kill(self) -> None:
+        """Stop at once, as a dead process would; for tests."""
+        _all_at_once([topology.kill for topology in self.topologies.values()])
+
+
+def programs(declaration: ModuleDeclaration, definition: StoredDefinition) -> dict[str, Program]:
+    """The compiled topologies of a definition, by name."""
+    ids = {p.name: p.id for topology in definition.topologies.values() for p in topology.pstates.values()}
+    return {name: compile_topology(declaration, name, ids) for name in definition.topologies}
+
+
+def _all_at_once(actions: list[Callable[[], Any]]) -> None:
+    """Stopping waits for a phase: topologies do it side by side."""
+    threads = [threading.Thread(target=action, daemon=True) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def definition_for_launch(
+    store: ObjectStore, declaration: ModuleDeclaration, config: LaunchConfig, clock: Clock
+) -> StoredDefinition:
+    """The definition to run: a new one, or the stored one if it is equal.
+
+    Raises:
+        DefinitionError: the store has another definition of this module: use update_module.
+        ModuleExists: and a leader in another process is running it.
+    """
+    log = DefinitionLog(store, declaration.name)
+    wanted = definitions.launch(declaration, config.tasks, config.threads, Ids())
+    stored = log.newest()
+    if stored is None or stored.is_destroyed:
+        # Options that the code sets come first: a crash in between leaves a store in which the module is still new.
+        OptionsLog(store, declaration.name).set_many(declaration.options)
+        try:
+            return log.append(wanted, clock.now_ms())
+        except Lost:
+            stored = log.newest()
+    if stored is None or not stored.is_equal_to(wanted):
+        raise _refusal(store, stored, wanted, clock)
+    return replace(stored, threads=config.threads)
+
+
+def _refusal(
+    store: ObjectStore, stored: StoredDefinition | None, wanted: StoredDefinition, clock: Clock
+) -> TidemillError:
+    if stored is None:
+        return ModuleExists(f"Another process is launching module '{wanted.module}'; try again.", module=wanted.module)
+    differs = difference(stored, wanted)
+    if has_leader(store, stored, clock):
+        return ModuleExists(f"Module '{stored.module}' is running elsewhere with another definition: {differs}.")
+    text = f"The store has another definition of module '{stored.module}': {differs}."
+    return DefinitionError(
+        f"{text} Use update_module to change it, or launch it on another store.", module=stored.module
+    )
+
+
+def difference(stored: StoredDefinition, wanted: StoredDefinition) -> str:
+    """In a few words, how two definitions differ."""
+    if stored.tasks != wanted.tasks:
+        return f"it has {stored.tasks} tasks, which never change, not {wanted.tasks}"
+    changes = []
+    for kind, before, after in (
+        ("depot", stored.depots, wanted.depots),
+        ("topology", stored.topologies, wanted.topologies),
+        ("PState", _pstates(stored), _pstates(wanted)),
+    ):
+        changes += [f"{kind} {name} is only in the store" for name in sorted(before.keys() - after.keys())]
+        changes += [f"{kind} {name} is only in the code" for name in sorted(after.keys() - before.keys())]
+    return ", ".join(changes) or "a depot, a source or a schema changed"
+
+
+def _pstates(definition: StoredDefinition) -> dict[str, Any]:
+    return {name: p for topology in definition.topologies.values() for name, p in topology.pstates.items()}
+
+
+def topology_lease(store: ObjectStore, prefix: str, clock: Clock) -> LeaderLease:
+    """The right to lead the topology below `prefix`."""
+    return lease_for(store, f"{prefix}/lease", clock.now_ms)
+
+
+def has_leader(store: ObjectStore, definition: StoredDefinition, clock: Clock) -> bool:
+    """Whether any topology of the module has a live leader, in this process or another."""
+    return any(is_led(store, definition, name, clock) for name in definition.topologies)
+
+
+def is_led(store: ObjectStore, definition: StoredDefinition, topology: str, clock: Clock) -> bool:
+    """Whether somebody holds a topology's lease: the lease is tried, and given back at once."""
+    lease = topology_lease(store, definition.topology_prefix(topology), clock)
+    if not lease.try_acquire():
+        return True
+    lease.release()
+    return False
+
+
+def launch(
+    store_url: str, module: Any, config: LaunchConfig, engine: AttemptRunner, hub: AppendHub | None = None
+) -> RunningModule:
+    """Run a module on a store until the result is closed; an equal definition resumes where the last one stopped.
+
+    Raises:
+        DefinitionError: the module is faulty, or the store has another definition of it.
+        ModuleExists: another process runs a module of this name with another definition.
+    """
+    declaration = checked(record_module(module))
+    store = open_store(store_url)
+    definition = definition_for_launch(store, declaration, config, SystemClock())
+    running = RunningModule(store, declaration, definition, engine, hub=hub)
+    running.start()
+    return running
+
+
+def destroy(store: ObjectStore, name: str) -> None:
+    """Mark a module as destroyed and delete its data; its name may be launched anew."""
+    log = DefinitionLog(store, name)
+    stored = log.newest()
+    if stored is None or stored.is_destroyed:
+        return
+    log.append(replace(stored, is_destroyed=True), SystemClock().now_ms())
+    for part in ("topologies", "depots", "options"):
+        for key in list(store.list(f"{name}/{part}")):
+            store.delete(key)

@@ -1,0 +1,63 @@
+"""How far a topology has come, from its commit log and, where it runs in this process, from its runner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.model.entries import Entry, Failure
+from tidemill.runtime.commit_log import CommitLog
+from tidemill.store.objects import ObjectStore
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`number` and `entry` are the newest of the commit log; `failure` is the last one since the last commit."""
+
+    number: int = 0
+    entry: Entry | None = None
+    failure: Failure | None = None
+
+    @property
+    def processed(self) -> int:
+        return self.entry.processed if self.entry is not None else 0
+
+    @property
+    def paused_seen(self) -> int:
+        return self.entry.paused_seen if self.entry is not None else 0
+
+
+class ProgressReader:
+    """Follows one topology; cheap to ask again and again."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self.prefix = prefix
+        self._log = CommitLog(store, prefix)
+
+    def read(self, runner: Any = None) -> Progress:
+        """The progress now; `runner` is the topology's runner in this process, if there is one."""
+        head = self._log.head()
+        seen = getattr(getattr(runner, "state", None), "failure", None)
+        if head is None:
+            return Progress(failure=seen)
+        return Progress(head[0], head[1], seen or head[1].failure)
+
+
+def wait_text(module: str, topology: str, timeout_millis: float, wanted: str, progress: Progress) -> str:
+    """What a person needs to know when waiting took too long."""
+    entry = progress.entry
+    done = f"{progress.processed} of {wanted}" if wanted[:1].isdigit() else f"waiting for {wanted}"
+    text = f"{module} {topology}: {done} after {timeout_millis:g} ms"
+    if entry is not None:
+        text += f"; microbatch {entry.last_id} version {entry.last_version} is committed"
+        if entry.attempt is not None:
+            text += f", {entry.attempt.microbatch_id} version {entry.attempt.version} is under way"
+    if progress.failure is not None:
+        text += f"; the last attempt failed: {failure_text(progress.failure)}"
+    return text
+
+
+def failure_text(failure: Failure) -> str:
+    """A failure in one line."""
+    step = f" in {failure.step}" if failure.step else ""
+    return f"{failure.code}{step}: {failure.message}"

@@ -1,0 +1,201 @@
+"""`DepotHandle`: appends to a depot from anywhere, and reads of its records."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import polars as pl
+import pyarrow as pa
+
+from tidemill.api.launching import AckLevel
+from tidemill.model import columns
+from tidemill.model.columns import Column
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.errors import BadInput, RecordRefused
+from tidemill.runtime.clients_module import ModuleClient
+from tidemill.runtime.depot_partitioning import Partitions, partition_of, partitions_of
+from tidemill.store.depot import DepotLog
+from tidemill.store.depot_appender import DepotAppender, chunks
+from tidemill.store.depot_rows import split_by_partition
+
+
+class ObjectInfo(NamedTuple):
+    """What a depot is called, whose it is, and how many partitions it has."""
+
+    module: str
+    name: str
+    partitions: int
+
+
+class PartitionInfo(NamedTuple):
+    """The offsets of the records that a partition has now: [start_offset, end_offset)."""
+
+    start_offset: int
+    end_offset: int
+
+
+class DepotHandle:
+    """One depot of one module; safe for several threads, and still good after `update_module`.
+
+    What several threads of a process append at once is committed together. `producer` and `sequence` make an append
+    idempotent: a producer's sequences rise, and one that is not above its last is taken as done already.
+    """
+
+    def __init__(self, module: ModuleClient, name: str) -> None:
+        self._module = module
+        self.name = name
+        self._lock = threading.Lock()
+        self._resolved: tuple[StoredDefinition, str, DepotAppender] | None = None
+        self._resolve()
+
+    # --- appending ---------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        record: Any,
+        ack: AckLevel = AckLevel.ACK,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> dict[str, Any]:
+        """Append one record; when this returns it is durable, and seen by every topology. Returns {}.
+
+        The result maps topologies to what they answered; microbatch topologies never take part in an append.
+
+        Raises:
+            RecordRefused: the record is no data, or the depot takes none from clients; nothing was appended.
+            StoreUnavailable: nothing was appended; try again.
+            OutcomeUnknown: the record is in the depot once or not at all; `producer` and `sequence` make a repeat safe.
+        """
+        future = self.append_async(record, ack, producer=producer, sequence=sequence)
+        return {} if ack is AckLevel.NONE else future.result()
+
+    def append_async(
+        self,
+        record: Any,
+        ack: AckLevel = AckLevel.ACK,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> Future[dict[str, Any]]:
+        """Append one record without waiting; the future gives or raises what `append` does.
+
+        Raises:
+            RecordRefused: as `append`, at once.
+        """
+        definition, prefix, appender = self._resolve()
+        depot = definition.depot(self.name)
+        code = self._module.depot_code(self.name)
+        partition = partition_of(depot, code, record, appender.depot.partitions)
+        done = appender.append_async(partition, record, _producer(producer, sequence))
+        return self._answer(done, prefix)
+
+    def _answer(self, done: Future[Any], prefix: str) -> Future[dict[str, Any]]:
+        answer: Future[dict[str, Any]] = Future()
+
+        def settle(appended: Future[Any]) -> None:
+            error = appended.exception()
+            if error is not None:
+                answer.set_exception(error)
+                return
+            self._module.hub.notify(prefix)
+            answer.set_result({})
+
+        done.add_done_callback(settle)
+        return answer
+
+    def append_many(
+        self,
+        records: Iterable[Any] | pl.DataFrame | pa.Table,
+        ack: AckLevel = AckLevel.ACK,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> None:
+        """Append many records; rows of a data frame or an Arrow table are dicts.
+
+        They are appended in chunks, in order. With `producer` and `sequence` all of them are one idempotent append.
+
+        Raises:
+            RecordRefused: a record is no data; the chunks before it are appended. And as `append`.
+        """
+        definition, prefix, appender = self._resolve()
+        given = _in_bulk(records)
+        depot, code = definition.depot(self.name), self._module.depot_code(self.name)
+        partitions = appender.depot.partitions
+
+        def route(column: Column) -> Partitions:
+            return partitions_of(depot, code, column, partitions)
+
+        try:
+            if producer is not None or sequence is not None:
+                batch = list(chunks(given))
+                if len(batch) > 1:
+                    raise RecordRefused(
+                        "These are too many records for one idempotent append; give each part its own sequence."
+                    )
+                for column in batch:
+                    rows = split_by_partition(column, route(column))
+                    appender.append_rows(rows, _producer(producer, sequence)).result()
+            else:
+                appender.append_many(given, route)
+        finally:
+            self._module.hub.notify(prefix)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def get_object_info(self) -> ObjectInfo:
+        definition, _, appender = self._resolve()
+        return ObjectInfo(definition.module, self.name, appender.depot.partitions)
+
+    def get_partition_info(self, partition: int) -> PartitionInfo:
+        """The offsets that a partition has now.
+
+        Raises:
+            BadInput: there is no such partition.
+        """
+        log = self._log(partition)
+        log.follow()
+        return PartitionInfo(log.starts()[partition], log.ends()[partition])
+
+    def read(self, partition: int, start: int, end: int) -> list[Any]:
+        """The records [start, end) of a partition; tuples come back as lists.
+
+        Raises:
+            BadInput: there is no such partition, or no record at one of these offsets.
+        """
+        return columns.to_values(self._log(partition).read_columns(partition, start, end))
+
+    def _log(self, partition: int) -> DepotLog:
+        log = self._resolve()[2].depot
+        if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < log.partitions:
+            raise BadInput(f"{self.name} has the partitions 0 to {log.partitions - 1}, not {partition!r}.")
+        return log
+
+    def _resolve(self) -> tuple[StoredDefinition, str, DepotAppender]:
+        definition = self._module.definition()
+        with self._lock:
+            if self._resolved is None or self._resolved[0] is not definition:
+                prefix = definition.depot_prefix(self.name)
+                partitions = definition.partitions(self.name)
+                self._resolved = (definition, prefix, self._module.appender(prefix, partitions))
+            return self._resolved
+
+
+def _producer(producer: str | None, sequence: int | None) -> tuple[str, int] | None:
+    if (producer is None) != (sequence is None):
+        raise BadInput("An idempotent append needs both: producer= (a name) and sequence= (a number that rises).")
+    return None if producer is None or sequence is None else (producer, sequence)
+
+
+def _in_bulk(records: Iterable[Any] | pl.DataFrame | pa.Table) -> Sequence[Any] | pl.DataFrame:
+    if isinstance(records, (list, pl.DataFrame)):
+        return records
+    if isinstance(records, (str, bytes, dict)):
+        raise RecordRefused(f"append_many takes many records, not one {type(records).__name__}; use append for it.")
+    if isinstance(records, (pa.Table, pa.RecordBatch)):
+        return pl.DataFrame(pl.from_arrow(records))
+    return list(records)

@@ -1,0 +1,103 @@
+"""What a client process knows of a module: its newest definition and, where its code is here, its functions."""
+
+from __future__ import annotations
+
+import threading
+
+from tidemill.engine.resources import part_loader
+from tidemill.model.dataflow import DepotDeclaration, ModuleDeclaration, PStateDeclaration
+from tidemill.model.definition import StoredDefinition, StoredTopology
+from tidemill.model.errors import UnknownName
+from tidemill.runtime.clients_topology import TopologyReader
+from tidemill.runtime.clock import Clock, SystemClock
+from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.hub import AppendHub
+from tidemill.state.thread_state import PStateInfo
+from tidemill.store.depot import DepotLog
+from tidemill.store.depot_appender import DepotAppender
+from tidemill.store.objects import ObjectStore
+
+LOOK_MILLIS = 1_000
+"""How old a client's idea of the definition may be on a store where a look costs a request."""
+
+
+class ModuleClient:
+    """The newest definition of one module; shared by all handles of a process, safe for several threads.
+
+    `declare` puts the module's code beside it; without it, only what the stored definition says can be done.
+    """
+
+    def __init__(
+        self, store: ObjectStore, module: str, hub: AppendHub | None = None, clock: Clock | None = None
+    ) -> None:
+        self.store = store
+        self.module = module
+        self.hub = hub or AppendHub()
+        self.clock = clock or SystemClock()
+        self._log = DefinitionLog(store, module)
+        self._lock = threading.Lock()
+        self._known: StoredDefinition | None = None
+        self._looked_at = float("-inf")
+        self._pace = 0 if store.local_path(module) is not None else LOOK_MILLIS
+        self._readers: dict[str, tuple[StoredTopology, TopologyReader]] = {}
+        self._appenders: dict[str, DepotAppender] = {}
+        self._depots: dict[str, DepotDeclaration] = {}
+        self._pstates: dict[str, PStateDeclaration] = {}
+
+    def declare(self, declaration: ModuleDeclaration) -> None:
+        """The module's code as it runs now in this process."""
+        self._depots = {depot.name: depot for depot in declaration.depots}
+        self._pstates = {p.name: p for topology in declaration.topologies for p in topology.pstates}
+        self.forget()
+
+    def forget(self) -> None:
+        """Look at the store at the next call, whatever the pace is."""
+        self._looked_at = float("-inf")
+
+    def definition(self) -> StoredDefinition:
+        """The newest definition.
+
+        Raises:
+            UnknownName: the store has no such module, or it was destroyed.
+        """
+        now = self.clock.monotonic_ms()
+        with self._lock:
+            if self._known is None or now - self._looked_at >= self._pace:
+                self._known = self._log.newest()
+                self._looked_at = now
+            known = self._known
+        if known is None or known.is_destroyed:
+            raise UnknownName(f"There is no module '{self.module}' in {self.store.url}.", name=self.module)
+        return known
+
+    def reader(self, definition: StoredDefinition, topology: StoredTopology) -> TopologyReader:
+        """The reader of a topology's committed state, shared by the handles of this process."""
+        with self._lock:
+            known = self._readers.get(topology.name)
+            if known is None or known[0] != topology:
+                prefix = definition.topology_prefix(topology.name)
+                log = CommitLog(self.store, prefix)
+                loader = part_loader(self.store.url, prefix)
+                reader = TopologyReader(log, _infos(topology), definition.tasks, loader, self.clock)
+                known = self._readers[topology.name] = (topology, reader)
+            return known[1]
+
+    def appender(self, prefix: str, partitions: int) -> DepotAppender:
+        """The appender of a depot, shared so that what this process appends is committed together."""
+        with self._lock:
+            known = self._appenders.get(prefix)
+            if known is None:
+                log = DepotLog(self.store, prefix, partitions, self.clock.now_ms)
+                known = self._appenders[prefix] = DepotAppender(log)
+            return known
+
+    def depot_code(self, name: str) -> DepotDeclaration | None:
+        return self._depots.get(name)
+
+    def pstate_code(self, name: str) -> PStateDeclaration | None:
+        return self._pstates.get(name)
+
+
+def _infos(topology: StoredTopology) -> dict[str, PStateInfo]:
+    return {p.name: PStateInfo(p.name, p.id, p.schema, p.is_global, p.initial_value) for p in topology.pstates.values()}

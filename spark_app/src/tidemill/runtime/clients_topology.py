@@ -1,0 +1,121 @@
+"""Reading a topology's committed state: the newest entry of its commit log, and the PStates that it names."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidemill.model.entries import Entry
+from tidemill.model.errors import SnapshotExpired
+from tidemill.model.snapshot import Snapshot, TaskSet
+from tidemill.runtime.clock import Clock
+from tidemill.runtime.commit_log import CommitLog
+from tidemill.state.parts import PartLoader
+from tidemill.state.paths import CompiledPath
+from tidemill.state.thread_state import PStateInfo, ThreadState
+from tidemill.state.view import SnapshotView
+from tidemill.store.objects import NotFound
+
+SELECTS_MAX = 10_000
+"""Selects after which a task's row caches are dropped, so that a process that reads for years does not grow."""
+
+PINNED_MAX = 8
+TASKS_MAX = 1_024
+
+
+class Reading:
+    """The PStates of a topology as of one entry; each task's partition is opened when it is first asked for."""
+
+    def __init__(
+        self, number: int, snapshot: Snapshot, pstates: Mapping[str, PStateInfo], tasks: int, loader: PartLoader
+    ) -> None:
+        self.number = number
+        self.snapshot = snapshot
+        self._pstates = pstates
+        self._tasks = tasks
+        self._loader = loader
+        self._lock = threading.RLock()
+        self._states: dict[int, ThreadState] = {}
+        self._selects = 0
+
+    def select(self, pstate: str, task: int, path: CompiledPath, values: Sequence[Any]) -> list[Any]:
+        # One lock a reading: the row caches below are not made for several threads at once.
+        with self._lock:
+            return path.select(self._state(task).root(pstate, task), values)
+
+    def _state(self, task: int) -> ThreadState:
+        self._selects += 1
+        if self._selects > SELECTS_MAX or len(self._states) > TASKS_MAX:
+            self._selects = 0
+            self._states.clear()
+        state = self._states.get(task)
+        if state is None:
+            view = SnapshotView(self.snapshot, TaskSet(self._tasks, task), self._loader)
+            state = self._states[task] = ThreadState(self._pstates, view)
+        return state
+
+
+class TopologyReader:
+    """Follows one topology's commit log for all handles of a process; it never goes back to an older entry."""
+
+    def __init__(
+        self, log: CommitLog, pstates: Mapping[str, PStateInfo], tasks: int, loader: PartLoader, clock: Clock
+    ) -> None:
+        self._log = log
+        self._pstates = pstates
+        self._tasks = tasks
+        self._loader = loader
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._newest = self._reading(0, Snapshot())
+        self._probed_at = float("-inf")
+        self._pinned: OrderedDict[int, Reading] = OrderedDict()
+
+    def newest(self, max_staleness_ms: float) -> Reading:
+        """The newest reading; asks the log's end unless it did so within `max_staleness_ms`."""
+        if max_staleness_ms > 0 and self._clock.monotonic_ms() - self._probed_at <= max_staleness_ms:
+            return self._newest
+        began = self._clock.monotonic_ms()
+        head = self._log.head()
+        with self._lock:
+            if head is not None and head[0] > self._newest.number:
+                self._newest = self._after(*head)
+            self._probed_at = max(self._probed_at, began)
+            return self._newest
+
+    def _after(self, number: int, entry: Entry) -> Reading:
+        """An entry that changed no state (a claim, a begin) keeps what is cached."""
+        if entry.snapshot == self._newest.snapshot:
+            self._newest.number = number
+            return self._newest
+        return self._reading(number, entry.snapshot)
+
+    def pinned(self, number: int) -> Reading:
+        """The state as of one entry.
+
+        Raises:
+            SnapshotExpired: the entry was trimmed, or never was.
+        """
+        with self._lock:
+            found = self._pinned.get(number)
+        if found is None:
+            try:
+                entry = self._log.read(number)
+            except NotFound as error:
+                raise SnapshotExpired(f"The commit log has no entry {number} (any more); pin a newer one.") from error
+            found = self._reading(number, entry.snapshot)
+        with self._lock:
+            self._pinned[number] = found
+            while len(self._pinned) > PINNED_MAX:
+                self._pinned.popitem(last=False)
+        return found
+
+    def forget(self) -> None:
+        """Open the newest state anew: something that it names was collected."""
+        with self._lock:
+            self._newest = self._reading(self._newest.number, self._newest.snapshot)
+
+    def _reading(self, number: int, snapshot: Snapshot) -> Reading:
+        return Reading(number, snapshot, self._pstates, self._tasks, self._loader)

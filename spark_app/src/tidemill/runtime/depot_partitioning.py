@@ -1,0 +1,128 @@
+"""Which partition of a depot each appended record goes to: the module's choice, carried out by whoever appends."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tidemill.model import columns
+from tidemill.model.columns import Column, RecordColumn
+from tidemill.model.dataflow import DepotDeclaration, Function
+from tidemill.model.definition import StoredDepot
+from tidemill.model.errors import RecordRefused, UserCodeError
+from tidemill.model.operations import Op, op_named
+from tidemill.model.values import route, route_column
+
+Partitions = NDArray[np.int32]
+
+_turn = itertools.count(int.from_bytes(os.urandom(2), "big"))
+"""Where the next append of a random depot begins: any start will do, taking turns keeps the load even."""
+
+
+def partitions_of(depot: StoredDepot, code: DepotDeclaration | None, records: Column, partitions: int) -> Partitions:
+    """The partition of each record.
+
+    Raises:
+        RecordRefused: the depot takes no appends of clients, the partitioner needs the module's code and it is
+            not here, or it gave no partition for a record.
+        UserCodeError: the partitioner raised.
+    """
+    if depot.tick_millis is not None:
+        raise RecordRefused(f"{depot.name} is a tick depot: it cannot be appended to.")
+    if depot.partitioner == "disallow":
+        raise RecordRefused(f"{depot.name} is declared with Depot.disallow(): clients cannot append to it.")
+    count = columns.length(records)
+    if depot.is_global or partitions == 1:
+        return np.zeros(count, dtype=np.int32)
+    if depot.partitioner == "random":
+        return _random(count, partitions)
+    if depot.partitioner == "hash_by":
+        return route_column(_keys(depot, _function(depot, code), records), partitions)
+    return _custom(depot, _function(depot, code), records, partitions)
+
+
+def partition_of(depot: StoredDepot, code: DepotDeclaration | None, record: Any, partitions: int) -> int:
+    """`partitions_of` for one record, without making a column of it."""
+    is_hashed = depot.partitioner == "hash_by" and depot.tick_millis is None and not depot.is_global
+    if is_hashed and partitions > 1:
+        function = _function(depot, code)
+        if function.kind != "vectorized":
+            return route(_call(depot, function, lambda: function.call(record)), partitions)
+    return int(partitions_of(depot, code, [record], partitions)[0])
+
+
+def _random(count: int, partitions: int) -> Partitions:
+    """Consecutive records stay together: an even share for each partition, and nothing to sort."""
+    if count >= partitions:
+        return (np.arange(count) * partitions // count).astype(np.int32)
+    return ((np.arange(count) + next(_turn)) % partitions).astype(np.int32)
+
+
+def _function(depot: StoredDepot, code: DepotDeclaration | None) -> Function:
+    if code is not None and code.function is not None and code.partitioner == depot.partitioner:
+        return code.function
+    if depot.operation is not None:
+        return Function(depot.operation, "builtin", op_named(depot.operation))
+    raise RecordRefused(
+        f"{depot.name} is partitioned by a function of the module, which is not loaded here: append from a process "
+        "that has the module's code (with the command line: --module MODULE:CLASS).",
+        depot=depot.name,
+    )
+
+
+def _keys(depot: StoredDepot, function: Function, records: Column) -> Column:
+    """The values that `hash_by` hashes."""
+    if isinstance(function.call, Op):
+        known = _key_column(function.call.name, records)
+        if known is not None:
+            return known
+    if function.kind == "vectorized":
+        return _call(depot, function, lambda: function.call(_series(records)))  # type: ignore[no-any-return]
+    values = columns.to_values(records)
+    keys: list[Any] = _call(depot, function, lambda: list(map(function.call, values)))
+    return columns.from_values(keys)
+
+
+def _key_column(name: str, records: Column) -> Column | None:
+    """The keys without making Python objects, for the operations that most depots use."""
+    if name == "IDENTITY":
+        return records
+    if isinstance(records, RecordColumn) and records.kind == "list" and name in ("FIRST", "LAST"):
+        return records.fields[0 if name == "FIRST" else -1]
+    return None
+
+
+def _series(records: Column) -> pl.Series:
+    if isinstance(records, pl.Series):
+        return records
+    if isinstance(records, RecordColumn):
+        fields = [columns.to_values(field) for field in records.fields]
+        return pl.DataFrame(dict(zip(records.names, fields, strict=True)), strict=False).to_struct()
+    return pl.Series(records, strict=False)
+
+
+def _call(depot: StoredDepot, function: Function, call: Any) -> Any:
+    try:
+        return call()
+    except RecordRefused:
+        raise
+    except Exception as error:
+        text = f"The partitioner {function.name} of {depot.name} raised {type(error).__name__}: {error}"
+        raise UserCodeError(text, step=f"partitioner of {depot.name}") from error
+
+
+def _custom(depot: StoredDepot, function: Function, records: Column, partitions: int) -> Partitions:
+    values = columns.to_values(records)
+    chosen: Sequence[Any] = _call(depot, function, lambda: [function.call(value, partitions) for value in values])
+    for value, partition in zip(values, chosen, strict=True):
+        is_index = isinstance(partition, (int, np.integer)) and not isinstance(partition, bool)
+        if not is_index or not 0 <= partition < partitions:
+            text = f"The partitioner {function.name} of {depot.name} gave {partition!r} for {str(value)[:200]!r}"
+            raise RecordRefused(f"{text}: not a partition from 0 to {partitions - 1}.", depot=depot.name)
+    return np.array(chosen, dtype=np.int32)
