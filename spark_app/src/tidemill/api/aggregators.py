@@ -257,4 +257,4 @@ def recorded_tree(value: Any, at: Location, faults: list_of_faults) -> AggTree:
     faults.append(
         Fault(str(at), f"{value!r} is not an aggregator.", "Use Agg.count(), Agg.sum(…), CompoundAgg.map(…), …")
     )
-    return Aggregator("voided", "void")
+    return Aggregator("last", "combiner", (dataflow.Const(None),))

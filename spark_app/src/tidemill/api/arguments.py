@@ -152,13 +152,15 @@ def arity_faults(function: Function, given: int, at: Location) -> list[Fault]:
         wanted = _op_arity(op)
     else:
         fits, wanted = _accepts(function.call, given)
-    return [] if fits else [Fault(str(at), f"'{function.name}' takes {wanted}, but {given} are given.")]
+    return [] if fits else [Fault(str(at), f"'{function.name}' takes {wanted}, not {given}.")]
 
 
 def _op_arity(op: Op) -> str:
     if op.args_max is None:
-        return f"at least {op.args_min} arguments"
-    return f"{op.args_min} arguments" if op.args_min == op.args_max else f"{op.args_min} to {op.args_max} arguments"
+        return f"{op.args_min} or more arguments"
+    if op.args_min != op.args_max:
+        return f"{op.args_min} to {op.args_max} arguments"
+    return "1 argument" if op.args_min == 1 else f"{op.args_min} arguments"
 
 
 def _accepts(function: Any, given: int) -> tuple[bool, str]:

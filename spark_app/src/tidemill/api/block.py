@@ -210,7 +210,7 @@ class Block:
         target, rest = _target(args) if len(args) > count else (None, args)
         if len(rest) != count:
             wanted = "no argument" if count == 0 else f"{count} argument"
-            text = f"{kind}_partition takes {wanted} (and a PState or depot before it), but {len(args)} are given."
+            text = f"{kind}_partition takes {wanted} (and a PState or depot before it), not {len(args)}."
             found.append(Fault(str(at), text))
         return self._add(dataflow.Partition(kind, to_args(rest[:count], at, found), target, at), found)
 

@@ -48,6 +48,6 @@ def _define(instance: Any, setup: Setup, topologies: Topologies) -> list[Fault]:
     except TidemillError as error:
         return [Fault(str(raised_location(error.__traceback__)), str(error))]
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises is a fault of the definition
-        text = f"define raised {type(error).__name__}: {error}"
+        text = f"define raised {type(error).__name__}: {error}".rstrip(".") + "."
         return [Fault(str(raised_location(error.__traceback__)), text, "Correct this line.")]
     return []

@@ -85,7 +85,7 @@ def _check_options(context: Context, declaration: ModuleDeclaration) -> None:
             check_value(option, value)
             check_scope(option, scope, name)
         except OptionError as error:
-            context.fault(at, str(error), "Correct the option.")
+            context.fault(at, str(error).rstrip(".?") + ".", "See `tidemill options list`.")
         if scope in known and name not in known[scope]:
             kind = "PState" if scope == "pstate" else scope
             advice = advice_for(name, known[scope], f"Declare the {kind}, or remove the option.")

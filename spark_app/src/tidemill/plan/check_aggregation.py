@@ -31,7 +31,7 @@ def check_into_variables(context: Context, node: Aggregate) -> None:
     if node.tree.kind == "void":
         context.fault(node.at, "Agg.voided() removes an element of a PState.", "Name the PState.")
     elif len(node.outs) != 1:
-        text = f"Agg.{_public(node.tree)} gives one value, but {len(node.outs)} variables are bound."
+        text = f"Agg.{_public(node.tree)} gives one value, which is bound to one variable, not to {len(node.outs)}."
         context.fault(node.at, text, 'Write .out("*name").')
 
 
@@ -119,7 +119,7 @@ def _check_own(context: Context, tree: Aggregator, at: Location) -> None:
         return
     if tree.kind == "combiner":
         if len(tree.args) != 1:
-            context.fault(at, f"A combiner takes one value, but {len(tree.args)} are given.", "Pass one argument.")
+            context.fault(at, f"A combiner takes one value, not {len(tree.args)}.", "Pass one argument.")
         return
     given = len(tree.args) + 1
     accumulate = getattr(tree.implementation, "accumulate", None)

@@ -45,6 +45,7 @@ class ChainCheck:
 
     def bind(self, names: Iterable[str], scope: Scope, at: Location) -> Scope:
         """The scope with more variables; before an aggregation a name keeps its meaning."""
+        names = tuple(names)
         for name in names:
             if name in scope.microbatches:
                 self.fault(at, f"'{name}' is the microbatch and cannot be bound again.", "Choose another name.")
@@ -70,7 +71,8 @@ class ChainCheck:
         elif isinstance(call, Op) or node.function.kind == "function":
             emitted = call.out_count if isinstance(call, Op) else 1
             if given not in (0, emitted):
-                text = f"'{name}' emits {count_of(emitted, 'value')}, but {count_of(given, 'variable')} are bound."
+                wanted, bound = count_of(emitted, "value"), count_of(given, "variable")
+                text = f"'{name}' emits {wanted}, which cannot be bound to {bound}."
                 advice = "A generator marked @operation emits several; Ops.EXPAND takes a list apart."
                 self.fault(node.at, text, advice if emitted == 1 else "Bind as many.")
 
@@ -193,7 +195,7 @@ class ChainCheck:
         if found is not None:
             check_select(self.context, found, node.path, node.at)
         if len(node.outs) > 1:
-            text = f"A select emits one value a row, but {count_of(len(node.outs), 'variable')} are bound."
+            text = f"A select emits one value a row, which cannot be bound to {len(node.outs)} variables."
             self.fault(node.at, text, "Take lists apart with Ops.EXPAND.")
         return self.bind(node.outs, scope, node.at)
 

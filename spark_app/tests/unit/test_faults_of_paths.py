@@ -1,0 +1,296 @@
+"""Each path or aggregator that does not fit its PState is reported at its line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from faulty import Cases, Define, assert_one_fault, faults_of
+
+from tidemill import AccumulatorAgg, Agg, BadPath, CombinerAgg, CompoundAgg, Constant, Depot, Ops, Path, PState
+from tidemill.api.path import path_of
+from tidemill.plan.check_paths import LATER_NAVIGATORS
+from tidemill.state.paths import REFUSED
+
+cases = Cases()
+expect = cases.expect
+
+
+def records(setup: Any, topologies: Any) -> Any:
+    """A chain with `*k` and `*v`, and PStates of many schemas."""
+    setup.declare_depot("*d", Depot.random())
+    mb = topologies.microbatch("mb")
+    mb.pstate("$$counts", PState.map_schema(str, int))
+    mb.pstate("$$names", PState.map_schema(str, str))
+    mb.pstate("$$sets", PState.map_schema(str, PState.set_schema(int).subindexed()))
+    mb.pstate("$$people", PState.map_schema(str, PState.fixed_keys_schema("name", str, "age", int)))
+    mb.pstate("$$lists", PState.map_schema(str, PState.list_schema(int)))
+    mb.pstate("$$any", object).global_()
+    topologies.microbatch("other").pstate("$$others", PState.map_schema(str, int))
+    return mb.source("*d").out("*mb").explode_microbatch("*mb").out("*r").each(Ops.EXPAND, "*r").out("*k", "*v")
+
+
+# --- paths -----------------------------------------------------------------------------------------------------------
+
+
+@expect("There is no PState '$$cuonts'.")
+def unknown_pstate(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$cuonts", Path.key("*k")).out("*c")  # <- fault
+
+
+@expect("'$$others' belongs to topology 'other', so 'mb' cannot write it.")
+def transform_of_another_topology(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_transform("$$others", Path.key("*k").term_val(1))  # <- fault
+
+
+@expect("'$$others' belongs to topology 'other', so 'mb' cannot write it.")
+def clear_of_another_topology(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_clear("$$others")  # <- fault
+
+
+@expect("'$$others' belongs to topology 'other', so 'mb' cannot write it.")
+def aggregation_of_another_topology(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).compound_agg("$$others", CompoundAgg.map("*k", Agg.count()))  # <- fault
+
+
+@expect("A select emits one value a row, which cannot be bound to 2 variables.")
+def select_into_two_variables(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$counts", Path.all()).out("*a", "*b")  # <- fault
+
+
+@expect("term_val changes a value, so it cannot be in a select.")
+def terminal_in_a_select(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$counts", Path.key("*k").term_val(1)).out("*c")  # <- fault
+
+
+@expect("term_void changes a value, so it cannot be in a select.")
+def terminal_in_a_filter(setup: Any, topologies: Any) -> None:
+    path = Path.map_vals().filter_selected(Path.term_void())
+    records(setup, topologies).local_select("$$counts", path).out("*c")  # <- fault
+
+
+@expect("The path of a transform of '$$counts' does not end in a terminal.")
+def transform_without_terminal(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_transform("$$counts", Path.key("*k"))  # <- fault
+
+
+@expect("The path of a transform of '$$counts' does not end in a terminal.")
+def transform_with_one_open_branch(setup: Any, topologies: Any) -> None:
+    path = Path.key("*k").if_path(Path.filter_equal(0), Path.term_void(), Path.stay())
+    records(setup, topologies).local_transform("$$counts", path)  # <- fault
+
+
+@expect("term_val stands in the middle of a path.")
+def terminal_in_the_middle(setup: Any, topologies: Any) -> None:
+    path = Path.key("*k").term_val(1).term_void()
+    records(setup, topologies).local_transform("$$counts", path)  # <- fault
+
+
+@expect("term_void at the top of '$$any' has nothing to remove the value from.")
+def void_at_the_top(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).global_partition().local_transform("$$any", Path.term_void())  # <- fault
+
+
+@expect("'$$counts' holds int here; 'many' does not fit.")
+def value_of_another_type(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_transform("$$counts", Path.key("*k").term_val("many"))  # <- fault
+
+
+@expect("The keys of '$$counts' are str here; 7 is none.")
+def key_of_another_type(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$counts", Path.key(7)).out("*c")  # <- fault
+
+
+@expect("key meets an int in '$$counts', but needs a map.")
+def key_into_a_number(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$counts", Path.key("*k", "x")).out("*c")  # <- fault
+
+
+@expect("'$$people' has no key 'nmae' here.")
+def key_that_a_record_does_not_have(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$people", Path.key("*k", "nmae")).out("*c")  # <- fault
+
+
+@expect("map_vals meets a set in '$$sets', but needs a map.")
+def map_navigator_on_a_set(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$sets", Path.key("*k").map_vals()).out("*c")  # <- fault
+
+
+@expect("set_elem meets a map in '$$counts', but needs a set.")
+def set_navigator_on_a_map(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$counts", Path.set_elem("*k")).out("*c")  # <- fault
+
+
+@expect("first meets an int in '$$counts', but needs a list.")
+def list_navigator_on_a_number(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$counts", Path.key("*k").first()).out("*c")  # <- fault
+
+
+@expect("all meets a str in '$$names'.")
+def all_of_a_text(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$names", Path.key("*k").all()).out("*c")  # <- fault
+
+
+@expect("'stay' is not a path.")
+def text_as_a_path(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$names", "stay").out("*c")  # <- fault
+
+
+@expect("'positive' is not a function.")
+def filter_without_function(setup: Any, topologies: Any) -> None:
+    path = Path.map_vals().filter_pred("positive")  # <- fault
+    records(setup, topologies).local_select("$$counts", path).out("*c")
+
+
+@expect("takes the arguments (value), not 2.")
+def term_with_too_many_arguments(setup: Any, topologies: Any) -> None:
+    path = Path.key("*k").term(lambda value: value, "*v")  # <- fault
+    records(setup, topologies).local_transform("$$counts", path)
+
+
+# --- aggregators -----------------------------------------------------------------------------------------------------
+
+
+class Product(CombinerAgg):
+    def combine(self, current: Any, value: Any) -> Any:
+        return current * value
+
+    def zero_val(self) -> Any:
+        return 1
+
+
+class Longest(AccumulatorAgg):
+    def accumulate(self, current: Any, text: Any) -> Any:
+        return max(current or "", text, key=len)
+
+
+@expect("Agg.count does not fit '$$names', which holds str at this place.")
+def count_into_text(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).compound_agg("$$names", CompoundAgg.map("*k", Agg.count()))  # <- fault
+
+
+@expect("Agg.sum does not fit '$$counts', which holds map(str, int) at this place.")
+def sum_into_a_whole_map(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).agg("$$counts", Agg.sum("*v"))  # <- fault
+
+
+@expect("Agg.list does not fit '$$sets'")
+def list_into_a_set(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).compound_agg("$$sets", CompoundAgg.map("*k", Agg.list("*v")))  # <- fault
+
+
+@expect("Agg.set does not fit '$$lists'")
+def set_into_a_list(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).compound_agg("$$lists", CompoundAgg.map("*k", Agg.set("*v")))  # <- fault
+
+
+@expect("Agg.multi_set does not fit '$$names'")
+def multi_set_into_texts(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).agg("$$names", Agg.multi_set("*k"))  # <- fault
+
+
+@expect("Agg.map does not fit '$$counts'")
+def map_into_a_number(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).compound_agg("$$counts", CompoundAgg.map("*k", Agg.map("*k", "*v")))  # <- fault
+
+
+@expect("CompoundAgg.map does not fit '$$counts', which holds int at this place.")
+def map_too_deep(setup: Any, topologies: Any) -> None:
+    tree = CompoundAgg.map("*k", CompoundAgg.map("*v", Agg.count()))
+    records(setup, topologies).compound_agg("$$counts", tree)  # <- fault
+
+
+@expect("CompoundAgg.list does not fit '$$counts'")
+def list_of_aggregators_into_a_map(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).compound_agg("$$counts", CompoundAgg.list(Agg.count()))  # <- fault
+
+
+@expect("'$$people' has no key 'size' here.")
+def aggregation_into_a_missing_field(setup: Any, topologies: Any) -> None:
+    tree = CompoundAgg.map("*k", CompoundAgg.map("size", Agg.count()))
+    records(setup, topologies).compound_agg("$$people", tree)  # <- fault
+
+
+@expect("The keys of '$$counts' are str here; 1 is none.")
+def aggregation_at_a_key_of_another_type(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).compound_agg("$$counts", CompoundAgg.map(1, Agg.count()))  # <- fault
+
+
+@expect("Agg.avg cannot aggregate into '$$counts'")
+def mean_into_a_pstate(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).compound_agg("$$counts", CompoundAgg.map("*k", Agg.avg("*v")))  # <- fault
+
+
+@expect("Agg.voided() at the top of '$$any' has nothing to remove the value from.")
+def void_aggregator_at_the_top(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).global_partition().agg("$$any", Agg.voided())  # <- fault
+
+
+@expect("CompoundAgg.map takes pairs of a key and an aggregator.")
+def compound_map_without_aggregator(setup: Any, topologies: Any) -> None:
+    tree = CompoundAgg.map("*k", Agg.count(), "*v")  # <- fault
+    records(setup, topologies).compound_agg("$$counts", tree)
+
+
+@expect("'count' is not an aggregator.")
+def text_as_an_aggregator(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).global_partition().agg("$$any", "count")  # <- fault
+
+
+@expect("agg takes an aggregator, and before it perhaps a PState; 3 arguments are given.")
+def aggregation_with_too_many_arguments(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).agg("$$any", Agg.count(), Agg.sum("*v"))  # <- fault
+
+
+@expect("is no combiner: it has no combine() and no zero_val().")
+def combiner_without_methods(setup: Any, topologies: Any) -> None:
+    aggregator = Agg.combiner(object(), "*v")  # <- fault
+    records(setup, topologies).global_partition().agg("$$any", aggregator)
+
+
+@expect("A combiner takes one value, not 2.")
+def combiner_of_two_values(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).global_partition().agg("$$any", Agg.combiner(Product, "*k", "*v"))  # <- fault
+
+
+@expect("Longest.accumulate does not take 3 arguments.")
+def accumulator_with_too_many_values(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).global_partition().agg("$$any", Agg.accumulator(Longest, "*k", "*v"))  # <- fault
+
+
+@pytest.mark.parametrize(("define", "text"), cases.all, ids=cases.ids)
+def test_fault_names_line_and_mistake_when_a_path_or_aggregator_does_not_fit(define: Define, text: str) -> None:
+    assert_one_fault(define, text)
+
+
+def what_fits(setup: Any, topologies: Any) -> None:
+    chain = records(setup, topologies)
+    chain.local_select("$$people", Path.must("*k").sub_map("name")).out("*p")
+    chain.local_select("$$lists", Path.key("*k").nth(0).filter_greater_than(1)).out("*l")
+    chain.local_select("$$sets", Path.key("*k").sorted_set_range_from(1, max_amt="*v").all()).out("*s")
+    chain.local_transform("$$sets", Path.key("*k").void_set_elem().term_val(5))
+    chain.local_transform("$$counts", Path.key("*k").null_to_val(0).term(Ops.PLUS, "*v"))
+    chain.local_transform("$$counts", Path.key("*k").multi_path(Path.filter_equal(0).term_void(), Path.term(Ops.INC)))
+    chain.local_transform("$$people", Path.key("*k").term_val({"name": "a"})).local_transform(
+        "$$names", Path.key("*k").term_val(None)
+    )
+    chain.compound_agg("$$people", CompoundAgg.map("*k", CompoundAgg.map("age", Agg.max("*v"), "name", Agg.last("*k"))))
+    chain.compound_agg("$$sets", CompoundAgg.map("*k", Agg.set("*v"), Constant("gone"), Agg.voided()))
+    chain.compound_agg("$$counts", CompoundAgg.map("*k", Agg.combiner(Product(), "*v")))
+    chain.agg("$$counts", Agg.multi_set("*k")).agg("$$any", Agg.top_monotonic(3, "*v", id_function=Ops.FIRST))
+    chain.select("$$others", Path.key("*k")).out("*o")
+
+
+def test_no_fault_is_found_when_paths_and_aggregators_fit() -> None:
+    assert faults_of(what_fits) == []
+
+
+def test_the_same_navigators_are_refused_in_topologies_as_for_clients() -> None:
+    assert LATER_NAVIGATORS == REFUSED
+
+
+def test_client_path_is_refused_with_its_fault_when_it_is_wrong() -> None:
+    with pytest.raises(BadPath, match="'x' is not a path"):
+        path_of(Path.key("a").filter_selected("x"))  # type: ignore[arg-type]
+    with pytest.raises(BadPath, match="'a' is none"):
+        path_of("a")  # type: ignore[arg-type]
