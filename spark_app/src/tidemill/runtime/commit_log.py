@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from tidemill.engine.resources import read_part
 from tidemill.model import entries
 from tidemill.model.entries import ENTRY_BYTES_MAX, ENTRY_MEMBER, Entry
 from tidemill.model.errors import CorruptState, invariant
 from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import NotFound, ObjectStore
+
+__all__ = ["LOG_FOLDER", "CommitLog", "read_part"]
 
 LOG_FOLDER = "log"
 _READS_MAX = 100
@@ -56,10 +59,6 @@ class CommitLog:
         """One entry. Raises NotFound where it is trimmed or not written yet."""
         return entries.from_bytes(self.log.read(number))
 
-    def read_part(self, name: str) -> bytes:
-        """The bytes of a small delta that rides in an entry, by the part's name `log/<number>.zip#<member>`."""
-        return read_part(self.log.store, self.log.prefix.removesuffix(f"/{LOG_FOLDER}"), name)
-
     def tail(self, count: int) -> list[tuple[int, Entry]]:
         """The newest entries, oldest of them first; fewer where the log is trimmed."""
         newest, found = self.newest_number(), []
@@ -82,18 +81,6 @@ class CommitLog:
         invariant(size <= 4 * ENTRY_BYTES_MAX, "entries of the commit log stay small", bytes=size, number=number)
         self.log.append(number, content, entry.nonce)
         self._head = (number, entry)
-
-
-def read_part(store: ObjectStore, prefix: str, name: str) -> bytes:
-    """The container of a part below a topology's prefix: an object, or a member of a log entry.
-
-    Raises:
-        NotFound: it was collected, or never written.
-        CorruptState: it cannot be read.
-    """
-    key, _, inside = name.partition("#")
-    content = store.get(f"{prefix}/{key}")
-    return entries.member(content, inside) if inside else content
 
 
 def _read_nonce(content: bytes) -> str:

@@ -45,7 +45,7 @@ class DefinitionLog:
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptState(f"definition {number} of {self._log.prefix} cannot be read: {error!r}") from error
 
-    def append(self, definition: StoredDefinition, now_ms: int) -> StoredDefinition:
+    def append(self, definition: StoredDefinition, now_ms: int = 0) -> StoredDefinition:
         """Make this the next revision; returns it with its number, which is one more than the newest.
 
         Raises:

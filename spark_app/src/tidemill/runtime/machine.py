@@ -233,7 +233,7 @@ class Machine:
         if running is None or event.token != running.token:
             return
         if isinstance(event, events.AttemptFailed):
-            self._pin_again = event.code == "SnapshotExpired"
+            self._pin_again = event.code in ("SnapshotExpired", "NotFound")
             self._fail(now, event.code, event.message, event.step, event.trace, event.sample)
             return
         self.running = None

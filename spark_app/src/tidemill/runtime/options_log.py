@@ -42,6 +42,11 @@ class OptionsLog:
         self._ids = ids or Ids()
         self._known = ModuleOptions()
 
+    @property
+    def number(self) -> int:
+        """The number of the newest entry that was read, 0 before any."""
+        return self._known.number
+
     def read(self) -> ModuleOptions:
         """What holds now. Two probes where nothing is new.
 

@@ -1,0 +1,159 @@
+"""Deleting what nothing names any more: objects of state, entries of the commit log, records past their retention.
+
+Safe without any lease: only names of microbatches that are committed are deleted, and only those that no entry within
+the retention, nor the last two commits, nor a compaction under way can reach (invariant S5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tidemill.model.entries import Entry
+from tidemill.model.options import Values, resolve
+from tidemill.model.snapshot import Snapshot
+from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.world import World
+from tidemill.store.depot_retention import retain, roll
+from tidemill.store.objects import NotFound, ObjectStore
+
+FOLDERS: Final = ("deltas", "runs")
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a collection deleted."""
+
+    objects: int
+    entries: int
+
+
+def collect(world: World, retention_ms: int) -> Collected:
+    """Delete what nothing reaches in one topology, and what retention gives up of its depots."""
+    found = collect_topology(world.commit_log, world.store, world.prefix, world.clock.now_ms() - retention_ms)
+    for name in world.depots:
+        if _is_keeper(world, name):
+            _keep_depot(world, name)
+    return found
+
+
+def collect_topology(log: CommitLog, store: ObjectStore, prefix: str, cutoff_ms: int) -> Collected:
+    """Delete what no entry written since `cutoff_ms` reaches, and the entries before all of those."""
+    head = log.head()
+    if head is None:
+        return Collected(0, 0)
+    number, entry = head
+    reached, floor = _reach(log, number, entry, cutoff_ms)
+    objects = 0
+    for name in list(_names(store, prefix)):
+        if name not in reached and _is_over(name, entry):
+            store.delete(f"{prefix}/{name}")
+            objects += 1
+    before = log.log.span()[0]
+    return Collected(objects, log.log.trim(floor) - before)
+
+
+def _reach(log: CommitLog, number: int, entry: Entry, cutoff_ms: int) -> tuple[set[str], int]:
+    """The names that must stay, and the first entry that must."""
+    snapshots = [entry.snapshot, entry.previous]
+    floor = min([committed.entry for committed in entry.committed], default=number)
+    for compacted in _compactions(log, entry, cutoff_ms):
+        # Between two compactions a snapshot only grows: the last one before a compaction reaches all since the one before.
+        snapshots.append(log.read(compacted - 1).snapshot)
+        floor = min(floor, compacted - 1)
+    floor = min(floor, _first_since(log, number, cutoff_ms) - 1)
+    names = {part.name for snapshot in snapshots for part in snapshot.parts()}
+    return names, min([floor, *(at for snapshot in snapshots for at in inline_entries(snapshot))])
+
+
+def _compactions(log: CommitLog, entry: Entry, cutoff_ms: int) -> Iterator[int]:
+    """The entries since the cutoff in which a compaction's result entered, newest first."""
+    number = entry.compacted
+    while number > 1:
+        try:
+            if log.read(number).written_ms < cutoff_ms:
+                return
+            before = log.read(number - 1)
+        except NotFound:
+            return
+        yield number
+        number = before.compacted
+
+
+def _first_since(log: CommitLog, newest: int, cutoff_ms: int) -> int:
+    """The first entry written since the cutoff; their times never go back, so it is found by halving."""
+    low, high = log.log.span()[0], newest
+    while low < high:
+        middle = (low + high) // 2
+        if log.read(middle).written_ms < cutoff_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def inline_entries(snapshot: Snapshot) -> Iterator[int]:
+    """The entries in which small deltas of a snapshot ride."""
+    for part in snapshot.parts():
+        key, _, member = part.name.partition("#")
+        if member:
+            yield int(key.rpartition("/")[2].partition(".")[0])
+
+
+def _names(store: ObjectStore, prefix: str) -> Iterator[str]:
+    for folder in FOLDERS:
+        for key in store.list(f"{prefix}/{folder}"):
+            yield key.removeprefix(f"{prefix}/")
+
+
+def _is_over(name: str, entry: Entry) -> bool:
+    """Whether an object's microbatch is committed, so that whoever could still name it would have done so."""
+    microbatch_id = int(name.rpartition("/")[2].partition("-")[0])
+    is_pending = any(pending.microbatch_id == microbatch_id for pending in entry.pending)
+    return microbatch_id <= entry.last_id and not is_pending
+
+
+# --- depots ----------------------------------------------------------------------------------------------------------
+
+
+def _is_keeper(world: World, depot: str) -> bool:
+    """One topology of the module looks after a depot: the first that reads it."""
+    readers = _readers(world, depot)
+    return bool(readers) and readers[0] == world.topology
+
+
+def _readers(world: World, depot: str) -> list[str]:
+    topologies = world.definition.topologies.values()
+    return sorted(t.name for t in topologies if any(source.depot == depot for source in t.sources))
+
+
+def _keep_depot(world: World, name: str) -> None:
+    log = world.depots[name]
+    roll(log)
+    values = world.options.read().values
+    records_max = resolve("depot.max.entries.per.partition", values, name)
+    needed = _needed(world, name)
+    if records_max is not None and needed is not None:
+        retain(log, records_max, needed, _excess(values, name))
+
+
+def _excess(values: Values, name: str) -> float:
+    return float(resolve("depot.excess.proportion", values, name))
+
+
+def _needed(world: World, depot: str) -> list[int] | None:
+    """The lowest offset of each partition that a topology of the module still reads; None if one has not begun."""
+    needed: list[int] | None = None
+    for topology in _readers(world, depot):
+        head = CommitLog(world.store, world.definition.topology_prefix(topology)).head()
+        if head is None:
+            return None
+        for source in world.definition.topology(topology).sources:
+            if source.depot == depot:
+                progress = head[1].progress.get(source.source_id)
+                if progress is None:
+                    return None
+                offsets = progress.offsets
+                needed = list(offsets) if needed is None else [min(p) for p in zip(needed, offsets, strict=True)]
+    return needed

@@ -1,0 +1,31 @@
+"""Why an attempt failed, as an event: the code says who must act, the trace is that of the user's function."""
+
+from __future__ import annotations
+
+import traceback
+
+from tidemill.model.errors import TidemillError, UserCodeError
+from tidemill.runtime.events import AttemptFailed
+
+TRACE_CHARS_MAX = 8_000
+SAMPLE_CHARS_MAX = 2_000
+MESSAGE_CHARS_MAX = 2_000
+
+
+def attempt_failed(token: int, error: Exception) -> AttemptFailed:
+    """The event for an error of an attempt; long texts are cut, because log entries must stay small."""
+    code = error.code if isinstance(error, TidemillError) else "InternalError"
+    message = _cut(str(error) or type(error).__name__, MESSAGE_CHARS_MAX)
+    if isinstance(error, UserCodeError):
+        trace = _cut(error.trace, TRACE_CHARS_MAX)
+        return AttemptFailed(token, code, message, error.step, trace, _cut(error.sample, SAMPLE_CHARS_MAX))
+    trace = "" if isinstance(error, TidemillError) else "".join(traceback.format_exception(error))
+    return AttemptFailed(token, code, message, trace=_cut(trace, TRACE_CHARS_MAX))
+
+
+def _cut(text: str, chars_max: int) -> str:
+    """The text, or its beginning and its end; the end of a traceback says what went wrong."""
+    if len(text) <= chars_max:
+        return text
+    half = chars_max // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"

@@ -1,0 +1,328 @@
+"""A thread per topology that drives its runner machine with the real store, clock, lease and attempts.
+
+Attempts, compactions and collections run in threads of their own and report through one queue, so that the machine
+hears one event at a time.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidemill.engine.work import AttemptRunner
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.entries import Entry
+from tidemill.model.errors import Fenced, RetryableError, StoreUnavailable, TidemillError
+from tidemill.model.ids import Ids
+from tidemill.plan.program import Program
+from tidemill.runtime import events
+from tidemill.runtime.clock import Clock, SystemClock
+from tidemill.runtime.collection import collect
+from tidemill.runtime.compaction_plan import plan_compaction
+from tidemill.runtime.failures import attempt_failed
+from tidemill.runtime.hub import AppendHub
+from tidemill.runtime.machine import Machine, Now, Role, Told
+from tidemill.runtime.world import World
+from tidemill.store.lease import FileLease, LeaderLease, describe_process
+from tidemill.store.objects import ObjectStore
+
+LEASE_RENEW_MS: Final = 3_000.0
+PROBE_MS_MIN: Final = 5.0
+PROBE_MS_MAX: Final = 20.0
+PROBE_MS_REMOTE_MAX: Final = 100.0
+CHANGES_PROBE_MS: Final = 200.0
+STOP_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True)
+class RunnerState:
+    """What a runner is doing; `entry` is the newest entry of the log that it knows."""
+
+    role: Role | str = "standby"
+    number: int = 0
+    entry: Entry | None = None
+    told: Told = field(default_factory=Told)
+    version: int = 0
+    is_idle: bool = False
+    error: BaseException | None = None
+    stop_text: str = ""
+
+    @property
+    def processed(self) -> int:
+        """Records processed so far; ticks do not count."""
+        return self.entry.processed if self.entry else 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.role in ("stopped", "fenced", "superseded", "failed")
+
+
+class TopologyRunner:
+    """Runs one topology of a module until it is stopped, killed, fenced or superseded."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        definition: StoredDefinition,
+        topology: str,
+        program: Program,
+        runner: AttemptRunner,
+        lease: LeaderLease,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        hub: AppendHub | None = None,
+        store_url: str = "",
+        claim_wait_ms: int | None = None,
+    ) -> None:
+        self.topology = topology
+        self._clock = clock or SystemClock()
+        self._runner = runner
+        self._lease = lease
+        self._hub = hub or AppendHub()
+        ids = ids or Ids()
+        self._world = World(store, definition, topology, program, lease, self._clock)
+        if claim_wait_ms is None:
+            claim_wait_ms = 0 if isinstance(lease, FileLease) else int(LEASE_RENEW_MS)
+        owner = f"{describe_process()} {ids.new_id()}"
+        self._machine = Machine(self._world.spec, ids, owner, plan_compaction, claim_wait_ms)
+        self._probe_ms_max = PROBE_MS_MAX if store.local_path("x") is not None else PROBE_MS_REMOTE_MAX
+        self._events: queue.SimpleQueue[events.Event] = queue.SimpleQueue()
+        self._cancels: dict[int, threading.Event] = {}
+        self._changed = threading.Condition()
+        self._state = RunnerState()
+        self._is_killed = False
+        self._thread = threading.Thread(target=self._run, name=f"tidemill {topology}", daemon=True)
+        self._probe_ms = PROBE_MS_MIN
+        self._changes_at = 0.0
+        self._renew_at = 0.0
+
+    # --- for the caller ----------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> RunnerState:
+        return self._state
+
+    def start(self) -> None:
+        """Start to stand by for the topology, and to lead it as soon as nobody else does."""
+        for prefix in self._prefixes():
+            self._hub.subscribe(prefix, self.wake)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There may be news: look at once."""
+        self._events.put(events.TimePassed(has_news=True))
+
+    def wait_until_claimed(self, timeout_s: float) -> None:
+        """Wait until the topology is claimed with this definition, here or by the leader this runner stands by for.
+
+        Raises:
+            Fenced: another definition or leader took over; what stopped the runner else.
+            TimeoutError: nobody claimed it in time.
+        """
+        state = self.wait_for(lambda now: now.is_over or self._is_claimed(now), timeout_s)
+        if state.is_over:
+            raise state.error or Fenced(f"topology {self.topology} {state.role}: {state.stop_text}")
+
+    def _is_claimed(self, state: RunnerState) -> bool:
+        if state.role == "leader":
+            return True
+        try:
+            head = self._world.commit_log.head() if state.role == "standby" else None
+        except RetryableError:
+            return False
+        return head is not None and head[1].definition >= self._world.definition.number
+
+    def wait_for(self, predicate: Callable[[RunnerState], bool], timeout_s: float) -> RunnerState:
+        """Wait until the state is as wanted.
+
+        Raises:
+            TimeoutError: it was not in time; the text names the progress and the last failure.
+        """
+        deadline = self._clock.monotonic_ms() + 1000 * timeout_s
+        with self._changed:
+            while not predicate(self._state):
+                left = deadline - self._clock.monotonic_ms()
+                if left <= 0:
+                    raise TimeoutError(f"after {timeout_s:g} s: {describe(self.topology, self._state)}")
+                self._changed.wait(min(left / 1000, 0.2))
+            return self._state
+
+    def stop(self, timeout_s: float = STOP_SECONDS) -> None:
+        """Stop, and give the lease up; an attempt under way is cancelled and starts again with the next leader."""
+        self._events.put(events.StopRequested())
+        self.join(timeout_s)
+
+    def kill(self) -> None:
+        """Stop as if the process had died: nothing more is written, nobody is told. For tests."""
+        self._is_killed = True
+        for cancel in list(self._cancels.values()):
+            cancel.set()
+        self._events.put(events.TimePassed())
+        self.join(STOP_SECONDS)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the runner's end; whether it has ended."""
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            self._drive()
+        except Exception as caught:  # noqa: BLE001 - the thread's last word, shown to whoever waits
+            error = caught
+        finally:
+            self._finish(error)
+
+    def _drive(self) -> None:
+        event: events.Event = events.TimePassed()
+        while not self._is_killed:
+            made = self._machine.handle(event, self._now())
+            self._show()
+            for instruction in made[:-1]:
+                self._begin(instruction)
+            if not made or isinstance(made[-1], events.Stop):
+                return
+            last = made[-1]
+            event = self._wait(last) if isinstance(last, events.Wait) else self._ask(last)
+
+    def _ask(self, instruction: events.Instruction) -> events.Event:
+        if isinstance(instruction, (events.AskLease, events.ReadHead, events.ResolveStarts, events.Look)):
+            return self._world.answer(instruction)
+        if isinstance(instruction, events.WriteEntry):
+            return self._world.answer(instruction)
+        self._begin(instruction)
+        return events.TimePassed()
+
+    def _begin(self, instruction: events.Instruction) -> None:
+        """Start what runs beside the machine."""
+        if isinstance(instruction, events.StartAttempt):
+            cancel = self._cancels[instruction.token] = threading.Event()
+            self._spawn(lambda: self._attempt(instruction, cancel))
+        elif isinstance(instruction, events.CancelAttempt):
+            self._cancels.get(instruction.token, threading.Event()).set()
+        elif isinstance(instruction, events.StartCompaction):
+            self._spawn(lambda: self._compact(instruction))
+        elif isinstance(instruction, events.Collect):
+            self._spawn(lambda: self._collect(instruction))
+
+    def _spawn(self, target: Callable[[], None]) -> None:
+        threading.Thread(target=target, name=f"tidemill {self.topology} work", daemon=True).start()
+
+    def _attempt(self, start: events.StartAttempt, cancel: threading.Event) -> None:
+        try:
+            outcome = self._runner.run(self._world.attempt_work(start), cancel)
+            self._events.put(events.AttemptDone(start.token, outcome))
+        except Exception as error:  # noqa: BLE001 - whatever a user's function raises is the attempt's failure
+            self._events.put(attempt_failed(start.token, error))
+        finally:
+            self._cancels.pop(start.token, None)
+
+    def _compact(self, start: events.StartCompaction) -> None:
+        try:
+            parts = self._runner.compact(self._world.compaction_work(start))
+            self._events.put(events.CompactionDone(start.token, parts))
+        except Exception as error:  # noqa: BLE001 - a custom combiner is the user's code too
+            self._events.put(events.CompactionFailed(start.token, f"{type(error).__name__}: {error}"))
+
+    def _collect(self, instruction: events.Collect) -> None:
+        text = ""
+        try:
+            collect(self._world, instruction.retention_ms)
+        except TidemillError as error:
+            text = str(error)
+        self._events.put(events.CollectionDone(text))
+
+    def _wait(self, wait: events.Wait) -> events.Event:
+        """The next event: from the queue, news in the store, a lost lease, or the end of the wait."""
+        while not self._is_killed:
+            now = self._clock.monotonic_ms()
+            if now >= wait.until_ms:
+                break
+            if self._machine.role != "standby" and not self._renew(now):
+                return events.LeaseLost()
+            pause = self._probe_ms if wait.for_news else LEASE_RENEW_MS
+            try:
+                event = self._events.get(timeout=max(0.0, min(pause, wait.until_ms - now, LEASE_RENEW_MS)) / 1000)
+            except queue.Empty:
+                if wait.for_news and self._is_news():
+                    return events.TimePassed(has_news=True)
+                continue
+            self._probe_ms = PROBE_MS_MIN
+            return event
+        return events.TimePassed(has_news=True)
+
+    def _is_news(self) -> bool:
+        """Probe less and less often while nothing happens."""
+        try:
+            is_news = self._world.has_records() or self._is_changed()
+        except RetryableError:
+            is_news = True
+        self._probe_ms = PROBE_MS_MIN if is_news else min(self._probe_ms * 1.1, self._probe_ms_max)
+        return is_news
+
+    def _is_changed(self) -> bool:
+        now = self._clock.monotonic_ms()
+        if now < self._changes_at:
+            return False
+        self._changes_at = now + CHANGES_PROBE_MS
+        return self._world.has_changes()
+
+    def _renew(self, now: float) -> bool:
+        if now < self._renew_at:
+            return True
+        self._renew_at = now + LEASE_RENEW_MS
+        try:
+            return self._lease.try_acquire()
+        except StoreUnavailable:
+            return True
+
+    def _now(self) -> Now:
+        return Now(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    def _prefixes(self) -> list[str]:
+        definition = self._world.definition
+        depots = [definition.depot_prefix(name) for name in self._world.depots]
+        return [*depots, definition.options_prefix, f"{definition.module}/definition"]
+
+    def _show(self) -> None:
+        machine = self._machine
+        version = machine.running.attempt.version if machine.running else 0
+        is_idle = machine.role == "leader" and machine.told.phase in ("idle", "paused")
+        state = RunnerState(machine.role, machine.number, machine.entry, machine.told, version, is_idle)
+        with self._changed:
+            self._state = state
+            self._changed.notify_all()
+
+    def _finish(self, error: BaseException | None) -> None:
+        for prefix in self._prefixes():
+            self._hub.unsubscribe(prefix, self.wake)
+        for cancel in list(self._cancels.values()):
+            cancel.set()
+        if not self._is_killed or isinstance(self._lease, FileLease):
+            self._lease.release()
+        before = self._state
+        role = "failed" if error is not None else ("stopped" if self._is_killed else self._machine.role)
+        with self._changed:
+            self._state = RunnerState(role, before.number, before.entry, before.told, 0, False, error)
+            self._changed.notify_all()
+
+
+def describe(topology: str, state: RunnerState) -> str:
+    """In one sentence what a runner is doing and what went wrong last."""
+    entry, told = state.entry, state.told
+    last = f"last committed ID {entry.last_id}, {entry.processed} records processed" if entry else "nothing committed"
+    text = f"topology {topology} is {state.role}, phase {told.phase}; {last}"
+    if told.store_trouble:
+        text += f"; the store: {told.store_trouble}"
+    if told.failure is not None:
+        failure = told.failure
+        text += f"; attempt {failure.microbatch_id}/{failure.version} failed: {failure.message}\n{failure.trace}"
+    return text
