@@ -28,6 +28,14 @@ def _checked(check: Check) -> Check:
     return checked
 
 
+def _or_absent(check: Check, key: Any) -> Any:
+    """A key of a wrong kind is simply not there where it is only looked for."""
+    try:
+        return check(key)
+    except SchemaMismatch:
+        return ABSENT
+
+
 def _checked_key(kind: str) -> Check:
     codec = key_codec(kind)
     return _checked(lambda key: codec.present(codec.check(key)))
@@ -44,9 +52,9 @@ class MemoryMap:
         self._data: dict[Any, Any] = {}
 
     def get(self, key: Any) -> Any:
-        key = self._key(key)
         if not self._is_nested:
-            return self._data.get(key, ABSENT)
+            return self._data.get(_or_absent(self._key, key), ABSENT)
+        key = self._key(key)
         if key not in self._data:
             self._data[key] = memory_node(self._value)
         return self._data[key]
@@ -85,7 +93,7 @@ class MemorySet:
         self._data: set[Any] = set()
 
     def contains(self, element: Any) -> bool:
-        return self._key(element) in self._data
+        return _or_absent(self._key, element) in self._data
 
     def add(self, element: Any) -> None:
         self._data.add(self._key(element))

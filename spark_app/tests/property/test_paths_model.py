@@ -1,0 +1,176 @@
+"""Random paths give the same on indexed structures and on the equal plain value, whatever was done before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.api.path import Path
+from tidemill.api.schemas import PState
+from tidemill.model.dataflow import Const
+from tidemill.model.operations import Ops
+from tidemill.model.schema import Schema
+from tidemill.state.memory_nodes import contents, memory_root
+from tidemill.state.paths import compile_path
+
+MAPS = PState.map_schema(str, PState.map_schema(str, int).subindexed()).schema
+SETS = PState.map_schema(str, PState.set_schema(str).subindexed()).schema
+DEEP = PState.map_schema(str, PState.map_schema(str, PState.map_schema(str, int).subindexed()).subindexed()).schema
+PLAIN = PState.map_schema(str, PState.map_schema(str, int)).schema
+
+KEYS = st.sampled_from(["a", "b", "c", "d"])
+COUNTS = st.integers(0, 3)
+NUMBERS = st.integers(-3, 3)
+BOUNDS = st.fixed_dictionaries({"include_start": st.booleans(), "include_end": st.booleans()})
+
+
+def joined(*paths: Path) -> Path:
+    return Path(tuple(nav for path in paths for nav in path.path.navs))
+
+
+def ranges(kind: str) -> st.SearchStrategy[Path]:
+    """Every sorted range of maps ("map") or of sets ("set")."""
+
+    def named(name: str) -> Any:
+        return getattr(Path, f"sorted_{kind}_{name}")
+
+    limits = st.one_of(st.none(), COUNTS)
+    return st.one_of(
+        st.builds(lambda a, b, given: named("range")(a, b, **given), KEYS, KEYS, BOUNDS),
+        st.builds(lambda a, n, inc: named("range_from")(a, include_start=inc, max_amt=n), KEYS, limits, st.booleans()),
+        st.builds(lambda a, n, inc: named("range_to")(a, include_end=inc, max_amt=n), KEYS, limits, st.booleans()),
+        st.builds(lambda n: named("range_from_start")(n), COUNTS),
+        st.builds(lambda n: named("range_to_end")(n), COUNTS),
+    )
+
+
+FILTERS = st.one_of(
+    st.builds(Path.filter_greater_than, NUMBERS), st.builds(Path.filter_not_equal, NUMBERS),
+    st.just(Path.filter_pred(Ops.IS_EVEN)), st.just(Path.stay()), st.just(Path.stop()),
+)  # fmt: skip
+PARTS = st.one_of(ranges("map"), st.builds(Path.sub_map, KEYS, KEYS))
+OUTER = st.one_of(
+    st.builds(Path.key, KEYS), st.builds(Path.must, KEYS), st.just(Path.map_vals()), st.just(Path.all().nth(1)),
+    st.builds(lambda part: part.map_vals(), PARTS),
+    st.builds(lambda a, b, c: Path.if_path(Path.must(a), Path.key(b), Path.key(c)), KEYS, KEYS, KEYS),
+    st.builds(lambda a, b: Path.multi_path(Path.key(a), Path.must(b)), KEYS, KEYS),
+    st.builds(lambda a, b: Path.filter_selected(Path.must(a)).key(b), KEYS, KEYS),
+)  # fmt: skip
+ENTRIES = st.one_of(
+    st.builds(lambda key: Path.key(key).null_to_val(0), KEYS), st.builds(Path.must, KEYS), st.just(Path.map_vals()),
+    st.just(Path.all().nth(1)), st.builds(lambda part: part.map_vals(), PARTS),
+    st.builds(lambda path: Path.subselect(path).all(), st.just(Path.map_vals())),
+    st.builds(lambda key: Path.filter_not_selected(Path.must(key)).map_vals(), KEYS),
+)  # fmt: skip
+VALUES = st.builds(joined, ENTRIES, FILTERS)
+MAP_CHANGES = st.one_of(
+    st.builds(lambda path, n: path.term(Ops.PLUS, n), VALUES, NUMBERS),
+    st.builds(lambda path: path.term_void(), VALUES),
+    st.builds(lambda key, n: Path.key(key).term_val(n), KEYS, NUMBERS),
+    st.builds(lambda key: Path.key(key).term_void(), KEYS),
+    st.builds(lambda old, new: Path.map_key(old).term_val(new), KEYS, KEYS),
+    st.just(Path.map_keys().filter_less_than("c").term(lambda key: chr(ord(key) + 2))),
+    st.builds(lambda part, new: part.term_val(new), PARTS, st.dictionaries(KEYS, NUMBERS, max_size=2)),
+    st.builds(lambda part: part.term_val(None), PARTS),
+    st.builds(lambda new: Path.term_val(new), st.dictionaries(KEYS, NUMBERS, max_size=3)),
+    st.just(Path.term_void()),
+)
+SET_CHANGES = st.one_of(
+    st.builds(lambda key: Path.void_set_elem().term_val(key), KEYS),
+    st.builds(lambda key: Path.set_elem(key).term_void(), KEYS),
+    st.builds(lambda old, new: Path.set_elem(old).term_val(new), KEYS, KEYS),
+    st.builds(lambda a, b, new: Path.subset(a, b).term_val(new), KEYS, KEYS, st.sets(KEYS, max_size=2)),
+    st.builds(lambda part: part.term_val(None), ranges("set")),
+    st.just(Path.all().filter_equal("a").term_val("d")),
+    st.builds(lambda new: Path.term_val(new), st.sets(KEYS, max_size=3)),
+)
+MAP_READS = st.one_of(
+    VALUES, st.builds(Path.key, KEYS), st.builds(Path.map_key, KEYS), st.just(Path.map_keys()), st.just(Path.all()),
+    PARTS, st.just(Path.view(Ops.SIZE)), st.builds(lambda key: Path.collect_one(Path.key(key)).map_vals(), KEYS),
+)  # fmt: skip
+SET_READS = st.one_of(
+    st.just(Path.all()), st.builds(Path.set_elem, KEYS), ranges("set"), st.builds(Path.subset, KEYS, KEYS),
+    st.builds(lambda key: Path.view(Ops.CONTAINS, key), KEYS), st.just(Path.view(Ops.SIZE)),
+)  # fmt: skip
+
+
+def transform(node: Any, path: Path, schema: Schema | None) -> None:
+    compiled = compile_path(path.path, schema, "transform")
+    compiled.transform(node, [argument.value for argument in compiled.arguments if isinstance(argument, Const)])
+
+
+def select(node: Any, path: Path, schema: Schema | None) -> list[Any]:
+    """What is selected, in an order that does not depend on the order of a plain dict."""
+    compiled = compile_path(path.path, schema, "select")
+    found = compiled.select(node, [argument.value for argument in compiled.arguments if isinstance(argument, Const)])
+    return sorted(map(repr, map(ordered, found)))
+
+
+def ordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: ordered(value[key]) for key in sorted(value)}
+    return sorted(value) if isinstance(value, set) else value
+
+
+def pruned(value: Any, depth: int) -> Any:
+    """Without empty structures, which an indexed structure does not hold."""
+    if depth == 0 or not isinstance(value, dict):
+        return value
+    kept = {key: pruned(item, depth - 1) for key, item in value.items()}
+    return {key: item for key, item in kept.items() if item or depth == 1}
+
+
+class Whole:
+    """The same state as one plain value."""
+
+    def __init__(self) -> None:
+        self.value: Any = {}
+
+    def get_value(self) -> Any:
+        return self.value
+
+    def put_value(self, value: Any) -> None:
+        self.value = value
+
+
+def compare(schema: Schema, depth: int, changes: list[Path], reads: list[Path]) -> None:
+    node, whole = memory_root(schema), Whole()
+    for change in changes:
+        transform(node, change, schema)
+        transform(whole, change, None)
+        whole.value = pruned(whole.value, depth)
+        assert contents(node) == whole.value
+    for read in reads:
+        assert select(node, read, schema) == select(whole, read, None)
+
+
+@given(
+    st.lists(st.builds(joined, OUTER, MAP_CHANGES), max_size=8),
+    st.lists(st.builds(joined, OUTER, MAP_READS.filter(lambda path: path.path.navs[0].name != "stay")), max_size=4),
+)
+@settings(max_examples=150, deadline=None)
+def test_same_maps_when_subindexed(changes: list[Path], reads: list[Path]) -> None:
+    compare(MAPS, 2, changes, reads)
+
+
+@given(st.lists(st.builds(joined, OUTER, SET_CHANGES), max_size=8), st.lists(st.builds(joined, OUTER, SET_READS)))
+@settings(max_examples=100, deadline=None)
+def test_same_sets_when_subindexed(changes: list[Path], reads: list[Path]) -> None:
+    compare(SETS, 2, changes, reads)
+
+
+@given(
+    st.lists(st.builds(joined, OUTER, OUTER, MAP_CHANGES), max_size=6),
+    st.lists(st.builds(joined, OUTER, OUTER, MAP_READS), max_size=4),
+)
+@settings(max_examples=100, deadline=None)
+def test_same_maps_when_subindexed_twice(changes: list[Path], reads: list[Path]) -> None:
+    compare(DEEP, 3, changes, reads)
+
+
+@given(st.lists(st.builds(joined, OUTER, MAP_CHANGES), max_size=8), st.lists(st.builds(joined, OUTER, MAP_READS)))
+@settings(max_examples=100, deadline=None)
+def test_same_maps_when_only_the_top_is_indexed(changes: list[Path], reads: list[Path]) -> None:
+    compare(PLAIN, 1, changes, reads)
