@@ -1,6 +1,8 @@
 """Logs: numbered objects, each created only if it does not exist, followed by probing the next number.
 
-The rules that keep this safe when logs are trimmed and answers are lost are in docs/invariants.md; each is marked here.
+The rules that keep this safe when logs are trimmed and answers are lost are marked here. The floor, which is recorded
+before anything is deleted, tells entries from void objects. That the predecessor exists would not: a second sleeper may
+have put a void object there.
 Numbers begin at 1; 0 stands for "nothing yet".
 """
 
@@ -16,9 +18,9 @@ from tidemill.store.objects import AlreadyExists, Buffer, NotFound, ObjectStore
 
 FIRST = 1
 _DIGITS = 20
-_FLOOR = "floor-"
+_FLOOR_FOLDER = "floor"
 _PROBES_MAX = 16
-_LISTINGS_MAX = 100
+_LISTINGS_MAX = 10
 _T = TypeVar("_T")
 PATIENCE = (0.01, 0.05, 0.2, 0.5, 1.0)
 """Seconds to wait before each further try of an unanswered request."""
@@ -31,7 +33,7 @@ class Lost(TidemillError):
 
 
 class Void(Lost):
-    """The slot's predecessor was trimmed: this writer slept through a trim, and its object counts for nothing.
+    """The slot was trimmed: this writer slept through it, and its object counts for nothing.
 
     A writer that slept between its create and the check cannot tell this from an entry that was in the
     log and has been trimmed since.
@@ -63,20 +65,14 @@ class Log:
     def key(self, number: int) -> str:
         return f"{self.prefix}/{number:0{_DIGITS}d}{self.suffix}"
 
-    def _list(self) -> tuple[list[int], list[int]]:
-        """The numbers of entries from the floor on, ascending, and the recorded floors.
-
-        Floors list after the digits of entries, so the floor seen is at least as new as the entries seen.
-        """
-        numbers, floors = [], []
+    def _list(self) -> list[int]:
+        """The numbers in use, ascending; those below the floor are void or about to be deleted."""
+        numbers = []
         for key in self.store.list(self.prefix):
-            name = key.rpartition("/")[2]
-            if name.startswith(_FLOOR):
-                floors.append(int(name.removeprefix(_FLOOR)))
-            elif name.endswith(self.suffix):
+            name = key.removeprefix(f"{self.prefix}/")
+            if "/" not in name:
                 numbers.append(int(name.removesuffix(self.suffix)))
-        floor = max(floors, default=FIRST)
-        return sorted(number for number in numbers if number >= floor), floors
+        return sorted(numbers)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -88,13 +84,31 @@ class Log:
         return self.store.exists(self.key(number))
 
     def is_entry(self, number: int) -> bool:
-        """Whether what was read from this slot before counts: not an object that a sleeper left below the floor."""
-        return (number > FIRST and self.has(number - 1)) or self.span()[0] <= number
+        """Whether what was read from this slot before, or put there, is an entry: what was never trimmed is no void."""
+        return self.floor() <= number
+
+    def floor(self) -> int:
+        """The lowest number that was never trimmed; recorded before the first deletion. Costs one short listing."""
+        return max(self._floors(), default=FIRST)
+
+    def _floors(self) -> list[int]:
+        return [int(key.rpartition("/")[2]) for key in self.store.list(f"{self.prefix}/{_FLOOR_FOLDER}")]
 
     def span(self) -> tuple[int, int]:
-        """The first and the last entry there are, by listing; (1, 0) for an empty log."""
-        numbers, _ = self._list()
-        return (numbers[0], numbers[-1]) if numbers else (FIRST, 0)
+        """The first and the last entry there are, by listing; (1, 0) for an empty log.
+
+        Raises:
+            CorruptState: the log has a hole. A listing that writers overtake may seem so, hence several are made.
+        """
+        for _ in range(_LISTINGS_MAX):
+            numbers = self._list()
+            floor = self.floor()
+            last = max(numbers, default=0)
+            if last < floor == FIRST:
+                return (FIRST, 0)
+            if last >= floor and set(numbers).issuperset(range(floor, last + 1)):
+                return (floor, last)
+        raise CorruptState(f"Entries of the log {self.prefix} are missing from {floor} on.", floor=floor, last=last)
 
     def newest(self, known: int = 0) -> int:
         """The number of the last entry, 0 if there is none; `known` is the last that the caller saw.
@@ -105,17 +119,13 @@ class Log:
         number = known
         while number and number - known < _PROBES_MAX and self.has(number + 1):
             number += 1
-        # Rule: a follower whose own entry is gone lists again; what it met at the next number may be a void object.
-        if number == 0 or number - known == _PROBES_MAX or not self.has(known):
+        # Rule: a follower that fell behind the floor lists again; what it met at the next number may be a void object.
+        if number == 0 or number - known == _PROBES_MAX or not self.is_entry(known + 1):
             return self.span()[1]
         return number
 
     def follow(self, known: int) -> Iterator[tuple[int, bytes]]:
-        """The entries after `known` up to the end, in order; those trimmed meanwhile are left out.
-
-        Raises:
-            CorruptState: the log has a hole.
-        """
+        """The entries after `known` up to the end, in order; those trimmed meanwhile are left out."""
         number, is_anchored = known, known > 0
         for _ in range(_LISTINGS_MAX):
             if not is_anchored:
@@ -124,14 +134,14 @@ class Log:
                     return
                 number = max(number, first - 1)
             data = self._read_or_none(number + 1)
-            while data is not None and not (is_anchored and not self.has(number)):
+            while data is not None and not (is_anchored and not self.is_entry(number + 1)):
                 number, is_anchored = number + 1, True
                 yield number, data
                 data = self._read_or_none(number + 1)
-            if is_anchored and self.has(number):
+            if is_anchored and self.is_entry(number + 1):
                 return
             is_anchored = False
-        raise CorruptState(f"The log {self.prefix} has no entry {number + 1}, but later ones.", number=number + 1)
+        raise StoreUnavailable(f"The log {self.prefix} is trimmed faster than it can be read.", number=number)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -145,13 +155,9 @@ class Log:
             OutcomeUnknown: the store could not be asked; the entry may be there or appear later.
         """
         self._create(number, data, nonce)
-        # Rule: an entry counts only if its predecessor exists after its creation.
-        if not self._settled(lambda: self._has_predecessor(number), number):
-            raise Void(f"The log {self.prefix} was trimmed beyond entry {number - 1}.", number=number)
-
-    def _has_predecessor(self, number: int) -> bool:
-        """The first entry needs none, but a log that has a floor has had another first entry."""
-        return self.has(number - 1) if number > FIRST else not self._list()[1]
+        # Rule: an entry counts only if its slot was never trimmed, asked after its creation.
+        if not self._settled(lambda: self.is_entry(number), number):
+            raise Void(f"The log {self.prefix} was trimmed beyond entry {number}.", number=number)
 
     def _create(self, number: int, data: Buffer, nonce: str) -> None:
         """Rule: every answer but success is settled by reading the slot; an empty one gets the same bytes again."""
@@ -207,20 +213,17 @@ class Log:
 
         The floor is recorded first, so that a void object which a sleeper leaves behind is never taken for an entry.
         """
-        numbers, floors = self._list()
-        if len(numbers) <= 2:
-            return numbers[0] if numbers else FIRST
-        below = min(below, numbers[-2])
-        if below <= numbers[0]:
-            return numbers[0]
+        floors = sorted(self._floors())
+        first, last = self.span()
+        below = min(below, last - 1)
+        if below <= first:
+            return first
         self._record_floor(below)
-        for key in list(self.store.list(self.prefix)):
-            name = key.rpartition("/")[2]
-            if not name.startswith(_FLOOR) and int(name.removesuffix(self.suffix)) < below:
-                self.store.delete(key)
-        for floor in floors:
-            if floor < below:
-                self.store.delete(self._floor_key(floor))
+        for number in self._list():
+            if number < below:
+                self.store.delete(self.key(number))
+        for floor in floors[:-1]:  # the newest two stay: a listing that a trim overtakes must see one of them
+            self.store.delete(self._floor_key(floor))
         return below
 
     def _record_floor(self, number: int) -> None:
@@ -230,4 +233,4 @@ class Log:
             return
 
     def _floor_key(self, number: int) -> str:
-        return f"{self.prefix}/{_FLOOR}{number:0{_DIGITS}d}"
+        return f"{self.prefix}/{_FLOOR_FOLDER}/{number:0{_DIGITS}d}"

@@ -1,0 +1,230 @@
+"""Logs and depots against a model, on a store that loses answers, delays writes and lets writers in between."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.model import columns
+from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
+from tidemill.store.depot import DepotLog
+from tidemill.store.depot_retention import RollingLimits, roll
+from tidemill.store.log import Log, Lost, Void
+from tidemill.store.objects import AlreadyExists, Buffer
+from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
+from tidemill.testing.memory_store import MemoryStore
+
+FAULTS = ["none"] * 6 + ["refuse", "lose_request", "lose_answer", "delay", "interrupt"]
+PARTITIONS = 2
+PATIENCE = (0.0, 0.0)
+
+
+class Weather:
+    """Decides the fate of each request; `interrupt` lets somebody else work first, one level deep."""
+
+    def __init__(self, draw: Callable[[Any], Any], store: MemoryStore) -> None:
+        self.draw = draw
+        self.store = store
+        self.is_stormy = True
+        self.interrupt: Callable[[], None] = lambda: None
+        self.late: list[tuple[str, bytes]] = []
+        self._depth = 0
+
+    def strike(self) -> str:
+        if not self.is_stormy:
+            return "none"
+        fault = str(self.draw(st.sampled_from(FAULTS)))
+        if fault == "interrupt":
+            if self._depth == 0:
+                self._depth += 1
+                try:
+                    self.interrupt()
+                finally:
+                    self._depth -= 1
+            return "none"
+        return fault
+
+    def land(self) -> None:
+        """Writes whose answer was lost long ago reach the store now, if their slot is still free."""
+        while self.late:
+            key, data = self.late.pop()
+            try:
+                self.store.create(key, data)
+            except AlreadyExists:
+                continue
+
+
+class StormyStore(FaultyObjectStore):
+    def __init__(self, weather: Weather) -> None:
+        super().__init__(weather.store, FaultPlan(before=self._before))
+        self.weather = weather
+
+    def _before(self, verb: str, key: str) -> None:
+        if verb != "create" and self.weather.strike() in ("refuse", "lose_answer"):
+            raise StoreUnavailable("no answer")
+
+    def create(self, key: str, data: Buffer) -> None:
+        fault = self.weather.strike()
+        if fault == "refuse":
+            raise StoreUnavailable("refused")
+        if fault == "delay":
+            self.weather.late.append((key, bytes(data)))
+        if fault in ("delay", "lose_request"):
+            raise OutcomeUnknown("request lost")
+        self.inner.create(key, data)
+        if fault == "lose_answer":
+            raise OutcomeUnknown("answer lost")
+
+
+# --- the log ---------------------------------------------------------------------------------------------------------
+
+
+class LogWriter:
+    """Appends entries one after the other and remembers what it was told about each."""
+
+    def __init__(self, name: str, log: Log, told: dict[str, str]) -> None:
+        self.name = name
+        self.log = log
+        self.told = told
+        self.known = 0
+        self.count = 0
+
+    def append(self) -> None:
+        self.count += 1
+        nonce = f"{self.name}{self.count}"
+        try:
+            self.known = self.log.newest(self.known)
+            self.told[nonce] = "unknown"
+            self.log.append(self.known + 1, json.dumps(nonce).encode(), nonce)
+            self.told[nonce] = "done"
+        except Void:
+            self.told[nonce] = "unknown"
+        except Lost:
+            self.told[nonce] = "lost"
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            self.told[nonce] = "lost" if isinstance(error, StoreUnavailable) else "unknown"
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_log_holds_each_entry_as_its_writer_was_told_when_the_store_fails(data: st.DataObject) -> None:
+    store = MemoryStore()
+    weather = Weather(data.draw, store)
+    stormy = Log(StormyStore(weather), "log", ".json", json.loads, PATIENCE)
+    calm = Log(store, "log", ".json", json.loads, PATIENCE)
+    told: dict[str, str] = {}
+    seen: dict[int, str] = {}
+    first, second = LogWriter("a", stormy, told), LogWriter("b", calm, told)
+
+    def watch_and_trim() -> None:
+        for number, entry in calm.follow(max(seen, default=0)):
+            assert number not in seen
+            seen[number] = json.loads(entry)
+        calm.trim(max(seen, default=0))
+
+    def others() -> None:
+        for _ in range(data.draw(st.integers(1, 4))):
+            data.draw(st.sampled_from([second.append, watch_and_trim, weather.land]))()
+
+    weather.interrupt = others
+    for _ in range(data.draw(st.integers(1, 6))):
+        first.append()
+    weather.is_stormy = False
+    weather.land()
+    watch_and_trim()
+    counted = Counter(seen.values())
+    for nonce, answer in told.items():
+        allowed = {"done": {1}, "lost": {0}, "unknown": {0, 1}}[answer]
+        # What was appended and trimmed between two looks of the watcher cannot happen: only the watcher trims.
+        assert counted[nonce] in allowed, (nonce, answer, seen)
+    assert sorted(seen) == list(range(1, len(seen) + 1))
+
+
+# --- the depot -------------------------------------------------------------------------------------------------------
+
+
+class Model:
+    """What clients were told about each record; records are unique strings."""
+
+    def __init__(self) -> None:
+        self.placed: dict[str, tuple[int, int]] = {}
+        self.refused: set[str] = set()
+        self.unknown: set[str] = set()
+        self.count = 0
+
+    def append(self, depot: DepotLog, draw: Callable[[Any], Any], producer: str | None) -> None:
+        sizes = draw(st.lists(st.tuples(st.integers(0, PARTITIONS - 1), st.integers(1, 3)), min_size=1, max_size=3))
+        batch = [(partition, self._records(size)) for partition, size in sizes]
+        records = [record for _, values in batch for record in values]
+        identity = (producer, self.count) if producer else None
+        try:
+            offsets = depot.append(batch, identity)
+            if producer and draw(st.booleans()):
+                assert depot.append(batch, identity) == offsets
+        except StoreUnavailable:
+            self.refused.update(records)
+        except OutcomeUnknown:
+            self.unknown.update(records)
+            if producer:
+                self._insist(depot, batch, identity)
+        else:
+            self._place(batch, offsets)
+
+    def _insist(self, depot: DepotLog, batch: Any, identity: Any) -> None:
+        """An idempotent producer asks again until it is told: then its records are there exactly once."""
+        try:
+            self._place(batch, depot.append(batch, identity))
+        except (StoreUnavailable, OutcomeUnknown):
+            return
+
+    def _place(self, batch: Any, offsets: Any) -> None:
+        at = {partition: start for partition, start, _ in offsets}
+        for partition, values in batch:
+            for record in values:
+                self.placed[record] = (partition, at[partition])
+                at[partition] += 1
+
+    def _records(self, size: int) -> list[str]:
+        self.count += size
+        return [f"r{self.count - i}" for i in range(size)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_depot_holds_each_record_as_its_writer_was_told_when_the_store_fails(data: st.DataObject) -> None:
+    store = MemoryStore()
+    weather = Weather(data.draw, store)
+    model = Model()
+    stormy = DepotLog(StormyStore(weather), "d", PARTITIONS, lambda: 0, PATIENCE)
+    calm = DepotLog(store, "d", PARTITIONS, lambda: 0, PATIENCE)
+
+    def roll_up() -> None:
+        roll(calm, RollingLimits(segments_min=1, segments_max=3))
+
+    def others() -> None:
+        for _ in range(data.draw(st.integers(1, 4))):
+            work = data.draw(st.sampled_from(["append", "roll", "land"]))
+            {"append": lambda: model.append(calm, data.draw, None), "roll": roll_up, "land": weather.land}[work]()
+
+    weather.interrupt = others
+    for _ in range(data.draw(st.integers(1, 5))):
+        model.append(stormy, data.draw, data.draw(st.sampled_from([None, "p"])))
+    weather.is_stormy = False
+    weather.land()
+    check_depot(store, model)
+
+
+def check_depot(store: MemoryStore, model: Model) -> None:
+    depot = DepotLog(store, "d", PARTITIONS, lambda: 0, PATIENCE)
+    read = [columns.to_values(depot.read_columns(p, 0, end)) for p, end in enumerate(depot.ends())]
+    counted = Counter(record for records in read for record in records)
+    assert all(count == 1 for count in counted.values())
+    for record, (partition, offset) in model.placed.items():
+        assert read[partition][offset] == record
+    assert not model.refused & set(counted)
+    assert set(counted) <= set(model.placed) | model.unknown
