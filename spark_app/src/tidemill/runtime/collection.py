@@ -59,7 +59,7 @@ def _reach(log: CommitLog, number: int, entry: Entry, cutoff_ms: int) -> tuple[s
     snapshots = [entry.snapshot, entry.previous]
     floor = min([committed.entry for committed in entry.committed], default=number)
     for compacted in _compactions(log, entry, cutoff_ms):
-        # Between two compactions a snapshot only grows: the last one before a compaction reaches all since the one before.
+        # Between two compactions a snapshot only grows: the last one before a compaction reaches all the others.
         snapshots.append(log.read(compacted - 1).snapshot)
         floor = min(floor, compacted - 1)
     floor = min(floor, _first_since(log, number, cutoff_ms) - 1)

@@ -1,4 +1,4 @@
-"""In-process notice of news: an append wakes the runners of the same process at once, without a request to the store."""
+"""In-process notice of news: an append wakes the runners of the same process at once, without a request."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class World:
 
     def has_records(self) -> bool:
         """Whether any depot has grown since the last look: cheap probes."""
-        return any([depot.follow() for depot in self.depots.values()])
+        return any(depot.follow() for depot in self.depots.values())
 
     def has_changes(self) -> bool:
         """Whether the options or the definition have changed since the last look."""

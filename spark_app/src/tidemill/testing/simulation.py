@@ -1,0 +1,353 @@
+"""A whole topology in one thread: real machines, logs and depots, with faults, crashes and any order of events.
+
+A run is decided by its seed alone: the same seed gives the same trace. Records are numbers, all different, and the
+state counts each of them, so that "exactly once" can be read off. After a run the faults cease, and it must finish.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Final
+
+from tidemill.model import definition as definitions
+from tidemill.model.dataflow import (
+    DepotDeclaration,
+    Location,
+    ModuleDeclaration,
+    SourceDeclaration,
+    StartFrom,
+    TopologyDeclaration,
+)
+from tidemill.model.errors import OutcomeUnknown, StoreUnavailable, TidemillError, invariant
+from tidemill.model.ids import Ids
+from tidemill.model.snapshot import Snapshot
+from tidemill.runtime import events
+from tidemill.runtime.clock import ManualClock
+from tidemill.runtime.collection import collect
+from tidemill.runtime.failures import attempt_failed
+from tidemill.runtime.machine import Machine, Now
+from tidemill.runtime.options_log import OptionsLog
+from tidemill.runtime.world import World
+from tidemill.store.depot import DepotLog
+from tidemill.testing.auditor import Auditor
+from tidemill.testing.counting_runner import CountingRunner
+from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
+from tidemill.testing.memory_store import MemoryStore
+
+MODULE: Final = "Bank"
+TOPOLOGY: Final = "mb"
+DEPOT: Final = "*records"
+TASKS: Final = 2
+PATIENCE: Final = (0.0, 0.0, 0.0)
+FINISH_TURNS: Final = 4_000
+
+
+@dataclass(frozen=True)
+class Chances:
+    """How likely each fault is, per store request or per turn; all zero is a run without faults."""
+
+    crash: float = 0.004
+    unavailable: float = 0.01
+    lost_answer: float = 0.03
+    kill: float = 0.004
+    wrong_lease: float = 0.02
+    user_error: float = 0.05
+    clock_jump: float = 0.01
+
+
+CALM: Final = Chances(0, 0, 0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class CrashAt:
+    """Crash at one request of the runners: before the store saw it, or after the store did it."""
+
+    request: int
+    is_after: bool
+
+
+class LeaseDesk:
+    """Who holds the lease. It may be wrong: then two processes believe that they lead."""
+
+    def __init__(self) -> None:
+        self.holder_name = ""
+
+
+@dataclass
+class DeskLease:
+    """One process's view of the desk."""
+
+    desk: LeaseDesk
+    name: str
+    is_wrong: Callable[[], bool]
+
+    def try_acquire(self) -> bool:
+        if self.desk.holder_name in ("", self.name) or self.is_wrong():
+            self.desk.holder_name = self.name
+            return True
+        return False
+
+    def is_held(self) -> bool:
+        return self.desk.holder_name == self.name
+
+    def release(self) -> None:
+        if self.is_held():
+            self.desk.holder_name = ""
+
+    @property
+    def holder(self) -> str:
+        return self.desk.holder_name
+
+
+@dataclass
+class Process:
+    """One runner: its machine, what it hears next, and the work that runs beside it."""
+
+    name: str
+    machine: Machine
+    world: World
+    runner: CountingRunner
+    inbox: list[events.Event] = field(default_factory=list)
+    work: list[Callable[[], events.Event]] = field(default_factory=list)
+    question: events.Question | None = None
+    wait: events.Wait | None = None
+    is_over: bool = False
+
+
+class Simulation:
+    """One run. `step` does one thing that the seed chooses; `finish` ends the faults and waits for the result."""
+
+    def __init__(
+        self, seed: int, chances: Chances = Chances(), crash_at: CrashAt | None = None, runners: int = 2
+    ) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.chances = chances
+        self.crash_at = crash_at
+        self.trace: list[str] = []
+        self.requests = 0
+        self.crashes = 0
+        self.clock = ManualClock()
+        self.store = MemoryStore(f"simulation-{seed}")
+        self.desk = LeaseDesk()
+        self.processes: list[Process] = []
+        self.runners = runners
+        self.appended: set[int] = set()
+        self.uncertain: set[int] = set()
+        self._next_record = 0
+        self._starts = 0
+        self._declare()
+        self.auditor = Auditor(self.store, self.definition, TOPOLOGY, self.depot())
+        for _ in range(runners):
+            self._start_process()
+
+    # --- setting up --------------------------------------------------------------------------------------------------
+
+    def _declare(self) -> None:
+        at = Location()
+        source = SourceDeclaration(DEPOT, DEPOT, "*microbatch", StartFrom("beginning"), (), at)
+        topology = TopologyDeclaration(TOPOLOGY, (), (source,), at)
+        declaration = ModuleDeclaration(MODULE, (DepotDeclaration(DEPOT, "random", at),), (topology,))
+        launched = definitions.launch(declaration, TASKS, 1, Ids(self.seed))
+        world = self._definition_log()
+        self.definition = world.append(launched)
+        options = OptionsLog(self.store, MODULE, Ids(self.seed))
+        options.set("module", "", "depot.microbatch.max.records", 4)
+        options.set("module", "", "store.snapshot.retention.seconds", 20)
+        options.set("module", "", "store.collection.period.seconds", 5)
+
+    def _definition_log(self) -> Any:
+        from tidemill.runtime.definition_log import DefinitionLog
+
+        return DefinitionLog(self.store, MODULE, Ids(self.seed))
+
+    def depot(self, store: Any = None) -> DepotLog:
+        prefix = self.definition.depot_prefix(DEPOT)
+        return DepotLog(store or self.store, prefix, TASKS, self.clock.now_ms, PATIENCE)
+
+    def _start_process(self) -> None:
+        self._starts += 1
+        name = f"runner-{self._starts}"
+        store = FaultyObjectStore(self.store, FaultPlan(self._before, self._after))
+        lease = DeskLease(self.desk, name, lambda: self._happens(self.chances.wrong_lease))
+        program: Any = SimpleNamespace(reads={})
+        world = World(store, self.definition, TOPOLOGY, program, lease, self.clock, PATIENCE, lambda _: None)
+        ids = Ids(f"{self.seed}-{name}")
+        machine = Machine(world.spec, ids, name, plan_small)
+        runner = CountingRunner(store, self.random, ids, lambda: self._happens(self.chances.user_error))
+        self.processes.append(Process(name, machine, world, runner, [events.TimePassed()]))
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def _happens(self, chance: float) -> bool:
+        return chance > 0 and self.random.random() < chance
+
+    def _before(self, verb: str, key: str) -> None:
+        self.requests += 1
+        if self.crash_at == CrashAt(self.requests, False) or self._happens(self.chances.crash):
+            raise Crash(f"before {verb} {key}")
+        if self._happens(self.chances.unavailable):
+            raise StoreUnavailable(f"{verb} {key}")
+
+    def _after(self, verb: str, key: str) -> None:
+        if self.crash_at == CrashAt(self.requests, True) or self._happens(self.chances.crash):
+            raise Crash(f"after {verb} {key}")
+        if verb == "create" and self._happens(self.chances.lost_answer):
+            raise OutcomeUnknown(f"create {key}")
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """One thing happens: a runner's turn, an append, time, a pause, a death, a look of a reader."""
+        choice = self.random.randrange(100)
+        if choice < 70:
+            self._turn(self.random.choice(self.processes))
+        elif choice < 82:
+            self._append()
+        elif choice < 92:
+            self.clock.advance(self.random.choice((1, 10, 120, 1_000, 12_000)))
+        elif choice < 94:
+            self._toggle_pause()
+        elif choice < 95 and self._happens(self.chances.clock_jump * 10):
+            self.clock.jump(self.random.choice((-3_600_000, -50, 50, 3_600_000)))
+        elif self.chances != CALM and self._happens(self.chances.kill * 10):
+            self._die(self.random.choice(self.processes), "killed")
+        else:
+            self.auditor.check_reader()
+        while len(self.processes) < self.runners:
+            self._start_process()
+
+    def _turn(self, process: Process) -> None:
+        try:
+            self._move(process)
+        except Crash as crash:
+            self.crashes += 1
+            self._die(process, str(crash))
+        if process.is_over and process in self.processes:
+            self._die(process, process.machine.role)
+
+    def _move(self, process: Process) -> None:
+        """A question is answered, a piece of work is done, or an event is heard; one of them."""
+        if process.question is not None:
+            question, process.question = process.question, None
+            self._hear(process, process.world.answer(question))
+        elif process.work and self.random.randrange(3) == 0:
+            process.inbox.append(process.work.pop(self.random.randrange(len(process.work)))())
+        elif process.inbox:
+            self._hear(process, process.inbox.pop(0))
+        elif process.wait is not None and self.clock.monotonic_ms() >= process.wait.until_ms:
+            self._hear(process, events.TimePassed(has_news=True))
+        elif process.wait is not None and process.wait.for_news:
+            if not process.world.lease.try_acquire():
+                self._hear(process, events.LeaseLost())
+            else:
+                self._hear(process, events.TimePassed(has_news=True))
+
+    def _hear(self, process: Process, event: events.Event) -> None:
+        now = Now(self.clock.now_ms(), self.clock.monotonic_ms())
+        process.wait = None
+        made = process.machine.handle(event, now)
+        names = ",".join(type(instruction).__name__ for instruction in made)
+        self.trace.append(f"{process.name} {type(event).__name__} -> {names} #{process.machine.number}")
+        for instruction in made:
+            self._obey(process, instruction)
+
+    def _obey(self, process: Process, instruction: events.Instruction) -> None:
+        if isinstance(instruction, events.Stop):
+            process.is_over = True
+        elif isinstance(instruction, events.Wait):
+            process.wait = instruction
+        elif isinstance(instruction, events.StartAttempt):
+            self.auditor.note_attempt(instruction)
+            process.work.append(lambda: self._attempt(process, instruction))
+        elif isinstance(instruction, events.StartCompaction):
+            process.work.append(lambda: self._compact(process, instruction))
+        elif isinstance(instruction, events.Collect):
+            process.work.append(lambda: self._collect(process, instruction))
+        elif not isinstance(instruction, events.CancelAttempt):
+            process.question = instruction
+
+    def _attempt(self, process: Process, start: events.StartAttempt) -> events.Event:
+        try:
+            return events.AttemptDone(start.token, process.runner.run(process.world, start))
+        except TidemillError as error:
+            return attempt_failed(start.token, error)
+
+    def _compact(self, process: Process, start: events.StartCompaction) -> events.Event:
+        try:
+            return events.CompactionDone(start.token, process.runner.compact(process.world, start))
+        except TidemillError as error:
+            return events.CompactionFailed(start.token, str(error))
+
+    def _collect(self, process: Process, instruction: events.Collect) -> events.Event:
+        try:
+            collect(process.world, instruction.retention_ms)
+        except TidemillError as error:
+            return events.CollectionDone(str(error))
+        return events.CollectionDone()
+
+    def _die(self, process: Process, why: str) -> None:
+        self.trace.append(f"{process.name} dies: {why}")
+        self.processes.remove(process)
+        if self.random.randrange(4):
+            DeskLease(self.desk, process.name, lambda: False).release()
+
+    # --- the world around --------------------------------------------------------------------------------------------
+
+    def _append(self) -> None:
+        """An append of a few records; where it has no answer, they are in the depot once or not at all (S6)."""
+        records = [self._next_record + i for i in range(self.random.randrange(1, 6))]
+        self._next_record += len(records)
+        store = FaultyObjectStore(self.store, FaultPlan(self._before, self._after))
+        batch = [(self.random.randrange(TASKS), [record]) for record in records]
+        try:
+            self.depot(store).append(batch)
+            self.appended |= set(records)
+        except (OutcomeUnknown, Crash):
+            self.uncertain |= set(records)
+        except StoreUnavailable:
+            self.trace.append("append refused")
+
+    def _toggle_pause(self) -> None:
+        options = OptionsLog(self.store, MODULE, Ids(self.random.randrange(1 << 30)))
+        if TOPOLOGY in options.read().paused:
+            self.auditor.check_resumed(options.read().paused[TOPOLOGY])
+            options.resume(TOPOLOGY)
+        else:
+            options.pause(TOPOLOGY)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def run(self, steps: int = 150) -> None:
+        """Some faulty steps, then calm until everything is processed; invariants are checked on the way."""
+        for _ in range(steps):
+            self.step()
+        self.finish()
+
+    def finish(self) -> None:
+        """No more faults: everything that was acknowledged must become processed, each record once."""
+        self.chances, self.crash_at = CALM, None
+        OptionsLog(self.store, MODULE, Ids(self.seed)).resume(TOPOLOGY)
+        for _ in range(FINISH_TURNS):
+            if self.auditor.is_finished():
+                break
+            if not self.processes:
+                self._start_process()
+            if self.desk.holder_name not in [process.name for process in self.processes]:
+                self.desk.holder_name = ""
+            self._turn(self.random.choice(self.processes))
+            self.clock.advance(50)
+        else:
+            invariant(False, "a run without faults finishes", seed=self.seed, trace=self.trace[-12:])
+        self.auditor.check_end(self.appended, self.uncertain)
+
+
+def plan_small(snapshot: Snapshot) -> tuple[int, int] | None:
+    """Compact early and often, so that short runs see it."""
+    count = len(snapshot.levels)
+    if count < 3:
+        return None
+    return (0, count) if count % 2 else (1, count)
