@@ -1,4 +1,4 @@
-"""The smallest module that shows everything at once: count pairs in a nested index, and sum numbers in a batch block."""
+"""The smallest module that shows everything: count pairs in a nested index, sum numbers in a batch block."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tidemill.api.aggregators import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, TopMonotonicOptions
-from tidemill.api.arguments import Constant, Expr, operation, vectorized
+from tidemill.api.arguments import Constant, Expr, Helpers, operation, vectorized
 from tidemill.api.block import Block, Case, LimitAgg, LoopVars, SelectOptions, SubBatch, SubSource
 from tidemill.api.depots import Depot
 from tidemill.api.launching import AckLevel, LaunchConfig, UpdateOptions
@@ -84,6 +84,7 @@ __all__ = [
     "Expr",
     "Fault",
     "Fenced",
+    "Helpers",
     "InProcessCluster",
     "InvariantViolation",
     "LaunchConfig",

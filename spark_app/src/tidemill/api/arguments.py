@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -59,6 +60,17 @@ class Expr:
         found.extend(arity_faults(recorded, len(args), self.at))
         self.expr = dataflow.Expr(recorded, to_args(args, self.at, found))
         self.faults = tuple(found)
+
+
+class Helpers:
+    """Names that nobody else uses, for blocks that are inserted with `macro` in several places."""
+
+    _numbers = itertools.count(1)
+
+    @staticmethod
+    def gen_var(prefix: str = "var") -> str:
+        """A new variable name."""
+        return f"*{prefix}~{next(Helpers._numbers)}"
 
 
 def to_arg(value: Any, at: Location, faults: list[Fault]) -> dataflow.Arg:
