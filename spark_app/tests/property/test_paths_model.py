@@ -1,8 +1,12 @@
-"""Random paths give the same on indexed structures and on the equal plain value, whatever was done before."""
+"""Random paths give the same on stored state, on indexed structures in memory and on the equal plain value.
+
+Between changes, stored state is spilled, carried to another superstep or committed, which no path may notice.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,14 +16,20 @@ from tidemill.api.schemas import PState
 from tidemill.model.dataflow import Const
 from tidemill.model.operations import Ops
 from tidemill.model.schema import Schema
+from tidemill.model.snapshot import Level, Snapshot, TaskSet
 from tidemill.state.memory_nodes import contents, memory_root
+from tidemill.state.parts import PartLoader
 from tidemill.state.paths import compile_path
+from tidemill.state.thread_state import PStateInfo, ThreadState
+from tidemill.state.view import SnapshotView
 
 MAPS = PState.map_schema(str, PState.map_schema(str, int).subindexed()).schema
 SETS = PState.map_schema(str, PState.set_schema(str).subindexed()).schema
 DEEP = PState.map_schema(str, PState.map_schema(str, PState.map_schema(str, int).subindexed()).subindexed()).schema
 PLAIN = PState.map_schema(str, PState.map_schema(str, int)).schema
 
+Move = Literal["stay", "spill", "carry", "commit"]
+MOVES: st.SearchStrategy[Move] = st.sampled_from(["stay", "spill", "carry", "commit"])
 KEYS = st.sampled_from(["a", "b", "c", "d"])
 COUNTS = st.integers(0, 3)
 NUMBERS = st.integers(-3, 3)
@@ -135,42 +145,88 @@ class Whole:
         self.value = value
 
 
-def compare(schema: Schema, depth: int, changes: list[Path], reads: list[Path]) -> None:
-    node, whole = memory_root(schema), Whole()
-    for change in changes:
+class Stored:
+    """The same state as stored rows: committed levels, overlay levels and caches."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._info = PStateInfo("$$p", "1", schema)
+        self._objects: dict[str, bytes] = {}
+        self._snapshot = Snapshot()
+        self._state = self._opened(b"")
+
+    def _opened(self, overlay: bytes) -> ThreadState:
+        view = SnapshotView(self._snapshot, TaskSet(1, 0), PartLoader(self._objects.__getitem__))
+        return ThreadState({"$$p": self._info}, view, overlay=overlay, flush_path_count=0)
+
+    def node(self) -> Any:
+        return self._state.root("$$p", 0)
+
+    def move(self, move: Move) -> None:
+        if move == "spill":
+            self._state.maybe_spill()
+        elif move == "carry":
+            self._state = self._opened(self._state.to_bytes())
+        elif move == "commit":
+            self._commit()
+
+    def _commit(self) -> None:
+        finished = self._state.finish()
+        if finished is not None:
+            number = len(self._objects) + 1
+            content, part = finished
+            self._objects[str(number)] = content
+            level = Level("delta", number, number, (replace(part, name=str(number)),))
+            self._snapshot = Snapshot((*self._snapshot.levels, level))
+        self._state = self._opened(b"")
+
+
+def compare(schema: Schema, depth: int, changes: list[tuple[Path, Move]], reads: list[Path]) -> None:
+    node, whole, stored = memory_root(schema), Whole(), Stored(schema)
+    for change, move in changes:
         transform(node, change, schema)
         transform(whole, change, None)
+        transform(stored.node(), change, schema)
+        stored.move(move)
         whole.value = pruned(whole.value, depth)
         assert contents(node) == whole.value
+        assert contents(stored.node()) == whole.value
     for read in reads:
-        assert select(node, read, schema) == select(whole, read, None)
+        expected = select(whole, read, None)
+        assert select(node, read, schema) == expected
+        assert select(stored.node(), read, schema) == expected
 
 
 @given(
-    st.lists(st.builds(joined, OUTER, MAP_CHANGES), max_size=8),
-    st.lists(st.builds(joined, OUTER, MAP_READS.filter(lambda path: path.path.navs[0].name != "stay")), max_size=4),
+    st.lists(st.tuples(st.builds(joined, OUTER, MAP_CHANGES), MOVES), max_size=8),
+    st.lists(st.builds(joined, OUTER, MAP_READS), max_size=4),
 )
 @settings(max_examples=150, deadline=None)
-def test_same_maps_when_subindexed(changes: list[Path], reads: list[Path]) -> None:
+def test_same_maps_when_subindexed(changes: list[tuple[Path, Move]], reads: list[Path]) -> None:
     compare(MAPS, 2, changes, reads)
 
 
-@given(st.lists(st.builds(joined, OUTER, SET_CHANGES), max_size=8), st.lists(st.builds(joined, OUTER, SET_READS)))
+@given(
+    st.lists(st.tuples(st.builds(joined, OUTER, SET_CHANGES), MOVES), max_size=8),
+    st.lists(st.builds(joined, OUTER, SET_READS)),
+)
 @settings(max_examples=100, deadline=None)
-def test_same_sets_when_subindexed(changes: list[Path], reads: list[Path]) -> None:
+def test_same_sets_when_subindexed(changes: list[tuple[Path, Move]], reads: list[Path]) -> None:
     compare(SETS, 2, changes, reads)
 
 
 @given(
-    st.lists(st.builds(joined, OUTER, OUTER, MAP_CHANGES), max_size=6),
+    st.lists(st.tuples(st.builds(joined, OUTER, OUTER, MAP_CHANGES), MOVES), max_size=6),
     st.lists(st.builds(joined, OUTER, OUTER, MAP_READS), max_size=4),
 )
 @settings(max_examples=100, deadline=None)
-def test_same_maps_when_subindexed_twice(changes: list[Path], reads: list[Path]) -> None:
+def test_same_maps_when_subindexed_twice(changes: list[tuple[Path, Move]], reads: list[Path]) -> None:
     compare(DEEP, 3, changes, reads)
 
 
-@given(st.lists(st.builds(joined, OUTER, MAP_CHANGES), max_size=8), st.lists(st.builds(joined, OUTER, MAP_READS)))
+@given(
+    st.lists(st.tuples(st.builds(joined, OUTER, MAP_CHANGES), MOVES), max_size=8),
+    st.lists(st.builds(joined, OUTER, MAP_READS)),
+)
 @settings(max_examples=100, deadline=None)
-def test_same_maps_when_only_the_top_is_indexed(changes: list[Path], reads: list[Path]) -> None:
+def test_same_maps_when_only_the_top_is_indexed(changes: list[tuple[Path, Move]], reads: list[Path]) -> None:
     compare(PLAIN, 1, changes, reads)

@@ -138,6 +138,7 @@ TRANSFORMS: list[tuple[str, Any, Any, Path, Any]] = [
     ("all of a map", INT_MAP, {"a": 1}, Path.all().term(lambda pair: [pair[0] * 2, pair[1] + 1]), {"aa": 2}),
     ("all, nth", INT_MAP, {"a": 1, "b": 2}, Path.all().nth(1).term(Ops.INC), {"a": 2, "b": 3}),
     ("all void", INT_MAP, {"a": 1, "b": 2}, Path.all().filter_equal(["a", 1]).term_void(), {"b": 2}),
+    ("all, half void", INT_MAP, {"a": 1, "b": 2}, Path.all().nth(1).filter_equal(1).term_void(), {"b": 2}),
     ("sub_map", INT_MAP, ABC, Path.sub_map("a", "b").term_val({"b": 9, "z": 0}), {"b": 9, "c": 3, "d": 4, "z": 0}),
     ("sub_map void", INT_MAP, ABC, Path.sub_map("a", "b").term_void(), {"c": 3, "d": 4}),
     ("range None", INT_MAP, ABC, Path.sorted_map_range_to("c").term_val(None), {"c": 3, "d": 4}),

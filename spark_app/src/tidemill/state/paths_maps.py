@@ -236,10 +236,11 @@ class All(Navigator):
             new = self.following([key, item], values, collected)
             if new is UNCHANGED:
                 continue
-            if new is ABSENT:
+            pair = self._pair(new)
+            if pair is None:
                 container.delete(key)
                 continue
-            new_key, new_item = self._pair(new)
+            new_key, new_item = pair
             if new_key == key:
                 settle(container, key, item, UNCHANGED if new_item is item else new_item, self.where)
             else:
@@ -247,7 +248,10 @@ class All(Navigator):
         rename(container, renamed, self)
         return container.result()
 
-    def _pair(self, new: Any) -> tuple[Any, Any]:
+    def _pair(self, new: Any) -> tuple[Any, Any] | None:
+        """The new key and value; None for an entry that is gone, itself or one half of it."""
+        if new is ABSENT or (isinstance(new, (list, tuple)) and len(new) < 2):
+            return None
         if not isinstance(new, (list, tuple)) or len(new) != 2:
             raise BadPath(f"{self.where}: an entry of a map can become [key, value], not {new!r}", navigator=self.name)
         return new[0], new[1]
