@@ -118,8 +118,9 @@ class Machine:
         made = self._take(event, now)
         while self.role not in ("stopped", "fenced", "superseded"):
             step = self._step(now)
+            invariant(bool(step), "a machine always knows what to do or to wait for", phase=self.told.phase)
             made += step
-            if not step or isinstance(step[-1], (events.Wait, *_QUESTIONS)):
+            if isinstance(step[-1], (events.Wait, *_QUESTIONS)):
                 break
         return made
 
@@ -295,7 +296,7 @@ class Machine:
         if now.at - self._commit_started > 1000 * self._option(_TIMEOUT):
             self._finished, self.running = None, Running(0, attempt, is_begun, 0, 0)
             self._fail(now, "PhaseTimeout", f"the commit phase took longer than {self._option(_TIMEOUT):g} s")
-            return []
+            return self._step(now)
         is_changed = is_begun or bool(finished.outcome.deltas)
         if not is_changed:
             return self._drop(attempt, now)
@@ -313,7 +314,7 @@ class Machine:
         self._unbegun_version = (attempt.microbatch_id, attempt.version - 1)
         self.told = replace(self.told, phase="idle", failure=None, failures_in_row=0, retry_at=None)
         self._rest(now)
-        return []
+        return self._step(now)
 
     def _following(self, entry: Entry, now: Now) -> Attempt | None:
         """The attempt that begins with this commit: only where records wait and nobody asked for a rest."""
