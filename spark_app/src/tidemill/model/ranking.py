@@ -107,7 +107,7 @@ def _identity(amount: int, is_ascending: bool, id_function: Any, sort_function: 
 def _call(function: Any) -> Callable[[Any], Any] | None:
     if function is None:
         return None
-    call: Callable[[Any], Any] = getattr(function, "call", function)
+    call: Callable[[Any], Any] = function.call if isinstance(function, Function) else function
     return call
 
 

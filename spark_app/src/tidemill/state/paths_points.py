@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tidemill.model.operations import Op
 from tidemill.model.schema import Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
 from tidemill.state.nodes import ABSENT
 from tidemill.state.paths_binding import BoundNav, callable_of
 from tidemill.state.paths_containers import SCALARS, plain
+from tidemill.state.paths_navigator import private
 
 SelectCall = Callable[[Any, Sequence[Any]], list[Any]]
 TransformCall = Callable[[Any, Sequence[Any]], None]
@@ -42,6 +44,7 @@ def fast_select(bound: Sequence[BoundNav], schema: Schema | None, where: str) ->
 def fast_transform(bound: Sequence[BoundNav], schema: Schema | None, where: str) -> TransformCall | None:
     """The closure of a transform of one indexed element; None for all other paths."""
     *keys, terminal = bound
+    default = keys.pop().slots[0] if keys and terminal.name == "term" and keys[-1].name == "null_to_val" else None
     if any(nav.name != "key" for nav in keys):
         return _fast_set_transform(bound, schema)
     if not keys or len(keys) != point_levels(schema):
@@ -52,7 +55,7 @@ def fast_transform(bound: Sequence[BoundNav], schema: Schema | None, where: str)
     if terminal.name == "term_void":
         return _delete(slots[:-1], slots[-1])
     if terminal.name == "term":
-        return _update(slots[:-1], slots[-1], terminal, where)
+        return _update(slots[:-1], slots[-1], default, terminal, where)
     return None
 
 
@@ -109,8 +112,10 @@ def _delete(through: tuple[int, ...], last: int) -> TransformCall:
     return transform
 
 
-def _update(through: tuple[int, ...], last: int, terminal: BoundNav, where: str) -> TransformCall:
+def _update(through: tuple[int, ...], last: int, default: int | None, terminal: BoundNav, where: str) -> TransformCall:
+    """`key(…).term(fn, args…)`, perhaps with `null_to_val` before the terminal."""
     call = callable_of(terminal.functions[0], where)
+    call = call.call if isinstance(call, Op) else call  # spares the frame of its `__call__`
     extra = terminal.slots
 
     def transform(node: Any, values: Sequence[Any]) -> None:
@@ -120,7 +125,9 @@ def _update(through: tuple[int, ...], last: int, terminal: BoundNav, where: str)
         found = node.get(key)
         if type(found) not in SCALARS:
             found = None if found is ABSENT else plain(found, where)
-        node.put(key, call(found, *[values[slot] for slot in extra]))
+        if found is None and default is not None:
+            found = private(values[default], where)
+        node.put(key, call(found, *[values[slot] for slot in extra]) if extra else call(found))
 
     return transform
 
