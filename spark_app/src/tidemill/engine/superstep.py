@@ -1,4 +1,4 @@
-"""Supersteps of one thread as pure functions on bytes: what `spark` ships to its workers, and `local` can do too.
+"""Supersteps of one thread as pure functions on bytes: what `spark` ships to its workers.
 
     inbox of bytes ──► step_thread ──► [(destination thread, bytes)] + report
     inbox of bytes ──► finish_thread ──► what the thread changed
@@ -10,25 +10,28 @@ itself, so a lost worker loses nothing that the lineage cannot make again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from tidemill.engine.frame import Frame
+from tidemill.engine.messages import Message, decode, encode
+from tidemill.engine.report import StepReport
+from tidemill.engine.saved import is_saved, restore, save
+from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptWork, DeltaPart
-from tidemill.plan.program import Event, Superstep
+from tidemill.model import ids
+from tidemill.model.errors import BadInput
+from tidemill.model.snapshot import TaskSet
+from tidemill.plan.program import Event, Program, Superstep
+from tidemill.store.urls import open_store
 
+__all__ = ["DynamicSchedule", "StepOutput", "StepReport", "delta_part", "finish_thread", "step_thread"]
 
-@dataclass(frozen=True)
-class StepReport:
-    """What the driver learns from one thread's superstep.
+INLINE_BYTES_MAX = 256 * 1024
+"""Deltas of an attempt that are smaller in all travel with the results and ride in the commit entry."""
 
-    `sent` counts messages per region, `entered` names the batch blocks that this step began, `exploded` the sources
-    read.
-    """
-
-    sent: dict[int, int] = field(default_factory=dict)
-    entered: tuple[int, ...] = ()
-    exploded: frozenset[str] = frozenset()
-    metrics: dict[str, float] = field(default_factory=dict)
+SUPERSTEPS_MAX = 10_000
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,34 @@ def step_thread(
         UserCodeError: a function of the module raised.
         AttemptTimeout: `cancel` was set.
     """
-    raise NotImplementedError
+    run = restore(work, thread, _own(inbox), cancel)
+    messages = [decode(payload) for payload in inbox if not is_saved(payload)]
+    report = run.step(superstep, messages, events)
+    limit = int(work.options.get("worker.combined.transfer.limit", 65_536))
+    sent = [(to, encode(piece)) for to, message in run.outbox for piece in _pieces(message, limit)]
+    saved = save(run)
+    return StepOutput([*sent, (thread, saved)] if saved else sent, report)
+
+
+def _own(inbox: Sequence[bytes]) -> bytes | None:
+    return next((payload for payload in inbox if is_saved(payload)), None)
+
+
+def _pieces(message: Message, limit: int) -> list[Message]:
+    """A message in pieces of at most `limit` rows; their sequence is that of the whole, in steps of a fraction."""
+    frame = message.frame
+    if frame.rows <= limit:
+        return [replace(message, sequence=message.sequence << 24)]
+    pieces = []
+    for index, start in enumerate(range(0, frame.rows, limit)):
+        count = min(limit, frame.rows - start)
+        origin = message.origin
+        if origin is not None and not isinstance(origin, int):
+            origin = origin.slice(start, count)
+        part: Frame = frame.slice(start, count)
+        sequence = (message.sequence << 24) + index
+        pieces.append(replace(message, frame=part, origin=origin, sequence=sequence))
+    return pieces
 
 
 def finish_thread(work: AttemptWork, thread: int, inbox: Sequence[bytes]) -> DeltaPart | None:
@@ -63,22 +93,55 @@ def finish_thread(work: AttemptWork, thread: int, inbox: Sequence[bytes]) -> Del
 
     A large part is written as an object; a small one comes back as bytes.
     """
-    raise NotImplementedError
+    saved = _own(inbox)
+    return delta_part(restore(work, thread, saved)) if saved else None
+
+
+def delta_part(run: ThreadRun) -> DeltaPart | None:
+    """The changes of one thread as a part: its bytes if they are few, else an object that was just written."""
+    finished = run.state.finish()
+    if finished is None:
+        return None
+    work = run.work
+    content, part = finished
+    part = replace(part, tasks=TaskSet(work.threads, run.thread), bytes=len(content))
+    if len(content) <= INLINE_BYTES_MAX // work.threads:
+        return DeltaPart(part, content)
+    name = f"deltas/{work.microbatch_id:020d}-{work.version:06d}-{run.thread:04d}-{ids.nonce()}.zip"
+    open_store(work.store_url, probe=False).create(f"{work.prefix}/{name}", content)
+    return DeltaPart(replace(part, name=name), None)
 
 
 class DynamicSchedule:
-    """Decides superstep by superstep where the number of supersteps depends on data.
+    """Decides superstep by superstep where the number of supersteps depends on data; right for fixed schedules too.
 
-    events = schedule.opening(); run all threads; events = schedule.next(reports); … until it is None.
+    step = schedule.opening(); run all threads; step = schedule.next(reports); … until it is None.
     """
 
+    def __init__(self, program: Program, options: Mapping[str, Any]) -> None:
+        self._program = program
+        self._limit = int(options.get("topology.microbatch.superstep.limit", SUPERSTEPS_MAX))
+        self._open: list[int] = []
+        self._taken = 1
+
     def opening(self) -> Superstep:
-        raise NotImplementedError
+        """The first superstep: every source starts."""
+        return Superstep(tuple(Event("start", region.id) for region in self._program.sources))
 
     def next(self, reports: Sequence[StepReport]) -> Superstep | None:
         """The next superstep; None when no message is under way and no batch block is open.
 
         Raises:
-            UserCodeError: more supersteps than `topology.microbatch.superstep.limit`: a loop does not end.
+            BadInput: there were more supersteps than `topology.microbatch.superstep.limit`: a loop does not end.
         """
-        raise NotImplementedError
+        busy = {region for report in reports for region, count in report.sent.items() if count}
+        for report in reports:
+            self._open += [region for region in report.entered if region not in self._open]
+        finished = [region for region in self._open if region not in busy]
+        if not busy and not finished:
+            return None
+        self._taken += 1
+        if self._taken > self._limit:
+            raise BadInput(f"The topology sent messages for {self._limit} supersteps: does a loop never end?")
+        self._open = [region for region in self._open if region in busy]
+        return Superstep(tuple(Event("finish", region) for region in finished))

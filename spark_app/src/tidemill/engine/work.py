@@ -1,7 +1,8 @@
-"""What the runner asks of the place where supersteps run, and what it gets back: the seam between `runtime` and `local` | `spark`.
+"""What the runner asks of the place where supersteps run, and what it gets back: the seam between `runtime` and
+`local` | `spark`.
 
-All of it is plain data (picklable): the runner fixes everything before an attempt starts, so the same work done twice reads
-the same records and starts from the same state (invariant S2).
+All of it is plain data (picklable): the runner fixes everything before an attempt starts, so the same work done
+twice reads the same records and starts from the same state (invariant S2).
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ class SourceWork:
 class AttemptWork:
     """One attempt (microbatch ID, version) of a topology.
 
-    `prefix` is where the topology's objects live (`<module>/topologies/<topology>-<id>`). `reads` pins the snapshots of the other
-    topologies of the module whose PStates this one reads, as topology name -> (prefix, snapshot). `options` are the dynamic options that hold now.
+    `prefix` is where the topology's objects live (`<module>/topologies/<topology>-<id>`). `reads` pins the
+    snapshots of the other topologies of the module whose PStates this one reads, as topology name -> (prefix,
+    snapshot). `options` are the dynamic options that hold now.
     """
 
     store_url: str
@@ -62,7 +64,9 @@ class AttemptWork:
 
 @dataclass(frozen=True)
 class DeltaPart:
-    """What one thread changed. `content` holds the container's bytes if it is small; else the object `part.name` holds them already."""
+    """What one thread changed. `content` holds the container's bytes if it is small; else the object `part.name` holds
+    them already.
+    """
 
     part: Part
     content: bytes | None
@@ -72,7 +76,8 @@ class DeltaPart:
 class AttemptOutcome:
     """A finished attempt. Nothing of it counts until the runner commits it.
 
-    `exploded` names the sources whose records were read; only those advance. `metrics` are milliseconds and counts for people.
+    `exploded` names the sources whose records were read; only those advance. `metrics` are milliseconds and counts
+    for people.
     """
 
     deltas: tuple[DeltaPart, ...]
@@ -82,7 +87,9 @@ class AttemptOutcome:
 
 @dataclass(frozen=True)
 class CompactionWork:
-    """Merge `levels` (adjacent, oldest first) into one run. `is_base` if the first of them is the oldest level of the snapshot."""
+    """Merge `levels` (adjacent, oldest first) into one run. `is_base` if the first of them is the oldest level of the
+    snapshot.
+    """
 
     store_url: str
     module: str

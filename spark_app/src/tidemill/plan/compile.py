@@ -18,6 +18,9 @@ from tidemill.plan.compile_order import leaves, merging_trees, ordered_points
 from tidemill.plan.compile_schedule import certain_operators, schedule_of
 from tidemill.plan.compile_segments import segments_of
 
+_IN_ORDER = frozenset({"first", "last", "list", "map", "merge", "and", "or"})
+"""Combiners whose rows must come in the order of the sending tasks, whatever thread these are on."""
+
 
 def compile_topology(
     declaration: df.ModuleDeclaration, topology_name: str, ids: Mapping[str, str] | None = None
@@ -65,7 +68,7 @@ def _program(
         operators=operators,
         next=following,
         live=live,
-        keeps_order=ordered_points(operators, following, regions, schemas),
+        keeps_order=ordered_points(operators, _through_groups(following, regions), regions, schemas),
         regions=regions,
         segments=segments_of(operators, following, regions, schemas),
         pstates={
@@ -78,6 +81,15 @@ def _program(
     )
 
 
+def _through_groups(following: Sequence[Sequence[int]], regions: Sequence[pg.Region]) -> list[list[int]]:
+    """The edges, and from rows to the groups that they make: groups come in the order of their first rows."""
+    edges = [list(successors) for successors in following]
+    for region in regions:
+        if region.collect is not None and region.post is not None and region.keys is not None:
+            edges[region.collect].append(region.post)
+    return edges
+
+
 def _other_plans(
     declaration: df.ModuleDeclaration, others: Mapping[str, str], ids: Mapping[str, str]
 ) -> dict[str, pg.PStatePlan]:
@@ -88,7 +100,9 @@ def _other_plans(
 def _with_combining(region: pg.Region) -> pg.Region:
     """Rows may be combined before the final partitioner if every aggregator of the block is a combiner."""
     is_combining = region.final is not None and all(
-        leaf.kind == "combiner" for output in region.outputs for leaf in leaves(output.tree)
+        leaf.kind == "combiner" and leaf.name not in _IN_ORDER
+        for output in region.outputs
+        for leaf in leaves(output.tree)
     )
     return replace(region, combines=is_combining)
 

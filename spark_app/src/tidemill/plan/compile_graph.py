@@ -59,10 +59,10 @@ class GraphBuilder:
 
     # --- operators and edges -----------------------------------------------------------------------------------------
 
-    def add(self, kind: Callable[..., pg.Operator], at: df.Location, *, linked: bool = True, **fields: Any) -> int:
+    def add(self, make: Callable[..., pg.Operator], at: df.Location, *, linked: bool = True, **fields: Any) -> int:
         """A new operator behind the place, which moves on to it."""
         number = len(self.operators)
-        self.operators.append(kind(id=number, region=self._region, at=at, **fields))
+        self.operators.append(make(id=number, region=self._region, at=at, **fields))
         self.next.append([])
         if linked:
             self.next[self._place.operator].append(number)
@@ -329,7 +329,7 @@ class GraphBuilder:
         bound = None if keys is None else tuple(self._place.names.get(key, key) for key in keys)
         collect = self.add(pg.Collect, aggregates[0].at)
         self._block_root = None
-        self._place = Place(collect, {key: name for key, name in zip(keys or (), bound or (), strict=True)})
+        self._place = Place(collect, dict(zip(keys or (), bound or (), strict=True)))
         outputs = tuple(
             pg.Output(tree, item.pstate, self._bind(item.outs[0]) if item.outs else None, item.at)
             for tree, item in zip(trees, items, strict=True)

@@ -237,7 +237,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class PStatePlan:
-    """A PState of this topology. `merges` is the aggregation whose operands it may store unmerged, None if it is read."""
+    """A PState of this topology. `merges` is the aggregation whose operands it may store, None if it is read."""
 
     name: str
     id: str

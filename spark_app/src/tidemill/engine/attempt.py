@@ -1,0 +1,61 @@
+"""A whole attempt in one process: all threads, superstep after superstep, without a byte in between."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from tidemill.engine.messages import Message
+from tidemill.engine.report import StepReport
+from tidemill.engine.superstep import DynamicSchedule, delta_part
+from tidemill.engine.thread import ThreadRun
+from tidemill.engine.work import AttemptOutcome, AttemptWork
+from tidemill.plan.program import Superstep
+
+
+def run_attempt(work: AttemptWork, cancel: threading.Event | None = None) -> AttemptOutcome:
+    """Runs an attempt to its deltas.
+
+    Raises:
+        UserCodeError: a function of the module raised.
+        AttemptTimeout: `cancel` was set before the attempt was done.
+    """
+    begin = time.perf_counter()
+    runs = [ThreadRun(work, thread, cancel=cancel) for thread in range(work.threads)]
+    exploded: set[str] = set()
+    rows, count = 0.0, 0
+    reports: list[StepReport] = []
+    for superstep, events in enumerate(_steps(work, reports)):
+        reports[:] = _superstep(runs, superstep, events)
+        exploded.update(*(report.exploded for report in reports))
+        rows += sum(report.metrics["rows"] for report in reports)
+        count += 1
+    processed = time.perf_counter()
+    deltas = tuple(part for run in runs if (part := delta_part(run)) is not None)
+    metrics = {
+        "process_ms": (processed - begin) * 1000, "delta_ms": (time.perf_counter() - processed) * 1000,
+        "supersteps": float(count), "rows": rows, "delta_bytes": float(sum(part.part.bytes for part in deltas)),
+    }  # fmt: skip
+    return AttemptOutcome(deltas, frozenset(exploded), metrics)
+
+
+def _steps(work: AttemptWork, reports: Sequence[StepReport]) -> Iterator[Superstep]:
+    """The supersteps of the program's schedule, or those that follow from the reports."""
+    if work.program.schedule is not None:
+        yield from work.program.schedule
+        return
+    schedule = DynamicSchedule(work.program, work.options)
+    step: Superstep | None = schedule.opening()
+    while step is not None:
+        yield step
+        step = schedule.next(reports)
+
+
+def _superstep(runs: Sequence[ThreadRun], superstep: int, step: Superstep) -> list[StepReport]:
+    """One superstep of all threads; what they sent waits in their outboxes for the next one."""
+    inboxes: list[list[Message]] = [[] for _ in runs]
+    for run in runs:
+        for thread, message in run.outbox:
+            inboxes[thread].append(message)
+    return [run.step(superstep, inbox, step.events) for run, inbox in zip(runs, inboxes, strict=True)]

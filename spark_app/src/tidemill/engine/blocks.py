@@ -1,0 +1,225 @@
+"""Batch blocks: entering, combining before the final partitioner, aggregation, post-agg, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tidemill.engine.columns.access import fold
+from tidemill.engine.columns.functions import column_of, row_values
+from tidemill.engine.compiled import CompiledBlock
+from tidemill.engine.failures import user_error
+from tidemill.engine.frame import Frame, concat
+from tidemill.model import columns as cols
+from tidemill.model.columns import Column
+from tidemill.model.errors import invariant
+from tidemill.plan import program as pg
+
+if TYPE_CHECKING:
+    from tidemill.engine.thread import ThreadRun
+
+COMBINE_ROWS_MIN = 64
+SAMPLE_ROWS = 2048
+
+
+def enter(run: ThreadRun, operator: pg.Enter, frame: Frame) -> Frame | None:
+    """The row that goes on into the block; rows that find it busy wait for its end."""
+    tasks = set(frame.tasks().unique().to_list())
+    if tasks != {0}:
+        text = "a batch block can only begin on task 0"
+        raise user_error(ValueError(text), "batch_block", operator.at, row_values(frame, 0))
+    block = operator.block
+    rows = [frame] if frame.rows == 1 else [frame.slice(i, 1) for i in range(frame.rows)]
+    if block in run.resumes:
+        run.waiting.setdefault(block, []).extend(rows)
+        return None
+    first, *others = rows
+    if others:
+        run.waiting.setdefault(block, []).extend(others)
+    run.resumes[block] = first
+    run.entered.append(block)
+    return first
+
+
+def collect(run: ThreadRun, operator: pg.Collect, frame: Frame) -> None:
+    """Rows wait for the end of their block."""
+    columns = {name: column for name, column in frame.columns.items() if name[0] != "~"}
+    run.collected.setdefault(operator.region, []).append(Frame(frame.rows, frame.task, columns))
+
+
+def finish(run: ThreadRun, region: pg.Region) -> None:
+    """No message of the block is under way: aggregates, runs post-agg, and on task 0 what follows the block."""
+    _aggregate(run, region)
+    if 0 not in run.task_set:
+        return
+    row = run.resumes.pop(region.id, None)
+    if row is None:
+        return
+    if region.after is not None:
+        run.walk(region.after, row.keep_columns(run.program.live[region.after]))
+    waiting = run.waiting.get(region.id)
+    if waiting and region.id not in run.resumes and region.enter is not None:
+        run.resumes[region.id] = waiting[0]
+        run.waiting[region.id] = waiting[1:]
+        run.entered.append(region.id)
+        row = waiting[0].keep_columns(run.program.live[region.start])
+        run.walk(region.start, row)
+
+
+def _aggregate(run: ThreadRun, region: pg.Region) -> None:
+    frames = run.collected.pop(region.id, [])
+    partials = run.partials.pop(region.id, [])
+    if region.collect is None or region.post is None:
+        return
+    block = run.compiled.blocks[region.id]
+    operator = run.program.operators[region.collect]
+    if frames:
+        rows = concat(frames)
+        for compiled in block.folds:
+            fold(run, compiled, rows, operator)
+    try:
+        result = _results(run, region, block, frames, partials)
+    except Exception as error:
+        raise user_error(error, "agg", operator.at, None) from error
+    if run.program.next[region.post]:
+        run.walk(region.post, result.keep_columns(run.program.live[region.post]))
+
+
+def _results(
+    run: ThreadRun, region: pg.Region, block: CompiledBlock, frames: Sequence[Frame], partials: Sequence[Frame]
+) -> Frame:
+    """The rows of post-agg: one a task, or one a key."""
+    aggregation = block.aggregation
+    if aggregation is None and region.keys is None:
+        return _one_a_task(run, region, {}, [])
+    group, results = _grouped(block, frames, partials)
+    if region.keys is not None:
+        columns = dict(zip(region.keys, group[1:], strict=True)) | dict(zip(block.outs, results, strict=True))
+        return Frame(cols.length(group[0]), _as_tasks(group[0]), columns)
+    rows = {task: i for i, task in enumerate(cols.to_values(group[0]))}
+    return _one_a_task(run, region, rows, results, block)
+
+
+def _as_tasks(column: Column) -> pl.Series:
+    values = column if isinstance(column, pl.Series) else pl.Series("", cols.to_values(column))
+    return values.cast(pl.Int32)
+
+
+def _grouped(
+    block: CompiledBlock, frames: Sequence[Frame], partials: Sequence[Frame]
+) -> tuple[list[Column], list[Column]]:
+    """Group columns (the task, then the keys) and one result column an aggregator."""
+    width = 1 + len(block.keys)
+    aggregation = block.aggregation
+    if aggregation is None:
+        return _distinct(block, frames), []
+    if not aggregation.is_two_phase:
+        if not frames:
+            return [[] for _ in range(width)], [[] for _ in block.outs]
+        group, args, rows = _inputs(block, concat(frames))
+        found: tuple[list[Column], list[Column]] = aggregation.run(group, args, rows)
+        return found
+    pieces = [_partial(block, frame) for frame in frames] + [_received(block, frame) for frame in partials]
+    if not pieces:
+        return [[] for _ in range(width)], [[] for _ in block.outs]
+    groups, operands = pieces[0]
+    if len(pieces) > 1:
+        groups = [cols.concat([piece[0][i] for piece in pieces]) for i in range(len(groups))]
+        operands = [cols.concat([piece[1][i] for piece in pieces]) for i in range(len(operands))]
+    if len(pieces) > 1 or partials:
+        groups, operands = aggregation.merge(groups, operands)
+    return groups, aggregation.finish(operands)
+
+
+def _distinct(block: CompiledBlock, frames: Sequence[Frame]) -> list[Column]:
+    """The groups alone, where every aggregator writes to a PState."""
+    seen: dict[Any, None] = {}
+    for frame in frames:
+        lists = [frame.tasks().to_list(), *(cols.to_values(frame.columns[key]) for key in block.keys)]
+        seen.update(dict.fromkeys(zip(*lists, strict=True)))
+    return [cols.from_values([row[i] for row in seen]) for i in range(1 + len(block.keys))]
+
+
+def _inputs(block: CompiledBlock, frame: Frame) -> tuple[list[Column], list[Column], int]:
+    group: list[Column] = [frame.tasks().cast(pl.Int64), *(frame.columns[key] for key in block.keys)]
+    return group, [column_of(frame, arg) for arg in block.args], frame.rows
+
+
+def _partial(block: CompiledBlock, frame: Frame) -> tuple[list[Column], list[Column]]:
+    group, args, rows = _inputs(block, frame)
+    found: tuple[list[Column], list[Column]] = block.aggregation.partial(group, args, rows)
+    return found
+
+
+def _one_a_task(
+    run: ThreadRun,
+    region: pg.Region,
+    rows: dict[Any, int],
+    results: Sequence[Column],
+    block: CompiledBlock | None = None,
+) -> Frame:
+    """Each task has its results, or the zero values where it got no row."""
+    tasks = [task for task in run.tasks if task == 0 or not region.is_single]
+    series = pl.Series("", tasks, dtype=pl.Int32)
+    if block is None or block.aggregation is None:
+        return Frame(len(tasks), series, {})
+    if len(rows) == len(tasks):
+        picks = np.array([rows[task] for task in tasks], dtype=np.int64)
+        return Frame(len(tasks), series, {
+            out: cols.gather_rows(column, picks) for out, column in zip(block.outs, results, strict=True)
+        })  # fmt: skip
+    columns: dict[str, Column] = {}
+    zeros = block.aggregation.zero()
+    for out, column, zero in zip(block.outs, results, zeros, strict=True):
+        values = cols.to_values(column)
+        columns[out] = cols.from_values([values[rows[task]] if task in rows else zero for task in tasks])
+    return Frame(len(tasks), series, columns)
+
+
+# --- combining before the final partitioner --------------------------------------------------------------------------
+
+
+def send_combined(run: ThreadRun, move: pg.Move, frame: Frame) -> bool:
+    """Sends combined rows instead of the rows themselves where that is allowed and makes them noticeably fewer."""
+    region = run.program.regions[move.region]
+    if region.final != move.id or not region.combines or run.work.threads == 1 or frame.rows < COMBINE_ROWS_MIN:
+        return False
+    block = run.compiled.blocks[region.id]
+    if block.folds or block.aggregation is None or not block.aggregation.is_two_phase:
+        return False
+    if move.kind not in ("hash", "global") or not _shrinks(region, frame):
+        return False
+    from tidemill.engine.partition import destinations
+
+    chosen = destinations(run, move, frame)
+    targets = np.full(frame.rows, chosen, dtype=np.int32) if isinstance(chosen, int) else chosen
+    moved = Frame(frame.rows, pl.Series("", targets, dtype=pl.Int32), frame.columns)
+    groups, operands = _partial(block, moved)
+    columns = {f"*key{i}": column for i, column in enumerate(groups[1:])}
+    columns |= {f"*operand{i}": column for i, column in enumerate(operands)}
+    tasks = _as_tasks(groups[0]).to_numpy()
+    run.post(move.id, Frame(len(tasks), min(run.tasks), columns), tasks, is_partial=True)
+    return True
+
+
+def _shrinks(region: pg.Region, frame: Frame) -> bool:
+    """Whether a sample of the rows has at most half as many groups as rows."""
+    if region.keys is None:
+        return True
+    count = min(SAMPLE_ROWS, frame.rows)
+    lists = [cols.to_values(cols.slice_rows(frame.columns[key], 0, count)) for key in region.keys]
+    try:
+        return len(set(zip(*lists, strict=True))) * 2 <= count
+    except TypeError:
+        return False
+
+
+def _received(block: CompiledBlock, frame: Frame) -> tuple[list[Column], list[Column]]:
+    """Groups and operands out of the message that `send_combined` sent."""
+    keys = [frame.columns[f"*key{i}"] for i in range(len(block.keys))]
+    operands = [column for name, column in frame.columns.items() if name.startswith("*operand")]
+    invariant(bool(operands), "a combined message has operands", columns=list(frame.columns))
+    return [frame.tasks().cast(pl.Int64), *keys], operands

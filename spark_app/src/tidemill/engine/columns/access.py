@@ -1,0 +1,81 @@
+"""PStates under columns: selects, transforms and aggregations of a whole frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tidemill.engine.columns.functions import argument_values, column_of, row_values
+from tidemill.engine.compiled import CompiledFold
+from tidemill.engine.failures import user_error
+from tidemill.engine.frame import Frame
+from tidemill.model import columns as cols
+from tidemill.plan import program as pg
+from tidemill.state.paths import CompiledPath
+
+if TYPE_CHECKING:
+    from tidemill.engine.thread import ThreadRun
+
+
+def select(run: ThreadRun, operator: pg.Select, frame: Frame) -> Frame:
+    """A row for each value that the path navigates to."""
+    path = run.compiled.paths[operator.id]
+    state = run.state_of(operator.pstate)
+    if path.point_keys is not None:
+        keys = [column_of(frame, path.arguments[i]) for i in path.point_keys]
+        values, _ = state.get_points(operator.pstate, "0", frame.tasks(), keys)
+        return frame.with_columns(dict.fromkeys(operator.outs, values))
+    return _select_by_row(run, operator, path, frame)
+
+
+def _select_by_row(run: ThreadRun, operator: pg.Select, path: CompiledPath, frame: Frame) -> Frame:
+    prefetch(run, operator.pstate, path, frame)
+    state = run.state_of(operator.pstate)
+    counts: list[int] = []
+    found: list[Any] = []
+    try:
+        rows = argument_values(frame, path.arguments)
+        for task, values in zip(frame.tasks().to_list(), rows, strict=True):
+            selected = path.select(state.root(operator.pstate, task), values)
+            found.extend(selected)
+            counts.append(len(selected))
+    except Exception as error:
+        raise user_error(
+            error, f"local_select({operator.pstate})", operator.at, row_values(frame, len(counts))
+        ) from error
+    spread = frame
+    if any(count != 1 for count in counts):
+        spread = frame.gather(np.repeat(np.arange(frame.rows), counts))
+    return spread.with_columns({out: cols.from_values(found) for out in operator.outs})
+
+
+def prefetch(run: ThreadRun, pstate: str, path: CompiledPath, frame: Frame) -> None:
+    """Fetches the elements that a path begins with in bulk."""
+    if path.leading_key is not None and frame.rows > 1:
+        run.state_of(pstate).prefetch(pstate, frame.tasks(), column_of(frame, path.leading_key))
+
+
+def transform(run: ThreadRun, operator: pg.Transform, frame: Frame) -> None:
+    """Changes the partitions row by row, in the order of the frame."""
+    path = run.compiled.paths[operator.id]
+    prefetch(run, operator.pstate, path, frame)
+    state = run.state
+    done = 0
+    try:
+        rows = argument_values(frame, path.arguments)
+        for task, values in zip(frame.tasks().to_list(), rows, strict=True):
+            path.transform(state.root(operator.pstate, task), values)
+            done += 1
+    except Exception as error:
+        raise user_error(error, f"local_transform({operator.pstate})", operator.at, row_values(frame, done)) from error
+    state.maybe_spill()
+
+
+def fold(run: ThreadRun, compiled: CompiledFold, frame: Frame, operator: Any) -> None:
+    """Aggregates all rows into a PState."""
+    args = [column_of(frame, arg) for arg in compiled.args]
+    try:
+        compiled.writer.write(run.state, compiled.pstate, frame.task, args, frame.rows)
+    except Exception as error:
+        raise user_error(error, f"agg({compiled.pstate})", operator.at, row_values(frame, 0)) from error

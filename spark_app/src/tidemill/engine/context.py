@@ -1,0 +1,51 @@
+"""What operations may ask about the attempt, derived so that a step done again gives the same values."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import xxhash
+
+from tidemill.engine.work import AttemptWork
+
+
+@dataclass
+class StepContext:
+    """One thread's superstep. `draws` counts how often each (task, operator) asked for randomness in this superstep."""
+
+    work: AttemptWork
+    superstep: int
+    draws: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def seed(self, task: int, operator: int) -> int:
+        """A number that depends on the attempt, superstep, task, operator and on how often it was asked for."""
+        count = self.draws.get((task, operator), 0)
+        self.draws[task, operator] = count + 1
+        work = self.work
+        text = f"{work.prefix}/{work.microbatch_id}/{work.version}/{self.superstep}/{task}/{operator}/{count}"
+        return int(xxhash.xxh64_intdigest(text))
+
+    def value(self, name: str, task: int, operator: int) -> Any:
+        """The value of one of the operations that `needs_context`."""
+        work = self.work
+        if name == "CURRENT_TASK_ID":
+            return task
+        if name == "CURRENT_MICROBATCH_ID":
+            return work.microbatch_id
+        if name == "CURRENT_TOPOLOGY_TYPE":
+            return "microbatch"
+        if name == "MODULE_INSTANCE_INFO":
+            return {"module": work.module, "tasks": work.tasks, "threads": work.threads}
+        if name == "CURRENT_RANDOM_SOURCE":
+            return random.Random(self.seed(task, operator))
+        return self._uuid7(task, operator)
+
+    def _uuid7(self, task: int, operator: int) -> str:
+        """A UUID of version 7 as text: milliseconds of the attempt, then derived bits."""
+        bits = random.Random(self.seed(task, operator)).getrandbits(74)
+        millis = self.work.now_millis & ((1 << 48) - 1)
+        number = (millis << 80) | (0x7 << 76) | ((bits >> 62) << 64) | (0x2 << 62) | (bits & ((1 << 62) - 1))
+        text = f"{number:032x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

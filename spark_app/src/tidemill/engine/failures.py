@@ -1,0 +1,56 @@
+"""Errors of the module's own code, with all that its author needs: the step, the traceback, a sample of the record."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from tidemill.model.dataflow import Location
+from tidemill.model.errors import AttemptTimeout, BadInput, InvariantViolation, RetryableError, UserCodeError
+
+SAMPLE_CHARS_MAX = 2000
+
+
+def user_error(error: BaseException, step: str, at: Location, sample: Mapping[str, Any] | None) -> BaseException:
+    """`error` as the `UserCodeError` to raise from it; errors that are not the module's pass as they are."""
+    if isinstance(error, (UserCodeError, RetryableError, InvariantViolation, AttemptTimeout)):
+        return error
+    text = f"{step} at {at} raised {type(error).__name__}: {error}"
+    trace = "".join(traceback.format_exception(type(error), error, own_frames(error)))
+    shown = sample_text(sample) if sample is not None else ""
+    if shown:
+        text += f" (record: {shown[:300]})"
+    return UserCodeError(text, step=f"{step} at {at}", trace=trace, sample=shown)
+
+
+def own_frames(error: BaseException) -> TracebackType | None:
+    """The traceback without the engine's frames at its top: it begins where the module's code was called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and _is_engine(trace):
+        trace = trace.tb_next
+    return trace
+
+
+def _is_engine(trace: TracebackType) -> bool:
+    name = trace.tb_frame.f_globals.get("__name__", "")
+    return str(name).startswith("tidemill.")
+
+
+def sample_text(sample: Mapping[str, Any]) -> str:
+    """The variables of one row, as short as they must be."""
+    parts = []
+    for name, value in sample.items():
+        try:
+            parts.append(f"{name.split(chr(39))[0]}={value!r}")
+        except Exception as error:  # noqa: BLE001 - a value whose repr fails must not hide the error itself
+            parts.append(f"{name}=<{type(error).__name__} in repr>")
+    text = ", ".join(parts)
+    return text if len(text) <= SAMPLE_CHARS_MAX else text[:SAMPLE_CHARS_MAX] + "…"
+
+
+def out_of_range(step: str, at: Location, target: Any, tasks: int) -> UserCodeError:
+    """A partitioner that chose a task which does not exist."""
+    error = BadInput(f"chose task {target!r}, but tasks are 0 to {tasks - 1}")
+    return UserCodeError(f"{step} at {at} {error}.", step=f"{step} at {at}", trace=str(error), sample=repr(target))

@@ -1,0 +1,84 @@
+"""Where a thread reads from: stored parts of PStates and the records of depots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidemill.engine.work import AttemptWork, SourceWork
+from tidemill.model import entries
+from tidemill.model.columns import Column
+from tidemill.model.snapshot import Snapshot, TaskSet
+from tidemill.plan.program import PStatePlan
+from tidemill.state.parts import PartLoader
+from tidemill.state.thread_state import PStateInfo, ThreadState
+from tidemill.state.view import SnapshotView
+from tidemill.store.depot import DepotLog
+from tidemill.store.objects import ObjectStore
+from tidemill.store.urls import open_store
+
+
+@lru_cache(maxsize=64)
+def part_loader(store_url: str, prefix: str, cache_dir: str | None = None) -> PartLoader:
+    """The loader of one topology's parts; one a process, so that its cache is shared by attempts."""
+    store = open_store(store_url, probe=False)
+
+    def read(name: str) -> bytes:
+        return read_part(store, prefix, name)
+
+    return PartLoader(read, Path(cache_dir) if cache_dir else None)
+
+
+def read_part(store: ObjectStore, prefix: str, name: str) -> bytes:
+    """The bytes of a part: an object below the topology's prefix, or `<key>#<member>` of a log entry there."""
+    key, _, member = name.partition("#")
+    content = store.get(f"{prefix}/{key}")
+    return entries.member(content, member) if member else content
+
+
+def infos(plans: Mapping[str, PStatePlan]) -> dict[str, PStateInfo]:
+    return {
+        name: PStateInfo(name, plan.id, plan.schema, plan.declaration.is_global, plan.declaration.initial_value)
+        for name, plan in plans.items()
+    }
+
+
+def open_state(work: AttemptWork, thread: int, overlay: bytes) -> ThreadState:
+    """The thread's own state: the last commit and what this attempt changed."""
+    view = open_view(work, thread, work.prefix, work.snapshot)
+    limit = work.options.get("topology.microbatch.pstate.flush.path.count", 100_000)
+    return ThreadState(infos(work.program.pstates), view, overlay=overlay, flush_path_count=int(limit))
+
+
+def open_view(work: AttemptWork, thread: int, prefix: str, snapshot: Snapshot) -> SnapshotView:
+    loader = part_loader(work.store_url, prefix, work.options.get("cache_dir"))
+    return SnapshotView(snapshot, TaskSet(work.threads, thread), loader)
+
+
+def open_others(work: AttemptWork, thread: int) -> dict[str, ThreadState]:
+    """The committed PStates of other topologies that the program reads, by name."""
+    states: dict[str, ThreadState] = {}
+    for topology in sorted(set(work.program.reads.values())):
+        prefix, snapshot = work.reads[topology]
+        names = [name for name, owner in work.program.reads.items() if owner == topology]
+        plans = {name: work.program.others[name] for name in names}
+        state = ThreadState(infos(plans), open_view(work, thread, prefix, snapshot))
+        states.update(dict.fromkeys(names, state))
+    return states
+
+
+def read_source(work: AttemptWork, source: SourceWork, tasks: TaskSet) -> tuple[Column, np.ndarray[Any, Any]]:
+    """The records of a source on these tasks, and the task of each: partition p is on task p."""
+    if not source.ranges:
+        is_here = source.is_due and 0 in tasks
+        return ([None], np.zeros(1, dtype=np.int32)) if is_here else ([], np.empty(0, dtype=np.int32))
+    ranges = [r if p in tasks else (0, 0) for p, r in enumerate(source.ranges)]
+    if not any(end > start for start, end in ranges):
+        return [], np.empty(0, dtype=np.int32)
+    depot = DepotLog(open_store(work.store_url, probe=False), source.depot_prefix, len(ranges))
+    column, partitions = depot.read_rows(ranges, source.segments)
+    return column, partitions

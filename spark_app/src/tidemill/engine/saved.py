@@ -1,0 +1,51 @@
+"""A thread's own state between supersteps as one message to itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgpack
+
+from tidemill.engine.frame import Frame
+from tidemill.engine.messages import Message, decode, encode
+from tidemill.engine.thread import ThreadRun
+from tidemill.engine.work import AttemptWork
+
+MARK = b"TMST"
+"""Messages begin with the length of a short header, which these four bytes cannot be."""
+
+
+def is_saved(payload: bytes) -> bool:
+    return bytes(payload[:4]) == MARK
+
+
+def save(run: ThreadRun) -> bytes:
+    """What the thread must know in the next superstep; empty where it is nothing."""
+    overlay = run.state.to_bytes()
+    held = (run.collected, run.partials, run.resumes, run.waiting)
+    if not overlay and not any(held):
+        return b""
+    resumes = {block: [row] for block, row in run.resumes.items()}
+    body = [overlay, _pack(run.collected), _pack(run.partials), _pack(resumes), _pack(run.waiting)]
+    return MARK + bytes(msgpack.packb(body))
+
+
+def _pack(frames: Mapping[int, Sequence[Frame]]) -> list[Any]:
+    return [[key, [encode(Message(0, 0, 0, frame)) for frame in held]] for key, held in frames.items() if held]
+
+
+def _unpack(data: list[Any]) -> dict[int, list[Frame]]:
+    return {key: [decode(frame).frame for frame in held] for key, held in data}
+
+
+def restore(work: AttemptWork, thread: int, saved: bytes | None, cancel: threading.Event | None = None) -> ThreadRun:
+    """The thread as it was when it was saved; as it begins without."""
+    if not saved:
+        return ThreadRun(work, thread, cancel=cancel)
+    overlay, collected, partials, resumes, waiting = msgpack.unpackb(saved[len(MARK) :], strict_map_key=False)
+    run = ThreadRun(work, thread, overlay, cancel)
+    run.collected, run.partials, run.waiting = _unpack(collected), _unpack(partials), _unpack(waiting)
+    run.resumes = {block: rows[0] for block, rows in _unpack(resumes).items()}
+    return run

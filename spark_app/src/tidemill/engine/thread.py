@@ -1,0 +1,200 @@
+"""One thread's part of an attempt: its tasks' state, what waits for batch blocks, and one superstep after the other."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tidemill.engine import blocks
+from tidemill.engine.columns.walk import walk
+from tidemill.engine.compiled import compiled_program
+from tidemill.engine.context import StepContext
+from tidemill.engine.frame import Frame, single_row
+from tidemill.engine.messages import Message, deliver
+from tidemill.engine.partition import split_by_thread
+from tidemill.engine.report import StepReport
+from tidemill.engine.resources import open_others, open_state, read_source
+from tidemill.engine.rows.walk import walk_rows
+from tidemill.engine.work import AttemptWork
+from tidemill.model import columns as cols
+from tidemill.model.columns import Column
+from tidemill.model.errors import AttemptTimeout
+from tidemill.model.snapshot import TaskSet
+from tidemill.plan import program as pg
+from tidemill.state.thread_state import ThreadState
+
+
+class ThreadRun:
+    """The tasks `t` with `t % threads == thread` on their way through an attempt.
+
+    `collected` and `partials` hold rows that wait for the end of their batch block, `resumes` the row that goes on
+    behind it, `waiting` rows that reached a batch block while it was busy.
+    """
+
+    def __init__(
+        self, work: AttemptWork, thread: int, overlay: bytes = b"", cancel: threading.Event | None = None
+    ) -> None:
+        self.work = work
+        self.program = work.program
+        self.compiled = compiled_program(work.program)
+        self.thread = thread
+        self.task_set = TaskSet(work.threads, thread)
+        self.state = open_state(work, thread, overlay)
+        self.others = open_others(work, thread)
+        self.cancel = cancel
+        self.collected: dict[int, list[Frame]] = {}
+        self.partials: dict[int, list[Frame]] = {}
+        self.resumes: dict[int, Frame] = {}
+        self.waiting: dict[int, list[Frame]] = {}
+        self._begin(0)
+
+    def _begin(self, superstep: int) -> None:
+        self.context = StepContext(self.work, superstep)
+        self.outbox: list[tuple[int, Message]] = []
+        self.sent: Counter[int] = Counter()
+        self.entered: list[int] = []
+        self.exploded: set[str] = set()
+        self.rows = 0
+        self._sequence = 0
+        self._dealt: dict[tuple[int, int], tuple[random.Random, list[int]]] = {}
+
+    @property
+    def tasks(self) -> range:
+        return self.task_set.members(self.work.tasks)
+
+    def check_cancel(self) -> None:
+        """Stops the attempt if its time is up; called between operators."""
+        if self.cancel is not None and self.cancel.is_set():
+            raise AttemptTimeout("The attempt was cancelled before it was done.")
+
+    def state_of(self, pstate: str) -> ThreadState:
+        """The state that holds a PState: the topology's own, or the last commit of another one."""
+        return self.others.get(pstate, self.state)
+
+    # --- a superstep -------------------------------------------------------------------------------------------------
+
+    def step(self, superstep: int, messages: Iterable[Message], events: Sequence[pg.Event]) -> StepReport:
+        """Takes the messages, then the events; what it sends is in `outbox`."""
+        self._begin(superstep)
+        by_point: dict[int, list[Message]] = {}
+        for message in messages:
+            by_point.setdefault(message.point, []).append(message)
+        for point in sorted(by_point):
+            self._arrive(point, by_point[point])
+        for event in events:
+            if event.kind == "start":
+                self._start(self.program.regions[event.region])
+            else:
+                blocks.finish(self, self.program.regions[event.region])
+        metrics = {"rows": float(self.rows), "messages": float(len(self.outbox))}
+        return StepReport(dict(self.sent), tuple(self.entered), frozenset(self.exploded), metrics)
+
+    def _arrive(self, point: int, messages: list[Message]) -> None:
+        operator = self.program.operators[point]
+        partial = [message for message in messages if message.is_partial]
+        plain = [message for message in messages if not message.is_partial]
+        if partial:
+            frame = deliver(partial, self.work.tasks, self.program.keeps_order[point])
+            self.partials.setdefault(operator.region, []).append(frame)
+        if not plain:
+            return
+        frame = deliver(plain, self.work.tasks, self.program.keeps_order[point])
+        if isinstance(operator, pg.Explode):
+            frame = self._exploded(operator, frame)
+        self.walk(point, frame)
+
+    def walk(self, start: int, frame: Frame) -> None:
+        """Lets rows go on behind the operator `start` to the ends of its segment."""
+        if not frame.rows:
+            return
+        self.rows += frame.rows
+        if self.program.segments[start].mode == "rows":
+            walk_rows(self, start, frame)
+        else:
+            walk(self, start, frame)
+
+    # --- sources -----------------------------------------------------------------------------------------------------
+
+    def _start(self, region: pg.Region) -> None:
+        """A source starts on task 0; explodes that wait for no row start on every thread."""
+        if region.kind == "source" and 0 in self.task_set:
+            self.walk(region.start, single_row(0))
+        for number in region.explodes:
+            operator = self.program.operators[number]
+            assert isinstance(operator, pg.Explode)
+            column, tasks = self.records(operator.source_id)
+            columns = {operator.out: column} if operator.out is not None else {}
+            series = pl.Series("", tasks, dtype=pl.Int32)
+            self.walk(number, Frame(len(tasks), series, columns).keep_columns(self.program.live[number]))
+
+    def records(self, source_id: str) -> tuple[Column, np.ndarray[Any, Any]]:
+        """The records of a source on this thread's tasks, and their tasks."""
+        self.exploded.add(source_id)
+        source = self.work.sources.get(source_id)
+        if source is None:
+            return [], np.empty(0, dtype=np.int32)
+        return read_source(self.work, source, self.task_set)
+
+    def _exploded(self, operator: pg.Explode, frame: Frame) -> Frame:
+        """Each row once for each record on its task."""
+        column, tasks = self.records(operator.source_id)
+        by_task = {task: np.flatnonzero(tasks == task) for task in np.unique(tasks).tolist()}
+        none = np.empty(0, dtype=np.int64)
+        picks = [by_task.get(task, none) for task in frame.tasks().to_list()]
+        rows = frame.gather(np.repeat(np.arange(frame.rows), [len(pick) for pick in picks]))
+        if operator.out is None:
+            return rows
+        picked = np.concatenate(picks) if picks else none
+        return rows.with_columns({operator.out: cols.gather_rows(column, picked)})
+
+    def explode(self, operator: pg.Explode, frame: Frame) -> None:
+        """Rows that reach an explode go to every task that has records of it."""
+        self.exploded.add(operator.source_id)
+        if operator.is_direct:
+            return
+        source = self.work.sources.get(operator.source_id)
+        if source is None:
+            return
+        owners = [p for p, (start, end) in enumerate(source.ranges) if end > start]
+        owners = [0] if source.is_due and not source.ranges else owners
+        live = [name for name in self.program.live[operator.id] if name != operator.out]
+        indices = np.repeat(np.arange(frame.rows), len(owners))
+        targets = np.tile(np.array(owners, dtype=np.int32), frame.rows)
+        self.post(operator.id, frame.keep_columns(live).gather(indices), targets)
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def post(self, point: int, frame: Frame, targets: np.ndarray[Any, Any] | int, is_partial: bool = False) -> None:
+        """Sends rows to tasks; `frame.task` is where they are now."""
+        if not frame.rows:
+            return
+        task = targets if isinstance(targets, int) else pl.Series("", targets, dtype=pl.Int32)
+        origin = frame.task if self.program.keeps_order[point] else None
+        moved = Frame(frame.rows, task, frame.columns)
+        message = Message(point, self.thread, self._sequence, moved, origin, is_partial)
+        self._sequence += 1
+        region = self.program.operators[point].region
+        for thread, part in split_by_thread(message, self.work.threads) if self.work.threads > 1 else [(0, message)]:
+            self.outbox.append((thread, part))
+            self.sent[region] += 1
+
+    def dealt(self, operator: int, task: int, count: int) -> list[int]:
+        """The next `count` tasks that a shuffle on `task` deals."""
+        known = self._dealt.get((operator, task))
+        if known is None:
+            known = (random.Random(self.context.seed(task, operator)), [])
+            self._dealt[operator, task] = known
+        source, left = known
+        chosen: list[int] = []
+        while len(chosen) < count:
+            if not left:
+                left.extend(range(self.work.tasks))
+                source.shuffle(left)
+            chosen.append(left.pop())
+        return chosen
