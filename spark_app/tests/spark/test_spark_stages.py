@@ -17,6 +17,7 @@ from pyspark import cloudpickle
 from tidemill.model import errors
 from tidemill.spark.session import Session, shared_session
 from tidemill.spark.settings import SparkSettings
+from tidemill.spark.worker import drain
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have the tests on their path
@@ -48,6 +49,12 @@ class NoteProcess:
 
 def gather(_thread: int, records: Iterable[bytes]) -> list[bytes]:
     return [b" ".join(sorted(bytes(record[:3]) + b"/%d" % len(record) for record in records))]
+
+
+def process_of(_thread: int, records: Iterable[bytes]) -> list[bytes]:
+    drain(records)
+    threading.Event().wait(0.1)  # long enough that the other slot takes the other partition
+    return [str(os.getpid()).encode()]
 
 
 def shuffle_files(spark: Session) -> int:
@@ -139,6 +146,16 @@ def test_the_job_fails_at_once_when_a_python_worker_is_killed(spark: Session, tm
         spark.stages.collect(stage)
     killer.join()
     assert len(spark.stages.collect(spark.stages.python_stage(spark.stages.base(2), gather))) == 2
+
+
+def test_workers_stay_when_their_tasks_are_done(spark: Session) -> None:
+    stages = spark.stages
+    spark.warm()
+    warm = set(stages.collect(stages.python_stage(stages.base(2), process_of)))
+
+    for _ in range(5):
+        spark.warm()
+        assert set(stages.collect(stages.python_stage(stages.base(2), process_of))) <= warm
 
 
 def test_a_second_master_is_refused_when_spark_runs(spark: Session) -> None:

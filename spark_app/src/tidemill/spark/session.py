@@ -58,7 +58,12 @@ class Session:
         self.context = _start_context(settings, self.folder)
         self.stages = Stages(self.context, sys.executable, worker_environment())
         self.slots = int(self.context.defaultParallelism)
-        self.warm()
+        try:
+            self.warm()
+        except Py4JJavaError as error:
+            reason = _python_error(error)
+            self.stop()
+            raise errors.BadInput(f"Spark's Python workers cannot import Tidemill: {reason}") from error
 
     def warm(self) -> None:
         """Starts a Python worker in every slot and imports there what steps need, so that no microbatch pays for it."""
@@ -206,6 +211,12 @@ def _reason(error: Exception, folder: Path) -> str:
     if any("UnsupportedClassVersionError" in line for line in lines):
         return JAVA_MISSING.replace("none was found", "the one found is older")
     return " | ".join(lines[-5:]) or str(error).splitlines()[0]
+
+
+def _python_error(error: Py4JJavaError) -> str:
+    """The last line of the Python traceback in a Java exception."""
+    found = re.findall(r"^(\w[\w.]*(?:Error|Exception): .*)$", str(error), re.MULTILINE)
+    return found[0] if found else str(error).splitlines()[0]
 
 
 @contextlib.contextmanager

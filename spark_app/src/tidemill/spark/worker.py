@@ -171,7 +171,8 @@ class FusedStage:
 
     work: ShippedWork
 
-    def __call__(self, _partition: int, _records: Iterable[bytes]) -> list[bytes]:
+    def __call__(self, _partition: int, records: Iterable[bytes]) -> list[bytes]:
+        drain(records)
         from tidemill.engine.attempt import run_attempt
 
         try:
@@ -186,7 +187,8 @@ class CompactionStage:
 
     work: ShippedWork
 
-    def __call__(self, thread: int, _records: Iterable[bytes]) -> list[bytes]:
+    def __call__(self, thread: int, records: Iterable[bytes]) -> list[bytes]:
+        drain(records)
         from tidemill.state.compaction import compact_thread
 
         try:
@@ -231,8 +233,15 @@ def summed(metrics: Iterable[dict[str, float]]) -> dict[str, float]:
     return total
 
 
-def warm_worker(_partition: int, _records: Iterable[bytes]) -> list[bytes]:
+def drain(records: Iterable[bytes]) -> None:
+    """Reads records that nobody needs: Spark ends a worker that leaves some, and the next task starts with imports."""
+    for _ in records:
+        pass
+
+
+def warm_worker(_partition: int, records: Iterable[bytes]) -> list[bytes]:
     """Imports what steps need, long enough that every slot gets a worker of its own."""
+    drain(records)
     import numpy  # noqa: F401
     import polars  # noqa: F401
     import pyarrow  # noqa: F401
