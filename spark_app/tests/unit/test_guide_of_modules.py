@@ -1,0 +1,45 @@
+"""The code of the guide to writing modules is correct: it runs, and its modules have no fault."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tidemill import Agg, Module, Ops
+from tidemill import Path as StatePath
+from tidemill.api.block import Block
+from tidemill.api.recording import record_module
+from tidemill.plan.check import check
+
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "modules.md"
+
+
+def _namespace() -> dict[str, Any]:
+    """What the guide's code defines, its blocks run one after the other."""
+    names: dict[str, Any] = {"__name__": "guide"}
+    for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL):
+        exec(compile(block, str(GUIDE), "exec"), names)
+    return names
+
+
+def test_modules_of_the_guide_have_no_fault() -> None:
+    names = _namespace()
+    modules = [value for value in names.values() if isinstance(value, type) and issubclass(value, Module)]
+    own = [module for module in modules if module is not Module]
+
+    assert [module.__name__ for module in own] == ["Visits", "Words"]
+    assert [check(record_module(module)) for module in own] == [[], []]
+
+
+def test_names_in_the_guide_exist() -> None:
+    text = GUIDE.read_text(encoding="utf-8")
+
+    missing = [
+        f"{owner.__name__}.{name}"
+        for owner, label in ((Agg, "Agg"), (Ops, "Ops"), (StatePath, "Path"), (Block, "Block"))
+        for name in re.findall(rf"\b{label}\.([A-Za-z_]+)", text)
+        if not hasattr(owner, name)
+    ]
+
+    assert missing == []
