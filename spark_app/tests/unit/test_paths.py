@@ -280,6 +280,21 @@ def test_refused_when_what_is_written_does_not_fit_the_schema() -> None:
         TestPState.create(PState.map_schema(str, int)).transform(Path.key("a").term_val("x"))
 
 
+def test_refused_when_an_indexed_structure_would_become_a_plain_value() -> None:
+    with pytest.raises(SchemaMismatch, match="an indexed map cannot become int"):
+        TestPState.create(COUNTS).transform(Path.key("x").term_val(3))
+
+
+def test_absent_when_a_key_cannot_be_a_key() -> None:
+    pstate = TestPState.create(object, {"a": {1}})
+    assert pstate.select(Path.key(["a"])) == [None]
+    assert pstate.select(Path.key("a").set_elem([1])) == []
+    pstate.transform(Path.key(["a"]).filter_pred(Ops.IS_NOT_NULL).term_void())
+    for path in (Path.key(["a"]).term_val(1), Path.key("a").void_set_elem().term_val([1])):
+        with pytest.raises(BadPath, match="cannot be"):
+            pstate.transform(path)
+
+
 def test_refused_when_an_operation_is_used_as_a_function() -> None:
     rows = Function("rows", "operation", lambda value: iter(()))
     with pytest.raises(BadPath, match="rows is an operation"):

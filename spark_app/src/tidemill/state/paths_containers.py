@@ -10,7 +10,7 @@ import datetime as _datetime
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from tidemill.model.errors import BadPath, NotSelectable
+from tidemill.model.errors import BadPath, NotSelectable, SchemaMismatch
 from tidemill.model.values import sort_key
 from tidemill.state.nodes import ABSENT, IndexedList, IndexedMap, IndexedRecord, IndexedSet, KeyRange, RootValue
 
@@ -53,6 +53,17 @@ def is_empty_node(value: Any) -> bool:
     if kind == "record":
         return not any(True for _ in value.fields())
     return kind == "list" and value.size() == 0
+
+
+def is_hashable(key: Any) -> bool:
+    """Whether a value can be a key of a dict or an element of a set at all."""
+    if type(key) in SCALARS:
+        return True
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
 
 
 class KeyBounds:
@@ -118,13 +129,15 @@ class PlainMap:
         self._changed = False
 
     def get(self, key: Any) -> Any:
-        return self._data.get(key, ABSENT)
+        return self._data.get(key, ABSENT) if is_hashable(key) else ABSENT
 
     def put(self, key: Any, value: Any) -> None:
+        if not is_hashable(key):
+            raise BadPath(f"{key!r} cannot be a key of a map", key=key)
         self._own()[key] = value
 
     def delete(self, key: Any) -> None:
-        if key in self._data:
+        if self.get(key) is not ABSENT:
             del self._own()[key]
 
     def items(self, bounds: KeyRange | None = None) -> Iterator[tuple[Any, Any]]:
@@ -247,15 +260,17 @@ class PlainSet:
         self._changed = False
 
     def contains(self, element: Any) -> bool:
-        return element in self._data
+        return is_hashable(element) and element in self._data
 
     def add(self, element: Any) -> None:
+        if not is_hashable(element):
+            raise BadPath(f"{element!r} cannot be an element of a set", element=element)
         if not self._changed:
             self._data, self._changed = set(self._data), True
         self._data.add(element)
 
     def discard(self, element: Any) -> None:
-        if element in self._data:
+        if self.contains(element):
             if not self._changed:
                 self._data, self._changed = set(self._data), True
             self._data.discard(element)
@@ -382,12 +397,13 @@ def replace_node(node: Any, value: Any, where: str) -> None:
     """Make an indexed structure hold what `value` holds; None and empty collections clear it.
 
     Raises:
-        BadPath: the value is no collection of the node's kind.
+        SchemaMismatch: the value is no collection of the node's kind.
     """
     kind = node_kind(node)
     fits = value is None or isinstance(value, _WHOLE[kind])
     if not fits:
-        raise BadPath(f"{where}: an indexed {kind} cannot become {type(value).__name__}", pstate=where)
+        text = f"{where}: an indexed {kind} cannot become {type(value).__name__}"
+        raise SchemaMismatch(text, pstate=where, value=value)
     if kind == "list":
         refill_list(node, list(value or ()))
         return

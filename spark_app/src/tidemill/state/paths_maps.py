@@ -30,8 +30,7 @@ class Key(Navigator):
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
         key = values[self.slots[0]]
-        entries = value if type(value) is dict else map_of(value, self.name, self.where, is_keyed=True)
-        found = entries.get(key)
+        found = map_of(value, self.name, self.where, is_keyed=True).get(key)
         hits: Hits = self.following(None if found is ABSENT else found, values, collected)
         return hits
 
