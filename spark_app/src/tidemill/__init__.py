@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.api.aggregators import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, TopMonotonicOptions
 from tidemill.api.arguments import Constant, Expr, Helpers, operation, vectorized
-from tidemill.api.block import Block, Case, LimitAgg, LoopVars, SelectOptions, SubBatch, SubSource
+from tidemill.api.block import Block, Case, LoopVars, SelectOptions
 from tidemill.api.depots import Depot
+from tidemill.api.later import LimitAgg, SubBatch, SubSource
 from tidemill.api.launching import AckLevel, LaunchConfig, UpdateOptions
 from tidemill.api.module import Module, Setup, Topologies
 from tidemill.api.path import Path

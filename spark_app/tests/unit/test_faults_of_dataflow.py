@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -166,6 +167,30 @@ def generator_without_mark(setup: Any, topologies: Any) -> None:
     records(setup, topologies).each(unmarked, "*v").out("*w")  # <- fault
 
 
+class Yields:
+    def __call__(self, value: Any) -> Iterator[Any]:
+        yield value
+
+
+@expect("'Yields' is a generator.")
+def generator_object_without_mark(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).each(Yields(), "*v").out("*w")  # <- fault
+
+
+async def later(value: Any) -> Any:
+    return value
+
+
+@expect("'later' is a coroutine.")
+def coroutine(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).each(later, "*v").out("*w")  # <- fault
+
+
+@expect("'pairs' does not return one value and cannot be used here.")
+def operation_as_a_partitioner(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).custom_partition(pairs)  # <- fault
+
+
 @expect("'INC' is not a function.")
 def each_of_no_function(setup: Any, topologies: Any) -> None:
     records(setup, topologies).each("INC", "*v").out("*w")  # <- fault
@@ -261,6 +286,12 @@ def hook_to_an_unknown_anchor(setup: Any, topologies: Any) -> None:
 @expect("The anchor 'root' stands twice.")
 def anchor_twice(setup: Any, topologies: Any) -> None:
     records(setup, topologies).anchor("root").anchor("root")  # <- fault
+
+
+@expect("There is no anchor 'root' here.")
+def hook_out_of_a_loop(setup: Any, topologies: Any) -> None:
+    body = Block.emit_loop("*v").hook("root")  # <- fault
+    records(setup, topologies).anchor("root").loop_with_vars(LoopVars.var("*i", 0), body).out("*o")
 
 
 @expect("unify names no anchor.")
@@ -500,7 +531,9 @@ def every_construct(setup: Any, topologies: Any) -> None:
         .local_transform("$$counts", Path.key("*v").term(Ops.PLUS, "*n"))
         .compound_agg("$$counts", CompoundAgg.map("*v", Agg.sum("*n")))
     ).each(Ops.PRINTLN, "*rounds", Constant("*"))  # fmt: skip
-    chain = chain.explode_microbatch("*mb").out("*v").each(pairs, "*v").out("*v", "*w")
+    chain = chain.explode_microbatch("*mb").out("*v").each(partial(pairs), "*v").out("*v", "*w")
+    around = Block.anchor("x").emit_loop("*i").hook("x").hash_partition("*i").continue_loop("*i")
+    chain.loop_with_vars(LoopVars.var("*i", 0), around).out("*i")
     chain.anchor("root").select("$$counts", Path.key("*v")).out("*c").branch("root", Block.keep_true("*w"))
     chain.hook("root").all_partition().local_clear("$$counts").select("$$total").out("*all")
     chain.cond(Case.create("*w").each(Ops.INC, "*w").out("*x"), Case.create(True).each(Ops.DEC, "*w").out("*x"))

@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 from faulty import Cases, Define, assert_one_fault, faults_of
 
-from tidemill import AccumulatorAgg, Agg, BadPath, CombinerAgg, CompoundAgg, Constant, Depot, Ops, Path, PState
+from tidemill import (
+    AccumulatorAgg,
+    Agg,
+    BadPath,
+    CombinerAgg,
+    CompoundAgg,
+    Constant,
+    Depot,
+    Ops,
+    Path,
+    PState,
+    vectorized,
+)
 from tidemill.api.path import path_of
 from tidemill.plan.check_paths import LATER_NAVIGATORS
 from tidemill.state.paths import REFUSED
@@ -146,6 +158,22 @@ def filter_without_function(setup: Any, topologies: Any) -> None:
 def term_with_too_many_arguments(setup: Any, topologies: Any) -> None:
     path = Path.key("*k").term(lambda value: value, "*v")  # <- fault
     records(setup, topologies).local_transform("$$counts", path)
+
+
+@expect("'EXPLODE' does not return one value and cannot be used here.")
+def view_of_many_values(setup: Any, topologies: Any) -> None:
+    path = Path.key("*k").view(Ops.EXPLODE)  # <- fault
+    records(setup, topologies).local_select("$$lists", path).out("*c")
+
+
+@expect("'halved' works on columns and cannot be used here.")
+def view_by_columns(setup: Any, topologies: Any) -> None:
+    path = Path.key("*k").view(vectorized(halved))  # <- fault
+    records(setup, topologies).local_select("$$counts", path).out("*c")
+
+
+def halved(value: Any) -> Any:
+    return value / 2
 
 
 # --- aggregators -----------------------------------------------------------------------------------------------------

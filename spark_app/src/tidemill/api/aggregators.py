@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tidemill.api.arguments import later_fault, to_arg, to_args, to_function
+from tidemill.api.arguments import later_fault, to_arg, to_args, to_plain_function
 from tidemill.api.locations import caller_location
 from tidemill.api.starters import starter
 from tidemill.model import dataflow
@@ -168,7 +168,7 @@ class Agg:
         found: list_of_faults = []
         for name in ("id_function", "sort_val_function"):
             if chosen[name] is not None:
-                chosen[name] = to_function(chosen[name], at, found)
+                chosen[name] = to_plain_function(chosen[name], 1, at, found)
         args = to_args((amount, value), at, found)
         return Agg(Aggregator("top_monotonic", "combiner", args, None, tuple(sorted(chosen.items()))), found, at)
 

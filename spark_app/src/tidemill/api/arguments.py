@@ -54,7 +54,7 @@ class Expr:
         self.at = caller_location()
         found: list[Fault] = []
         recorded = to_function(function, self.at, found)
-        if recorded.kind == "operation" or (isinstance(recorded.call, Op) and recorded.call.emits != "one"):
+        if not returns_one_value(recorded):
             text = f"'{recorded.name}' does not return one value and cannot be used in an Expr."
             found.append(Fault(str(self.at), text, "Use each(...) with .out(...) instead."))
         found.extend(arity_faults(recorded, len(args), self.at))
@@ -138,11 +138,40 @@ def to_function(function: Any, at: Location, faults: list[Fault]) -> Function:
     if not callable(function):
         faults.append(Fault(str(at), f"{function!r} is not a function.", "Pass one of Ops, or a callable."))
         return Function(repr(function), "function", _nothing)
-    kind = cast("FunctionKind", getattr(function, _KIND, "function"))
-    if kind == "function" and inspect.isgeneratorfunction(function):
+    kind = _kind_of(function)
+    body = function if inspect.isroutine(function) or isinstance(function, functools.partial) else function.__call__
+    if kind == "function" and inspect.isgeneratorfunction(body):
         text = f"'{name_of(function)}' is a generator."
         faults.append(Fault(str(at), text, "Mark it with @operation to emit a row for each value that it yields."))
+    elif inspect.iscoroutinefunction(body):
+        faults.append(Fault(str(at), f"'{name_of(function)}' is a coroutine.", "Write a plain function (def)."))
     return Function(name_of(function), kind, function)
+
+
+def to_plain_function(function: Any, args: int, at: Location, faults: list[Fault]) -> Function:
+    """Record a function that is called with so many values and returns one, on plain Python values."""
+    recorded = to_function(function, at, faults)
+    faults.extend(arity_faults(recorded, args, at))
+    is_vectorized = recorded.kind == "vectorized"
+    if is_vectorized or not returns_one_value(recorded):
+        what = "works on columns" if is_vectorized else "does not return one value"
+        faults.append(Fault(str(at), f"'{recorded.name}' {what} and cannot be used here.", "Pass a plain function."))
+    return recorded
+
+
+def returns_one_value(function: Function) -> bool:
+    """Whether a call returns its value, in contrast to any number of rows."""
+    return function.kind != "operation" and not (isinstance(function.call, Op) and function.call.emits != "one")
+
+
+def _kind_of(function: Any) -> FunctionKind:
+    """How a function was marked; a partial is what it is made of, an object what its `__call__` is."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    marked = getattr(function, _KIND, None)
+    if marked is None and not isinstance(function, type):
+        marked = getattr(function.__call__, _KIND, None)
+    return cast("FunctionKind", marked or "function")
 
 
 def _nothing(*args: Any) -> None:

@@ -10,7 +10,17 @@ from dataclasses import replace
 from typing import Any, cast
 
 from tidemill.api.aggregators import recorded_tree
-from tidemill.api.arguments import arity_faults, to_arg, to_args, to_function, to_name, to_var, to_vars
+from tidemill.api.arguments import (
+    arity_faults,
+    to_arg,
+    to_args,
+    to_function,
+    to_name,
+    to_plain_function,
+    to_var,
+    to_vars,
+)
+from tidemill.api.later import LaterNodes
 from tidemill.api.locations import caller_location
 from tidemill.api.path import recorded_path
 from tidemill.api.starters import starter
@@ -22,7 +32,7 @@ _ALWAYS: Arg = Const(True)
 _WITH_OUTS = (dataflow.Each, dataflow.LocalSelect, dataflow.Loop, dataflow.Aggregate)
 
 
-class Block:
+class Block(LaterNodes):
     """A chain of nodes. Every method adds one and returns the longer chain."""
 
     def __init__(self, nodes: Sequence[Node] = (), faults: Sequence[Fault] = ()) -> None:
@@ -33,16 +43,15 @@ class Block:
         """A chain of these nodes; what a subclass overrides."""
         return Block(nodes, faults)
 
+    def _later(self, feature: str, blocks: Sequence[Any]) -> Block:
+        inside = [fault for block in blocks if isinstance(block, Block) for fault in block.faults]
+        return self._add(dataflow.Later(feature, caller_location()), inside)
+
     def _add(self, node: Node, faults: Iterable[Fault] = ()) -> Block:
         return self._with((*self.nodes, node), (*self.faults, *faults))
 
     def _fault(self, at: Location, text: str, advice: str) -> Block:
         return self._with(self.nodes, (*self.faults, Fault(str(at), text, advice)))
-
-    def _later(self, feature: str, *blocks: Any) -> Block:
-        """Record a feature of a later version, with the mistakes inside the blocks that it was given."""
-        inside = [fault for block in blocks if isinstance(block, Block) for fault in block.faults]
-        return self._add(dataflow.Later(feature, caller_location()), inside)
 
     def out(self, *names: str) -> Block:
         """Bind what the node before emits to variables."""
@@ -193,8 +202,7 @@ class Block:
         target, rest = _target(args)
         if not rest:
             return self._fault(at, "custom_partition needs a function.", "Call it as custom_partition(function, …).")
-        function = to_function(rest[0], at, found)
-        found.extend(arity_faults(function, len(rest), at))
+        function = to_plain_function(rest[0], len(rest), at, found)
         node = dataflow.Partition("custom", to_args(rest[1:], at, found), target, at, function)
         return self._add(node, found)
 
@@ -312,60 +320,6 @@ class Block:
         """Go on with the rows of several named places."""
         return self._add(dataflow.Unify(tuple(str(anchor) for anchor in anchors), caller_location()))
 
-    # --- features of later versions: recorded, then refused by name ---
-
-    @starter
-    def atomic_block(self, block: Any) -> Block:
-        return self._later("atomic_block", block)
-
-    @starter
-    def yield_if_overtime(self) -> Block:
-        return self._later("yield_if_overtime")
-
-    @starter
-    def materialize(self, *args: Any) -> Block:
-        return self._later("materialize (temporary PStates)")
-
-    @starter
-    def explode_materialized(self, *args: Any) -> Block:
-        return self._later("explode_materialized (temporary PStates)")
-
-    @starter
-    def sub_batch(self, batch: Any) -> Block:
-        return self._later("sub_batch")
-
-    @starter
-    def limit_agg(self, limit: Any) -> Block:
-        return self._later("limit_agg")
-
-    @starter
-    def invoke_query(self, *args: Any) -> Block:
-        return self._later("invoke_query (query topologies)")
-
-    @starter
-    def depot_partition_append(self, *args: Any) -> Block:
-        return self._later("depot_partition_append")
-
-    @starter
-    def fresh_batch_source(self) -> Block:
-        return self._later("fresh_batch_source (joins)")
-
-    @starter
-    def sub_source(self, *args: Any) -> Block:
-        return self._later("sub_source", *args)
-
-    @starter
-    def each_async(self, *args: Any) -> Block:
-        return self._later("each_async")
-
-    @starter
-    def out_stream(self, *args: Any) -> Block:
-        return self._later("out_stream (named output streams)")
-
-    @starter
-    def ack_return(self, *args: Any) -> Block:
-        return self._later("ack_return (stream topologies)")
-
 
 class Case(Block):
     """One case of `cond`: `Case.create(condition).each(…)…`."""
@@ -399,34 +353,6 @@ class LoopVars:
         at = caller_location()
         pair = (to_var(name, at, found), to_arg(value, at, found))
         return LoopVars((*self.recorded, pair), (*self.faults, *found))
-
-
-class _Described:
-    """A description that a later version understands; it takes any calls, so that the rest of the module is checked."""
-
-    def __init__(self, *args: Any) -> None:
-        self.args = args
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return lambda *args: self
-
-    @classmethod
-    def create(cls, *args: Any) -> Any:
-        return cls(*args)
-
-
-class SubBatch(_Described):
-    """A batch block as a source of rows; a later version has it."""
-
-
-class SubSource(_Described):
-    """A case of `sub_source`; a later version has it."""
-
-
-class LimitAgg(_Described):
-    """The description of `limit_agg`; a later version has it."""
 
 
 class SelectOptions:

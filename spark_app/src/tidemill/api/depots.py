@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.api.arguments import arity_faults, to_function
+from tidemill.api.arguments import to_plain_function
 from tidemill.api.locations import caller_location
 from tidemill.model.dataflow import DepotPartitioner, Function, Location
 from tidemill.model.errors import Fault
@@ -34,8 +34,7 @@ class Depot:
         """The partition of `function(record)`'s hash: records with equal results stay in order on one task."""
         at = caller_location()
         found: list[Fault] = []
-        recorded = to_function(function, at, found)
-        found.extend(arity_faults(recorded, 1, at))
+        recorded = to_plain_function(function, 1, at, found)
         return Partitioning("hash_by", recorded, tuple(found))
 
     @staticmethod
@@ -55,6 +54,4 @@ def to_partitioning(value: Any, at: Location, faults: list[Fault]) -> Partitioni
         text = f"{value!r} is not a way to partition a depot."
         faults.append(Fault(str(at), text, "Use Depot.random(), Depot.hash_by(…), Depot.disallow() or a callable."))
         return Partitioning("random")
-    recorded = to_function(function, at, faults)
-    faults.extend(arity_faults(recorded, 2, at))
-    return Partitioning("custom", recorded)
+    return Partitioning("custom", to_plain_function(function, 2, at, faults))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.api.arguments import arity_faults, to_arg, to_args, to_function
+from tidemill.api.arguments import to_arg, to_args, to_plain_function
 from tidemill.api.locations import caller_location
 from tidemill.api.ranges import Options, amount_options, range_options
 from tidemill.api.starters import starter
@@ -34,8 +34,7 @@ class Path:
         """Add a navigator that calls `function` with `leading` values of its own and then `args`."""
         found: list[Fault] = []
         at = caller_location()
-        recorded = to_function(function, at, found)
-        found.extend(arity_faults(recorded, leading + len(args), at))
+        recorded = to_plain_function(function, leading + len(args), at, found)
         return self._add(Nav(name, (recorded, *to_args(args, at, found))), found)
 
     def _with_paths(self, name: str, *paths: Any) -> Path:
@@ -250,7 +249,7 @@ class Path:
         """The elements between `start(list)` and `end(list, start)`."""
         found: list[Fault] = []
         at = caller_location()
-        functions = (to_function(start, at, found), to_function(end, at, found))
+        functions = (to_plain_function(start, 1, at, found), to_plain_function(end, 2, at, found))
         return self._add(Nav("sublist_dynamic", functions), found)
 
     @starter

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.api.arguments import arity_faults, later_fault, to_function, to_name, to_var
+from tidemill.api.arguments import later_fault, to_name, to_plain_function, to_var
 from tidemill.api.block import Block
 from tidemill.api.locations import caller_location
 from tidemill.api.schemas import to_schema
@@ -130,9 +130,7 @@ class PStateBuilder:
         `path_partition`.
         """
         at = caller_location()
-        recorded = to_function(function, at, self._faults)
-        self._faults.extend(arity_faults(recorded, 2, at))
-        return self._set(key_partitioner=recorded)
+        return self._set(key_partitioner=to_plain_function(function, 2, at, self._faults))
 
     def migrated(self, *args: Any) -> PStateBuilder:
         """Change the schema of stored data; a later version has it."""

@@ -118,10 +118,13 @@ class ChainCheck:
         return self.bind(node.outs, scope, node.at).moved(is_on_zero)
 
     def _loop_body(self, node: df.Loop, scope: Scope) -> LoopCheck:
+        """Anchors outside do not reach into the body of a loop, nor those inside out of it."""
         frame = LoopCheck(len(node.vars), len(node.outs))
+        outside, self.anchors = self.anchors, {}
         self.loops.append(frame)
         self.run(node.body, scope)
         self.loops.pop()
+        self.anchors = outside
         return frame
 
     def continue_loop(self, node: df.ContinueLoop, scope: Scope) -> Scope:

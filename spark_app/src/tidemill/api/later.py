@@ -1,0 +1,98 @@
+"""Parts of the dataflow language that a later version has: recorded here, and refused by name when a module is
+checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidemill.api.starters import starter
+
+
+class LaterNodes:
+    """The methods of a `Block` that record a feature of a later version."""
+
+    def _later(self, feature: str, blocks: Sequence[Any]) -> Any:
+        """Record the feature, with the mistakes inside the blocks that it was given."""
+        raise NotImplementedError
+
+    @starter
+    def atomic_block(self, block: Any) -> Any:
+        return self._later("atomic_block", (block,))
+
+    @starter
+    def yield_if_overtime(self) -> Any:
+        return self._later("yield_if_overtime", ())
+
+    @starter
+    def materialize(self, *args: Any) -> Any:
+        return self._later("materialize (temporary PStates)", ())
+
+    @starter
+    def explode_materialized(self, *args: Any) -> Any:
+        return self._later("explode_materialized (temporary PStates)", ())
+
+    @starter
+    def sub_batch(self, batch: Any) -> Any:
+        return self._later("sub_batch", ())
+
+    @starter
+    def limit_agg(self, limit: Any) -> Any:
+        return self._later("limit_agg", ())
+
+    @starter
+    def invoke_query(self, *args: Any) -> Any:
+        return self._later("invoke_query (query topologies)", ())
+
+    @starter
+    def depot_partition_append(self, *args: Any) -> Any:
+        return self._later("depot_partition_append", ())
+
+    @starter
+    def fresh_batch_source(self) -> Any:
+        return self._later("fresh_batch_source (joins)", ())
+
+    @starter
+    def sub_source(self, *args: Any) -> Any:
+        return self._later("sub_source", args)
+
+    @starter
+    def each_async(self, *args: Any) -> Any:
+        return self._later("each_async", ())
+
+    @starter
+    def out_stream(self, *args: Any) -> Any:
+        return self._later("out_stream (named output streams)", ())
+
+    @starter
+    def ack_return(self, *args: Any) -> Any:
+        return self._later("ack_return (stream topologies)", ())
+
+
+class _Described:
+    """A description that a later version understands; it takes any calls, so that the rest of the module is checked."""
+
+    def __init__(self, *args: Any) -> None:
+        self.args = args
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *args: self
+
+    @classmethod
+    def create(cls, *args: Any) -> Any:
+        return cls(*args)
+
+
+class SubBatch(_Described):
+    """A batch block as a source of rows; a later version has it."""
+
+
+class SubSource(_Described):
+    """A case of `sub_source`; a later version has it."""
+
+
+class LimitAgg(_Described):
+    """The description of `limit_agg`; a later version has it."""
