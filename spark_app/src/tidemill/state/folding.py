@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from tidemill.model.aggregation import by_identity
-from tidemill.state.codecs import value_codec
+from tidemill.state.codecs import key_codec, value_codec
 from tidemill.state.container import CLEAR, DELETE, OPERAND, PUT
 from tidemill.state.nodes import ABSENT
 from tidemill.state.sorted_table import cells_of
+from tidemill.state.sorting import is_reducible, reduce_runs, run_starts, sort_rows
 from tidemill.state.tables import Table
 
 Identities = tuple[str | None, ...]
@@ -59,8 +61,6 @@ def rows_frame(
     table: Table, tasks: Sequence[int], keys: Sequence[Sequence[Any]], kinds: Sequence[int], cells: Sequence[Any]
 ) -> pl.DataFrame:
     """A frame of rows from Python: stored keys by column, cells as `SortedTable.cells` gives them (anything for deletes)."""
-    from tidemill.state.codecs import key_codec
-
     columns: dict[str, pl.Series] = {"task": pl.Series("task", tasks, dtype=pl.Int32)}
     for name, kind, stored in zip(table.key_names, table.keys, keys, strict=True):
         columns[name] = key_codec(kind).stored_series(stored)
@@ -105,7 +105,7 @@ def key_columns(table: Table) -> list[str]:
 
 def order_rows(table: Table, frame: pl.DataFrame) -> pl.DataFrame:
     """The rows sorted as containers want them; equal keys keep their order."""
-    return frame.sort(key_columns(table), maintain_order=True)
+    return sort_rows(frame, key_columns(table))
 
 
 def resolve(
@@ -203,43 +203,62 @@ def _resolve_rows(table: Table, frames: list[pl.DataFrame], identities: Identiti
     rows = frames[0] if len(frames) == 1 else order_rows(table, pl.concat(frames, how="diagonal"))
     if rows.height == 0:
         return rows
-    has_operands = bool((rows["kind"] == OPERAND).any())
+    kinds = rows["kind"].to_numpy()
+    has_operands = bool((kinds == OPERAND).any())
     if len(frames) == 1:
         return _settle(table, rows, identities) if has_operands and is_base else rows
-    is_last = _differs_from_next(rows.select(key_columns(table)))
+    starts = run_starts(rows, key_columns(table))
     if not has_operands:
-        return rows.filter(is_last)
-    return _fold_groups(table, rows, is_last, identities, is_base)
+        return rows[_ends(starts, rows.height)]
+    is_reset = kinds != OPERAND
+    is_reset[starts] = False
+    if not is_reset.any() and _is_vectorable(table, rows, identities) and _is_reducible(table, rows, identities):
+        return _reduce_chains(table, rows, starts, identities, is_base)
+    return _fold_groups(table, rows, starts, identities, is_base)
 
 
-def _differs_from_next(keys: pl.DataFrame) -> pl.Series:
-    """True at the last row of each run of equal keys."""
-    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(-1)) for name in keys.columns)
-    mask = keys.lazy().select(differs.alias("last")).collect()["last"]
-    mask[-1] = True
-    return mask
+def _ends(starts: Any, height: int) -> Any:
+    """The last row of each run."""
+    return np.append(starts[1:], height) - 1
 
 
-def _fold_groups(
-    table: Table, rows: pl.DataFrame, is_last: pl.Series, identities: Identities, is_base: bool
+def _is_reducible(table: Table, rows: pl.DataFrame, identities: Identities) -> bool:
+    pairs = zip(table.columns, identities, strict=True)
+    return all(identity is None or is_reducible(identity, rows[name]) for (name, _), identity in pairs)
+
+
+def _reduce_chains(
+    table: Table, rows: pl.DataFrame, starts: Any, identities: Identities, is_base: bool
 ) -> pl.DataFrame:
+    """Fold runs in which only the first row may be a put or delete."""
+    heads = rows[starts]
+    kinds = heads["kind"].to_numpy().copy()
+    is_folded = np.diff(np.append(starts, rows.height)) > 1
+    kinds[is_folded & (kinds == DELETE)] = PUT
+    if is_base:
+        kinds[kinds == OPERAND] = PUT
+    columns = [
+        reduce_runs(identity, rows[name], starts)
+        for (name, _), identity in zip(table.columns, identities, strict=True)
+        if identity is not None
+    ]
+    return heads.with_columns(pl.Series("kind", kinds, dtype=pl.Int8), *columns)
+
+
+def _fold_groups(table: Table, rows: pl.DataFrame, starts: Any, identities: Identities, is_base: bool) -> pl.DataFrame:
     """Rows sorted by key and age: fold the operands since the last put or delete of each key."""
-    group = is_last.shift(1, fill_value=False).cast(pl.UInt32).cum_sum()
-    rows = rows.with_columns(group.alias(_GROUP))
-    ends_in_operand = rows.filter(is_last & (pl.Series(rows["kind"]) == OPERAND))[_GROUP]
-    folded_groups = pl.Series("folds", [False]).new_from_index(0, int(group[-1]) + 1)
-    folded_groups = folded_groups.scatter(ends_in_operand, True)
-    is_folded = folded_groups.gather(group)
-    plain = rows.filter(is_last & ~is_folded)
-    stale = pl.col("kind").ne(OPERAND).cast(pl.UInt32).reverse().cum_sum().reverse().over(_GROUP)
-    chains = rows.filter(is_folded)
-    is_reset = pl.col("kind") != OPERAND
-    if bool((chains["kind"] != OPERAND).any()):
-        # Rows before the last reset of their group have a reset strictly after them.
-        chains = chains.filter((stale - is_reset.cast(pl.UInt32)) == 0)
+    kinds = rows["kind"].to_numpy()
+    sizes = np.diff(np.append(starts, rows.height))
+    group = np.repeat(np.arange(len(starts)), sizes)
+    positions = np.arange(rows.height)
+    resets = np.maximum.reduceat(np.where(kinds != OPERAND, positions, -1), starts)
+    ends = _ends(starts, rows.height)
+    is_folded = (kinds[ends] == OPERAND) & ((sizes > 1) | is_base)
+    rows = rows.with_columns(pl.Series(_GROUP, group, dtype=pl.UInt32))
+    plain = rows[ends[~is_folded]]
+    chains = rows.filter(pl.Series(is_folded[group] & (positions >= resets[group])))
     folded = _fold_chains(table, chains, identities, is_base)
-    merged = pl.concat([plain, folded], how="diagonal").sort(_GROUP)
-    return merged.drop(_GROUP)
+    return pl.concat([plain, folded], how="diagonal").sort(_GROUP).drop(_GROUP)
 
 
 def _fold_chains(table: Table, chains: pl.DataFrame, identities: Identities, is_base: bool) -> pl.DataFrame:

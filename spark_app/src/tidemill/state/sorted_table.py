@@ -91,6 +91,11 @@ class SortedTable:
             bounds = self._task_bounds[task] = (int(start), int(end))
         return bounds
 
+    def task_values(self) -> list[int]:
+        """The tasks that have rows here, ascending."""
+        values: list[int] = np.unique(self.tasks).tolist()
+        return values
+
     def find(self, task: int, keys: Sequence[Any]) -> int:
         """The row of these keys (stored form), or -1."""
         start, end = self.task_bounds(task)

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from tidemill.model.columns import Column, from_values, length
+from tidemill.model.columns import Column, length
 from tidemill.model.errors import SchemaMismatch
 from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Part
@@ -27,7 +27,16 @@ from tidemill.state.overlay import ChangedRows, TaskTable
 from tidemill.state.row_nodes import Partition
 from tidemill.state.sorted_table import SortedTable, cells_of
 from tidemill.state.table_bounds import bound_of
-from tidemill.state.tables import Layout, MapPlace, RecordPlace, Table, ValuePlace, layout_of
+from tidemill.state.tables import (
+    Layout,
+    MapPlace,
+    Place,
+    RecordPlace,
+    Table,
+    ValuePlace,
+    layout_of,
+    tables_below,
+)
 from tidemill.state.view import SnapshotView, newest_first, row_key
 
 FLUSH_PATH_COUNT = 100_000
@@ -119,7 +128,7 @@ class ThreadState:
         key = (self.pstates[pstate].id, table.id)
         levels = [level for stack in self._levels(key) for level in stack]
         try:
-            wanted = self._key_frame(pstate, table, tasks, [keys]).unique(maintain_order=True)
+            wanted = self.key_frame(pstate, table, tasks, [keys]).unique(maintain_order=True)
         except SchemaMismatch:
             return  # a key that does not fit is found by the row that uses it
         found = lookup(table, levels, wanted)
@@ -134,6 +143,31 @@ class ThreadState:
             fetched.update(zip(_stored_keys(table, held), cells_of(table, held), strict=True))
             cells.cache.update({k: v for k, v in fetched.items() if k not in cells.cache})
 
+    def node_at(self, pstate: str, task: int, place: Place, path: Sequence[Any]) -> Any:
+        """The node of a structure below the root, by the keys on the way to it."""
+        partition = self._partition(pstate, task)
+        return partition.node(place, self._stored_path(partition, place, path))
+
+    def clear_at(
+        self, pstate: str, task: int, place: Place, table: Table | None, path: Sequence[Any], field: str | None
+    ) -> None:
+        """Remove what is at a place, or one plain field of the record there."""
+        partition = self._partition(pstate, task)
+        prefix = self._stored_path(partition, place, path)
+        if field is None or table is None:
+            partition.clear(place, prefix)
+            return
+        cells = partition.tables[table.id].cells(prefix[:-1])
+        key = prefix[-1] if prefix else None
+        record = cells.get(key)
+        if record and field in record:
+            cells.put(key, {name: value for name, value in record.items() if name != field})
+
+    def _stored_path(self, partition: Partition, place: Place, path: Sequence[Any]) -> tuple[Any, ...]:
+        kinds = next(iter(tables_below(place))).keys
+        pairs = zip(kinds, path, strict=False)
+        return self._fitting(partition.name, lambda: tuple(key_codec(kind).check(key) for kind, key in pairs))
+
     # --- columns ---
 
     def table(self, pstate: str, table_id: str = "0") -> Table:
@@ -144,20 +178,30 @@ class ThreadState:
 
     def get_rows(self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]) -> pl.DataFrame:
         """The live rows of these keys (columns task, k0, …, and the value columns), distinct and sorted."""
+        _, table = self._key(pstate, table_id)
+        return self.rows_of(pstate, table_id, self.key_frame(pstate, table, tasks, keys).unique(maintain_order=True))
+
+    def rows_of(self, pstate: str, table_id: str, keys: pl.DataFrame) -> pl.DataFrame:
+        """The live rows of distinct stored keys; a plain value that was never written is its initial value."""
         key, table = self._key(pstate, table_id)
         self._flush_table(key)
-        wanted = self._key_frame(pstate, table, tasks, keys).unique(maintain_order=True)
-        return lookup(table, [level for stack in self._levels(key) for level in stack], wanted)
+        found = lookup(table, [level for stack in self._levels(key) for level in stack], keys)
+        initial = self.pstates[pstate].initial_value
+        if initial is None or not isinstance(self._layouts[pstate].root, ValuePlace):
+            return found
+        missing = keys.join(found, on="task", how="anti")["task"].to_list()
+        initials = rows_frame(table, missing, [], [PUT] * len(missing), [initial] * len(missing))
+        return pl.concat([found, initials], how="diagonal")
 
     def get_points(
         self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]
     ) -> tuple[Column, pl.Series]:
         """The value of each row's key, None where there is none, and a Boolean column that tells which were found.
 
-        A plain value that was never written is its initial value, and counts as not found.
+        A plain value that was never written is its initial value, and counts as found.
         """
         key, table = self._key(pstate, table_id)
-        wanted = self._key_frame(pstate, table, tasks, keys)
+        wanted = self.key_frame(pstate, table, tasks, keys)
         found = self.get_rows(pstate, table_id, tasks, keys)
         columns = key_columns(table)
         rows = wanted.join(
@@ -173,10 +217,6 @@ class ThreadState:
         else:
             cells = cells_of(table, rows)
             column = [cell if hit else None for cell, hit in zip(cells, is_found, strict=True)]
-        initial = self.pstates[pstate].initial_value
-        if initial is not None and not is_found.all() and isinstance(self._layouts[pstate].root, ValuePlace):
-            values = column.to_list() if isinstance(column, pl.Series) else column
-            column = from_values([v if hit else initial for v, hit in zip(values, is_found, strict=True)])
         return column, is_found
 
     def put_points(
@@ -189,7 +229,7 @@ class ThreadState:
     ) -> None:
         """Write a value at each key (None for the tables of sets); the last row of a key wins."""
         key, table = self._key(pstate, table_id)
-        frame = self._key_frame(pstate, table, tasks, keys, length(values) if values is not None else None)
+        frame = self.key_frame(pstate, table, tasks, keys, length(values) if values is not None else None)
         frame = frame.with_columns(pl.lit(PUT, dtype=pl.Int8).alias("kind"))
         if values is not None:
             frame = frame.with_columns(**self._value_columns(pstate, table, values))
@@ -197,7 +237,7 @@ class ThreadState:
 
     def delete_points(self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]) -> None:
         _, table = self._key(pstate, table_id)
-        frame = self._key_frame(pstate, table, tasks, keys).unique(maintain_order=True)
+        frame = self.key_frame(pstate, table, tasks, keys).unique(maintain_order=True)
         blank = rows_frame(table, [], [[] for _ in table.keys], [], [])
         frame = frame.with_columns(pl.lit(DELETE, dtype=pl.Int8).alias("kind"))
         self.add_rows(pstate, table_id, pl.concat([blank, frame], how="diagonal"))
@@ -216,7 +256,7 @@ class ThreadState:
         In a record a null means that the field is not touched. Sums must not be able to overflow (`bound`).
         """
         _, table = self._key(pstate, table_id)
-        frame = self._key_frame(pstate, table, tasks, keys).with_columns(pl.lit(OPERAND, dtype=pl.Int8).alias("kind"))
+        frame = self.key_frame(pstate, table, tasks, keys).with_columns(pl.lit(OPERAND, dtype=pl.Int8).alias("kind"))
         for (name, schema), operand in zip(table.columns, operands, strict=True):
             series = self._fitting(pstate, lambda c=operand, s=schema: value_codec(s).column_series(c))
             frame = frame.with_columns(series.alias(name))
@@ -251,7 +291,7 @@ class ThreadState:
         key = (self.pstates[pstate].id, table_id)
         return key, self._tables[key]
 
-    def _key_frame(
+    def key_frame(
         self, pstate: str, table: Table, tasks: pl.Series | int, keys: Sequence[Column], rows: int | None = None
     ) -> pl.DataFrame:
         pairs = zip(table.key_names, table.keys, keys, strict=True)

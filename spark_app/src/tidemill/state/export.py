@@ -1,0 +1,56 @@
+"""A PState at a snapshot as plain tables, operands folded: what `tidemill export` writes and what tests compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from tidemill.model.columns import to_values
+from tidemill.model.schema import Schema
+from tidemill.model.snapshot import Snapshot, TaskSet
+from tidemill.state.codecs import key_codec, value_codec
+from tidemill.state.compaction import cut_levels
+from tidemill.state.folding import resolve
+from tidemill.state.parts import PartLoader
+from tidemill.state.tables import Table, layout_of
+from tidemill.state.view import SnapshotView
+
+ALL_TASKS = TaskSet(1, 0)
+
+
+def export(
+    pstate_id: str, schema: Schema, snapshot: Snapshot, loader: PartLoader, *, chunk_rows: int = 1_000_000
+) -> Iterator[tuple[str, pl.DataFrame]]:
+    """(table id, rows) in chunks, sorted by task and keys; operands folded.
+
+    Columns: task, k0, k1, …, and value or value.<field>. Native types stay native, `object` keys and structures are left as the
+    canonical bytes that are stored, so that nothing is lost.
+    """
+    view = SnapshotView(snapshot, ALL_TASKS, loader)
+    for table in layout_of(schema).tables.values():
+        for rows in _live_rows(table, view, pstate_id, chunk_rows):
+            yield table.id, rows.drop("kind")
+
+
+def _live_rows(table: Table, view: SnapshotView, pstate_id: str, chunk_rows: int) -> Iterator[pl.DataFrame]:
+    stacks = view.levels((pstate_id, table.id), table)
+    for frames in cut_levels(table, stacks, ALL_TASKS, chunk_rows):
+        rows, _ = resolve(table, frames, is_base=True)
+        if rows.height:
+            yield rows
+
+
+def readable(table: Table, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with `object` keys and structures as text, for files that people open."""
+    columns: Mapping[str, Any] = {
+        **{n: key_codec(k).column(rows[n]) for n, k in zip(table.key_names, table.keys, strict=True)},
+        **{name: value_codec(schema).column(rows[name]) for name, schema in table.columns},
+    }
+    texts = {
+        name: pl.Series(name, [None if value is None else repr(value) for value in to_values(column)], dtype=pl.String)
+        for name, column in columns.items()
+        if not isinstance(column, pl.Series)
+    }
+    return rows.with_columns(**texts)

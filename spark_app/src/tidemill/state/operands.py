@@ -1,0 +1,310 @@
+"""Aggregation into PStates by columns: group, combine, then append operands (merge on read) or merge with what is stored.
+
+Operands are appended without reading where the planner allows it, and where folding them later surely gives the same: built-in
+combiners, no float sums (their rounding would depend on when compaction runs), no sum that could overflow an int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from tidemill.model.aggregation import Combiner
+from tidemill.model.columns import Column, length, to_values
+from tidemill.model.dataflow import AggTree, Arg
+from tidemill.model.errors import SchemaMismatch
+from tidemill.model.schema import Schema
+from tidemill.state.codecs import Misfit, checker, value_codec
+from tidemill.state.combining import Fold, combine_groups
+from tidemill.state.container import OPERAND, PUT
+from tidemill.state.folding import Identities, key_columns, resolve, rows_frame
+from tidemill.state.nodes import ABSENT
+from tidemill.state.row_nodes import value_schema
+from tidemill.state.sorted_table import cells_of
+from tidemill.state.table_bounds import absolute_max
+from tidemill.state.tables import Table, ValuePlace, layout_of
+from tidemill.state.targets import Target, targets_of
+from tidemill.state.thread_state import ThreadState
+from tidemill.state.value_trees import ValueTree, combiner_for, compile_value_tree
+
+_INT_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class OperandWriter:
+    """A compiled aggregator tree; `write` may be called for any number of batches."""
+
+    steps: tuple[Step, ...]
+
+    def write(
+        self, state: ThreadState, pstate: str, tasks: pl.Series | int, args: Sequence[Column], rows: int | None = None
+    ) -> None:
+        """Aggregate one batch of rows; `args` are the argument columns, `rows` is needed where there are none.
+
+        Raises:
+            SchemaMismatch: a key or a result does not fit the schema.
+            BadInput: an aggregator cannot take an argument, for example the sum of a str.
+        """
+        count = _row_count(tasks, args, rows)
+        if count == 0:
+            return
+        task = tasks if isinstance(tasks, pl.Series) else pl.Series([tasks], dtype=pl.Int32).new_from_index(0, count)
+        for step in self.steps:
+            step.write(state, pstate, task.cast(pl.Int32), args)
+
+
+def _row_count(tasks: pl.Series | int, args: Sequence[Column], rows: int | None) -> int:
+    if rows is not None:
+        return rows
+    if isinstance(tasks, pl.Series):
+        return len(tasks)
+    return length(args[0]) if args else 1
+
+
+class Step:
+    """Targets that are written together."""
+
+    def write(self, state: ThreadState, pstate: str, tasks: pl.Series, args: Sequence[Column]) -> None:
+        raise NotImplementedError
+
+
+def compile_writer(
+    tree: AggTree, schema: Schema, arg_index: Callable[[Arg], int], merge_on_read: bool = False
+) -> OperandWriter:
+    """Prepare a tree for a PState of this schema; every argument and key of it has a column at `arg_index(arg)`.
+
+    Constant keys of records need none. `merge_on_read` allows operands: nothing in the topology reads the PState, and all that
+    write to it aggregate with the same combiners.
+
+    Raises:
+        DefinitionError: the tree does not fit the schema.
+    """
+    folds: dict[tuple[str, tuple[int, ...]], list[Target]] = {}
+    steps: list[Step] = []
+    for target in targets_of(tree, layout_of(schema), arg_index):
+        if target.how != "fold":
+            steps.append(RowStep(target))
+            continue
+        assert target.table is not None
+        combiner = combiner_for(target.tree)
+        together = folds.setdefault((target.table.id, target.keys), [])
+        if combiner is None or any(other.field == target.field for other in together):
+            tree_of_row = compile_value_tree(target.tree, arg_index)
+            steps.append(TreeStep(target, tree_of_row))
+            continue
+        together.append(target)
+    steps += [FoldStep(tuple(targets), merge_on_read) for targets in folds.values() if targets]
+    return OperandWriter(tuple(steps))
+
+
+# --- combiners -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FoldStep(Step):
+    """Combiners into the value, or into fields, of the rows of one table."""
+
+    targets: tuple[Target, ...]
+    merge_on_read: bool
+
+    @property
+    def table(self) -> Table:
+        table = self.targets[0].table
+        assert table is not None
+        return table
+
+    def write(self, state: ThreadState, pstate: str, tasks: pl.Series, args: Sequence[Column]) -> None:
+        keys = state.key_frame(pstate, self.table, tasks, [args[p] for p in self.targets[0].keys])
+        folds = [Fold(_combiner(target), tuple(args[p] for p in target.args)) for target in self.targets]
+        groups, operands = combine_groups(keys, len(tasks), folds, keeps_order=False)
+        rows = self._operand_rows(groups, operands)
+        identities = self._identities()
+        if rows is None or not self._can_fold(state, pstate, rows, identities):
+            self._merge_values(state, pstate, groups, operands)
+        elif (
+            self.merge_on_read
+            and self._may_stay(identities)
+            and state.has_identities(pstate, self.table.id, identities)
+        ):
+            state.add_rows(pstate, self.table.id, rows, identities)
+        else:
+            self._merge_rows(state, pstate, rows, identities)
+
+    def _identities(self) -> Identities:
+        by_field = {target.field: _combiner(target).identity for target in self.targets}
+        if self.table.fields is None:
+            return (by_field.get(None),)
+        return tuple(by_field.get(name) for name, _ in self.table.fields)
+
+    def _may_stay(self, identities: Identities) -> bool:
+        """Whether operands of these combiners may wait for later: not in tables of one row a task, and no float sums."""
+        if not self.table.keys:
+            return False
+        pairs = zip(self.table.columns, identities, strict=True)
+        return all(not (i in ("count", "sum") and value_codec(s).leaf != "int") for (_, s), i in pairs)
+
+    def _operand_rows(self, groups: pl.DataFrame, operands: Sequence[Column]) -> pl.DataFrame | None:
+        """The operands as rows, or None where only Python can merge them."""
+        frame = groups.with_columns(pl.lit(OPERAND, dtype=pl.Int8).alias("kind"))
+        by_field = {target.field: operand for target, operand in zip(self.targets, operands, strict=True)}
+        if self.table.fields is not None and None in by_field:
+            return None
+        if any(_combiner(t).identity is None or not _combiner(t).is_foldable for t in self.targets):
+            return None
+        for name, schema in self.table.columns:
+            codec = value_codec(schema)
+            operand = by_field.get(name.removeprefix("value.") if self.table.fields is not None else None)
+            if operand is None:
+                series = pl.Series([None], dtype=codec.dtype).new_from_index(0, groups.height)
+            else:
+                try:
+                    series = codec.column_series(operand)
+                except Misfit:
+                    return None  # Python finds the key of the value that does not fit, or that fits once it is merged
+                if self.table.fields is not None and series.null_count():
+                    return None
+            frame = frame.with_columns(series.alias(name))
+        return frame
+
+    def _can_fold(self, state: ThreadState, pstate: str, rows: pl.DataFrame, identities: Identities) -> bool:
+        """Whether no integer sum can leave 64 bits."""
+        pairs = zip(self.table.columns, identities, strict=True)
+        summed = [name for (name, _), identity in pairs if identity in ("count", "sum")]
+        added = max((absolute_max(rows[name]) for name in summed), default=0)
+        return added == 0 or state.bound(pstate, self.table.id) + added <= _INT_MAX
+
+    def _merge_rows(self, state: ThreadState, pstate: str, rows: pl.DataFrame, identities: Identities) -> None:
+        """Fold operands onto what is stored, by columns."""
+        keys = rows.select(key_columns(self.table))
+        current = state.rows_of(pstate, self.table.id, keys)
+        none = tuple(None for _ in identities)
+        merged, _ = resolve(self.table, [(current, none), (rows, identities)], is_base=True)
+        state.add_rows(pstate, self.table.id, merged)
+
+    def _merge_values(self, state: ThreadState, pstate: str, groups: pl.DataFrame, operands: Sequence[Column]) -> None:
+        """The same in Python: custom combiners, whole records, sums beyond 64 bits, values that do not fit."""
+        columns = list(zip(*map(to_values, operands), strict=True))
+        merge_cells(state, pstate, self.table, groups, lambda current, row: self._onto(current, columns[row]))
+
+    def _onto(self, current: Any, operands: Sequence[Any]) -> Any:
+        for target, operand in zip(self.targets, operands, strict=True):
+            combiner = _combiner(target)
+            if target.field is None:
+                current = combiner.onto(None if current is ABSENT else current, operand)
+            else:
+                record = current if isinstance(current, dict) else {}
+                current = {**record, target.field: combiner.onto(record.get(target.field), operand)}
+        return current
+
+
+def _combiner(target: Target) -> Combiner:
+    combiner = combiner_for(target.tree)
+    assert combiner is not None
+    return combiner
+
+
+def merge_cells(
+    state: ThreadState,
+    pstate: str,
+    table: Table,
+    keys: pl.DataFrame,
+    onto: Callable[[Any, int], Any],
+) -> None:
+    """Read the rows of distinct keys, replace each by `onto(what it holds or ABSENT, position)`, and write them."""
+    columns = key_columns(table)
+    current = state.rows_of(pstate, table.id, keys)
+    stored = dict(zip(current.select(columns).iter_rows(), cells_of(table, current), strict=True))
+    check = checker(value_schema(table))
+    cells = []
+    for row, key in enumerate(keys.select(columns).iter_rows()):
+        value = onto(stored.get(key, ABSENT), row)
+        try:
+            cells.append(check(value))
+        except Misfit as misfit:
+            raise _mismatch(pstate, key[1:], misfit) from None
+    frame = rows_frame(table, *_by_column(keys, columns), [PUT] * len(cells), cells)
+    state.add_rows(pstate, table.id, frame)
+
+
+def _by_column(keys: pl.DataFrame, columns: list[str]) -> tuple[list[int], list[list[Any]]]:
+    return keys["task"].to_list(), [keys[name].to_list() for name in columns[1:]]
+
+
+def _mismatch(pstate: str, key: tuple[Any, ...], misfit: Misfit) -> SchemaMismatch:
+    where = "".join(f"[{part!r}]" for part in (*key, *misfit.path))
+    text = f"{pstate}{where}: the aggregate {misfit.value!r} does not fit, expected {misfit.expected}"
+    return SchemaMismatch(text, pstate=pstate, key=key, value=misfit.value, expected=misfit.expected)
+
+
+# --- everything else -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TreeStep(Step):
+    """A compound tree inside one value, or a second aggregator of the same field: row by row, one read and one write a key."""
+
+    target: Target
+    tree: ValueTree
+
+    def write(self, state: ThreadState, pstate: str, tasks: pl.Series, args: Sequence[Column]) -> None:
+        table = self.target.table
+        assert table is not None
+        keys = state.key_frame(pstate, table, tasks, [args[p] for p in self.target.keys])
+        groups = keys.with_row_index("\x00row").group_by(key_columns(table), maintain_order=True).agg("\x00row")
+        members = groups["\x00row"].to_list()
+        rows = list(zip(*map(to_values, args), strict=True)) if args else [()] * len(tasks)
+        merge_cells(state, pstate, table, groups, lambda current, i: self._onto(current, [rows[r] for r in members[i]]))
+
+    def _onto(self, current: Any, rows: Sequence[Sequence[Any]]) -> Any:
+        current = None if current is ABSENT else current
+        field = self.target.field
+        value = current if field is None else (current or {}).get(field)
+        for row in rows:
+            value = self.tree.apply(value, row)
+        return value if field is None else {**(current or {}), field: value}
+
+
+@dataclass(frozen=True)
+class RowStep(Step):
+    """Sets, maps and lists of indexed elements, and `voided`: writes that need no old value."""
+
+    target: Target
+
+    def write(self, state: ThreadState, pstate: str, tasks: pl.Series, args: Sequence[Column]) -> None:
+        target = self.target
+        keys = [args[p] for p in target.keys]
+        if target.how in ("put", "delete") and target.table is not None:
+            points = [*keys, args[target.args[0]]]
+            if target.how == "delete":
+                state.delete_points(pstate, target.table.id, tasks, points)
+            else:
+                values = args[target.args[1]] if len(target.args) > 1 else None
+                state.put_points(pstate, target.table.id, tasks, points, values)
+        elif target.how == "clear" and isinstance(target.place, ValuePlace) and target.field is None:
+            state.delete_points(pstate, target.place.table.id, tasks, keys)
+        else:
+            self._write_rows(state, pstate, tasks, keys, [args[p] for p in target.args])
+
+    def _write_rows(
+        self, state: ThreadState, pstate: str, tasks: pl.Series, keys: list[Column], args: list[Column]
+    ) -> None:
+        by_row = zip(*map(to_values, keys), strict=True) if keys else [()] * len(tasks)
+        arguments = zip(*map(to_values, args), strict=True) if args else [()] * len(tasks)
+        for task, path, row in zip(tasks.to_list(), by_row, arguments, strict=True):
+            self._write_row(state, pstate, task, path, row)
+
+    def _write_row(
+        self, state: ThreadState, pstate: str, task: int, path: tuple[Any, ...], row: tuple[Any, ...]
+    ) -> None:
+        target = self.target
+        if target.how == "clear":
+            state.clear_at(pstate, task, target.place, target.table, path, target.field)
+            return
+        node = state.node_at(pstate, task, target.place, path)
+        if target.how == "append":
+            node.append(row[0])
+        else:
+            node.fill(row[0] or {})

@@ -1,0 +1,129 @@
+"""Sorting rows by (task, keys) and folding runs of equal keys, with numpy where keys are numbers.
+
+Levels are sorted already, so a stable merge sort finds their runs; two-column sorts of the frame library cost several times more.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+Array = np.ndarray[Any, Any]
+_NUMBERS: Final = (pl.Int64, pl.Int32, pl.Boolean)
+
+
+def sort_rows(frame: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
+    """The rows in ascending order of the columns, None first; equal rows keep their order."""
+    if frame.height < 2:
+        return frame
+    numbers = _numbers(frame, columns)
+    if numbers is None:
+        return frame.sort(columns, maintain_order=True)
+    if _is_sorted(numbers):
+        return frame
+    return frame[row_order(numbers)]
+
+
+def _numbers(frame: pl.DataFrame, columns: list[str]) -> list[Array] | None:
+    """The columns as integer arrays, None if one has nulls or is of another kind."""
+    arrays = []
+    for name in columns:
+        column = frame[name]
+        if column.null_count() or (column.dtype not in _NUMBERS and not isinstance(column.dtype, pl.Datetime)):
+            return None
+        arrays.append(column.to_physical().to_numpy())
+    return arrays
+
+
+def _is_sorted(arrays: list[Array]) -> bool:
+    is_less = np.zeros(len(arrays[0]) - 1, dtype=bool)
+    is_equal = np.ones(len(arrays[0]) - 1, dtype=bool)
+    for array in arrays:
+        is_less |= is_equal & (array[:-1] < array[1:])
+        is_equal &= array[:-1] == array[1:]
+    return bool((is_less | is_equal).all())
+
+
+def row_order(arrays: list[Array]) -> Array:
+    """The stable order of rows by several integer columns, the first one most significant."""
+    order: Array | None = None
+    for array in reversed(arrays):
+        small = _narrow(array)
+        step = np.argsort(small if order is None else small[order], kind="stable")
+        order = step if order is None else order[step]
+    assert order is not None
+    return order
+
+
+def _narrow(array: Array) -> Array:
+    """16-bit numbers are sorted by radix, much faster than wider ones; tasks always fit."""
+    if array.dtype == np.int32 and len(array) and array.min() >= 0 and array.max() < 2**15:
+        return array.astype(np.int16)
+    return array
+
+
+def sorted_runs(frame: pl.DataFrame, columns: list[str]) -> tuple[pl.DataFrame, Array] | None:
+    """The rows in stable order, and where each run of equal keys starts; None if the keys are not all numbers."""
+    numbers = _numbers(frame, columns)
+    if numbers is None or frame.height == 0:
+        return None
+    if not _is_sorted(numbers):
+        order = row_order(numbers)
+        frame, numbers = frame[order], [array[order] for array in numbers]
+    return frame, _starts(numbers)
+
+
+def _starts(arrays: list[Array]) -> Array:
+    is_start = np.zeros(len(arrays[0]), dtype=bool)
+    is_start[0] = True
+    for array in arrays:
+        is_start[1:] |= array[1:] != array[:-1]
+    return np.flatnonzero(is_start)
+
+
+def run_starts(frame: pl.DataFrame, columns: list[str]) -> Array:
+    """Where each run of equal keys starts in sorted rows."""
+    numbers = _numbers(frame, columns)
+    if numbers is not None:
+        return _starts(numbers)
+    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in columns)
+    is_start = frame.select(differs.alias("start"))["start"].to_numpy().copy()
+    is_start[0] = True
+    return np.flatnonzero(is_start)
+
+
+# --- folding runs ----------------------------------------------------------------------------------------------------
+
+REDUCIBLE: Final = frozenset({"count", "sum", "min", "max"})
+
+
+def is_reducible(identity: str | None, column: pl.Series) -> bool:
+    """Whether `reduce_runs` can fold this column."""
+    if identity in ("count", "sum"):
+        return column.dtype == pl.Int64
+    return identity in ("min", "max") and column.dtype in (pl.Int64, pl.Float64)
+
+
+def reduce_runs(identity: str, column: pl.Series, starts: Array) -> pl.Series:
+    """Fold runs of a number column: nulls are passed over, a run of nulls gives null. Sums must not overflow.
+
+    NaN is greater than every number: the largest of a run with NaN is NaN, the smallest only if all are.
+    """
+    if identity in ("count", "sum"):
+        ufunc: Any = np.add
+        blank: Any = 0
+    elif identity == "min":
+        is_float = column.dtype == pl.Float64
+        ufunc, blank = (np.fmin, np.nan) if is_float else (np.minimum, np.iinfo(np.int64).max)
+    else:
+        is_float = column.dtype == pl.Float64
+        ufunc, blank = np.maximum, -np.inf if is_float else np.iinfo(np.int64).min
+    has_nulls = column.null_count() > 0
+    values = (column.fill_null(blank) if has_nulls else column).to_numpy()
+    folded = pl.Series(column.name, ufunc.reduceat(values, starts))
+    if has_nulls:
+        is_there = np.logical_or.reduceat(column.is_not_null().to_numpy(), starts)
+        folded = folded.set(pl.Series(~is_there), None)
+    return folded
