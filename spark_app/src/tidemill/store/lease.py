@@ -39,6 +39,9 @@ class LeaderLease(Protocol):
     @property
     def holder(self) -> str: ...
 
+    def peek(self) -> str:
+        """Who holds the lease now, by looking only; "" is nobody. A dead holder of a heartbeat shows for one TTL."""
+
 
 def describe_process() -> str:
     return f"{socket.gethostname()} process {os.getpid()}"
@@ -99,6 +102,30 @@ class FileLease:
         except OSError:
             return ""
 
+    def peek(self) -> str:
+        holder = self.holder
+        if self._file is not None or not holder or _is_alive(holder):
+            return holder
+        # The text of a process that died stays behind, its lock does not: ask the lock itself.
+        if self.try_acquire():
+            self.release()
+            return ""
+        return self.holder
+
+
+def _is_alive(holder: str) -> bool:
+    """Whether `describe_process` of a process that runs on this machine gave this text."""
+    host, _, pid = holder.rpartition(" process ")
+    if host != socket.gethostname() or not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
 
 def _lock_file(handle: int) -> bool:
     """`flock`, not `lockf`: the latter belongs to the process and falls when any copy of the file is closed."""
@@ -154,6 +181,11 @@ class HeartbeatLease:
     @property
     def holder(self) -> str:
         return "" if self._is_free else self._holder
+
+    def peek(self) -> str:
+        now = self._now()
+        self._look(now)
+        return self.holder if self._number and now - self._seen_at < self._ttl else ""
 
     def _look(self, asked_at: int) -> None:
         """See the newest heartbeat; its time is when this instance saw it first, or made it."""
