@@ -42,7 +42,7 @@ def _ext_hook(code: int, data: bytes) -> Any:
     if code == EXT_DATETIME:
         return micros_to_datetime(int.from_bytes(data, "big", signed=True))
     if code == EXT_SET:
-        return set(unpack(data))
+        return {_hashable(item) for item in unpack(data)}
     return msgpack.ExtType(code, data)
 
 
@@ -58,5 +58,20 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """The value that `pack` was given."""
-    return msgpack.unpackb(data, ext_hook=_ext_hook, raw=False, strict_map_key=False)
+    """The value that `pack` was given; tuples inside dict keys and sets stay tuples, since lists cannot stand there."""
+    try:
+        return msgpack.unpackb(data, ext_hook=_ext_hook, raw=False, strict_map_key=False)
+    except TypeError:  # a list as a dict key: rare, and the hook makes every dict slower
+        return msgpack.unpackb(
+            data, ext_hook=_ext_hook, raw=False, strict_map_key=False, object_pairs_hook=_dict_of_pairs
+        )
+
+
+def _dict_of_pairs(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    return {_hashable(key): value for key, value in pairs}
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_hashable(item) for item in value)
+    return frozenset(value) if isinstance(value, set) else value
