@@ -1,0 +1,149 @@
+"""Leases: at most one holder as far as clocks allow, and a dead holder is replaced."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidemill.model.errors import OutcomeUnknown
+from tidemill.store.lease import FileLease, HeartbeatLease, describe_process, lease_for
+from tidemill.store.local import LocalStore
+from tidemill.store.objects import ObjectStore
+from tidemill.store.urls import connect
+from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
+from tidemill.testing.memory_store import MemoryStore
+
+TTL = 9_000
+HOLD = """
+import sys, pathlib
+from tidemill.store.lease import FileLease
+lease = FileLease(pathlib.Path(sys.argv[1]))
+sys.stdout.write(f"{lease.try_acquire()}\\n")
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.millis = 0
+
+    def __call__(self) -> int:
+        return self.millis
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_second_holder_waits_when_both_are_in_one_process(tmp_path: Path) -> None:
+    first, second = FileLease(tmp_path / "a" / "lock"), FileLease(tmp_path / "a" / "lock")
+    assert first.try_acquire() and first.try_acquire() and first.is_held()
+    assert not second.try_acquire() and not second.is_held()
+    assert second.holder == describe_process()
+    first.release()
+    first.release()
+    assert not first.is_held() and second.holder == ""
+    assert second.try_acquire() and not first.try_acquire()
+
+
+def test_lease_is_free_at_once_when_its_process_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    command = [sys.executable, "-c", HOLD, str(path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "True\n"
+    lease = FileLease(path)
+    assert not lease.try_acquire()
+    assert f"process {process.pid}" in lease.holder
+    process.kill()
+    process.communicate()
+    assert lease.try_acquire()
+
+
+# --- heartbeats ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(store_url: str) -> ObjectStore:
+    return connect(store_url)
+
+
+def test_standby_takes_over_when_the_holder_is_silent_for_a_ttl(store: ObjectStore, clock: Clock) -> None:
+    leader, standby = (HeartbeatLease(store, "m/lease", clock, TTL) for _ in range(2))
+    assert leader.try_acquire() and leader.is_held()
+    assert not standby.try_acquire() and standby.holder == describe_process()
+    for _ in range(10):
+        clock.millis += TTL // 2
+        assert leader.try_acquire() and not standby.try_acquire()
+    clock.millis += TTL - 1
+    assert leader.is_held() and not standby.try_acquire()
+    clock.millis += 1
+    assert not leader.is_held()
+    assert standby.try_acquire() and standby.is_held()
+    assert not leader.try_acquire() and not leader.is_held()
+    assert len(list(store.list("m/lease"))) <= 2
+
+
+def test_standby_waits_a_whole_ttl_when_it_has_just_come(store: ObjectStore, clock: Clock) -> None:
+    assert HeartbeatLease(store, "m/lease", clock, TTL).try_acquire()
+    clock.millis += 100 * TTL
+    newcomer = HeartbeatLease(store, "m/lease", clock, TTL)
+    assert not newcomer.try_acquire()
+    clock.millis += TTL
+    assert newcomer.try_acquire()
+
+
+def test_standby_takes_over_at_once_when_the_holder_releases(store: ObjectStore, clock: Clock) -> None:
+    leader, standby = (HeartbeatLease(store, "m/lease", clock, TTL) for _ in range(2))
+    assert leader.try_acquire() and not standby.try_acquire()
+    leader.release()
+    assert not leader.is_held()
+    assert standby.try_acquire() and standby.is_held() and not leader.try_acquire()
+
+
+def test_one_wins_when_both_see_an_expired_lease(clock: Clock) -> None:
+    store = MemoryStore()
+    dead, first, second = (HeartbeatLease(store, "m/lease", clock, TTL) for _ in range(3))
+    assert dead.try_acquire() and not first.try_acquire() and not second.try_acquire()
+    clock.millis += TTL
+    hooks = [second.try_acquire]
+
+    def race(verb: str, key: str) -> None:
+        if verb == "create" and hooks:
+            assert hooks.pop()()
+
+    first._store = FaultyObjectStore(store, FaultPlan(before=race))
+    assert not first.try_acquire() and not first.is_held() and second.is_held()
+
+
+def test_lease_is_held_when_only_the_answer_was_lost(clock: Clock) -> None:
+    lost = [OutcomeUnknown("lost")]
+
+    def lose(verb: str, key: str) -> None:
+        if verb == "create" and lost:
+            raise lost.pop()
+
+    lease = HeartbeatLease(FaultyObjectStore(MemoryStore(), FaultPlan(after=lose)), "m/lease", clock, TTL)
+    assert lease.try_acquire() and lease.is_held()
+
+
+def test_sleeper_does_not_hold_when_others_went_on(store: ObjectStore, clock: Clock) -> None:
+    sleeper, other = (HeartbeatLease(store, "m/lease", clock, TTL) for _ in range(2))
+    assert sleeper.try_acquire() and not other.try_acquire()
+    clock.millis += TTL
+    for _ in range(5):
+        assert other.try_acquire()
+        clock.millis += TTL // 2
+    assert not sleeper.is_held() and not sleeper.try_acquire()
+
+
+def test_kind_of_lease_follows_when_the_store_is_known(tmp_path: Path, clock: Clock) -> None:
+    assert isinstance(lease_for(LocalStore(tmp_path), "m/lease", clock), FileLease)
+    assert isinstance(lease_for(MemoryStore(), "m/lease", clock), HeartbeatLease)
