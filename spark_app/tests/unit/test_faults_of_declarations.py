@@ -334,3 +334,15 @@ def test_module_name_is_refused_when_it_cannot_be_a_folder(name: str) -> None:
 def test_record_module_refuses_what_is_no_module() -> None:
     with pytest.raises(DefinitionError, match="is no module"):
         record_module(42)
+
+
+def test_record_module_refuses_a_name_that_is_no_string() -> None:
+    class Numbered(Module):
+        def module_name(self) -> Any:
+            return 7
+
+        def define(self, setup: Any, topologies: Any) -> None:
+            setup.declare_depot("*d", Depot.random())
+
+    with pytest.raises(DefinitionError, match="returns 7, which is no string"):
+        record_module(Numbered())

@@ -39,7 +39,10 @@ def record_module(module: Any) -> ModuleDeclaration:
 
 
 def _name_of(instance: Any) -> str:
-    return instance.module_name() if hasattr(instance, "module_name") else type(instance).__name__
+    name = instance.module_name() if hasattr(instance, "module_name") else type(instance).__name__
+    if not isinstance(name, str):
+        raise DefinitionError(f"module_name() of {type(instance).__name__} returns {name!r}, which is no string.")
+    return name
 
 
 def _define(instance: Any, setup: Setup, topologies: Topologies) -> list[Fault]:
