@@ -26,6 +26,10 @@ from tidemill.state.view import SnapshotView
 MAPS = PState.map_schema(str, PState.map_schema(str, int).subindexed()).schema
 SETS = PState.map_schema(str, PState.set_schema(str).subindexed()).schema
 DEEP = PState.map_schema(str, PState.map_schema(str, PState.map_schema(str, int).subindexed()).subindexed()).schema
+LISTS = PState.map_schema(str, PState.list_schema(int).subindexed()).schema
+RECORDS = PState.map_schema(
+    str, PState.fixed_keys_schema("n", int, "a", PState.map_schema(str, int).subindexed(), "b", PState.set_schema(str))
+).schema
 PLAIN = PState.map_schema(str, PState.map_schema(str, int)).schema
 
 Move = Literal["stay", "spill", "carry", "commit"]
@@ -105,6 +109,31 @@ SET_READS = st.one_of(
     st.builds(lambda key: Path.view(Ops.CONTAINS, key), KEYS), st.just(Path.view(Ops.SIZE)),
 )  # fmt: skip
 
+LIST_PLACES = st.sampled_from([Path.first(), Path.last(), Path.all(), Path.all().filter_pred(Ops.IS_EVEN)])
+LIST_CHANGES = st.one_of(
+    st.builds(lambda new: Path.term_val(new), st.lists(NUMBERS, max_size=4)),
+    st.builds(lambda path, n: path.term(Ops.PLUS, n), LIST_PLACES, NUMBERS),
+    st.builds(lambda path: path.term_void(), LIST_PLACES),
+    st.builds(lambda index, n: Path.must(index).term_val(n), COUNTS, NUMBERS),
+)
+RECORD_CHANGES = st.one_of(
+    st.builds(lambda n: Path.key("n").term_val(n), NUMBERS),
+    st.just(Path.key("n").term_void()),
+    st.builds(lambda change: joined(Path.key("a"), change), MAP_CHANGES),
+    st.builds(lambda key: Path.key("b").void_set_elem().term_val(key), KEYS),
+    st.builds(
+        lambda new: Path.term_val(new),
+        st.fixed_dictionaries(
+            {}, optional={"n": NUMBERS, "a": st.dictionaries(KEYS, NUMBERS), "b": st.sets(KEYS, min_size=1)}
+        ),
+    ),
+    st.just(Path.term_void()),
+)
+RECORD_READS = st.one_of(
+    st.just(Path.key("n")), st.just(Path.must("n")), st.just(Path.map_keys()), st.just(Path.key("b")),
+    st.builds(lambda read: joined(Path.key("a"), read), MAP_READS),
+)  # fmt: skip
+
 
 def transform(node: Any, path: Path, schema: Schema | None) -> None:
     compiled = compile_path(path.path, schema, "transform")
@@ -129,7 +158,7 @@ def pruned(value: Any, depth: int) -> Any:
     if depth == 0 or not isinstance(value, dict):
         return value
     kept = {key: pruned(item, depth - 1) for key, item in value.items()}
-    return {key: item for key, item in kept.items() if item or depth == 1}
+    return {key: item for key, item in kept.items() if depth == 1 or item not in ({}, set(), [], None)}
 
 
 class Whole:
@@ -230,3 +259,21 @@ def test_same_maps_when_subindexed_twice(changes: list[tuple[Path, Move]], reads
 @settings(max_examples=100, deadline=None)
 def test_same_maps_when_only_the_top_is_indexed(changes: list[tuple[Path, Move]], reads: list[Path]) -> None:
     compare(PLAIN, 1, changes, reads)
+
+
+@given(
+    st.lists(st.tuples(st.builds(joined, OUTER, LIST_CHANGES), MOVES), max_size=8),
+    st.lists(st.builds(joined, OUTER, st.one_of(LIST_PLACES, st.just(Path.view(Ops.SIZE)))), max_size=4),
+)
+@settings(max_examples=60, deadline=None)
+def test_same_lists_when_subindexed(changes: list[tuple[Path, Move]], reads: list[Path]) -> None:
+    compare(LISTS, 2, changes, reads)
+
+
+@given(
+    st.lists(st.tuples(st.builds(joined, st.builds(Path.key, KEYS), RECORD_CHANGES), MOVES), max_size=8),
+    st.lists(st.builds(joined, st.builds(Path.key, KEYS), RECORD_READS), max_size=4),
+)
+@settings(max_examples=100, deadline=None)
+def test_same_records_when_a_field_is_subindexed(changes: list[tuple[Path, Move]], reads: list[Path]) -> None:
+    compare(RECORDS, 3, changes, reads)
