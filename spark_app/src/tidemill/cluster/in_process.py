@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 from tidemill.api.launching import LaunchConfig, UpdateOptions
 from tidemill.api.recording import record_module
 from tidemill.cluster.engines import engine_name, open_engine
-from tidemill.cluster.launch import RunningModule, definition_for_launch, destroy, is_led
+from tidemill.cluster.launch import RunningModule, definition_for_launch, destroy
+from tidemill.cluster.leading import LeaderWatch
 from tidemill.cluster.progress import Progress, ProgressReader, wait_text
 from tidemill.engine.work import AttemptRunner
 from tidemill.model import definition as definitions
@@ -223,11 +224,12 @@ class InProcessCluster:
         number = OptionsLog(self.store, module).pause(topology)
         self.hub.notify(definition.options_prefix)
         # Without a live leader nothing runs, which counts as paused.
+        watch = LeaderWatch(self.store, definition, topology, self._clock)
         self._wait(
             module,
             topology,
             timeout_millis,
-            lambda now: now.paused_seen >= number or not is_led(self.store, definition, topology, self._clock),
+            lambda now: now.paused_seen >= number or not watch.leader(),
             "its running microbatch to end",
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tidemill.api.launching import LaunchConfig
 from tidemill.api.recording import record_module
+from tidemill.cluster.leading import has_leader, topology_lease
 from tidemill.engine.work import AttemptRunner
 from tidemill.model import definition as definitions
 from tidemill.model.dataflow import ModuleDeclaration
@@ -23,7 +24,6 @@ from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.hub import AppendHub
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.runtime.shell import TopologyRunner
-from tidemill.store.lease import LeaderLease, lease_for
 from tidemill.store.log import Lost
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
@@ -156,25 +156,6 @@ def difference(stored: StoredDefinition, wanted: StoredDefinition) -> str:
 
 def _pstates(definition: StoredDefinition) -> dict[str, Any]:
     return {name: p for topology in definition.topologies.values() for name, p in topology.pstates.items()}
-
-
-def topology_lease(store: ObjectStore, prefix: str, clock: Clock) -> LeaderLease:
-    """The right to lead the topology below `prefix`."""
-    return lease_for(store, f"{prefix}/lease", clock.now_ms)
-
-
-def has_leader(store: ObjectStore, definition: StoredDefinition, clock: Clock) -> bool:
-    """Whether any topology of the module has a live leader, in this process or another."""
-    return any(is_led(store, definition, name, clock) for name in definition.topologies)
-
-
-def is_led(store: ObjectStore, definition: StoredDefinition, topology: str, clock: Clock) -> bool:
-    """Whether somebody holds a topology's lease: the lease is tried, and given back at once."""
-    lease = topology_lease(store, definition.topology_prefix(topology), clock)
-    if not lease.try_acquire():
-        return True
-    lease.release()
-    return False
 
 
 def launch(

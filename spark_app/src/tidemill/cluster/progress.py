@@ -37,7 +37,7 @@ class ProgressReader:
     def read(self, runner: Any = None) -> Progress:
         """The progress now; `runner` is the topology's runner in this process, if there is one."""
         head = self._log.head()
-        seen = getattr(getattr(runner, "state", None), "failure", None)
+        seen = runner.state.told.failure if runner is not None else None
         if head is None:
             return Progress(failure=seen)
         return Progress(head[0], head[1], seen or head[1].failure)
