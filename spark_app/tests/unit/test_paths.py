@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tidemill.api.arguments import Expr, vectorized
+from tidemill.api.arguments import Expr
 from tidemill.api.path import Path
 from tidemill.api.schemas import PState
 from tidemill.model import dataflow, schema
-from tidemill.model.dataflow import Const, Function, Nav, Var
+from tidemill.model.dataflow import Const, Function, FunctionKind, Nav, Var
 from tidemill.model.errors import BadPath, NotOneValue, NotSelectable, SchemaMismatch
 from tidemill.model.operations import Ops
 from tidemill.state.nodes import ABSENT
@@ -182,13 +182,6 @@ def test_fields_are_navigated_when_a_record_holds_a_subindexed_set() -> None:
     assert pstate.select(Path.key("k").multi_path(Path.key("name"), Path.key("likes").all())) == ["m"]
 
 
-def test_columns_function_is_called_with_one_row_when_in_a_path() -> None:
-    double = vectorized(lambda series: series * 2)
-    pstate = TestPState.create(PState.map_schema(str, int))
-    pstate.transform(Path.key("a").null_to_val(3).term(double))
-    assert pstate.select_one(Path.key("a")) == 6
-
-
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
@@ -295,10 +288,10 @@ def test_absent_when_a_key_cannot_be_a_key() -> None:
             pstate.transform(path)
 
 
-def test_refused_when_an_operation_is_used_as_a_function() -> None:
-    rows = Function("rows", "operation", lambda value: iter(()))
-    with pytest.raises(BadPath, match="rows is an operation"):
-        compile_path(dataflow.Path((Nav("view", (rows,)),)), None, "select")
+@pytest.mark.parametrize(("kind", "text"), [("operation", "f is an operation"), ("vectorized", "f works on columns")])
+def test_refused_when_a_function_does_not_give_one_value_for_another(kind: FunctionKind, text: str) -> None:
+    with pytest.raises(BadPath, match=text):
+        compile_path(dataflow.Path((Nav("view", (Function("f", kind, lambda value: value),)),)), None, "select")
 
 
 def test_refused_navigators_are_listed_when_nested() -> None:

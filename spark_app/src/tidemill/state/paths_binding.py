@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import polars as pl
-
 from tidemill.model.dataflow import Arg, Const, Expr, Function, Nav, Path, Var
 from tidemill.model.errors import BadPath
 
@@ -81,16 +79,12 @@ def callable_of(function: Function, where: str) -> Callable[..., Any]:
     """The row form of a function in a path: one result for each call.
 
     Raises:
-        BadPath: it is an operation that emits any number of rows.
+        BadPath: it emits any number of rows, or works on columns.
     """
     if function.kind == "operation":
         raise BadPath(
             f"{where}: {function.name} is an operation; paths call functions of one result", name=function.name
         )
-    if function.kind != "vectorized":
-        return function.call
-
-    def one_row(*args: Any) -> Any:
-        return function.call(*(pl.Series([arg], strict=False) for arg in args))[0]
-
-    return one_row
+    if function.kind == "vectorized":
+        raise BadPath(f"{where}: {function.name} works on columns; paths call functions of values", name=function.name)
+    return function.call
