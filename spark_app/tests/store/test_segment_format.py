@@ -1,0 +1,83 @@
+"""The format of stored segments: what was written once is read for ever, by us and by anyone who reads Arrow."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tidemill.model import columns
+from tidemill.model.columns import from_values
+from tidemill.model.errors import CorruptState, NewerFormat
+from tidemill.store.depot_segment import (
+    Entry,
+    Header,
+    LastSequence,
+    Produced,
+    RowRange,
+    Segment,
+    encode_segment,
+    header_bytes,
+    header_from_json,
+    header_to_json,
+    read_header,
+    read_nonce,
+)
+
+GOLDEN = Path(__file__).parents[1] / "unit" / "golden" / "segment-1.arrow"
+DAY = datetime(2024, 1, 1, tzinfo=UTC)
+RECORDS: list[Any] = [
+    {"n": 1, "s": "a", "b": b"\x00", "f": 1.5, "t": DAY, "x": [1, {"y": None}], "r": [True, None]},
+    {"n": None, "s": "é", "b": b"", "f": -1.0, "t": None, "x": {1, 2}, "r": [False, "z"]},
+]  # fmt: skip
+HEADER = Header(
+    entries=(Entry(7, "0123456789abcdef", 1704067200000, (5, 0, 9)),),
+    first_ends=(4, 0, 8),
+    starts=(1, 0, 2),
+    rows=(RowRange(0, 0, 4, 5), RowRange(2, 1, 8, 9)),
+    produced=(Produced("p", 3, ((0, 4, 5),), 6),),
+    sequences={"p": LastSequence(3, 7, 1704067200000)},
+)
+
+
+@pytest.mark.parametrize("source", ["golden", "now"])
+def test_segment_is_read_when_it_was_written_once(source: str) -> None:
+    data = GOLDEN.read_bytes() if source == "golden" else bytes(encode_segment(HEADER, from_values(RECORDS)))
+    segment = Segment(pa.py_buffer(data))
+    assert columns.to_values(segment.rows(0, 2)) == RECORDS
+    assert columns.to_values(segment.rows(1, 1)) == RECORDS[1:]
+    assert (header_to_json(segment.header) | {"layout": None}) == header_to_json(HEADER)
+    assert read_header(data[: header_bytes(data[:16])]) == segment.header
+    assert read_nonce(data) == "0123456789abcdef"
+
+
+def test_anyone_can_read_the_columns_when_they_know_arrow() -> None:
+    table = pa.ipc.open_file(pa.py_buffer(GOLDEN.read_bytes())).read_all()
+    names = ["0:n", "1:s", "2:b", "3:f", "4:t", "5:x", "6:r.0", "7:r.1"]
+    assert table.column_names == names
+    assert table.column("1:s").to_pylist() == ["a", "é"]
+
+
+def test_header_comes_back_when_many_segments_were_rolled() -> None:
+    entries = tuple(Entry(i, f"n{i}", i * 10, (i, 5, i // 2)) for i in range(1, 50))
+    header = Header(entries, (0, 5, 0), (0, 0, 0), ())
+    assert header_from_json(json.loads(json.dumps(header_to_json(header)))) == header
+
+
+@pytest.mark.parametrize("length", [0, 7, 15, 100, 1000, 2000])
+def test_segment_is_corrupt_when_cut_short(length: int) -> None:
+    data = GOLDEN.read_bytes()[:length]
+    with pytest.raises(CorruptState):
+        Segment(pa.py_buffer(data))
+    if length <= 100:
+        with pytest.raises(CorruptState):
+            read_header(data)
+
+
+def test_segment_is_refused_when_a_newer_version_wrote_it() -> None:
+    with pytest.raises(NewerFormat, match="format 2"):
+        header_from_json(header_to_json(HEADER) | {"format": 2})
