@@ -51,10 +51,15 @@ from tidemill.model.operations import Ops
 if TYPE_CHECKING:
     from tidemill.cluster.in_process import InProcessCluster
     from tidemill.model.values import to_text
+    from tidemill.state.test_pstate import TestPState
 
 __version__ = "0.1.0"
 
-_LAZY = {"InProcessCluster": "tidemill.cluster.in_process", "to_text": "tidemill.model.values"}
+_LAZY = {
+    "InProcessCluster": "tidemill.cluster.in_process",
+    "TestPState": "tidemill.state.test_pstate",
+    "to_text": "tidemill.model.values",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -118,6 +123,7 @@ __all__ = [
     "SubBatch",
     "SubSource",
     "SubindexOptions",
+    "TestPState",
     "TidemillError",
     "TopMonotonicOptions",
     "Topologies",

@@ -347,6 +347,7 @@ PUBLIC = [
     "SubBatch",
     "SubSource",
     "SubindexOptions",
+    "TestPState",
     "TopMonotonicOptions",
     "Topologies",
     "UpdateOptions",
