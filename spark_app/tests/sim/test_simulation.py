@@ -12,7 +12,7 @@ SEEDS = int(os.environ.get("TIDEMILL_SIM_SEEDS", "150"))
 FIRST_SEED = int(os.environ.get("TIDEMILL_SIM_FIRST_SEED", "1"))
 
 
-def run(simulation: Simulation, steps: int = 150) -> None:
+def run(simulation: Simulation, steps: int = 200) -> None:
     try:
         simulation.run(steps)
     except BaseException as error:

@@ -7,28 +7,24 @@ leader where to go on. Invariants S1, S2 and S4 are kept here and in `compose` (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from tidemill.model.entries import Attempt, Entry, Failure, PendingCompaction, Ranges
+from tidemill.model.entries import Attempt, Entry, Failure, Ranges
 from tidemill.model.errors import invariant
 from tidemill.model.ids import Ids
 from tidemill.model.options import resolve
-from tidemill.model.snapshot import Level, Part, Snapshot
 from tidemill.runtime import compose, events, ranges
 from tidemill.runtime.compose import Author, Finished
 from tidemill.runtime.events import Event, Instruction, Looked, ModuleOptions, Question, StartsResolved, TopologySpec
+from tidemill.runtime.upkeep import Upkeep
 
 Role = Literal["standby", "claiming", "leader", "stopped", "fenced", "superseded"]
 Phase = Literal["idle", "prime", "process", "commit", "back-off", "paused"]
-Planner = Callable[[Snapshot], "tuple[int, int] | None"]
 
 LEASE_POLL_MS: Final = 200.0
 STORE_BACK_OFF_MS: Final = (50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
-COMPACTION_BACK_OFF_MS: Final = 5000.0
-LEVELS_MAX: Final = 128
-"""A topology with more levels waits for its compaction before it starts another attempt: entries must stay small."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +46,6 @@ class Running:
     started: float
 
 
-@dataclass
-class Compacting:
-    token: int
-    pending: PendingCompaction
-    is_base: bool
-    parts: tuple[Part, ...] | None = None
-
-
 @dataclass(frozen=True)
 class Told:
     """What a person may want to know about a machine; the machine itself never reads it."""
@@ -66,7 +54,6 @@ class Told:
     failure: Failure | None = None
     failures_in_row: int = 0
     store_trouble: str = ""
-    compaction_trouble: str = ""
     retry_at: float | None = None
 
 
@@ -77,7 +64,7 @@ class Machine:
     spec: TopologySpec
     ids: Ids
     owner: str
-    plan_compaction: Planner
+    upkeep: Upkeep
     claim_wait_ms: int = 0
     role: Role = "standby"
     number: int = 0
@@ -86,6 +73,7 @@ class Machine:
     look: Looked | None = None
     options: ModuleOptions = field(default_factory=ModuleOptions)
     running: Running | None = None
+    is_refused: bool = False
     _question: Question | None = None
     _finished: tuple[Finished, bool] | None = None
     _is_look_fresh: bool = False
@@ -96,18 +84,13 @@ class Machine:
     _retry_at: float = 0.0
     _empty_at: float = 0.0
     _next_at: float = 0.0
-    _collect_at: float = 0.0
-    _compact_at: float = 0.0
-    _is_collecting: bool = False
     _commit_started: float = 0.0
-    _compacting: Compacting | None = None
     _unbegun_version: tuple[int, int] = (0, 0)
     _begun_here: tuple[int, int] = (0, 0)
     _pin_again: bool = False
     _prime_started: float = 0.0
     _ticks: dict[str, int] = field(default_factory=dict)
     _ignored: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    _planned: Snapshot | None = None
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -131,10 +114,8 @@ class Machine:
             return self._stop("stopped", "another process holds the lease")
         if isinstance(event, (events.AttemptDone, events.AttemptFailed)):
             self._take_attempt(event, now)
-        elif isinstance(event, (events.CompactionDone, events.CompactionFailed)):
-            self._take_compaction(event, now)
-        elif isinstance(event, events.CollectionDone):
-            self._is_collecting = False
+        elif isinstance(event, (events.CompactionDone, events.CompactionFailed, events.CollectionDone)):
+            self.upkeep.take(event, now.at)
         elif isinstance(event, events.TimePassed):
             self._is_look_fresh = self._is_look_fresh and not event.has_news
         elif isinstance(event, events.StoreFailed):
@@ -155,6 +136,7 @@ class Machine:
         self.told = replace(self.told, store_trouble="")
         if isinstance(event, events.LeaseAnswered):
             self.role = "claiming" if event.is_mine else "standby"
+            self.is_refused = not event.is_mine
             self._ask_at = 0.0 if event.is_mine else now.at + LEASE_POLL_MS
             self._question = events.ReadHead() if event.is_mine else None
         elif isinstance(event, events.HeadRead):
@@ -212,7 +194,7 @@ class Machine:
         self.role = "leader"
         self._is_look_fresh = False
         self._empty_at = now.at + self._option("topology.microbatch.empty.sleep.time.millis")
-        self._collect_at = now.at + 1000 * self._option("store.collection.period.seconds")
+        self.upkeep.start(self.options, now.at)
         self._ticks = dict(self._head.ticks)
 
     def _after_commit(self, before: Entry | None, now: Now) -> None:
@@ -423,72 +405,29 @@ class Machine:
 
     def _rest_until(self, now: Now) -> list[Instruction]:
         tick = now.at + ranges.next_tick_in_ms(self.spec, self._ticks, now.wall_ms)
-        until = min(self._empty_at, tick, self._collect_at if not self._is_collecting else float("inf"))
+        until = min(self._empty_at, tick, max(now.at + 1000, self.upkeep.collect_at))
         if self._is_crowded(self._head):
-            until = max(now.at + 1000, self._compact_at)
+            until = now.at + 1000
         self.told = replace(self.told, phase="idle")
         return [events.Wait(until, for_news=True)]
 
-    # --- compaction and collection -----------------------------------------------------------------------------------
+    # --- upkeep ------------------------------------------------------------------------------------------------------
 
     def _background(self, now: Now) -> list[Instruction]:
-        return [*self._collection(now), *self._compaction(now)]
-
-    def _collection(self, now: Now) -> list[Instruction]:
-        if self._is_collecting or now.at < self._collect_at:
-            return []
-        self._is_collecting = True
-        self._collect_at = now.at + 1000 * self._option("store.collection.period.seconds")
-        return [events.Collect(int(1000 * self._option("store.snapshot.retention.seconds")))]
-
-    def _compaction(self, now: Now) -> list[Instruction]:
-        """Compactions are named after an ID that is not committed yet: collection leaves their objects alone."""
-        snapshot = self._head.snapshot
-        if self._compacting is not None or now.at < self._compact_at or snapshot is self._planned:
-            return []
-        self._planned = snapshot
-        chosen = self.plan_compaction(snapshot)
-        if chosen is None:
-            return []
-        first, stop = chosen
-        levels = snapshot.levels[first:stop]
         self._tokens += 1
-        new_id = self._head.last_id + 1
-        pending = PendingCompaction(new_id, levels[0].first, levels[-1].last, self._head.epoch)
-        self._compacting = Compacting(self._tokens, pending, first == 0)
-        return [events.StartCompaction(self._tokens, new_id, levels, first == 0, self.options)]
-
-    def _take_compaction(self, event: events.CompactionDone | events.CompactionFailed, now: Now) -> None:
-        compacting = self._compacting
-        if compacting is None or event.token != compacting.token:
-            return
-        if isinstance(event, events.CompactionDone):
-            compacting.parts = event.parts
-            self.told = replace(self.told, compaction_trouble="")
-            return
-        self._compacting, self._planned = None, None
-        self._compact_at = now.at + COMPACTION_BACK_OFF_MS
-        self.told = replace(self.told, compaction_trouble=event.text)
+        return self.upkeep.work(self._head, self.options, self._tokens, now.at)
 
     def _compact_entry(self, now: Now) -> list[Instruction]:
         """Where no commit is near, a finished compaction enters by an entry of its own."""
-        if self._compacting is None or self._compacting.parts is None:
+        if not self.upkeep.has_result:
             return []
         return [self._write(compose.follow(self._settled_head(), "compact", self._author(now)))]
 
     def _settled_head(self) -> Entry:
-        """The newest entry, with what the compaction came to: its run, or that it is still under way."""
-        compacting, entry = self._compacting, self._head
-        if compacting is None:
-            return entry
-        if compacting.parts is None:
-            return replace(entry, pending=(compacting.pending,))
-        pending = compacting.pending
-        run = Level("run", pending.first, pending.last, compacting.parts, compacting.is_base)
-        return compose.with_run(entry, self.number + 1, pending, run)
+        return self.upkeep.settle(self._head, self.number + 1)
 
     def _is_crowded(self, entry: Entry) -> bool:
-        return len(entry.snapshot.levels) >= LEVELS_MAX and self._compacting is not None
+        return self.upkeep.is_crowded(entry)
 
     # --- small things ------------------------------------------------------------------------------------------------
 
@@ -528,8 +467,7 @@ class Machine:
 
     def _write(self, entry: Entry, parts: Mapping[str, bytes] | None = None) -> Instruction:
         question = events.WriteEntry(self.number + 1, entry, parts or {})
-        if self._compacting is not None and entry.compacted == question.number:
-            self._compacting = None
+        self.upkeep.note_asked(entry, question.number)
         self._question = question
         return question
 

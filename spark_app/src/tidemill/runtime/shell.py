@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tidemill.engine.work import AttemptRunner
@@ -25,6 +25,7 @@ from tidemill.runtime.compaction_plan import plan_compaction
 from tidemill.runtime.failures import attempt_failed
 from tidemill.runtime.hub import AppendHub
 from tidemill.runtime.machine import Machine, Now, Role, Told
+from tidemill.runtime.upkeep import Upkeep
 from tidemill.runtime.world import World
 from tidemill.store.lease import FileLease, LeaderLease, describe_process
 from tidemill.store.objects import ObjectStore
@@ -39,7 +40,9 @@ STOP_SECONDS: Final = 10.0
 
 @dataclass(frozen=True)
 class RunnerState:
-    """What a runner is doing; `entry` is the newest entry of the log that it knows."""
+    """What a runner is doing; `entry` is the newest entry that it knows, `is_refused` that another one holds the
+    lease.
+    """
 
     role: Role | str = "standby"
     number: int = 0
@@ -47,6 +50,7 @@ class RunnerState:
     told: Told = field(default_factory=Told)
     version: int = 0
     is_idle: bool = False
+    is_refused: bool = False
     error: BaseException | None = None
     stop_text: str = ""
 
@@ -88,13 +92,14 @@ class TopologyRunner:
         if claim_wait_ms is None:
             claim_wait_ms = 0 if isinstance(lease, FileLease) else int(LEASE_RENEW_MS)
         owner = f"{describe_process()} {ids.new_id()}"
-        self._machine = Machine(self._world.spec, ids, owner, plan_compaction, claim_wait_ms)
+        self._machine = Machine(self._world.spec, ids, owner, Upkeep(plan_compaction), claim_wait_ms)
         self._probe_ms_max = PROBE_MS_MAX if store.local_path("x") is not None else PROBE_MS_REMOTE_MAX
         self._events: queue.SimpleQueue[events.Event] = queue.SimpleQueue()
         self._cancels: dict[int, threading.Event] = {}
         self._changed = threading.Condition()
         self._state = RunnerState()
         self._is_killed = False
+        self._stop_text = ""
         self._thread = threading.Thread(target=self._run, name=f"tidemill {topology}", daemon=True)
         self._probe_ms = PROBE_MS_MIN
         self._changes_at = 0.0
@@ -131,7 +136,7 @@ class TopologyRunner:
         if state.role == "leader":
             return True
         try:
-            head = self._world.commit_log.head() if state.role == "standby" else None
+            head = self._world.commit_log.head() if state.role == "standby" and state.is_refused else None
         except RetryableError:
             return False
         return head is not None and head[1].definition >= self._world.definition.number
@@ -188,9 +193,10 @@ class TopologyRunner:
             self._show()
             for instruction in made[:-1]:
                 self._begin(instruction)
-            if not made or isinstance(made[-1], events.Stop):
-                return
             last = made[-1]
+            if isinstance(last, events.Stop):
+                self._stop_text = last.text
+                return
             event = self._wait(last) if isinstance(last, events.Wait) else self._ask(last)
 
     def _ask(self, instruction: events.Instruction) -> events.Event:
@@ -296,7 +302,9 @@ class TopologyRunner:
         machine = self._machine
         version = machine.running.attempt.version if machine.running else 0
         is_idle = machine.role == "leader" and machine.told.phase in ("idle", "paused")
-        state = RunnerState(machine.role, machine.number, machine.entry, machine.told, version, is_idle)
+        state = RunnerState(
+            machine.role, machine.number, machine.entry, machine.told, version, is_idle, machine.is_refused
+        )
         with self._changed:
             self._state = state
             self._changed.notify_all()
@@ -311,7 +319,7 @@ class TopologyRunner:
         before = self._state
         role = "failed" if error is not None else ("stopped" if self._is_killed else self._machine.role)
         with self._changed:
-            self._state = RunnerState(role, before.number, before.entry, before.told, 0, False, error)
+            self._state = replace(before, role=role, version=0, is_idle=False, error=error, stop_text=self._stop_text)
             self._changed.notify_all()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from tidemill.model.columns import to_values
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.entries import Entry, Ranges
 from tidemill.model.errors import invariant
@@ -132,5 +133,5 @@ class Auditor:
             ranges: Ranges = tuple(zip(progress.start_from, progress.offsets, strict=True))
             self._depot.follow()
             rows, _ = self._depot.read_rows(ranges)
-            found += [int(row) for row in rows]
+            found += to_values(rows)
         return found

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from tidemill.engine.resources import read_part
-from tidemill.engine.work import AttemptOutcome, DeltaPart
+from tidemill.engine.work import AttemptOutcome, AttemptWork, CompactionWork, DeltaPart
+from tidemill.model.columns import to_values
 from tidemill.model.errors import UserCodeError
 from tidemill.model.ids import Ids
 from tidemill.model.snapshot import Part, Snapshot, TaskSet
-from tidemill.runtime import events
-from tidemill.runtime.world import World
+from tidemill.store.depot import DepotLog
 from tidemill.store.objects import ObjectStore
 
 ALL_TASKS = TaskSet(1, 0)
 
 
 class CountingRunner:
-    """Attempts and compactions of one simulated process; some deltas ride in the entry, some are objects."""
+    """An `AttemptRunner` whose deltas are at times inline and at times objects; `fails` decides whether an attempt
+    does.
+    """
 
     def __init__(self, store: ObjectStore, chance: random.Random, ids: Ids, fails: Callable[[], bool]) -> None:
         self._store = store
@@ -28,33 +32,42 @@ class CountingRunner:
         self._ids = ids
         self._fails = fails
 
-    def run(self, world: World, start: events.StartAttempt) -> AttemptOutcome:
-        """Count the records of the attempt's ranges."""
-        work = world.attempt_work(start)
-        if self._fails():
+    def run(self, work: AttemptWork, cancel: threading.Event) -> AttemptOutcome:
+        """Count the records of the attempt's ranges.
+
+        Raises:
+            UserCodeError: the module's function is said to have raised.
+        """
+        if cancel.is_set() or self._fails():
             raise UserCodeError("the record is not liked", step="each", trace="Traceback", sample="17")
         counts: Counter[int] = Counter()
-        for source_id, source in work.sources.items():
-            depot = world.depots[source_id]
-            rows, _ = depot.read_rows(source.ranges, source.segments)
-            counts.update(int(row) for row in rows)
-        if not counts:
-            return AttemptOutcome((), frozenset(work.sources))
+        for source in work.sources.values():
+            if source.records:
+                depot = DepotLog(self._store, source.depot_prefix, len(source.ranges), patience=())
+                rows, _ = depot.read_rows(source.ranges, source.segments)
+                counts.update(to_values(rows))
+        exploded = frozenset(work.sources)
+        return AttemptOutcome((self._delta(work, counts),) if counts else (), exploded)
+
+    def _delta(self, work: AttemptWork, counts: Counter[int]) -> DeltaPart:
         content = encode(counts)
         part = Part("", ALL_TASKS, {"0": len(counts)}, len(content))
         if self._random.randrange(2):
-            return AttemptOutcome((DeltaPart(part, content),), frozenset(work.sources))
+            return DeltaPart(part, content)
         name = f"deltas/{work.microbatch_id}-{work.version}-0-{self._ids.nonce()}.zip"
         self._store.create(f"{work.prefix}/{name}", content)
-        return AttemptOutcome((DeltaPart(Part(name, ALL_TASKS, part.rows, part.bytes), None),), frozenset(work.sources))
+        return DeltaPart(replace(part, name=name), None)
 
-    def compact(self, world: World, start: events.StartCompaction) -> tuple[Part, ...]:
+    def compact(self, work: CompactionWork) -> tuple[Part, ...]:
         """Add the counts of adjacent levels."""
-        counts = read_counts(self._store, world.prefix, Snapshot(start.levels).parts())
+        counts = read_counts(self._store, work.prefix, Snapshot(work.levels).parts())
         content = encode(counts)
-        name = f"runs/{start.microbatch_id}-1-0-{self._ids.nonce()}.zip"
-        self._store.create(f"{world.prefix}/{name}", content)
+        name = f"runs/{work.microbatch_id}-1-0-{self._ids.nonce()}.zip"
+        self._store.create(f"{work.prefix}/{name}", content)
         return (Part(name, ALL_TASKS, {"0": len(counts)}, len(content)),)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def encode(counts: Counter[int]) -> bytes:

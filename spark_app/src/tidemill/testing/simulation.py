@@ -7,6 +7,7 @@ state counts each of them, so that "exactly once" can be read off. After a run t
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -27,9 +28,11 @@ from tidemill.model.snapshot import Snapshot
 from tidemill.runtime import events
 from tidemill.runtime.clock import ManualClock
 from tidemill.runtime.collection import collect
+from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.failures import attempt_failed
 from tidemill.runtime.machine import Machine, Now
 from tidemill.runtime.options_log import OptionsLog
+from tidemill.runtime.upkeep import Upkeep
 from tidemill.runtime.world import World
 from tidemill.store.depot import DepotLog
 from tidemill.testing.auditor import Auditor
@@ -93,6 +96,9 @@ class DeskLease:
     def is_held(self) -> bool:
         return self.desk.holder_name == self.name
 
+    def peek(self) -> str:
+        return self.desk.holder_name
+
     def release(self) -> None:
         if self.is_held():
             self.desk.holder_name = ""
@@ -152,16 +158,13 @@ class Simulation:
         topology = TopologyDeclaration(TOPOLOGY, (), (source,), at)
         declaration = ModuleDeclaration(MODULE, (DepotDeclaration(DEPOT, "random", at),), (topology,))
         launched = definitions.launch(declaration, TASKS, 1, Ids(self.seed))
-        world = self._definition_log()
-        self.definition = world.append(launched)
+        self.definition = self._definition_log().append(launched)
         options = OptionsLog(self.store, MODULE, Ids(self.seed))
         options.set("module", "", "depot.microbatch.max.records", 4)
-        options.set("module", "", "store.snapshot.retention.seconds", 20)
-        options.set("module", "", "store.collection.period.seconds", 5)
+        options.set("module", "", "store.snapshot.retention.seconds", 3)
+        options.set("module", "", "store.collection.period.seconds", 1)
 
-    def _definition_log(self) -> Any:
-        from tidemill.runtime.definition_log import DefinitionLog
-
+    def _definition_log(self) -> DefinitionLog:
         return DefinitionLog(self.store, MODULE, Ids(self.seed))
 
     def depot(self, store: Any = None) -> DepotLog:
@@ -176,7 +179,7 @@ class Simulation:
         program: Any = SimpleNamespace(reads={})
         world = World(store, self.definition, TOPOLOGY, program, lease, self.clock, PATIENCE, lambda _: None)
         ids = Ids(f"{self.seed}-{name}")
-        machine = Machine(world.spec, ids, name, plan_small)
+        machine = Machine(world.spec, ids, name, Upkeep(plan_small))
         runner = CountingRunner(store, self.random, ids, lambda: self._happens(self.chances.user_error))
         self.processes.append(Process(name, machine, world, runner, [events.TimePassed()]))
 
@@ -208,7 +211,7 @@ class Simulation:
         elif choice < 82:
             self._append()
         elif choice < 92:
-            self.clock.advance(self.random.choice((1, 10, 120, 1_000, 12_000)))
+            self.clock.advance(self.random.choice((1, 10, 120, 1_000, 3_000, 12_000)))
         elif choice < 94:
             self._toggle_pause()
         elif choice < 95 and self._happens(self.chances.clock_jump * 10):
@@ -272,13 +275,14 @@ class Simulation:
 
     def _attempt(self, process: Process, start: events.StartAttempt) -> events.Event:
         try:
-            return events.AttemptDone(start.token, process.runner.run(process.world, start))
+            work = process.world.attempt_work(start)
+            return events.AttemptDone(start.token, process.runner.run(work, threading.Event()))
         except TidemillError as error:
             return attempt_failed(start.token, error)
 
     def _compact(self, process: Process, start: events.StartCompaction) -> events.Event:
         try:
-            return events.CompactionDone(start.token, process.runner.compact(process.world, start))
+            return events.CompactionDone(start.token, process.runner.compact(process.world.compaction_work(start)))
         except TidemillError as error:
             return events.CompactionFailed(start.token, str(error))
 
@@ -321,7 +325,7 @@ class Simulation:
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    def run(self, steps: int = 150) -> None:
+    def run(self, steps: int = 200) -> None:
         """Some faulty steps, then calm until everything is processed; invariants are checked on the way."""
         for _ in range(steps):
             self.step()

@@ -1,0 +1,184 @@
+"""The shell with real threads, on a local folder: leads, follows, stands by, stops, retries, pauses."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidemill.model import definition as definitions
+from tidemill.model.dataflow import (
+    DepotDeclaration,
+    Location,
+    ModuleDeclaration,
+    SourceDeclaration,
+    StartFrom,
+    TopologyDeclaration,
+)
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.ids import Ids
+from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.hub import AppendHub
+from tidemill.runtime.options_log import OptionsLog
+from tidemill.runtime.shell import TopologyRunner
+from tidemill.runtime.status import topology_history, topology_status
+from tidemill.store.depot import DepotLog
+from tidemill.store.lease import lease_for
+from tidemill.store.local import LocalStore
+from tidemill.store.urls import open_store
+from tidemill.testing.counting_runner import CountingRunner, read_counts
+
+SECONDS = 20.0
+AT = Location()
+
+
+class Bench:
+    """One module with one topology on a folder; runners are started as a test likes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = open_store(folder.as_uri())
+        self.hub = AppendHub()
+        self.options = OptionsLog(self.store, "Bench")
+        source = SourceDeclaration("*records", "*records", "*m", StartFrom("beginning"), (), AT)
+        declaration = ModuleDeclaration(
+            "Bench", (DepotDeclaration("*records", "random", AT),), (TopologyDeclaration("mb", (), (source,), AT),)
+        )
+        self.definitions = DefinitionLog(self.store, "Bench")
+        self.definition: StoredDefinition = self.definitions.append(definitions.launch(declaration, 2, 1, Ids(1)))
+        self.depot = DepotLog(self.store, self.definition.depot_prefix("*records"), 2)
+        self.runners: list[TopologyRunner] = []
+        self.fails: Callable[[], bool] = lambda: False
+
+    def start(self) -> TopologyRunner:
+        program: Any = SimpleNamespace(reads={})
+        engine = CountingRunner(self.store, random.Random(1), Ids(), lambda: self.fails())
+        prefix = self.definition.topology_prefix("mb")
+        runner = TopologyRunner(
+            store=self.store, definition=self.definition, topology="mb", program=program, runner=engine, hub=self.hub,
+            lease=lease_for(self.store, f"{prefix}/lease", lambda: 0),
+        )  # fmt: skip
+        runner.start()
+        self.runners.append(runner)
+        return runner
+
+    def append(self, *records: int) -> None:
+        self.depot.append([(record % 2, [record]) for record in records])
+        self.hub.notify(self.definition.depot_prefix("*records"))
+
+    def counts(self) -> dict[int, int]:
+        prefix = self.definition.topology_prefix("mb")
+        head = CommitLog(self.store, prefix).head()
+        assert head is not None
+        return dict(read_counts(self.store, prefix, head[1].snapshot.parts()))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    for runner in made.runners:
+        runner.kill()
+
+
+def test_each_record_counts_once_when_appended_one_by_one(bench: Bench) -> None:
+    runner = bench.start()
+    runner.wait_until_claimed(SECONDS)
+    for record in range(30):
+        bench.append(record)
+    runner.wait_for(lambda state: state.processed == 30, SECONDS)
+    assert bench.counts() == dict.fromkeys(range(30), 1)
+
+
+def test_records_of_another_process_are_found_when_nobody_notifies(bench: Bench) -> None:
+    runner = bench.start()
+    runner.wait_until_claimed(SECONDS)
+    bench.depot.append([(0, [7])])
+    runner.wait_for(lambda state: state.processed == 1, SECONDS)
+
+
+def test_standby_goes_on_when_the_leader_is_killed(bench: Bench) -> None:
+    leader, standby = bench.start(), None
+    leader.wait_until_claimed(SECONDS)
+    standby = bench.start()
+    standby.wait_until_claimed(SECONDS)
+    assert standby.state.role == "standby"
+    bench.append(1)
+    leader.wait_for(lambda state: state.processed == 1, SECONDS)
+    leader.kill()
+    bench.append(2)
+    state = standby.wait_for(lambda state: state.processed == 2, SECONDS)
+    assert state.entry is not None
+    assert state.entry.epoch == 2
+    assert bench.counts() == {1: 1, 2: 1}
+
+
+def test_failure_is_shown_and_retried_when_user_code_raises(bench: Bench) -> None:
+    runner = bench.start()
+    runner.wait_until_claimed(SECONDS)
+    bench.fails = lambda: True
+    bench.append(1)
+    state = runner.wait_for(lambda state: state.told.failures_in_row >= 2, SECONDS)
+    assert state.told.failure is not None
+    assert state.told.failure.trace == "Traceback"
+    status = topology_status(bench.store, bench.definition, "mb")
+    assert status is not None
+    assert status.failure is not None
+    assert status.failure.sample == "17"
+    with pytest.raises(TimeoutError, match="the record is not liked"):
+        runner.wait_for(lambda state: state.processed == 1, 0.01)
+    bench.fails = lambda: False
+    after = runner.wait_for(lambda state: state.processed == 1, SECONDS)
+    assert after.entry is not None
+    assert (after.entry.last_id, after.entry.last_version) == (1, state.told.failure.version + 1)
+    kinds = [line["kind"] for line in topology_history(bench.store, bench.definition, "mb")]
+    assert kinds[0] == "claim"
+    assert kinds[-1] == "commit"
+
+
+def test_nothing_is_processed_when_paused_and_all_when_resumed(bench: Bench) -> None:
+    runner = bench.start()
+    runner.wait_until_claimed(SECONDS)
+    number = bench.options.pause("mb")
+    bench.hub.notify(bench.definition.options_prefix)
+    runner.wait_for(lambda state: state.entry is not None and state.entry.paused_seen == number, SECONDS)
+    bench.append(1, 2)
+    assert bench.counts() == {}
+    bench.options.resume("mb")
+    runner.wait_for(lambda state: state.processed == 2, SECONDS)
+
+
+def test_runner_gives_way_when_the_definition_is_updated(bench: Bench) -> None:
+    runner = bench.start()
+    runner.wait_until_claimed(SECONDS)
+    bench.definition = bench.definitions.append(bench.definition)
+    successor = bench.start()
+    runner.wait_for(lambda state: state.role == "superseded", SECONDS)
+    successor.wait_for(lambda state: state.role == "leader", SECONDS)
+    bench.append(5)
+    state = successor.wait_for(lambda state: state.processed == 1, SECONDS)
+    assert state.entry is not None
+    assert state.entry.definition == 2
+
+
+def test_lease_is_free_when_a_runner_stopped(bench: Bench) -> None:
+    first = bench.start()
+    first.wait_until_claimed(SECONDS)
+    first.stop()
+    assert first.state.role == "stopped"
+    second = bench.start()
+    second.wait_until_claimed(SECONDS)
+    assert second.state.role == "leader"
+
+
+def test_small_microbatch_writes_one_or_two_entries_and_idle_none(bench: Bench) -> None:
+    runner = bench.start()
+    runner.wait_until_claimed(SECONDS)
+    assert isinstance(bench.store, LocalStore)
+    bench.append(1)
+    state = runner.wait_for(lambda state: state.processed == 1 and state.is_idle, SECONDS)
+    assert state.number == 3  # claim, begin, commit
