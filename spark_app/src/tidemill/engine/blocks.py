@@ -120,8 +120,7 @@ def _grouped(
         if not frames:
             return [[] for _ in range(width)], [[] for _ in block.outs]
         group, args, rows = _inputs(block, concat(frames))
-        found: tuple[list[Column], list[Column]] = aggregation.run(group, args, rows)
-        return found
+        return aggregation.run(group, args, rows)
     pieces = [_partial(block, frame) for frame in frames] + [_received(block, frame) for frame in partials]
     if not pieces:
         return [[] for _ in range(width)], [[] for _ in block.outs]
@@ -150,8 +149,8 @@ def _inputs(block: CompiledBlock, frame: Frame) -> tuple[list[Column], list[Colu
 
 def _partial(block: CompiledBlock, frame: Frame) -> tuple[list[Column], list[Column]]:
     group, args, rows = _inputs(block, frame)
-    found: tuple[list[Column], list[Column]] = block.aggregation.partial(group, args, rows)
-    return found
+    assert block.aggregation is not None
+    return block.aggregation.partial(group, args, rows)
 
 
 def _one_a_task(

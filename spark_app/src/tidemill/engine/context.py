@@ -25,7 +25,7 @@ class StepContext:
         self.draws[task, operator] = count + 1
         work = self.work
         text = f"{work.prefix}/{work.microbatch_id}/{work.version}/{self.superstep}/{task}/{operator}/{count}"
-        return int(xxhash.xxh64_intdigest(text))
+        return int(xxhash.xxh64_intdigest(text.encode()))
 
     def value(self, name: str, task: int, operator: int) -> Any:
         """The value of one of the operations that `needs_context`."""

@@ -87,7 +87,8 @@ def decode(data: bytes | memoryview) -> Message:
 
 
 def _read_task(header: Any, remaining: Any) -> Tasks | None:
-    return next(remaining) if header == "s" else header
+    task: Tasks | None = next(remaining) if header == "s" else header
+    return task
 
 
 def deliver(messages: Sequence[Message], tasks: int, keeps_order: bool) -> Frame:

@@ -78,8 +78,9 @@ class _Walk:
         if len(frames) > 1 and self.program.keeps_order[operator.id]:
             frame = in_order(frame)
         if isinstance(operator, pg.Move):
-            blocks.send_combined(self.run, operator, frame) or send(self.run, operator, frame)
-        else:
+            if not blocks.send_combined(self.run, operator, frame):
+                send(self.run, operator, frame)
+        elif isinstance(operator, pg.Collect):
             blocks.collect(self.run, operator, frame)
 
 

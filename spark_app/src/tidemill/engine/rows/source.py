@@ -36,13 +36,15 @@ Names = Mapping[str, str]
 
 @dataclass
 class SegmentSource:
-    """The generated text; `operator_of` maps its lines to operators, `buffers` are the ends with the columns they take."""
+    """The generated text; `operator_of` maps its lines to operators, `buffers` are the ends with the columns they take,
+    `names` the variables of Python names and `scopes` the names that are bound where an operator runs."""
 
     lines: list[str] = field(default_factory=list)
     operator_of: dict[int, int] = field(default_factory=dict)
     buffers: dict[int, tuple[str, ...]] = field(default_factory=dict)
     constants: list[object] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
+    scopes: dict[int, set[str]] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -201,6 +203,7 @@ class SourceWriter:
 
     def _operator(self, number: int, names: Names, depth: int) -> None:
         operator = self.program.operators[number]
+        self.source.scopes.setdefault(number, set()).update(names.values())
         getattr(self, "_write_" + type(operator).__name__.lower())(operator, names, depth)
 
     def _write_join(self, operator: pg.Join, names: Names, depth: int) -> None:

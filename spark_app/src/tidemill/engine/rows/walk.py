@@ -71,8 +71,8 @@ def _located(run: ThreadRun, code: SegmentCode, error: BaseException) -> BaseExc
         if trace.tb_frame.f_code.co_filename == code.file:
             number = code.source.operator_of.get(trace.tb_lineno)
             operator = run.program.operators[number] if number is not None else operator
-            found = {code.source.names[k]: v for k, v in trace.tb_frame.f_locals.items() if k in code.source.names}
-            sample.update(found)
+            bound = code.source.scopes.get(number or 0, set()) & code.source.names.keys()
+            sample.update({code.source.names[k]: v for k, v in trace.tb_frame.f_locals.items() if k in bound})
         trace = trace.tb_next
     if operator is None:
         return error
@@ -235,7 +235,8 @@ class RowRuntime:
 
     def _end(self, operator: pg.Operator, frame: Frame) -> None:
         if isinstance(operator, pg.Move):
-            blocks.send_combined(self._run, operator, frame) or send(self._run, operator, frame)
+            if not blocks.send_combined(self._run, operator, frame):
+                send(self._run, operator, frame)
         elif isinstance(operator, pg.Explode):
             self._run.explode(operator, frame)
         elif isinstance(operator, pg.Collect):
