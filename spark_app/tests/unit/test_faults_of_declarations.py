@@ -157,6 +157,16 @@ def fixed_keys_with_a_key_twice(setup: Any, topologies: Any) -> None:
     topologies.microbatch("mb").pstate("$$p", PState.fixed_keys_schema("a", int, "a", str))  # <- fault
 
 
+@expect("The key '1' stands twice in a fixed-keys schema.")
+def fixed_keys_that_are_written_alike(setup: Any, topologies: Any) -> None:
+    topologies.microbatch("mb").pstate("$$p", PState.fixed_keys_schema("1", int, 1, str))  # <- fault
+
+
+@expect("The key 2.5 of a fixed-keys schema is no text.")
+def fixed_keys_of_another_type(setup: Any, topologies: Any) -> None:
+    topologies.microbatch("mb").pstate("$$p", PState.fixed_keys_schema(2.5, int))  # <- fault
+
+
 @expect("fixed_keys(a: int) cannot be subindexed.")
 def fixed_keys_subindexed(setup: Any, topologies: Any) -> None:
     inner = PState.fixed_keys_schema("a", int).subindexed()  # <- fault

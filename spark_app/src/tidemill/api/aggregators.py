@@ -187,8 +187,7 @@ class Agg:
         """A custom accumulator: an object (or class) with `accumulate(current, *args)` and `init_val()`."""
         return _recorded("accumulator", "accumulator", args, implementation, ("accumulate", "init_val"))
 
-    # The names without underscore cannot be written after a dot only where they are Python keywords; these can be read
-    # by getattr, and the ones with underscore are accepted too.
+    # A reader who avoids the names of Python's own functions writes them with an underscore.
     sum_ = sum
     min_ = min
     max_ = max

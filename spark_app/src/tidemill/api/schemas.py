@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -85,12 +85,21 @@ class PState:
         names = fields[::2]
         if len(fields) % 2 or not fields:
             found.append(Fault(str(at), "fixed_keys_schema takes pairs of a key and a schema.", "Add what is missing."))
-        twice = sorted({str(name) for name in names if names.count(name) > 1})
-        text = "The key '{}' stands twice in a fixed-keys schema."
-        found.extend(Fault(str(at), text.format(name), "Remove one.") for name in twice)
+        found.extend(_key_faults(names, at))
         pairs = zip(names, fields[1::2], strict=False)
         recorded = tuple((name, to_schema(field, at, found)) for name, field in pairs)
         return Schema(model.FixedKeysSchema(recorded), at, found)
+
+
+def _key_faults(names: Sequence[Any], at: Location) -> list[Fault]:
+    """Fixed keys are texts or whole numbers, and differ also when they are written out (they name tables)."""
+    foreign = [name for name in names if isinstance(name, bool) or not isinstance(name, (str, int))]
+    text = "The key {!r} of a fixed-keys schema is no text."
+    found = [Fault(str(at), text.format(name), "Use a string.") for name in foreign]
+    written = [str(name) for name in names]
+    text = "The key '{}' stands twice in a fixed-keys schema."
+    twice = sorted({name for name in written if written.count(name) > 1})
+    return found + [Fault(str(at), text.format(name), "Remove one.") for name in twice]
 
 
 def to_schema(value: Any, at: Location, faults: list[Fault]) -> model.Schema:
