@@ -13,7 +13,7 @@ import pytest
 from tidemill.model import columns
 from tidemill.model.columns import Column
 from tidemill.model.dataflow import StartFrom
-from tidemill.model.errors import BadInput, CorruptState, OutcomeUnknown
+from tidemill.model.errors import BadInput, CorruptState, OutcomeUnknown, StoreUnavailable
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_retention import RollingLimits, retain, roll
 from tidemill.store.depot_rows import of_pairs, split_by_partition
@@ -286,6 +286,26 @@ def test_append_is_done_when_its_segment_was_rolled_before_it_was_checked() -> N
 
     assert sleeping_append(store, others).append([(0, ["slept"])]) == ((0, 1, 2),)
     assert records(again(depot))[0] == ["first", "slept", 0, 1, 2]
+
+
+def test_outcome_is_unknown_when_the_store_is_away_just_when_a_sleeper_wakes() -> None:
+    store = MemoryStore()
+    depot = DepotLog(store, PREFIX, PARTITIONS, Clock())
+    depot.append([(0, ["first"])])
+
+    def others() -> None:
+        for number in range(3):
+            again(depot).append([(0, [number])])
+        roll(again(depot), ALL)
+        sleeper.files.store.plan.before = away  # type: ignore[attr-defined]
+
+    def away(verb: str, key: str) -> None:
+        if "/rolled" in key:
+            raise StoreUnavailable("away")
+
+    sleeper = sleeping_append(store, others)
+    with pytest.raises(OutcomeUnknown):
+        sleeper.append([(0, ["slept"])])
 
 
 def test_append_goes_to_the_end_when_its_writer_slept_through_a_roll() -> None:

@@ -156,10 +156,13 @@ class DepotLog:
 
     def _is_ours(self, header: Header) -> bool:
         """This writer slept through a trim: only what was rolled still tells whether its segment was in the log."""
-        self.files.list_rolled()
-        if self.files.rolled_covers(header.number):
-            return self.files.entry(header.number).nonce == header.last.nonce
         text = f"Segment {header.number} of {self.files.prefix} was trimmed before its append was confirmed."
+        try:
+            self.files.list_rolled()
+            if self.files.rolled_covers(header.number):
+                return self.files.entry(header.number).nonce == header.last.nonce
+        except (StoreUnavailable, NotFound) as error:
+            raise OutcomeUnknown(text, number=header.number) from error
         raise OutcomeUnknown(text, number=header.number)
 
     def find_produced(self, producer: str, sequence: int) -> Offsets:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
+from tidemill.model.ids import nonce
 from tidemill.store.objects import AlreadyExists, Buffer, NotFound, count_request
 
 _TEMPORARY = ".create-"
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 _ADVICE = {
     errno.ENOSPC: "is full; free some space",
@@ -114,11 +115,12 @@ class LocalStore:
 
 def _write_temporary(folder: Path, data: Buffer) -> str:
     """A synced file with a passing name in the folder where it shall get its name."""
+    name = str(folder / f"{_TEMPORARY}{nonce()}")
     try:
-        handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
+        handle = os.open(name, _NEW_FILE, 0o666)
     except FileNotFoundError:
         _make_folder(folder)
-        handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
+        handle = os.open(name, _NEW_FILE, 0o666)
     try:
         with open(handle, "wb", buffering=0) as file:
             _write_all(file.fileno(), memoryview(data).cast("B"))

@@ -48,7 +48,9 @@ class S3ObjectStore:
     def create(self, key: str, data: Buffer) -> None:
         count_request(self.counts, "create")
         try:
-            obstore.put(self._writes, self._prefix + key, memoryview(data).cast("B"), mode="create", use_multipart=False)
+            obstore.put(
+                self._writes, self._prefix + key, memoryview(data).cast("B"), mode="create", use_multipart=False
+            )
         except client_errors.AlreadyExistsError as error:
             raise AlreadyExists(f"An object {key} exists in {self.url}.", key=key) from error
         except _REFUSED as error:
