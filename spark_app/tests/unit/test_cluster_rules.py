@@ -51,10 +51,7 @@ class Counter(Module):
             return word
 
         chain = mb.source("*words").out("*microbatch").explode_microbatch("*microbatch").out("*raw")
-        if fails_on:
-            chain = chain.each(check, "*raw").out("*word")
-        else:
-            chain = chain.each(Ops.IDENTITY, "*raw").out("*word")
+        chain = chain.each(check if fails_on else Ops.IDENTITY, "*raw").out("*word")
         chain.compound_agg("$$counts", CompoundAgg.map("*word", Agg.sum(by)))
 
 

@@ -14,7 +14,7 @@ def topology_lease(store: ObjectStore, prefix: str, clock: Clock) -> LeaderLease
 
 
 class LeaderWatch:
-    """Watches who leads a topology, by looking only; a dead leader is told from a live one after one lease time at most."""
+    """Watches who leads a topology, by looking only; a dead leader shows for one lease time at most."""
 
     def __init__(self, store: ObjectStore, definition: StoredDefinition, topology: str, clock: Clock) -> None:
         self._lease = topology_lease(store, definition.topology_prefix(topology), clock)

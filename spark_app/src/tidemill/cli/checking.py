@@ -1,0 +1,47 @@
+"""`tidemill check`: whether the invariants S1 to S7 hold on a store (docs/invariants.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tidemill.cli.loading import (
+    STORE_DEFAULT,
+    JsonOption,
+    StoreOption,
+    existing_store,
+    names_of_modules,
+    stored_definition,
+)
+from tidemill.cli.output import EXIT_CORRUPT, command, say, show_json, wants_json
+from tidemill.runtime.definition_log import DefinitionLog
+
+
+@command
+def check(
+    module: Annotated[str, typer.Argument(metavar="[MODULE]", help="All modules if left out.")] = "",
+    store: StoreOption = STORE_DEFAULT,
+    json_: JsonOption = False,
+) -> None:
+    """Read everything that a store's logs name and verify it; exit code 4 if something is wrong."""
+    from tidemill.runtime.check import check_module
+
+    wants_json(json_)
+    opened = existing_store(store)
+    names = [module] if module else names_of_modules(opened)
+    found = []
+    for name in names:
+        newest = DefinitionLog(opened, name).newest()
+        if not module and (newest is None or newest.is_destroyed):
+            continue
+        found += [(name, finding) for finding in check_module(opened, stored_definition(opened, name))]
+    faults = [(name, finding) for name, finding in found if finding.is_fault]
+    if json_:
+        show_json({"modules": names, "findings": [{"module": name, **vars(finding)} for name, finding in found]})
+    else:
+        for name, finding in found:
+            say(f"{name}: {finding.invariant}: {finding.text}")
+        say(f"{len(names)} modules checked: {len(faults)} faults.")
+    if faults:
+        raise typer.Exit(EXIT_CORRUPT)

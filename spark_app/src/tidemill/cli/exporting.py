@@ -1,0 +1,94 @@
+"""`tidemill export`: a PState as Parquet files that anything can read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import polars as pl
+import pyarrow.parquet as pq
+import typer
+
+from tidemill.cli.loading import (
+    STORE_DEFAULT,
+    JsonOption,
+    ModuleArgument,
+    StoreOption,
+    existing_store,
+    stored_definition,
+)
+from tidemill.cli.output import command, say, show_json, wants_json
+from tidemill.engine.resources import part_loader
+from tidemill.model.errors import SnapshotExpired
+from tidemill.model.snapshot import Snapshot
+from tidemill.runtime.commit_log import CommitLog
+from tidemill.state import export as exports
+from tidemill.state.tables import layout_of
+from tidemill.store.objects import NotFound, ObjectStore
+
+
+@command
+def export(
+    module: ModuleArgument,
+    pstate: Annotated[str, typer.Argument(metavar="PSTATE", help="Such as '$$counts'.")],
+    store: StoreOption = STORE_DEFAULT,
+    json_: JsonOption = False,
+    at: Annotated[int | None, typer.Option("--at", help="Entry of the commit log; the newest if left out.")] = None,
+    out: Annotated[str, typer.Option("--out", "-o", help="Folder for the files.")] = ".",
+) -> None:
+    """Write one Parquet file a table of the PState: keys k0, k1, …, and the value's columns."""
+    wants_json(json_)
+    opened = existing_store(store)
+    definition = stored_definition(opened, module)
+    topology, found = definition.pstate(pstate)
+    prefix = definition.topology_prefix(topology.name)
+    number, snapshot = snapshot_of(opened, prefix, at)
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = _write(found, snapshot, part_loader(opened.url, prefix), folder, pstate)
+    if json_:
+        show_json({"entry": number, "files": files})
+        return
+    for file in files:
+        say(f"{file['file']}: {file['rows']:,} rows of {pstate} at entry {number}.")
+
+
+def snapshot_of(store: ObjectStore, prefix: str, at: int | None) -> tuple[int, Snapshot]:
+    """The state at an entry of the commit log, the newest one by default.
+
+    Raises:
+        SnapshotExpired: there is no such entry (any more).
+    """
+    log = CommitLog(store, prefix)
+    if at is None:
+        head = log.head()
+        return (0, Snapshot()) if head is None else (head[0], head[1].snapshot)
+    try:
+        return at, log.read(at).snapshot
+    except NotFound as error:
+        raise SnapshotExpired(
+            f"The commit log has no entry {at} (any more); `tidemill log` shows those there are."
+        ) from error
+
+
+def _write(pstate: Any, snapshot: Snapshot, loader: Any, folder: Path, name: str) -> list[dict[str, Any]]:
+    tables = layout_of(pstate.schema).tables
+    names = {table: _file(folder, name, table, len(tables)) for table in tables}
+    writers: dict[str, pq.ParquetWriter] = {}
+    rows = dict.fromkeys(tables, 0)
+    try:
+        for table, frame in exports.export(pstate.id, pstate.schema, snapshot, loader):
+            data = exports.readable(tables[table], frame).to_arrow(compat_level=pl.CompatLevel.oldest())
+            writer = writers.get(table) or pq.ParquetWriter(names[table], data.schema)
+            writers[table] = writer
+            writer.write_table(data.cast(writer.schema))
+            rows[table] += data.num_rows
+    finally:
+        for writer in writers.values():
+            writer.close()
+    return [{"table": table, "file": str(names[table]), "rows": rows[table]} for table in tables if table in writers]
+
+
+def _file(folder: Path, name: str, table: str, count: int) -> Path:
+    plain = name.lstrip("$")
+    return folder / (f"{plain}.parquet" if count == 1 else f"{plain}.{table}.parquet")

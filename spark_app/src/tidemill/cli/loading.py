@@ -1,0 +1,106 @@
+"""What commands work on: a module's class by name, a store, a module of a store."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.errors import BadInput, UnknownName
+from tidemill.runtime.definition_log import DefinitionLog, module_names
+from tidemill.store.objects import ObjectStore
+from tidemill.store.urls import open_store
+
+STORE_VARIABLE = "TIDEMILL_STORE"
+STORE_DEFAULT = "./tidemill-data"
+
+StoreOption = Annotated[
+    str,
+    typer.Option(
+        "--store", envvar=STORE_VARIABLE, help="Store: a folder, file:///folder or s3://bucket/prefix?endpoint=…"
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+ModuleArgument = Annotated[str, typer.Argument(metavar="MODULE", help="Name of a module in the store.")]
+TopologyArgument = Annotated[str, typer.Argument(metavar="TOPOLOGY")]
+ClassArgument = Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="Python module (or file.py) and class.")]
+
+
+def load_module(name: str) -> Any:
+    """An instance of the class that `MODULE:CLASS` names; MODULE is importable from here, or a file.
+
+    Raises:
+        BadInput: there is no such module or class, or importing it failed.
+    """
+    place, _, class_name = name.rpartition(":")
+    if not place or not class_name:
+        raise BadInput(f"'{name}' is not MODULE:CLASS; write it like examples.flights.module:Flights.")
+    found = getattr(_import(place), class_name, None)
+    if found is None:
+        raise BadInput(f"{place} has no class '{class_name}'.")
+    try:
+        return found() if isinstance(found, type) else found
+    except Exception as error:
+        raise BadInput(f"{name} cannot be made: {type(error).__name__}: {error}") from error
+
+
+def _import(place: str) -> Any:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return _import_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except BadInput:
+        raise
+    except ModuleNotFoundError as error:
+        hint = "" if error.name and not place.startswith(error.name) else "; it is looked for from this folder on"
+        raise BadInput(f"Cannot import {place}: there is no Python module '{error.name}'{hint}.") from error
+    except Exception as error:
+        raise BadInput(f"Cannot import {place}: {type(error).__name__}: {error}") from error
+
+
+def _import_file(path: Path) -> Any:
+    if not path.is_file():
+        raise BadInput(f"There is no file {path}.")
+    # As a module of its name from its folder: workers on other processes import it the same way.
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module(path.stem)
+
+
+def existing_store(url: str) -> ObjectStore:
+    """A store to look into; a folder that is not there is not made.
+
+    Raises:
+        UnknownName: there is nothing at this place.
+    """
+    if "://" not in url and not Path(url).is_dir():
+        raise UnknownName(f"There is no store at {url}; name one with --store or {STORE_VARIABLE}.")
+    return open_store(url)
+
+
+def names_of_modules(store: ObjectStore) -> list[str]:
+    """The modules of a store; a local folder is not searched through."""
+    folder = store.local_path("_")
+    if folder is None:
+        return module_names(store)
+    return sorted(child.name for child in folder.parent.iterdir() if (child / "definition").is_dir())
+
+
+def stored_definition(store: ObjectStore, module: str) -> StoredDefinition:
+    """The newest definition of a module.
+
+    Raises:
+        UnknownName: the store has no such module.
+    """
+    found = DefinitionLog(store, module).newest() if module and "/" not in module else None
+    if found is None or found.is_destroyed:
+        known = ", ".join(names_of_modules(store)) or "none"
+        raise UnknownName(f"There is no module '{module}' in {store.url}; there is {known}.")
+    return found

@@ -1,0 +1,176 @@
+"""`tidemill options list | get | set | unset`: dynamic options, in force from the next microbatch on."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from tidemill.cli.loading import (
+    STORE_DEFAULT,
+    JsonOption,
+    ModuleArgument,
+    StoreOption,
+    existing_store,
+    stored_definition,
+)
+from tidemill.cli.output import command, console, say, show_json, show_table, wants_json
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.errors import BadInput
+from tidemill.model.options import ENGINES, OPTIONS, Option, find_option, resolve
+from tidemill.runtime.options_log import OptionsLog
+
+app = typer.Typer(help="Dynamic options: change how a module runs while it runs.", no_args_is_help=True)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Such as depot.microbatch.max.records.")]
+TopologyChoice = Annotated[str, typer.Option("--topology", help="For one topology only.")]
+DepotChoice = Annotated[str, typer.Option("--depot", help="For one depot only.")]
+PStateChoice = Annotated[str, typer.Option("--pstate", help="For one PState only.")]
+
+
+@app.command("list")
+@command
+def list_(
+    module: Annotated[str, typer.Argument(metavar="[MODULE]", help="Show what holds in this module.")] = "",
+    store: StoreOption = STORE_DEFAULT,
+    json_: JsonOption = False,
+) -> None:
+    """All options with their defaults; of a module, also what is set."""
+    wants_json(json_)
+    opened = existing_store(store) if module else None
+    values: Any = {}
+    if opened is not None:
+        stored_definition(opened, module)
+        values = OptionsLog(opened, module).read().values
+    rows = [_described(option, values) for option in OPTIONS.values()]
+    if json_:
+        show_json(rows)
+        return
+    columns = ("name", "value", "default", "bounds", "unit", "set")
+    show_table("", columns, ([_shown(row, column) for column in columns] for row in rows))
+
+
+def _described(option: Option, values: Any) -> dict[str, Any]:
+    places = {
+        (scope, target): chosen[option.name] for (scope, target), chosen in values.items() if option.name in chosen
+    }
+    return {
+        "name": option.name,
+        "value": resolve(option.name, values),
+        "default": option.default,
+        "type": option.type,
+        "unit": option.unit,
+        "bounds": option.bounds,
+        "scope": option.scope,
+        "help": option.help,
+        "set": [
+            {"scope": scope, "object": target, "value": value} for (scope, target), value in sorted(places.items())
+        ],
+    }
+
+
+def _shown(row: dict[str, Any], column: str) -> Any:
+    if column == "set":
+        return ", ".join(f"{place['object'] or 'module'}={place['value']}" for place in row["set"])
+    return row[column]
+
+
+@app.command("get")
+@command
+def get(
+    module: ModuleArgument,
+    name: NameArgument,
+    store: StoreOption = STORE_DEFAULT,
+    json_: JsonOption = False,
+    topology: TopologyChoice = "",
+    depot: DepotChoice = "",
+    pstate: PStateChoice = "",
+) -> None:
+    """One option: what holds, what it means, and on which engines it matters."""
+    wants_json(json_)
+    opened = existing_store(store)
+    option = find_option(name)
+    _, target = _place(stored_definition(opened, module), topology, depot, pstate)
+    values = OptionsLog(opened, module).read().values
+    value = resolve(name, values, target)
+    if json_:
+        meanings = {engine: option.meaning_on(engine) or None for engine in ENGINES}
+        show_json(_described(option, values) | {"value": value, "meaning": meanings})
+        return
+    out = console()
+    unit = f" {option.unit}" if option.unit and value is not None else ""
+    out.print(f"{name} = {'not set' if value is None else value}{unit}", markup=False)
+    out.print(f"{option.help} Default {option.default}, bounds {option.bounds}.", markup=False)
+    for engine in ENGINES:
+        if not option.meaning_on(engine):
+            out.print(f"It does not matter on the engine {engine}.", markup=False)
+
+
+@app.command("set")
+@command
+def set_(
+    module: ModuleArgument,
+    name: NameArgument,
+    value: Annotated[str, typer.Argument(metavar="VALUE")],
+    store: StoreOption = STORE_DEFAULT,
+    json_: JsonOption = False,
+    topology: TopologyChoice = "",
+    depot: DepotChoice = "",
+    pstate: PStateChoice = "",
+) -> None:
+    """Set an option on the module, or on one of its objects; it survives restarts and updates."""
+    wants_json(json_)
+    opened = existing_store(store)
+    find_option(name)
+    scope, target = _place(stored_definition(opened, module), topology, depot, pstate)
+    OptionsLog(opened, module).set(scope, target, name, _parsed(value))
+    _told(json_, module, name, target, resolve(name, OptionsLog(opened, module).read().values, target))
+
+
+@app.command("unset")
+@command
+def unset(
+    module: ModuleArgument,
+    name: NameArgument,
+    store: StoreOption = STORE_DEFAULT,
+    json_: JsonOption = False,
+    topology: TopologyChoice = "",
+    depot: DepotChoice = "",
+    pstate: PStateChoice = "",
+) -> None:
+    """Take a setting away: the module's, or the default, holds again."""
+    wants_json(json_)
+    opened = existing_store(store)
+    find_option(name)
+    scope, target = _place(stored_definition(opened, module), topology, depot, pstate)
+    OptionsLog(opened, module).unset(scope, target, name)
+    _told(json_, module, name, target, resolve(name, OptionsLog(opened, module).read().values, target))
+
+
+def _place(definition: StoredDefinition, topology: str, depot: str, pstate: str) -> tuple[str, str]:
+    """(scope, object) of the flags given; the module without any."""
+    given = [(scope, name) for scope, name in (("topology", topology), ("depot", depot), ("pstate", pstate)) if name]
+    if len(given) > 1:
+        raise BadInput("Name one object only: --topology, --depot or --pstate.")
+    if topology:
+        definition.topology(topology)
+    if depot:
+        definition.depot(depot)
+    if pstate:
+        definition.pstate(pstate)
+    return given[0] if given else ("module", "")
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _told(is_json: bool, module: str, name: str, target: str, value: Any) -> None:
+    if is_json:
+        show_json({"module": module, "name": name, "object": target, "value": value})
+    else:
+        say(f"{name} is {value} for {target or module} from the next microbatch on.")

@@ -1,0 +1,153 @@
+"""What the command line prints: tables for people, JSON for programs, one sentence for an error, and exit codes."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tidemill.model.errors import (
+    BadInput,
+    CorruptState,
+    DefinitionError,
+    InvariantViolation,
+    RetryableError,
+    TidemillError,
+)
+from tidemill.model.values import to_text
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EXIT_REFUSED = 1
+"""The caller, or the module's author, must change something."""
+EXIT_TRY_AGAIN = 3
+EXIT_CORRUPT = 4
+EXIT_BUG = 70
+
+PIPE_COLUMNS = 160
+"""How wide tables are where nobody says: wide enough not to break names."""
+
+_state = {"json": False}
+
+
+def console() -> Console:
+    """Where results go; made anew each time, so that a test's output is found."""
+    width = None if sys.stdout.isatty() else PIPE_COLUMNS
+    return Console(file=sys.stdout, highlight=False, width=width)
+
+
+def messages() -> Console:
+    """Where progress and errors go: stderr, so that results can be piped."""
+    return Console(file=sys.stderr, highlight=False, soft_wrap=not sys.stderr.isatty())
+
+
+def wants_json(is_json: bool) -> bool:
+    """Remember that errors are to be JSON too."""
+    _state["json"] = is_json
+    return is_json
+
+
+def say(text: str) -> None:
+    """One line for people; it goes to stderr."""
+    messages().print(Text(text))
+
+
+def show_json(value: Any) -> None:
+    """A result as one line of JSON."""
+    typer.echo(to_json(value))
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(jsonable(value), ensure_ascii=False)
+
+
+def jsonable(value: Any) -> Any:
+    """A data value as JSON has it: sets are lists, bytes hex digits, datetimes ISO texts, other keys their text."""
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else to_text(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return [jsonable(item) for item in sorted(value, key=to_text)]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, datetime.datetime):
+        return value.isoformat()
+    if isinstance(value, float) and value != value:
+        return None
+    return value
+
+
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = ()) -> None:
+    """A table; the columns named in `right` hold numbers."""
+    table = Table(title=title or None, title_justify="left")
+    for name in columns:
+        is_last = name == columns[-1]
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=not is_last)
+    for row in rows:
+        table.add_row(*(Text(cell_text(cell)) for cell in row))
+    console().print(table)
+
+
+def cell_text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.1f}" if isinstance(value, float) else str(value)
+
+
+def time_text(millis: int) -> str:
+    """Milliseconds since 1970 as a person reads them, in UTC."""
+    return datetime.datetime.fromtimestamp(millis / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def command(function: Callable[P, R]) -> Callable[P, R]:
+    """Turn errors into one sentence and an exit code; only our own bugs show a stack trace."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TidemillError as error:
+            raise _exit(error) from error
+        except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+            raise _exit(BadInput(f"{error.filename}: {error.strerror}.")) from error
+        except TimeoutError as error:
+            raise _exit(RetryableError(str(error))) from error
+        except KeyboardInterrupt as error:
+            raise typer.Exit(130) from error
+        except BrokenPipeError as error:
+            raise typer.Exit(0) from error
+
+    return run
+
+
+def _exit(error: TidemillError) -> typer.Exit:
+    if isinstance(error, InvariantViolation):
+        raise error
+    if _state["json"]:
+        body: dict[str, Any] = {"code": error.code, "message": str(error)}
+        if isinstance(error, DefinitionError):
+            body["faults"] = [vars(fault) for fault in error.faults]
+        typer.echo(json.dumps({"error": body}, ensure_ascii=False), err=True)
+    else:
+        messages().print(Text(f"Error: {error}", style="bold red"))
+    return typer.Exit(_exit_code(error))
+
+
+def _exit_code(error: TidemillError) -> int:
+    if isinstance(error, RetryableError):
+        return EXIT_TRY_AGAIN
+    return EXIT_CORRUPT if isinstance(error, CorruptState) else EXIT_REFUSED

@@ -1,0 +1,72 @@
+"""`tidemill select`: what a path navigates to, one value a line."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from tidemill.cli.loading import (
+    STORE_DEFAULT,
+    JsonOption,
+    ModuleArgument,
+    StoreOption,
+    existing_store,
+    load_module,
+    stored_definition,
+)
+from tidemill.cli.output import command, show_json, to_json, wants_json
+from tidemill.model.errors import BadPath, NotOneValue
+from tidemill.runtime.clients_module import ModuleClient
+from tidemill.runtime.clients_pstate import PStateHandle
+from tidemill.state.nodes import ABSENT
+from tidemill.state.path_json import path_from_json
+from tidemill.store.objects import ObjectStore
+
+
+@command
+def select(
+    module: ModuleArgument,
+    pstate: Annotated[str, typer.Argument(metavar="PSTATE", help="Such as '$$counts'.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help='JSON, such as \'["a", ["all"]]\'; [] is the whole value.')
+    ],
+    store: StoreOption = STORE_DEFAULT,
+    json_: JsonOption = False,
+    one: Annotated[bool, typer.Option("--one", help="Exactly one value, else an error.")] = False,
+    at: Annotated[int | None, typer.Option("--at", help="Entry of the commit log to read.")] = None,
+    code: Annotated[str, typer.Option("--module", help="MODULE:CLASS, for a key partitioner of its own.")] = "",
+) -> None:
+    """Read a PState; --json prints one list of all values (with --one the value)."""
+    wants_json(json_)
+    found = path_from_json(_parsed(path))
+    opened = existing_store(store)
+    stored_definition(opened, module)
+    handle = PStateHandle(client_of(opened, module, code), pstate, at)
+    given: dict[str, Any] = {} if found.pkey is ABSENT else {"pkey": found.pkey}
+    values = handle.select(found.path, **given)
+    if one and len(values) != 1:
+        raise NotOneValue(f"{pstate}: the path navigates to {len(values)} values, not to one.")
+    if json_:
+        show_json(values[0] if one else values)
+        return
+    for value in values:
+        typer.echo(to_json(value))
+
+
+def client_of(store: ObjectStore, module: str, code: str) -> ModuleClient:
+    """A client of a module, with its code if the caller named it."""
+    from tidemill.api.recording import record_module
+
+    client = ModuleClient(store, module)
+    if code:
+        client.declare(record_module(load_module(code)))
+    return client
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadPath(f'The path is not JSON ({error}); write it like \'["key", ["all"]]\'.') from error
