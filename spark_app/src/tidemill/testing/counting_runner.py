@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import threading
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -12,6 +14,7 @@ from dataclasses import replace
 from tidemill.engine.resources import read_part
 from tidemill.engine.work import AttemptOutcome, AttemptWork, CompactionWork, DeltaPart
 from tidemill.model.columns import to_values
+from tidemill.model.entries import member
 from tidemill.model.errors import UserCodeError
 from tidemill.model.ids import Ids
 from tidemill.model.snapshot import Part, Snapshot, TaskSet
@@ -19,6 +22,7 @@ from tidemill.store.depot import DepotLog
 from tidemill.store.objects import ObjectStore
 
 ALL_TASKS = TaskSet(1, 0)
+MEMBER = "counts.json"
 
 
 class CountingRunner:
@@ -71,12 +75,16 @@ class CountingRunner:
 
 
 def encode(counts: Counter[int]) -> bytes:
-    return json.dumps(sorted(counts.items())).encode()
+    """The counts as a container, which `tidemill check` can verify like any other."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(zipfile.ZipInfo(MEMBER), json.dumps(sorted(counts.items())))
+    return buffer.getvalue()
 
 
 def read_counts(store: ObjectStore, prefix: str, parts: Iterable[Part]) -> Counter[int]:
     """How often each record is counted in these parts. Raises NotFound."""
     counts: Counter[int] = Counter()
     for part in parts:
-        counts.update(dict(json.loads(read_part(store, prefix, part.name))))
+        counts.update(dict(json.loads(member(read_part(store, prefix, part.name), MEMBER))))
     return counts

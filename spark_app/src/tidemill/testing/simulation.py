@@ -26,6 +26,7 @@ from tidemill.model.errors import OutcomeUnknown, StoreUnavailable, TidemillErro
 from tidemill.model.ids import Ids
 from tidemill.model.snapshot import Snapshot
 from tidemill.runtime import events
+from tidemill.runtime.check import check_module
 from tidemill.runtime.clock import ManualClock
 from tidemill.runtime.collection import collect
 from tidemill.runtime.definition_log import DefinitionLog
@@ -347,6 +348,8 @@ class Simulation:
         else:
             invariant(False, "a run without faults finishes", seed=self.seed, trace=self.trace[-12:])
         self.auditor.check_end(self.appended, self.uncertain)
+        findings = check_module(self.store, MODULE)
+        invariant(not findings, "what `tidemill check` says of a finished run", findings=findings)
 
 
 def plan_small(snapshot: Snapshot) -> tuple[int, int] | None:

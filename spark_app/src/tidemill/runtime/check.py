@@ -1,0 +1,248 @@
+"""Verifies on a store, as far as it shows them, the invariants S1-S7 (docs/invariants.md): what `tidemill check` runs.
+
+Only reads, and may run beside live runners: what a runner trims or collects meanwhile is no finding.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidemill.engine.resources import read_part
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.entries import Entry
+from tidemill.model.errors import TidemillError, UnknownName
+from tidemill.model.snapshot import Snapshot
+from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.store.depot import DepotLog
+from tidemill.store.objects import NotFound, ObjectStore
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something on the store that must not be: which invariant it breaks, where, and what was found."""
+
+    invariant: str
+    place: str
+    text: str
+    is_fault: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.invariant} {self.place}: {self.text}"
+
+
+def check_module(store: ObjectStore, module: str | StoredDefinition) -> list[Finding]:
+    """Everything that is wrong with a module's stored state; empty if all is well.
+
+    Raises:
+        UnknownName: the store has no such module.
+        NewerFormat: a newer Tidemill wrote it.
+    """
+    definition = DefinitionLog(store, module).newest() if isinstance(module, str) else module
+    if definition is None:
+        raise UnknownName(f"There is no module {module} in {store.url}.", name=module)
+    if definition.is_destroyed:
+        return []
+    found = [finding for name in definition.topologies for finding in check_topology(store, definition, name)]
+    for depot in definition.depots.values():
+        if depot.tick_millis is None:
+            found += check_depot(store, definition, depot.name)
+    return found
+
+
+# --- topologies ------------------------------------------------------------------------------------------------------
+
+
+def check_topology(store: ObjectStore, definition: StoredDefinition, topology: str) -> list[Finding]:
+    """What is wrong with one topology's log and state."""
+    prefix = definition.topology_prefix(topology)
+    log = CommitLog(store, prefix)
+    head = log.head()
+    if head is None:
+        return []
+    found = list(_check_log(log, topology, head[0]))
+    head = log.head() or head
+    found += _check_snapshot(store, log, prefix, topology, *head)
+    found += _check_progress(store, definition, topology, head[1])
+    return found
+
+
+def _check_log(log: CommitLog, topology: str, newest: int) -> Iterator[Finding]:
+    """Each entry must follow from the one before."""
+    before: Entry | None = None
+    for number in range(log.log.span()[0], newest + 1):
+        place = f"{topology} entry {number}"
+        try:
+            entry = log.read(number)
+        except NotFound:
+            if number >= log.log.span()[0]:
+                yield Finding("S3", place, "is missing, though later entries exist")
+            before = None
+            continue
+        except TidemillError as error:
+            yield Finding("S3", place, str(error))
+            before = None
+            continue
+        yield from (Finding(name, place, text) for name, text in _entry_faults(number, entry))
+        if before is not None:
+            yield from (Finding(name, place, text) for name, text in _step_faults(before, entry))
+        before = entry
+
+
+def _entry_faults(number: int, entry: Entry) -> Iterator[tuple[str, str]]:
+    """What an entry says about itself."""
+    ids = [committed.microbatch_id for committed in entry.committed]
+    if len(ids) == 2 and ids[0] != ids[1] + 1:
+        yield "S5", f"the last two committed IDs are {ids}"
+    if entry.kind == "commit" and (not entry.committed or entry.committed[0].entry != number):
+        yield "S4", "a commit must name itself as the newest commit"
+    if any(committed.version < 1 for committed in entry.committed):
+        yield "S4", "versions begin at 1"
+    if entry.attempt is not None and entry.attempt.microbatch_id != entry.last_id + 1:
+        yield "S2", f"attempt {entry.attempt.microbatch_id} is under way after commit {entry.last_id}"
+    yield from (("S7", text) for text in _level_faults(entry))
+
+
+def _level_faults(entry: Entry) -> Iterator[str]:
+    """Levels cover disjoint IDs, oldest first, none of them beyond the last commit."""
+    last = 0
+    for index, level in enumerate(entry.snapshot.levels):
+        if not last < level.first <= level.last <= entry.last_id:
+            yield f"level {index} covers IDs {level.first}..{level.last} after {last}, last commit {entry.last_id}"
+        if level.kind == "delta" and level.first != level.last:
+            yield f"level {index} is a delta of more than one ID"
+        if level.is_base and index > 0:
+            yield f"level {index} is a base, but not the oldest"
+        last = level.last
+
+
+def _step_faults(before: Entry, entry: Entry) -> Iterator[tuple[str, str]]:
+    """What changed from one entry to the next, and may not have."""
+    claims = entry.kind == "claim"
+    if entry.epoch != before.epoch + claims:
+        yield "S4", f"the epoch goes from {before.epoch} to {entry.epoch} by a {entry.kind}"
+    if entry.definition < before.definition:
+        yield "S4", f"the definition goes back from {before.definition} to {entry.definition}"
+    if entry.written_ms < before.written_ms:
+        yield "S4", "time goes back"
+    if entry.last_id != before.last_id + (entry.kind == "commit"):
+        yield "S4", f"the last committed ID goes from {before.last_id} to {entry.last_id} by a {entry.kind}"
+    if entry.kind == "commit":
+        yield from _commit_faults(before, entry)
+    elif not claims and entry.progress != before.progress:
+        yield "S1", f"a {entry.kind} moved the progress"
+    if entry.kind == "begin" and before.attempt is not None and entry.attempt is not None:
+        yield from _retry_faults(before, entry)
+
+
+def _retry_faults(before: Entry, entry: Entry) -> Iterator[tuple[str, str]]:
+    assert before.attempt is not None and entry.attempt is not None
+    if entry.attempt.ranges != before.attempt.ranges:
+        yield "S2", f"a retry of ID {entry.attempt.microbatch_id} has other ranges than before"
+    if entry.attempt.version != before.attempt.version + 1:
+        yield "S2", f"version {entry.attempt.version} follows version {before.attempt.version}"
+
+
+def _commit_faults(before: Entry, entry: Entry) -> Iterator[tuple[str, str]]:
+    """A commit moves each source by the whole range that was begun, or not at all."""
+    begun = before.attempt
+    if begun is not None and (begun.microbatch_id, begun.version) != (entry.last_id, entry.last_version):
+        yield "S4", f"ID {entry.last_id} version {entry.last_version} is committed, but another attempt was begun"
+    counted = 0
+    for source, progress in entry.progress.items():
+        old = before.progress[source].offsets if source in before.progress else None
+        if old is None:
+            yield "S1", f"source {source} appears with a commit"
+            continue
+        ranges = begun.ranges.get(source, ()) if begun is not None else ()
+        if progress.offsets != old and progress.offsets != tuple(end for _, end in ranges):
+            yield "S1", f"source {source} moves to {progress.offsets}, but {ranges} was begun"
+        elif progress.offsets != old:
+            counted += sum(end - start for start, end in ranges)
+    if entry.processed - before.processed != counted:
+        yield "S1", f"{entry.processed - before.processed} records are counted, the ranges hold {counted}"
+
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+
+def _check_snapshot(
+    store: ObjectStore, log: CommitLog, prefix: str, topology: str, number: int, entry: Entry
+) -> Iterator[Finding]:
+    """Every object of the newest two states exists and is whole."""
+    place = f"{topology} entry {number}"
+    for name, snapshot in (("S3", entry.snapshot), ("S5", entry.previous)):
+        for text in _part_faults(store, prefix, snapshot):
+            if log.newest_number() == number:
+                yield Finding(name, place, text)
+    if len(entry.committed) == 2:
+        try:
+            log.read(entry.committed[1].entry)
+        except NotFound:
+            if log.newest_number() == number:
+                yield Finding("S5", place, f"the entry {entry.committed[1].entry} of the previous commit is gone")
+
+
+def _part_faults(store: ObjectStore, prefix: str, snapshot: Snapshot) -> Iterator[str]:
+    for part in snapshot.parts():
+        try:
+            damaged = _damaged_member(read_part(store, prefix, part.name))
+        except NotFound:
+            yield f"names {part.name}, which does not exist"
+        except (TidemillError, zipfile.BadZipFile) as error:
+            yield f"names {part.name}, which cannot be read: {error}"
+        else:
+            if damaged:
+                yield f"names {part.name}, whose member {damaged} is damaged"
+
+
+def _damaged_member(content: bytes) -> str | None:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return archive.testzip()
+
+
+def _check_progress(store: ObjectStore, definition: StoredDefinition, topology: str, entry: Entry) -> Iterator[Finding]:
+    """No source is beyond the end of its depot."""
+    for source in definition.topology(topology).sources:
+        progress = entry.progress.get(source.source_id)
+        depot = definition.depot(source.depot)
+        if progress is None or depot.tick_millis is not None:
+            continue
+        ends = _open_depot(store, definition, depot.name).ends()
+        place = f"{topology} source {source.source_id}"
+        if len(ends) != len(progress.offsets):
+            yield Finding("S1", place, f"has {len(progress.offsets)} partitions, its depot {len(ends)}")
+        elif any(offset > end for offset, end in zip(progress.offsets, ends, strict=True)):
+            yield Finding("S6", place, f"is at {progress.offsets}, but the depot ends at {ends}: records are lost")
+
+
+# --- depots ----------------------------------------------------------------------------------------------------------
+
+
+def _open_depot(store: ObjectStore, definition: StoredDefinition, name: str) -> DepotLog:
+    return DepotLog(store, definition.depot_prefix(name), definition.partitions(name))
+
+
+def check_depot(store: ObjectStore, definition: StoredDefinition, name: str) -> list[Finding]:
+    """Segments follow each other without a hole, and every record from the logical start on can be read."""
+    depot = _open_depot(store, definition, name)
+    found: list[Finding] = []
+    try:
+        starts, ends = depot.starts(), depot.ends()
+    except TidemillError as error:
+        return [Finding("S6", name, f"cannot be opened: {error}")]
+    for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        for first in range(start, end, _RECORDS_AT_ONCE):
+            last = min(end, first + _RECORDS_AT_ONCE)
+            try:
+                depot.read_columns(partition, first, last)
+            except TidemillError as error:
+                if depot.starts()[partition] <= first:
+                    found.append(Finding("S6", f"{name} partition {partition}", f"{first}..{last}: {error}"))
+    return found
+
+
+_RECORDS_AT_ONCE = 100_000

@@ -1,0 +1,66 @@
+"""The simulation is worth something only if it notices mistakes: each mistake here is caught by some seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tidemill.model.entries import Attempt, Entry
+from tidemill.model.errors import TidemillError
+from tidemill.runtime import collection, compose, upkeep
+from tidemill.store.log import Log
+from tidemill.testing.simulation import Simulation
+
+SEEDS = 200
+
+
+def is_caught() -> bool:
+    for seed in range(1, SEEDS):
+        try:
+            Simulation(seed).run()
+        except TidemillError:
+            return True
+    return False
+
+
+def forget_the_previous_state(old: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda log, number, entry, cutoff: old(log, number, replace(entry, previous=entry.snapshot), cutoff)
+
+
+def drop_the_attempt(old: Callable[..., Entry]) -> Callable[..., Entry]:
+    return lambda *args: replace(old(*args), attempt=None)
+
+
+def count_the_third_version_twice(old: Callable[..., Any]) -> Callable[..., Any]:
+    def advance(progress: Any, attempt: Attempt, exploded: frozenset[str]) -> tuple[Any, int]:
+        moved, records = old(progress, attempt, exploded)
+        return moved, records * (2 if attempt.version > 2 else 1)
+
+    return advance
+
+
+def register_no_compaction(old: Callable[..., Entry]) -> Callable[..., Entry]:
+    return lambda self, entry, number: replace(old(self, entry, number), pending=())
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "mistake"),
+    [
+        (collection, "_is_over", lambda old: lambda name, entry: True),
+        (collection, "_reach", forget_the_previous_state),
+        (compose, "claim", drop_the_attempt),
+        (compose, "advance", count_the_third_version_twice),
+        (upkeep.Upkeep, "settle", register_no_compaction),
+        (Log, "_own", lambda old: lambda self, number, found, nonce: None),
+    ],
+    ids=["collects too early", "forgets the previous state", "claim drops the attempt", "counts a retry twice",
+         "compaction not registered", "collision not noticed"],
+)  # fmt: skip
+def test_mistake_is_caught_when_made_on_purpose(
+    monkeypatch: pytest.MonkeyPatch, place: Any, name: str, mistake: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(place, name, mistake(getattr(place, name)))
+    assert is_caught()
