@@ -1,9 +1,9 @@
 """How keys and values stand in columns, and whether a value fits its schema.
 
 Keys: int, float, bool, str, bytes and datetime are native columns; `object` keys are bytes that sort like the keys.
-Values: native columns for those leaf types, MessagePack for everything else. Checking a value also brings it into the form in
-which it would come back from a store (lists for tuples, UTC datetimes, floats for ints where the schema says float), so
-that what a topology reads does not depend on whether it was written a moment or a microbatch ago.
+Values: native columns for those leaf types, MessagePack for everything else. Checking a value also brings it into
+the form in which it would come back from a store (lists for tuples, UTC datetimes, floats for ints where the schema
+says float), so that what a topology reads does not depend on whether it was written a moment or a microbatch ago.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NATIVE: dict[str, Any] = {
 
 
 class Misfit(Exception):
-    """A value does not fit; `path` grows on the way out. The node that knows the PState turns it into SchemaMismatch."""
+    """A value does not fit; `path` grows on the way out, where it becomes SchemaMismatch."""
 
     def __init__(self, value: Any, expected: str, path: tuple[Any, ...] = ()) -> None:
         super().__init__(expected)

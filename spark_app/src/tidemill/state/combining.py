@@ -1,8 +1,8 @@
 """Combining many rows of arguments into one operand a group, by columns where that gives exactly what Python gives.
 
-A `Fold` is one aggregator over argument columns. `combine_groups` turns rows into groups and operands; `merge_groups` does the
-same with operands as input. Column forms are used for native columns without surprises (no overflow, no None where None counts);
-everything else is folded value by value in row order.
+A `Fold` is one aggregator over argument columns. `combine_groups` turns rows into groups and operands;
+`merge_groups` does the same with operands as input. Column forms are used for native columns without surprises (no
+overflow, no None where None counts); everything else is folded value by value in row order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Fold:
 def combine_groups(
     keys: pl.DataFrame, rows: int, folds: Sequence[Fold], *, keeps_order: bool
 ) -> tuple[pl.DataFrame, list[Column]]:
-    """Distinct keys, and for each fold its operands; groups stand in the order in which they were first seen if asked for.
+    """Distinct keys, and for each fold its operands; groups stand in the order in which they were first seen if asked
+    for.
 
     Without key columns all rows are one group, and no rows are none.
     """
@@ -67,7 +68,9 @@ def combine_groups(
 
 
 def _combine_runs(keys: pl.DataFrame, rows: int, folds: Sequence[Fold]) -> tuple[pl.DataFrame, list[Column]] | None:
-    """Number keys and number arguments: sort, then fold runs. The groups come out sorted, which is how they are stored."""
+    """Number keys and number arguments: sort, then fold runs. The groups come out sorted, which is how they are
+    stored.
+    """
     for fold in folds:
         column = _expression_column(fold)
         if fold.combiner.identity == "count" and not fold.is_merge:

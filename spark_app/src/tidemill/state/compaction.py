@@ -1,8 +1,8 @@
 """Merging adjacent levels into runs, so that reads stay short and operands and tombstones do not pile up.
 
-Size-tiered: when enough deltas stand above the runs (or the oldest of them is old), they are merged, together with the runs
-right below that are not much larger than what is merged. So runs shrink from old to new by a factor, there are few of
-them, and a row is rewritten about log(state / delta) times.
+Size-tiered: when enough deltas stand above the runs (or the oldest of them is old), they are merged, together with
+the runs right below that are not much larger than what is merged. So runs shrink from old to new by a factor, there
+are few of them, and a row is rewritten about log(state / delta) times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ AGE_MAX = 256
 
 @dataclass(frozen=True)
 class CompactionOptions:
-    """`deltas_max` deltas are merged at once; a run is drawn in if it is at most `growth` times as big as what is merged above it."""
+    """`deltas_max` deltas are merged at once; a run is drawn in if it is at most `growth` times as big as what is
+    merged above it.
+    """
 
     deltas_max: int = 12
     growth: float = 1.5
@@ -38,7 +40,9 @@ class CompactionOptions:
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """Adjacent levels, oldest first. `is_base`: the first one is the oldest of the snapshot, so nothing older can exist."""
+    """Adjacent levels, oldest first. `is_base`: the first one is the oldest of the snapshot, so nothing older can
+    exist.
+    """
 
     levels: tuple[Level, ...]
     is_base: bool

@@ -1,12 +1,14 @@
 """A part as bytes: a plain ZIP of `meta.json` and one member a table, `<pstate id>/<table id>.arrow` or `.parquet`.
 
-Deltas are Arrow IPC (cheap to write and to map), runs are Parquet (small). Nothing is compressed by the ZIP itself, and Arrow
-members start at multiples of 64 bytes, so that a mapped file is used in place. Rows are sorted by (task, keys):
+Deltas are Arrow IPC (cheap to write and to map), runs are Parquet (small). Nothing is compressed by the ZIP itself,
+and Arrow members start at multiples of 64 bytes, so that a mapped file is used in place. Rows are sorted by (task,
+keys):
 
     task int32 | k0, k1, … | kind int8 | value | value.<field>, … | none int64
 
-`none` is there if a record has a field that is None (a bit a field, as an absent field is null too) or is None itself (-1).
-Kinds: see below. A clear of the n leading keys has kind 3 + n and nulls in the other keys; it concerns older levels only.
+`none` is there if a record has a field that is None (a bit a field, as an absent field is null too) or is None
+itself (-1). Kinds: see below. A clear of the n leading keys has kind 3 + n and nulls in the other keys; it concerns
+older levels only.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ TableKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class TableRows:
-    """The sorted rows of one table. `identities` names the combiner of each value column that holds operands, else None."""
+    """The sorted rows of one table. `identities` names the combiner of each value column that holds operands, else
+    None.
+    """
 
     rows: pl.DataFrame
     identities: tuple[str | None, ...] = ()

@@ -1,4 +1,4 @@
-"""A PState at a snapshot as plain tables, operands folded: what `tidemill export` writes and what tests compare with."""
+"""A PState at a snapshot as plain tables, operands folded: what `tidemill export` writes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def export(
 ) -> Iterator[tuple[str, pl.DataFrame]]:
     """(table id, rows) in chunks, sorted by task and keys; operands folded.
 
-    Columns: task, k0, k1, …, and value or value.<field>. Native types stay native, `object` keys and structures are left as the
-    canonical bytes that are stored, so that nothing is lost.
+    Columns: task, k0, k1, …, and value or value.<field>. Native types stay native, `object` keys and structures are
+    left as the canonical bytes that are stored, so that nothing is lost.
     """
     view = SnapshotView(snapshot, ALL_TASKS, loader)
     for table in layout_of(schema).tables.values():

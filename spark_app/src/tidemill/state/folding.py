@@ -1,7 +1,9 @@
-"""Merging the rows of one table from several levels: the newest put or delete of a key wins, operands above it fold onto it.
+"""Merging the rows of one table from several levels: the newest put or delete of a key wins, operands above it fold
+onto it.
 
-`fold_cells` does it for one key in Python and is the truth; `resolve` does it for whole levels by columns, and calls the row form
-where a column operation could give another result (None in records, structures, `and` and `or` of other than bool).
+`fold_cells` does it for one key in Python and is the truth; `resolve` does it for whole levels by columns, and
+calls the row form where a column operation could give another result (None in records, structures, `and` and `or`
+of other than bool).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from tidemill.state.codecs import key_codec, value_codec
 from tidemill.state.container import CLEAR, DELETE, OPERAND, PUT
 from tidemill.state.nodes import ABSENT
 from tidemill.state.sorted_table import cells_of
-from tidemill.state.sorting import is_reducible, reduce_runs, run_starts, sort_rows
+from tidemill.state.sorting import Array, is_reducible, reduce_runs, run_starts, sort_rows
 from tidemill.state.tables import Table
 
 Identities = tuple[str | None, ...]
@@ -60,7 +62,9 @@ def combine_cells(table: Table, first: Any, second: Any, identities: Identities)
 def rows_frame(
     table: Table, tasks: Sequence[int], keys: Sequence[Sequence[Any]], kinds: Sequence[int], cells: Sequence[Any]
 ) -> pl.DataFrame:
-    """A frame of rows from Python: stored keys by column, cells as `SortedTable.cells` gives them (anything for deletes)."""
+    """A frame of rows from Python: stored keys by column, cells as `SortedTable.cells` gives them (anything for
+    deletes).
+    """
     columns: dict[str, pl.Series] = {"task": pl.Series("task", tasks, dtype=pl.Int32)}
     for name, kind, stored in zip(table.key_names, table.keys, keys, strict=True):
         columns[name] = key_codec(kind).stored_series(stored)
@@ -156,7 +160,9 @@ def common_identities(table: Table, all_identities: Sequence[Identities]) -> Ide
 def _resolve_in_steps(
     table: Table, frames: list[tuple[pl.DataFrame, Identities]], is_base: bool
 ) -> tuple[pl.DataFrame, Identities]:
-    """Levels whose combiners differ: fold all keys in Python, oldest first, as a base; such levels only meet in reads and bases."""
+    """Levels whose combiners differ: fold all keys in Python, oldest first, as a base; such levels only meet in reads
+    and bases.
+    """
     if not is_base:
         raise ValueError("levels with different combiners can only be merged down to the base")
     state: dict[tuple[Any, ...], Any] = {}
@@ -217,9 +223,10 @@ def _resolve_rows(table: Table, frames: list[pl.DataFrame], identities: Identiti
     return _fold_groups(table, rows, starts, identities, is_base)
 
 
-def _ends(starts: Any, height: int) -> Any:
+def _ends(starts: Array, height: int) -> Array:
     """The last row of each run."""
-    return np.append(starts[1:], height) - 1
+    ends: Array = np.append(starts[1:], height) - 1
+    return ends
 
 
 def _is_reducible(table: Table, rows: pl.DataFrame, identities: Identities) -> bool:
@@ -228,7 +235,7 @@ def _is_reducible(table: Table, rows: pl.DataFrame, identities: Identities) -> b
 
 
 def _reduce_chains(
-    table: Table, rows: pl.DataFrame, starts: Any, identities: Identities, is_base: bool
+    table: Table, rows: pl.DataFrame, starts: Array, identities: Identities, is_base: bool
 ) -> pl.DataFrame:
     """Fold runs in which only the first row may be a put or delete."""
     heads = rows[starts]
@@ -245,7 +252,9 @@ def _reduce_chains(
     return heads.with_columns(pl.Series("kind", kinds, dtype=pl.Int8), *columns)
 
 
-def _fold_groups(table: Table, rows: pl.DataFrame, starts: Any, identities: Identities, is_base: bool) -> pl.DataFrame:
+def _fold_groups(
+    table: Table, rows: pl.DataFrame, starts: Array, identities: Identities, is_base: bool
+) -> pl.DataFrame:
     """Rows sorted by key and age: fold the operands since the last put or delete of each key."""
     kinds = rows["kind"].to_numpy()
     sizes = np.diff(np.append(starts, rows.height))
@@ -258,7 +267,8 @@ def _fold_groups(table: Table, rows: pl.DataFrame, starts: Any, identities: Iden
     plain = rows[ends[~is_folded]]
     chains = rows.filter(pl.Series(is_folded[group] & (positions >= resets[group])))
     folded = _fold_chains(table, chains, identities, is_base)
-    return pl.concat([plain, folded], how="diagonal").sort(_GROUP).drop(_GROUP)
+    merged = pl.concat([plain, folded], how="diagonal").sort(_GROUP)
+    return merged.drop(_GROUP)
 
 
 def _fold_chains(table: Table, chains: pl.DataFrame, identities: Identities, is_base: bool) -> pl.DataFrame:
@@ -272,7 +282,7 @@ _EXACT: Final = frozenset({"count", "sum", "min", "max", "first", "last", "and",
 
 
 def _is_vectorable(table: Table, chains: pl.DataFrame, identities: Identities) -> bool:
-    if "none" in chains.columns and bool(chains["none"].fill_null(0).any()):
+    if "none" in chains.columns and bool((chains["none"].fill_null(0) != 0).any()):
         return False
     for (name, schema), identity in zip(table.columns, identities, strict=True):
         if identity is None:

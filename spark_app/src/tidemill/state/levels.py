@@ -109,7 +109,9 @@ class TaskReader:
         return len(self.levels)
 
     def next_key(self, prefix: tuple[Any, ...], after: Any, low: tuple[Any, bool] | None) -> Any:
-        """The least key below `prefix` that is in any level, live or not: beyond `after`, or from `low` on if that is ABSENT."""
+        """The least key below `prefix` that is in any level, live or not: beyond `after`, or from `low` on if that is
+        ABSENT.
+        """
         depth = len(prefix)
         codec = key_codec(self.table.keys[depth])
         best: Any = ABSENT
@@ -140,7 +142,9 @@ class TaskReader:
         return False
 
     def count(self, prefix: tuple[Any, ...]) -> int:
-        """How many live rows stand below a prefix that names all keys but the last: the base by its row numbers, the rest probed."""
+        """How many live rows stand below a prefix that names all keys but the last: the base by its row numbers, the
+        rest probed.
+        """
         if not self.levels:
             return 0
         base = self.levels[-1]

@@ -1,8 +1,8 @@
 """Keys of type `object` as bytes that sort like the keys: by (type rank, value), numbers as numbers.
 
-Each key is a rank byte and a body. Numbers are the bits of their float, made sortable, and what an int64 loses by that; text
-and bytes are escaped and ended by two zeros, so that a key never is a prefix of another. An int and a float that are equal are
-one key, as they are in a dict; it comes back as the int.
+Each key is a rank byte and a body. Numbers are the bits of their float, made sortable, and what an int64 loses by
+that; text and bytes are escaped and ended by two zeros, so that a key never is a prefix of another. An int and a
+float that are equal are one key, as they are in a dict; it comes back as the int.
 """
 
 from __future__ import annotations

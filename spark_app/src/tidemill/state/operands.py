@@ -1,7 +1,9 @@
-"""Aggregation into PStates by columns: group, combine, then append operands (merge on read) or merge with what is stored.
+"""Aggregation into PStates by columns: group, combine, then append operands (merge on read) or merge with what is
+stored.
 
-Operands are appended without reading where the planner allows it, and where folding them later surely gives the same: built-in
-combiners, no float sums (their rounding would depend on when compaction runs), no sum that could overflow an int64.
+Operands are appended without reading where the planner allows it, and where folding them later surely gives the
+same: built-in combiners, no float sums (their rounding would depend on when compaction runs), no sum that could
+overflow an int64.
 """
 
 from __future__ import annotations
@@ -76,8 +78,8 @@ def compile_writer(
 ) -> OperandWriter:
     """Prepare a tree for a PState of this schema; every argument and key of it has a column at `arg_index(arg)`.
 
-    Constant keys of records need none. `merge_on_read` allows operands: nothing in the topology reads the PState, and all that
-    write to it aggregate with the same combiners.
+    Constant keys of records need none. `merge_on_read` allows operands: nothing in the topology reads the PState,
+    and all that write to it aggregate with the same combiners.
 
     Raises:
         DefinitionError: the tree does not fit the schema.
@@ -140,7 +142,7 @@ class FoldStep(Step):
         return tuple(by_field.get(name) for name, _ in self.table.fields)
 
     def _may_stay(self, identities: Identities) -> bool:
-        """Whether operands of these combiners may wait for later: not in tables of one row a task, and no float sums."""
+        """Whether operands of these combiners may wait: not in tables of one row a task, and no float sums."""
         if not self.table.keys:
             return False
         pairs = zip(self.table.columns, identities, strict=True)
@@ -244,7 +246,9 @@ def _mismatch(pstate: str, key: tuple[Any, ...], misfit: Misfit) -> SchemaMismat
 
 @dataclass(frozen=True)
 class TreeStep(Step):
-    """A compound tree inside one value, or a second aggregator of the same field: row by row, one read and one write a key."""
+    """A compound tree inside one value, or a second aggregator of the same field: row by row, one read and one write a
+    key.
+    """
 
     target: Target
     tree: ValueTree

@@ -1,7 +1,9 @@
-"""What an attempt changed and not yet wrote: rows in dicts (for row steps) above sorted overlay levels (for everything else).
+"""What an attempt changed and not yet wrote: rows in dicts (for row steps) above sorted overlay levels (for everything
+else).
 
-`TaskTable` is one task's view of one table; `Cells` are its rows that share all keys but the last, with a cache of what was read or
-written. Flushing turns written cells into a sorted level, the same kind of data as a committed one.
+`TaskTable` is one task's view of one table; `Cells` are its rows that share all keys but the last, with a cache of
+what was read or written. Flushing turns written cells into a sorted level, the same kind of data as a committed
+one.
 """
 
 from __future__ import annotations
@@ -156,7 +158,7 @@ class TaskTable:
         return [cells for known, cells in self._cells.items() if known[: len(prefix)] == prefix]
 
     def child_keys(self, prefix: Prefix, low: End, high: End) -> list[Any]:
-        """Candidates for the keys right below a prefix that is not the last but one, in order; some may hold nothing."""
+        """Candidates for the keys right below a short prefix, in order; some may hold nothing."""
         depth = len(prefix)
         order = key_codec(self.table.keys[depth]).order
         inside = _range_test(order, low, high)

@@ -1,4 +1,6 @@
-"""Loading parts: containers by name, kept decoded in memory and on local disk. Names are of immutable objects, so a hit is always right."""
+"""Loading parts: containers by name, kept decoded in memory and on local disk. Names are of immutable objects, so a
+hit is always right.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The nodes that paths navigate (`state.nodes`), over the cells of one task: what row steps and clients read and write through."""
+"""The nodes that paths navigate (`state.nodes`), over the cells of one task: what row steps and clients read and write
+through.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from tidemill.state.tables import (
 
 
 class Partition:
-    """One task's partition of one PState: its tables, and the root node. `generation` grows when cells below the top go away."""
+    """One task's partition of one PState: its tables, and the root node. `generation` grows when cells below the top
+    go away.
+    """
 
     def __init__(self, name: str, layout: Layout, initial_value: Any, table_of: Callable[[Table], TaskTable]) -> None:
         self.name, self.layout, self.initial_value = name, layout, initial_value

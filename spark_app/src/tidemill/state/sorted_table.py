@@ -1,4 +1,6 @@
-"""One table of one part, for reading: sorted rows found by binary search in their Arrow buffers, without building an index."""
+"""One table of one part, for reading: sorted rows found by binary search in their Arrow buffers, without building an
+index.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,8 @@ class SortedTable:
 
     @cached_property
     def tasks(self) -> np.ndarray[Any, Any]:
-        return column_of(self.arrow, "task").to_numpy()
+        tasks: np.ndarray[Any, Any] = column_of(self.arrow, "task").to_numpy()
+        return tasks
 
     @cached_property
     def _keys(self) -> list[KeySearch]:
@@ -115,7 +118,7 @@ class SortedTable:
         return start, end
 
     def seek(self, bounds: Bounds, depth: int, key: Any, *, after: bool) -> int:
-        """Among rows that agree in the keys before `depth`: the first whose key there is >= `key`, or > it if `after`."""
+        """Among rows that agree in the keys before `depth`: the first with a key >= `key`, or > it if `after`."""
         return self._keys[depth].bound(bounds[0], bounds[1], key, after)
 
     def clears_key(self, task: int, keys: Sequence[Any]) -> bool:
@@ -132,7 +135,9 @@ class SortedTable:
         return self._keys[depth].item(row)
 
     def cells(self, row: int) -> Any:
-        """What the row holds: True for a set, the value, or for a record a dict of the fields that are there (or None)."""
+        """What the row holds: True for a set, the value, or for a record a dict of the fields that are there (or
+        None).
+        """
         if self.table.fields is not None:
             none = 0 if self._none is None else self._none[row].as_py() or 0
             return record_of(self.table.fields, [c.decode(a[row].as_py()) for a, c in self._values], none)
@@ -259,7 +264,9 @@ class NumberSearch(KeySearch):
 
 
 class BytesSearch(KeySearch):
-    """str, bytes and object keys: a bisection over offsets and bytes. UTF-8 sorts like the code points that it encodes."""
+    """str, bytes and object keys: a bisection over offsets and bytes. UTF-8 sorts like the code points that it
+    encodes.
+    """
 
     def __init__(self, array: pa.Array, is_text: bool) -> None:
         super().__init__(array)
@@ -293,7 +300,7 @@ class BytesSearch(KeySearch):
 
     def _is_at(self, row: int, key: Any) -> bool:
         target = key.encode() if self._is_text else key
-        return bytes(self._data[self._offsets[row] : self._offsets[row + 1]]) == target
+        return bool(self._data[self._offsets[row] : self._offsets[row + 1]] == target)
 
 
 def key_search(array: pa.Array, kind: str) -> KeySearch:

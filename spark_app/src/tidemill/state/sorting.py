@@ -1,6 +1,7 @@
 """Sorting rows by (task, keys) and folding runs of equal keys, with numpy where keys are numbers.
 
-Levels are sorted already, so a stable merge sort finds their runs; two-column sorts of the frame library cost several times more.
+Levels are sorted already, so a stable merge sort finds their runs; two-column sorts of the frame library cost
+several times more.
 """
 
 from __future__ import annotations

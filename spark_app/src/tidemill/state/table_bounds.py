@@ -1,4 +1,6 @@
-"""How far from zero the integers of a table are, so that sums of operands are known not to overflow before they are made."""
+"""How far from zero the integers of a table are, so that sums of operands are known not to overflow before they are
+made.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """From a schema to tables of sorted rows: where each indexed element of a PState is stored.
 
-A *place* says what is at one point of a schema: a value (one row of a table), a map, set or list whose elements are rows,
-or a record whose fields are places of their own. A map whose elements hold something indexed is indexed itself, and all
-of its levels down to the next record share one table, with one key column a level.
+A *place* says what is at one point of a schema: a value (one row of a table), a map, set or list whose elements are
+rows, or a record whose fields are places of their own. A map whose elements hold something indexed is indexed
+itself, and all of its levels down to the next record share one table, with one key column a level.
 
     map(str, int)                                  table "0"            (str) -> int
     map(str, map(str, int).subindexed())           table "0"            (str, str) -> int
@@ -78,7 +78,7 @@ class ListPlace:
 
 @dataclass(frozen=True)
 class RecordPlace:
-    """`own` holds the plain fields in one row; each of the other fields is a place. A top-level record has no own row."""
+    """`own` holds the plain fields in one row; the others are places. A top-level record has no own row."""
 
     depth: int
     own: Table | None

@@ -17,9 +17,9 @@ How = Literal["fold", "put", "delete", "clear", "append", "entries"]
 class Target:
     """One leaf of the tree. `keys` are the argument positions of the key columns above it.
 
-    fold: combine `tree` into the row's value, or into its field `field`. put, delete: a row whose last key is the argument (sets),
-    or, for `map`, whose last key and value are the arguments. entries: each entry of a map is a row. append: to a list.
-    clear: remove what is at `place`.
+    fold: combine `tree` into the row's value, or into its field `field`. put, delete: a row whose last key is the
+    argument (sets), or, for `map`, whose last key and value are the arguments. entries: each entry of a map is a
+    row. append: to a list. clear: remove what is at `place`.
     """
 
     how: How

@@ -1,15 +1,16 @@
 """The PStates of one thread's tasks during an attempt: the committed snapshot, and above it what the attempt changed.
 
-Rows read and write through nodes (`root`), columns through points and operands. What changed is kept as overlay levels, one list a
-table, oldest first; `to_bytes` packs them to travel with the thread to its next superstep, `finish` merges them into one delta.
-Clients read committed state with the same class, and never write.
+Rows read and write through nodes (`root`), columns through points and operands. What changed is kept as overlay
+levels, one list a table, oldest first; `to_bytes` packs them to travel with the thread to its next superstep,
+`finish` merges them into one delta. Clients read committed state with the same class, and never write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -24,6 +25,7 @@ from tidemill.state.folding import Identities, key_columns, order_rows, resolve,
 from tidemill.state.levels import TaskReader
 from tidemill.state.nodes import ABSENT
 from tidemill.state.overlay import ChangedRows, TaskTable
+from tidemill.state.record_columns import record_series
 from tidemill.state.row_nodes import Partition
 from tidemill.state.sorted_table import SortedTable, cells_of
 from tidemill.state.table_bounds import bound_of
@@ -40,6 +42,7 @@ from tidemill.state.tables import (
 from tidemill.state.view import SnapshotView, newest_first, row_key
 
 FLUSH_PATH_COUNT = 100_000
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,9 @@ class ThreadState:
     # --- rows ---
 
     def root(self, pstate: str, task: int) -> Any:
-        """The root node of one task's partition. It stays valid; nodes below it only until the next spill or column write."""
+        """The root node of one task's partition. It stays valid; nodes below it only until the next spill or column
+        write.
+        """
         partition = self._partitions.get((pstate, task))
         return partition.root if partition is not None else self._partition(pstate, task).root
 
@@ -258,7 +263,7 @@ class ThreadState:
         _, table = self._key(pstate, table_id)
         frame = self.key_frame(pstate, table, tasks, keys).with_columns(pl.lit(OPERAND, dtype=pl.Int8).alias("kind"))
         for (name, schema), operand in zip(table.columns, operands, strict=True):
-            series = self._fitting(pstate, lambda c=operand, s=schema: value_codec(s).column_series(c))
+            series = self._fitting(pstate, partial(value_codec(schema).column_series, operand))
             frame = frame.with_columns(series.alias(name))
         self.add_rows(pstate, table_id, frame, tuple(identities))
 
@@ -296,8 +301,7 @@ class ThreadState:
     ) -> pl.DataFrame:
         pairs = zip(table.key_names, table.keys, keys, strict=True)
         series = [
-            self._fitting(pstate, lambda c=column, k=kind: key_codec(k).series(c)).alias(name)
-            for name, kind, column in pairs
+            self._fitting(pstate, partial(key_codec(kind).series, column)).alias(name) for name, kind, column in pairs
         ]
         if isinstance(tasks, pl.Series):
             task = tasks.cast(pl.Int32).alias("task")
@@ -311,11 +315,9 @@ class ThreadState:
             assert table.value is not None
             codec = value_codec(table.value)
             return {"value": self._fitting(pstate, lambda: codec.column_series(values))}
-        from tidemill.state.record_columns import record_series
-
         return self._fitting(pstate, lambda: record_series(table, values))
 
-    def _fitting(self, pstate: str, make: Any) -> Any:
+    def _fitting(self, pstate: str, make: Callable[[], _T]) -> _T:
         try:
             return make()
         except Misfit as misfit:
@@ -350,7 +352,7 @@ class ThreadState:
             partition.generation += 1
 
     def maybe_spill(self) -> None:
-        """Spill rows that were written into overlay levels if there are many of them; call it between batches of rows."""
+        """Spill rows that were written into overlay levels if there are many; call it between batches of rows."""
         tables = [table for by_task in self._task_tables.values() for table in by_task.values()]
         if sum(table.changes for table in tables) > self._flush_path_count:
             self._flush()

@@ -1,4 +1,6 @@
-"""Compound aggregators inside one value: `map(str, map(str, int))` without subindexing is one value, folded row by row."""
+"""Compound aggregators inside one value: `map(str, map(str, int))` without subindexing is one value, folded row by
+row.
+"""
 
 from __future__ import annotations
 

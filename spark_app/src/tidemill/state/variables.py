@@ -1,4 +1,6 @@
-"""Aggregation into variables: batch blocks and `group_by`, in one phase or with partial results that cross a partitioner."""
+"""Aggregation into variables: batch blocks and `group_by`, in one phase or with partial results that cross a
+partitioner.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tidemill.state.combining import Fold, group_columns, group_keys
 
 @dataclass(frozen=True)
 class VariableAggregation:
-    """Several aggregators over the same rows. `positions` are those of each one's arguments among the argument columns."""
+    """Several aggregators over the same rows. `positions` are those of each one's arguments among the argument
+    columns.
+    """
 
     aggregators: tuple[Combiner | Accumulator, ...]
     positions: tuple[tuple[int, ...], ...]

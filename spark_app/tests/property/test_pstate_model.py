@@ -1,0 +1,377 @@
+"""PStates against plain dicts: random schemas, writes, spills, overlays in transit, commits and compaction."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
+from tidemill.model.snapshot import Level, Snapshot, TaskSet
+from tidemill.state import compaction, verify
+from tidemill.state.container import decode
+from tidemill.state.nodes import ABSENT
+from tidemill.state.parts import PartLoader
+from tidemill.state.thread_state import PStateInfo, ThreadState
+from tidemill.state.view import SnapshotView
+
+TASKS = 4
+UTC = datetime.UTC
+
+KEYS: dict[str, list[Any]] = {
+    "int": [0, 1, -5, 7, 2**62, None],
+    "str": ["", "a", "b", "ab", "é", "a\x00b", None],
+    "float": [0.0, -1.5, 2.5, float("inf"), 1.0],
+    "bool": [True, False, None],
+    "bytes": [b"", b"a", b"\x00", b"\xff"],
+    "datetime": [datetime.datetime(2020, 1, day, tzinfo=UTC) for day in (1, 2, 3)],
+    "object": [None, True, 2, 2.5, "x", b"x", (1, "a"), (1,), "y\x00"],
+}
+VALUES: dict[str, list[Any]] = {
+    **{kind: [None, *keys] for kind, keys in KEYS.items()},
+    "list": [None, [], [1, [2, None]]],
+    "dict": [None, {}, {"b": 1, "a": [1.5]}],
+    "set": [None, set(), {1, "a"}],
+    "object": [None, 3, "z", [1, {"k": None}], {1: {2}}],
+}
+
+keys_of_schemas = st.sampled_from(sorted(KEYS))
+leaves = st.sampled_from(sorted(VALUES)).map(Leaf)
+plain = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.builds(MapSchema, st.sampled_from(["str", "int"]), inner),
+        st.builds(ListSchema, inner),
+        st.builds(SetSchema, st.sampled_from(["str", "int"])),
+        st.lists(inner, min_size=1, max_size=2).map(lambda fs: FixedKeysSchema(tuple(zip("ab", fs, strict=False)))),
+    ),
+    max_leaves=2,
+)
+nested = st.recursive(
+    plain,
+    lambda inner: st.one_of(
+        st.builds(MapSchema, keys_of_schemas, inner, st.just(True)),
+        st.builds(SetSchema, keys_of_schemas, st.just(True)),
+        st.builds(ListSchema, inner, st.just(True)),
+        st.lists(inner, min_size=1, max_size=3).map(lambda fs: FixedKeysSchema(tuple(zip("xyz", fs, strict=False)))),
+    ),
+    max_leaves=3,
+)
+schemas = st.one_of(
+    st.builds(MapSchema, keys_of_schemas, nested),
+    st.lists(nested, min_size=1, max_size=3).map(lambda fs: FixedKeysSchema(tuple(zip("pqr", fs, strict=False)))),
+    plain.filter(lambda schema: isinstance(schema, Leaf)),
+)
+
+
+def draw_value(draw: Any, schema: Schema) -> Any:
+    """A value that fits a schema without indexed structures."""
+    if isinstance(schema, Leaf):
+        return draw(st.sampled_from(VALUES[schema.type]))
+    if draw(st.integers(0, 5)) == 0:
+        return None
+    size = draw(st.integers(0, 2))
+    if isinstance(schema, MapSchema):
+        keys = [draw(st.sampled_from(KEYS[schema.key])) for _ in range(size)]
+        return {key: draw_value(draw, schema.value) for key in keys}
+    if isinstance(schema, SetSchema):
+        return {draw(st.sampled_from(KEYS[schema.element])) for _ in range(size)}
+    if isinstance(schema, ListSchema):
+        return [draw_value(draw, schema.element) for _ in range(size)]
+    return {name: draw_value(draw, field) for name, field in schema.fields if draw(st.booleans())}
+
+
+# --- the model: nested dicts, sets and lists; an indexed structure without elements does not exist ---
+
+
+def empty(schema: Schema) -> Any:
+    if isinstance(schema, SetSchema):
+        return set()
+    return [] if isinstance(schema, ListSchema) else {}
+
+
+def change(draw: Any, schema: Schema, node: Any, model: Any) -> None:
+    """One random write below a structure, to both."""
+    if draw(st.integers(0, 19)) == 0:
+        node.clear()
+        model.clear()
+    elif isinstance(schema, MapSchema):
+        change_map(draw, schema, node, model)
+    elif isinstance(schema, SetSchema):
+        element = draw(st.sampled_from(KEYS[schema.element]))
+        is_added = draw(st.integers(0, 2)) > 0
+        (node.add if is_added else node.discard)(element)
+        (model.add if is_added else model.discard)(element)
+    elif isinstance(schema, ListSchema):
+        change_list(draw, schema, node, model)
+    else:
+        change_record(draw, schema, node, model)
+
+
+def change_map(draw: Any, schema: MapSchema, node: Any, model: Any) -> None:
+    key = draw(st.sampled_from(KEYS[schema.key]))
+    choice = draw(st.integers(0, 4))
+    if choice == 0:
+        node.delete(key)
+        model.pop(key, None)
+    elif has_indexed(schema.value):
+        change(draw, schema.value, node.get(key), model.setdefault(key, empty(schema.value)))
+    else:
+        value = draw_value(draw, schema.value)
+        node.put(key, value)
+        model[key] = value
+
+
+def change_list(draw: Any, schema: ListSchema, node: Any, model: Any) -> None:
+    if has_indexed(schema.element):
+        if model:
+            index = draw(st.integers(0, len(model) - 1))
+            child = node.get_at(index)
+            if child is not ABSENT:
+                change(draw, schema.element, child, model[index])
+        return
+    value = draw_value(draw, schema.element)
+    if model and draw(st.booleans()):
+        index = draw(st.integers(0, len(model) - 1))
+        node.put_at(index, value)
+        model[index] = value
+    else:
+        node.append(value)
+        model.append(value)
+
+
+def change_record(draw: Any, schema: FixedKeysSchema, node: Any, model: Any) -> None:
+    name, field = draw(st.sampled_from(schema.fields))
+    if draw(st.integers(0, 4)) == 0:
+        node.delete_field(name)
+        model.pop(name, None)
+    elif has_indexed(field):
+        change(draw, field, node.get_field(name), model.setdefault(name, empty(field)))
+    else:
+        value = draw_value(draw, field)
+        node.put_field(name, value)
+        model[name] = value
+
+
+def pruned(schema: Schema, model: Any) -> Any:
+    """The model without indexed structures that hold nothing."""
+    if not has_indexed(schema):
+        return model
+    if isinstance(schema, MapSchema):
+        held = {key: pruned(schema.value, value) for key, value in model.items()}
+        return {key: v for key, v in held.items() if v or not has_indexed(schema.value)}
+    if isinstance(schema, ListSchema):
+        return [pruned(schema.element, value) for value in model]
+    if isinstance(schema, FixedKeysSchema):
+        fields = dict(schema.fields)
+        held = {name: pruned(fields[name], value) for name, value in model.items()}
+        return {name: v for name, v in held.items() if v or not has_indexed(fields[name])}
+    return model
+
+
+def read(schema: Schema, node: Any) -> Any:
+    """Everything below a node, as plain values."""
+    if not hasattr(node, "clear") or isinstance(node, (dict, list, set)):
+        return node
+    if isinstance(schema, MapSchema):
+        return {key: read(schema.value, value) for key, value in node.items()}
+    if isinstance(schema, SetSchema):
+        return set(node.elements())
+    if isinstance(schema, ListSchema):
+        return [read(schema.element, value) for value in node.values()]
+    return {name: read(schema.field(name), value) for name, value in node.fields()}
+
+
+# --- the store around it ---
+
+
+class Store:
+    """Commits, packing over threads and compaction, as the runner does them."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.info = PStateInfo("$$p", "7", schema)
+        self.snapshot = Snapshot()
+        self.blobs: dict[str, bytes] = {}
+        self.committed = 0
+        self.states: dict[int, ThreadState] = {}
+        self.threads = 1
+
+    def begin(self, threads: int) -> None:
+        self.threads = threads
+        self.states = {thread: self.state(thread) for thread in range(threads)}
+
+    def state(self, thread: int, overlay: bytes = b"") -> ThreadState:
+        loader = PartLoader(self.blobs.__getitem__)
+        view = SnapshotView(self.snapshot, TaskSet(self.threads, thread), loader)
+        return ThreadState({"$$p": self.info}, view, overlay=overlay, flush_path_count=1)
+
+    def root(self, task: int) -> Any:
+        return self.states[task % self.threads].root("$$p", task)
+
+    def travel(self, thread: int) -> None:
+        self.states[thread] = self.state(thread, self.states[thread].to_bytes())
+
+    def commit(self) -> None:
+        self.committed += 1
+        parts = []
+        for thread, state in self.states.items():
+            finished = state.finish()
+            if finished is not None:
+                name = f"d{self.committed}-{thread}.zip"
+                self.blobs[name] = finished[0]
+                parts.append(dataclasses.replace(finished[1], name=name))
+        level = Level("delta", self.committed, self.committed, tuple(parts))
+        self.snapshot = Snapshot((*self.snapshot.levels, level))
+        self.check()
+
+    def compact(self, first: int, last: int, threads: int) -> None:
+        levels = self.snapshot.levels[first:last]
+        if not levels:
+            return
+        is_base, parts = first == 0, []
+        for thread in range(threads):
+            loader = PartLoader(self.blobs.__getitem__)
+            merged = compaction.merge(
+                {"7": self.info.schema}, levels, TaskSet(threads, thread), loader, is_base=is_base, chunk_rows=3
+            )
+            if merged is not None:
+                name = f"r{levels[-1].last}-{first}-{len(self.blobs)}.zip"
+                self.blobs[name] = merged[0]
+                parts.append(dataclasses.replace(merged[1], name=name))
+        self.snapshot = compaction.apply(self.snapshot, levels, parts, is_base=is_base)
+        self.check()
+
+    def check(self) -> None:
+        for level in self.snapshot.levels:
+            for part in level.parts:
+                container = decode(self.blobs[part.name])
+                assert list(verify.faults_of(part, container, {"7": self.info.schema}, is_base=level.is_base)) == []
+
+
+def is_plain_root(schema: Schema) -> bool:
+    return not isinstance(schema, (MapSchema, FixedKeysSchema))
+
+
+def same(expected: Any, actual: Any) -> bool:
+    """Equal, and of equal types in depth (`1 == True == 1.0` in Python)."""
+    if type(expected) is not type(actual):
+        return False
+    if isinstance(expected, dict):
+        return expected.keys() == actual.keys() and all(same(expected[key], actual[key]) for key in expected)
+    if isinstance(expected, list):
+        return len(expected) == len(actual) and all(map(same, expected, actual))
+    return bool(expected == actual)
+
+
+@settings(max_examples=150, deadline=None)
+@given(schemas, st.data())
+def test_state_equals_dicts_when_written_by_nodes(schema: Schema, data: Any) -> None:
+    draw = data.draw
+    store = Store(schema)
+    models: dict[int, Any] = {task: None if is_plain_root(schema) else {} for task in range(TASKS)}
+    for _ in range(draw(st.integers(1, 4))):
+        store.begin(draw(st.sampled_from([1, 2, 4])))
+        for _ in range(draw(st.integers(0, 12))):
+            task = draw(st.integers(0, 1)) * 3
+            if is_plain_root(schema):
+                value = draw_value(draw, schema)
+                store.root(task).put_value(value)
+                models[task] = value
+            else:
+                change(draw, schema, store.root(task), models[task])
+            event = draw(st.integers(0, 7))
+            if event == 0:
+                store.travel(task % store.threads)
+            elif event == 1:
+                store.states[task % store.threads].maybe_spill()
+        compare(schema, store, models)
+        store.commit()
+        if draw(st.booleans()):
+            first = draw(st.integers(0, len(store.snapshot.levels) - 1))
+            store.compact(first, draw(st.integers(first, len(store.snapshot.levels))), draw(st.sampled_from([1, 2, 4])))
+        store.begin(draw(st.sampled_from([1, 2, 4])))
+        compare(schema, store, models)
+
+
+def compare(schema: Schema, store: Store, models: dict[int, Any]) -> None:
+    for task in (0, 3):
+        if is_plain_root(schema):
+            assert same(models[task], store.root(task).get_value())
+            continue
+        expected = models[task]
+        actual = read(schema, store.root(task))
+        if isinstance(schema, FixedKeysSchema):
+            expected = {n: pruned(schema.field(n), v) for n, v in expected.items()}
+            expected = {n: v for n, v in expected.items() if v or not has_indexed(schema.field(n))}
+        else:
+            expected = {k: pruned(schema.value, v) for k, v in expected.items()}
+            expected = {k: v for k, v in expected.items() if v or not has_indexed(schema.value)}
+        assert same(expected, actual), (expected, actual)
+        if isinstance(schema, MapSchema):
+            assert store.root(task).size() == len(expected)
+
+
+@dataclasses.dataclass
+class Range:
+    start: Any = None
+    end: Any = None
+    includes_start: bool = True
+    includes_end: bool = False
+    limit: int | None = None
+    is_reverse: bool = False
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_ranges_are_slices_of_sorted_keys_when_levels_overlap(data: Any) -> None:
+    draw = data.draw
+    store, model = Store(MapSchema("int", Leaf("int"))), dict[int, int]()
+    for _ in range(draw(st.integers(1, 5))):
+        store.begin(1)
+        for key in draw(st.lists(st.integers(0, 60), max_size=40)):
+            if draw(st.integers(0, 3)) == 0:
+                store.root(0).delete(key)
+                model.pop(key, None)
+            else:
+                store.root(0).put(key, key)
+                model[key] = key
+        store.commit()
+        if draw(st.integers(0, 3)) == 0:
+            store.compact(draw(st.integers(0, len(store.snapshot.levels) - 1)), len(store.snapshot.levels), 2)
+    store.begin(1)
+    ends = st.one_of(st.none(), st.integers(-1, 61))
+    bounds = Range(
+        draw(ends), draw(ends), draw(st.booleans()), draw(st.booleans()), draw(st.sampled_from([None, 1, 3]))
+    )
+    bounds.is_reverse = bounds.limit is not None and draw(st.booleans())
+    keys = sorted(model)
+    assert [key for key, _ in store.root(0).items()] == keys
+    inside = [key for key in keys if _is_inside(key, bounds)]
+    if bounds.limit is not None:
+        inside = inside[-bounds.limit :] if bounds.is_reverse else inside[: bounds.limit]
+    assert [key for key, _ in store.root(0).items(bounds)] == inside
+    assert store.root(0).size() == len(keys)
+
+
+def _is_inside(key: int, bounds: Range) -> bool:
+    low = bounds.start is None or key > bounds.start or (key == bounds.start and bounds.includes_start)
+    high = bounds.end is None or key < bounds.end or (key == bounds.end and bounds.includes_end)
+    return low and high
+
+
+@pytest.mark.parametrize("kind", sorted(KEYS))
+def test_keys_come_back_in_order_when_they_are_of_any_type(kind: str) -> None:
+    store = Store(MapSchema(kind, Leaf("int")))
+    store.begin(1)
+    for i, key in enumerate(KEYS[kind]):
+        store.root(0).put(key, i)
+    before = list(store.root(0).items())
+    store.commit()
+    store.begin(1)
+    assert list(store.root(0).items()) == before
+    assert len(before) == len(KEYS[kind])
+    assert [store.root(0).get(key) for key in KEYS[kind]] == list(range(len(KEYS[kind])))
