@@ -1,0 +1,120 @@
+"""Keyed counts on Tidemill: rounds of a backlog that is processed in microbatches of one size, compaction included.
+
+Run as a process of its own, so that its memory is its own; prints one JSON object.
+usage: python -m benchmarks.counts KIND --batch-rows N --rounds N --per-round N --keys N [--placement P] [--preload]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import sys
+import time
+from typing import Any
+
+import polars as pl
+from tidemill import InProcessCluster, LaunchConfig
+from tidemill.runtime.compaction_plan import plan_compaction
+from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.options_log import OptionsLog
+from tidemill.store.urls import open_store
+
+from benchmarks import modules, rows, state_read
+
+TASKS = 4
+THREADS = 2
+TOPOLOGY = "counts"
+MODULE = "KeyedCount"
+SECONDS_MAX = 600
+
+
+class Contest:
+    """One module on one engine and one folder; every batch that was appended is remembered for the truth at the end."""
+
+    def __init__(self, cluster: InProcessCluster, kind: str, placement: str) -> None:
+        self.cluster = cluster
+        module = modules.ColocatedKeyedCount() if kind == "colocated" else modules.KeyedCount()
+        cluster.launch_module(module, LaunchConfig(TASKS, THREADS))
+        self.depot = cluster.cluster_depot(MODULE, "*rows")
+        self.store = open_store(cluster.store_url)
+        self.definition = DefinitionLog(self.store, MODULE).newest()
+        self.options = OptionsLog(self.store, MODULE)
+        self.options.set("topology", TOPOLOGY, "topology.microbatch.placement", placement)
+        self.batches: list[pl.DataFrame] = []
+        self.appended = 0
+
+    def gather(self, batches: list[pl.DataFrame]) -> None:
+        """Append while the topology is paused, so that a round starts with its whole backlog."""
+        self.cluster.pause_microbatch_topology(MODULE, TOPOLOGY)
+        largest = max(batch.height for batch in batches)
+        self.options.set("depot", "*rows", "depot.microbatch.max.records", -(-largest // TASKS))
+        for batch in batches:
+            self.depot.append_many(batch)
+            self.appended += batch.height
+        self.batches += batches
+
+    def release(self, is_compacted: bool = True) -> float:
+        """Seconds until all is processed and, if asked, until no compaction is left to do."""
+        start = time.perf_counter()
+        self.cluster.resume_microbatch_topology(MODULE, TOPOLOGY)
+        self.cluster.wait_for_microbatch_processed_count(MODULE, TOPOLOGY, self.appended, SECONDS_MAX * 1000)
+        if is_compacted:
+            self.wait_for_compaction()
+        return time.perf_counter() - start
+
+    def wait_for_compaction(self) -> None:
+        """Until the newest entry leaves nothing to merge."""
+        limit = time.perf_counter() + SECONDS_MAX
+        while plan_compaction(state_read.snapshot(self.store, self.definition, TOPOLOGY)) is not None:
+            if time.perf_counter() > limit:
+                raise SystemExit("Compaction does not catch up")
+            time.sleep(0.005)
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Warm up with one round, then `rounds` rounds of `per_round` batches; the state is read whole at the end."""
+    with InProcessCluster.create(engine=arguments.engine) as cluster:
+        contest = Contest(cluster, arguments.kind, "auto" if arguments.preload else arguments.placement)
+        if arguments.preload:
+            contest.gather([rows.all_keys(arguments.keys)])
+            contest.release()
+            contest.options.set("topology", TOPOLOGY, "topology.microbatch.placement", arguments.placement)
+        seed = 0
+        seconds = []
+        for _ in range(arguments.rounds + 1):
+            size = range(seed, seed + arguments.per_round)
+            contest.gather([rows.batch(number, arguments.batch_rows, arguments.keys) for number in size])
+            seconds.append(contest.release() / arguments.per_round)
+            seed += arguments.per_round
+        start = time.perf_counter()
+        state = state_read.totals(contest.store, contest.definition, TOPOLOGY, "$$counts")
+        expected = rows.truth(contest.batches)
+        if state != expected:
+            raise SystemExit(f"The state is wrong: {state} instead of {expected}")
+        return {
+            "seconds": seconds[1:],
+            "median": statistics.median(seconds[1:]),
+            "state": list(state),
+            "read_seconds": time.perf_counter() - start,
+            "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "workers_memory_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
+        }
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=("repartition", "colocated"))
+    parser.add_argument("--batch-rows", type=int, default=rows.BATCH_ROWS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--per-round", type=int, default=3)
+    parser.add_argument("--keys", type=int, default=rows.KEYS)
+    parser.add_argument("--placement", default="auto")
+    parser.add_argument("--engine", default="spark")
+    parser.add_argument("--preload", action="store_true", help="start with a state of all keys")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(run(parse(sys.argv[1:]))) + "\n")

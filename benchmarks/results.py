@@ -1,0 +1,41 @@
+"""Figures as data and as a table: a name, a value with its unit, and the ratio to what was measured in the same run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+FILE = Path(__file__).parent / "results.json"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`ratio` is value / peer's value, or as `ratio_to` says; None where nothing is compared."""
+
+    name: str
+    value: float
+    unit: str
+    ratio: float | None
+    ratio_to: str
+    command: str
+
+
+def save(figures: list[Figure], path: Path = FILE) -> None:
+    """Write the figures; those of the file that were not measured now are kept."""
+    known = {figure["name"]: figure for figure in json.loads(path.read_text())} if path.exists() else {}
+    known |= {figure.name: asdict(figure) for figure in figures}
+    path.write_text(json.dumps(list(known.values()), indent=2) + "\n")
+
+
+def show(console: Console, figures: list[Figure]) -> None:
+    table = Table(title="benchmarks")
+    for column in ("figure", "value", "unit", "ratio", "compared with"):
+        table.add_column(column, justify="right" if column in ("value", "ratio") else "left")
+    for figure in figures:
+        ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+        table.add_row(figure.name, f"{figure.value:,.3f}", figure.unit, ratio, figure.ratio_to)
+    console.print(table)

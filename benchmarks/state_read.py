@@ -1,0 +1,28 @@
+"""A full read of a PState of counts and sums, as `tidemill export` reads it."""
+
+from __future__ import annotations
+
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.snapshot import Snapshot
+from tidemill.engine.resources import part_loader
+from tidemill.runtime.commit_log import CommitLog
+from tidemill.state.export import export
+from tidemill.store.objects import ObjectStore
+
+
+def snapshot(store: ObjectStore, definition: StoredDefinition, topology: str) -> Snapshot:
+    """The newest committed snapshot of a topology."""
+    head = CommitLog(store, definition.topology_prefix(topology)).head()
+    return head[1].snapshot if head else Snapshot()
+
+
+def totals(store: ObjectStore, definition: StoredDefinition, topology: str, name: str) -> tuple[int, int, int]:
+    """(keys, sum of counts, sum of sums) over the whole PState at its newest commit."""
+    pstate = definition.topologies[topology].pstates[name]
+    loader = part_loader(store.url, definition.topology_prefix(topology))
+    found = [0, 0, 0]
+    for _, frame in export(pstate.id, pstate.schema, snapshot(store, definition, topology), loader):
+        found[0] += frame.height
+        found[1] += int(frame["value.count"].sum())
+        found[2] += int(frame["value.sum"].sum())
+    return found[0], found[1], found[2]
