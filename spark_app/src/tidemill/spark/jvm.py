@@ -49,8 +49,10 @@ class Stages:
         """The RDD at which every job of this many partitions starts; it holds one empty record a partition."""
         found = self._bases.get(partitions)
         if found is None:
-            found = self._context.parallelize([b""] * partitions, partitions)._jrdd.rdd()
-            self._bases[partitions] = found
+            records = self._array_list()
+            for _ in range(partitions):
+                records.add(bytearray())
+            found = self._bases[partitions] = self._context._jsc.parallelize(records, partitions).rdd()
         return found
 
     def broadcasts(self, broadcast: Any) -> Any:

@@ -173,9 +173,9 @@ class FusedStage:
 
     def __call__(self, _partition: int, records: Iterable[bytes]) -> list[bytes]:
         drain(records)
-        from tidemill.engine.attempt import run_attempt
-
         try:
+            from tidemill.engine.attempt import run_attempt
+
             return [wire.pack_control(run_attempt(self.work.load(), None))]
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             return [wire.pack_control(wire.pack_failure(error))]
@@ -189,9 +189,9 @@ class CompactionStage:
 
     def __call__(self, thread: int, records: Iterable[bytes]) -> list[bytes]:
         drain(records)
-        from tidemill.state.compaction import compact_thread
-
         try:
+            from tidemill.state.compaction import compact_thread
+
             return [wire.pack_control(compact_thread(self.work.load(), thread))]
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             return [wire.pack_control(wire.pack_failure(error))]
