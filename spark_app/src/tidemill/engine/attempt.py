@@ -11,6 +11,7 @@ from tidemill.engine.report import StepReport
 from tidemill.engine.superstep import DynamicSchedule, delta_part
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptOutcome, AttemptWork
+from tidemill.model.errors import invariant
 from tidemill.plan.program import Superstep
 
 
@@ -31,6 +32,7 @@ def run_attempt(work: AttemptWork, cancel: threading.Event | None = None) -> Att
         exploded.update(*(report.exploded for report in reports))
         rows += sum(report.metrics["rows"] for report in reports)
         count += 1
+    invariant(not any(run.outbox for run in runs), "the last superstep sends no message", supersteps=count)
     processed = time.perf_counter()
     deltas = tuple(part for run in runs if (part := delta_part(run)) is not None)
     metrics = {

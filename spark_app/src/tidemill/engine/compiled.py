@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 from tidemill.model.dataflow import AggTree, Arg
 from tidemill.model.schema import Schema

@@ -30,7 +30,10 @@ def part_loader(store_url: str, prefix: str, cache_dir: str | None = None) -> Pa
     def read(name: str) -> bytes:
         return read_part(store, prefix, name)
 
-    return PartLoader(read, Path(cache_dir) if cache_dir else None)
+    def local_path(name: str) -> Path | None:
+        return None if "#" in name else store.local_path(f"{prefix}/{name}")
+
+    return PartLoader(read, Path(cache_dir) if cache_dir else None, local_path=local_path)
 
 
 def read_part(store: ObjectStore, prefix: str, name: str) -> bytes:

@@ -21,12 +21,12 @@ from tidemill.engine.saved import is_saved, restore, save
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptWork, DeltaPart
 from tidemill.model import ids
-from tidemill.model.errors import BadInput
+from tidemill.model.errors import BadInput, invariant
 from tidemill.model.snapshot import TaskSet
 from tidemill.plan.program import Event, Program, Superstep
 from tidemill.store.urls import open_store
 
-__all__ = ["DynamicSchedule", "StepOutput", "StepReport", "delta_part", "finish_thread", "step_thread"]
+__all__ = ["DynamicSchedule", "StepOutput", "StepReport", "delta_part", "finish_thread", "last_step", "step_thread"]
 
 INLINE_BYTES_MAX = 256 * 1024
 """Deltas of an attempt that are smaller in all travel with the results and ride in the commit entry."""
@@ -95,6 +95,25 @@ def finish_thread(work: AttemptWork, thread: int, inbox: Sequence[bytes]) -> Del
     """
     saved = _own(inbox)
     return delta_part(restore(work, thread, saved)) if saved else None
+
+
+def last_step(
+    work: AttemptWork,
+    thread: int,
+    superstep: int,
+    inbox: Sequence[bytes],
+    events: Sequence[Event],
+    cancel: threading.Event | None = None,
+) -> tuple[DeltaPart | None, StepReport]:
+    """The last superstep of a fixed schedule and what the thread changed, without turning its state into bytes.
+
+    Raises:
+        InvariantViolation: messages were sent, so this was not the last superstep.
+    """
+    run = restore(work, thread, _own(inbox), cancel)
+    report = run.step(superstep, [decode(payload) for payload in inbox if not is_saved(payload)], events)
+    invariant(not run.outbox, "the last superstep sends no message", superstep=superstep, sent=dict(report.sent))
+    return delta_part(run), report
 
 
 def delta_part(run: ThreadRun) -> DeltaPart | None:

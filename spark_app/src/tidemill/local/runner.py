@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from tidemill.engine.attempt import run_attempt
+from tidemill.engine.compact import compact_levels
 from tidemill.engine.work import AttemptOutcome, AttemptWork, CompactionWork
 from tidemill.model.snapshot import Part
 
@@ -17,8 +18,6 @@ class LocalRunner:
         return run_attempt(work, cancel)
 
     def compact(self, work: CompactionWork) -> tuple[Part, ...]:
-        from tidemill.engine.compact import compact_levels
-
         return compact_levels(work)
 
     def close(self) -> None:

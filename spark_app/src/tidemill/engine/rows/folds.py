@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.model import columns as cols
 from tidemill.model.aggregation import combiner_of
-from tidemill.model.dataflow import Aggregator, AggList, AggMap, AggTree, Arg, Const, Function, Nav, Path, Var
+from tidemill.model.dataflow import AggList, AggMap, Aggregator, AggTree, Arg, Const, Function, Nav, Path, Var
 from tidemill.plan import program as pg
 from tidemill.state.paths import compile_path
 

@@ -6,8 +6,8 @@
             for task, v0, v1 in rows: …
         return main
 
-Each binding gets a Python name of its own, so that rows that were copied never see each other's variables. A loop is a list that
-grows while it is walked: rounds come in the order in which `continue_loop` asked for them, as they do by columns.
+Each binding gets a Python name of its own, so that rows that were copied never see each other's variables. A loop is a
+list that grows while it is walked: rounds come in the order in which `continue_loop` asked for them, as by columns.
 The text holds nothing of the user's but numbers of operators: values and functions come in through `R`.
 """
 

@@ -6,7 +6,6 @@ import linecache
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import polars as pl

@@ -1,0 +1,36 @@
+"""Compaction of a topology's levels: the merge of `state`, and the objects that it is written to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidemill.engine.resources import part_loader
+from tidemill.engine.work import CompactionWork
+from tidemill.model import ids
+from tidemill.model.snapshot import Part, TaskSet
+from tidemill.state.compaction import merge
+from tidemill.store.urls import open_store
+
+
+def compact_thread(work: CompactionWork, thread: int) -> Part | None:
+    """Merges the levels of one thread's tasks into one object; None if nothing is left of them.
+
+    The name holds a microbatch ID greater than the last commit at its registration, so that no collection that works on
+    an older entry can take it for garbage.
+    """
+    schemas = {plan.id: plan.schema for plan in work.program.pstates.values()}
+    loader = part_loader(work.store_url, work.prefix, work.options.get("cache_dir"))
+    task_set = TaskSet(work.threads, thread)
+    merged = merge(schemas, work.levels, task_set, loader, is_base=work.is_base)
+    if merged is None:
+        return None
+    content, part = merged
+    name = f"runs/{work.microbatch_id:020d}-{0:06d}-{thread:04d}-{ids.nonce()}.zip"
+    open_store(work.store_url, probe=False).create(f"{work.prefix}/{name}", content)
+    return replace(part, name=name, tasks=task_set, bytes=len(content))
+
+
+def compact_levels(work: CompactionWork) -> tuple[Part, ...]:
+    """The same for all threads, one after the other."""
+    parts = (compact_thread(work, thread) for thread in range(work.threads))
+    return tuple(part for part in parts if part is not None)

@@ -1,0 +1,42 @@
+"""Compaction through the local runner leaves every value as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from attempts import Attempts
+
+from tidemill import Agg, CompoundAgg, Depot, Module, Path, PState
+from tidemill.engine.work import CompactionWork
+from tidemill.local.runner import LocalRunner
+from tidemill.model.snapshot import Level, Snapshot
+
+
+class Counted(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*d", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$p", PState.map_schema(str, int))
+        rows = mb.source("*d").out("*mb").explode_microbatch("*mb").out("*w").hash_partition("*w")
+        rows.compound_agg("$$p", CompoundAgg.map("*w", Agg.count()))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_values_stay_when_levels_are_merged(tmp_path: Any, threads: int) -> None:
+    attempts = Attempts(tmp_path, Counted(), 4, threads)
+    for _ in range(3):
+        attempts.feed("*d", [f"w{i % 5}" for i in range(20)])
+        attempts.attempt()
+    before = sorted(attempts.everywhere("$$p", Path.all()))
+    levels = attempts.snapshot.levels
+    work = CompactionWork(
+        attempts.url, "Counted", "m/topologies/t", attempts.program, 4, threads, attempts.microbatch_id, levels, True
+    )
+    parts = LocalRunner().compact(work)
+    assert len(levels) == 3 and len(parts) == threads
+    attempts.snapshot = Snapshot((Level("run", 1, 3, parts, True),))
+    assert sorted(attempts.everywhere("$$p", Path.all())) == before == [[f"w{i}", 12] for i in range(5)]
+    attempts.feed("*d", ["w1"])
+    attempts.attempt()
+    assert dict(attempts.everywhere("$$p", Path.all()))["w1"] == 13
