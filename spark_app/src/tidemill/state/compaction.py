@@ -73,6 +73,15 @@ def _plan_from(levels: Sequence[Level], start: int, options: CompactionOptions) 
     return CompactionPlan(tuple(levels[start:]), start == 0)
 
 
+def plan_range(snapshot: Snapshot) -> tuple[int, int] | None:
+    """`plan` with default options, as positions [first, stop) among the snapshot's levels."""
+    chosen = plan(snapshot)
+    if chosen is None:
+        return None
+    first = snapshot.levels.index(chosen.levels[0])
+    return first, first + len(chosen.levels)
+
+
 def level_rows(level: Level) -> int:
     return sum(sum(part.rows.values()) for part in level.parts)
 

@@ -18,6 +18,7 @@ import json
 import mmap
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,8 @@ CLEAR: Final = 3
 _ALIGNMENT: Final = 64
 _LOCAL_HEADER: Final = 30
 _PADDING_ID: Final = 0xD935
+_CHECKED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Checksums of greater local files are left to `tidemill check`: they would read all that mapping spares."""
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 
 TableKey = tuple[str, str]
@@ -121,8 +124,8 @@ def _parquet(rows: pl.DataFrame) -> bytes:
     return out.getvalue()
 
 
-def decode(data: Any) -> Container:
-    """The tables of a container; Arrow members stay views of `data`.
+def decode(data: Any, *, is_checked: bool = True) -> Container:
+    """The tables of a container; Arrow members stay views of `data`. `is_checked` compares their checksums.
 
     Raises:
         NewerFormat: a newer Tidemill wrote it.
@@ -135,12 +138,12 @@ def decode(data: Any) -> Container:
             if meta["format_version"] > FORMAT_VERSION:
                 text = f"a container of format {meta['format_version']} was written by a newer Tidemill"
                 raise NewerFormat(text, format_version=meta["format_version"])
-            return _decode_members(archive, view, meta)
+            return _decode_members(archive, view, meta, is_checked)
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError, pa.ArrowException, OSError) as error:
         raise CorruptState(f"A state container cannot be read: {error}", bytes=len(view)) from error
 
 
-def _decode_members(archive: zipfile.ZipFile, view: memoryview, meta: Mapping[str, Any]) -> Container:
+def _decode_members(archive: zipfile.ZipFile, view: memoryview, meta: Mapping[str, Any], is_checked: bool) -> Container:
     container = Container({}, {}, dict(meta["bounds"]), len(view))
     for info in archive.infolist():
         name, _, kind = info.filename.rpartition(".")
@@ -149,7 +152,7 @@ def _decode_members(archive: zipfile.ZipFile, view: memoryview, meta: Mapping[st
         pstate, _, table_id = name.partition("/")
         container.is_compact |= kind == "parquet"
         described = meta["tables"][name]
-        container.tables[pstate, table_id] = _decode_member(_member(archive, view, info), kind)
+        container.tables[pstate, table_id] = _decode_member(_member(view, info, is_checked), kind)
         container.meta[pstate, table_id] = MemberMeta(described["rows"], tuple(described["combiners"]))
     _check_counts(container)
     return container
@@ -162,13 +165,13 @@ def _check_counts(container: Container) -> None:
             raise CorruptState(text, table=key)
 
 
-def _member(archive: zipfile.ZipFile, view: memoryview, info: zipfile.ZipInfo) -> pa.Buffer:
-    """The member's bytes in place, after a check of their CRC."""
+def _member(view: memoryview, info: zipfile.ZipInfo, is_checked: bool) -> pa.Buffer:
+    """The member's bytes in place."""
     header = view[info.header_offset : info.header_offset + _LOCAL_HEADER]
     start = info.header_offset + _LOCAL_HEADER + int.from_bytes(header[26:28], "little")
     start += int.from_bytes(header[28:30], "little")
     body = view[start : start + info.file_size]
-    if zipfile.crc32(body) != info.CRC:  # type: ignore[attr-defined]
+    if len(body) != info.file_size or (is_checked and zlib.crc32(body) != info.CRC):
         raise CorruptState(f"member {info.filename} of a state container does not match its checksum")
     return pa.py_buffer(body)
 
@@ -183,9 +186,11 @@ def _decode_member(buffer: pa.Buffer, kind: str) -> pa.Table:
 def decode_file(path: Path) -> Container:
     """A container in a local file, mapped: its Arrow members are read when they are touched."""
     with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
             raise CorruptState("A state container is empty")
-        return decode(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return decode(mapped, is_checked=size <= _CHECKED_BYTES_MAX)
 
 
 class _Window(io.RawIOBase):

@@ -267,7 +267,7 @@ def _fold_groups(
     plain = rows[ends[~is_folded]]
     chains = rows.filter(pl.Series(is_folded[group] & (positions >= resets[group])))
     folded = _fold_chains(table, chains, identities, is_base)
-    merged = pl.concat([plain, folded], how="diagonal").sort(_GROUP)
+    merged: pl.DataFrame = pl.concat([plain, folded], how="diagonal").sort(_GROUP)
     return merged.drop(_GROUP)
 
 

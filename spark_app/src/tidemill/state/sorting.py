@@ -35,7 +35,23 @@ def _numbers(frame: pl.DataFrame, columns: list[str]) -> list[Array] | None:
         if column.null_count() or (column.dtype not in _NUMBERS and not isinstance(column.dtype, pl.Datetime)):
             return None
         arrays.append(column.to_physical().to_numpy())
-    return arrays
+    combined = _combined(arrays)
+    return arrays if combined is None else [combined]
+
+
+def _combined(arrays: list[Array]) -> Array | None:
+    """Several columns as one number a row that sorts like them; None if 63 bits are too few."""
+    if len(arrays) == 1 or len(arrays[0]) == 0:
+        return None
+    total = np.zeros(len(arrays[0]), dtype=np.int64)
+    width = 1
+    for array in reversed(arrays):
+        low, high = int(array.min()), int(array.max())
+        if width * (high - low + 1) >= 2**63:
+            return None
+        total += (array.astype(np.int64) - low) * width
+        width *= high - low + 1
+    return total
 
 
 def _is_sorted(arrays: list[Array]) -> bool:
