@@ -1,4 +1,4 @@
-"""Fixtures for every kind of test: a real MinIO server, and stores of each kind."""
+"""Fixtures for every kind of test: a real MinIO server, stores of each kind, and one SparkContext for all of them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from pathlib import Path
 
 import minio
 import pytest
+
+from tidemill.spark.session import Session, shared_session, stop_shared_session
+from tidemill.spark.settings import SparkSettings
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "minio.sh"
 USER, PASSWORD = "tidemill", "tidemill-secret"
@@ -98,3 +101,19 @@ def store_url(request: pytest.FixtureRequest) -> str:
     fixture = {"folder": "tmp_path", "s3": "s3_url"}[request.param]
     value = request.getfixturevalue(fixture)
     return value.as_uri() + "/store" if isinstance(value, Path) else value
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Session]:
+    """One SparkContext for all tests that need Spark: starting one takes seconds."""
+    yield shared_session(SparkSettings(master="local[2]"))
+    stop_shared_session()
+
+
+@pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.spark)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """The same test on both engines."""
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+    name: str = request.param
+    return name
