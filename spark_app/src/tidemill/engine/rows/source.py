@@ -87,7 +87,7 @@ class SourceWriter:
         live = self.program.live[self.start]
         names = {name: self._name(name) for name in live}
         self._line(2, "def main(rows):", self.start)
-        self._line(3, f"for {', '.join(['task', *names.values()])} in rows:", self.start)
+        self._line(3, f"for {', '.join(['task', *names.values()])}, in rows:", self.start)
         before = len(self._out[0])
         self._follow(self.start, names, 4)
         if len(self._out[0]) == before:
