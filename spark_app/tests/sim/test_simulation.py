@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
 from tidemill.testing.simulation import CALM, CrashAt, Simulation
 
 SEEDS = int(os.environ.get("TIDEMILL_SIM_SEEDS", "150"))
+SEED_OF_CRASHES = 3
 FIRST_SEED = int(os.environ.get("TIDEMILL_SIM_FIRST_SEED", "1"))
 
 
@@ -35,13 +37,17 @@ def test_same_trace_when_the_seed_is_the_same() -> None:
     assert len(first.trace) > 100
 
 
-@pytest.mark.parametrize("is_after", [False, True])
-def test_invariants_hold_when_a_runner_dies_at_each_store_request(is_after: bool) -> None:
-    calm = Simulation(3, CALM)
+@pytest.mark.parametrize("moment", ["before write", "after write", "before event"])
+def test_invariants_hold_when_a_runner_dies_at_each_write_and_event(moment: Any) -> None:
+    calm = Simulation(SEED_OF_CRASHES, CALM)
     run(calm)
-    for request in range(1, calm.requests + 1, 3):
-        simulation = Simulation(3, CALM, CrashAt(request, is_after))
+    places = calm.turns if moment == "before event" else calm.writes
+    crashes = 0
+    for number in range(1, places + 1):
+        simulation = Simulation(SEED_OF_CRASHES, CALM, CrashAt(number, moment))
         run(simulation)
+        crashes += simulation.crashes
+    assert crashes > places * 0.7  # the others hit an appender
 
 
 def test_faults_really_happen_when_a_simulation_is_not_calm() -> None:

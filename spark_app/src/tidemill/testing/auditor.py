@@ -41,7 +41,7 @@ class Auditor:
         fixed = self._fixed.setdefault(attempt.microbatch_id, attempt.ranges)
         invariant(fixed == attempt.ranges, "S2: a retry reads the same records", attempt=attempt, fixed=fixed)
         try:
-            base = self._counts(start.entry.snapshot)
+            base = self.counts(start.entry.snapshot)
         except NotFound:
             return  # a zombie, whose snapshot was collected since: it can never commit
         known = self._base.setdefault(attempt.microbatch_id, base)
@@ -60,7 +60,7 @@ class Auditor:
             self._check_restorable(entry)
 
     def _check_state(self, entry: Entry) -> None:
-        counts = self._counts(entry.snapshot)
+        counts = self.counts(entry.snapshot)
         expected = Counter(self._records(entry))
         missing, doubled = expected - counts, counts - expected
         invariant(not missing and not doubled, "S1: each record counts once", missing=missing, doubled=doubled)
@@ -70,7 +70,7 @@ class Auditor:
         before = self._log.read(entry.committed[1].entry)
         invariant(before.last_id == entry.last_id - 1, "S5: the previous microbatch is there")
         invariant(
-            self._counts(entry.previous) == Counter(self._records(before)), "S5: the previous state can be restored"
+            self.counts(entry.previous) == Counter(self._records(before)), "S5: the previous state can be restored"
         )
 
     def _check_order(self, number: int, entry: Entry) -> None:
@@ -114,16 +114,20 @@ class Auditor:
         self.check_reader()
         head = self._log.head()
         invariant(head is not None, "a finished run has a log")
-        counts = self._counts(head[1].snapshot) if head else Counter()
+        counts = self.counts(head[1].snapshot) if head else Counter()
         lost = appended - counts.keys()
         strange = counts.keys() - appended - uncertain
         invariant(not lost, "S6: an acknowledged append is never lost", lost=lost)
         invariant(not strange, "S6: nothing counts that nobody appended", strange=strange)
         invariant(all(count == 1 for count in counts.values()), "S1: each record counts once")
 
+    def number(self, row: Any) -> int:
+        """What tells a record from all others."""
+        return int(row)
+
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def _counts(self, snapshot: Snapshot) -> Counter[int]:
+    def counts(self, snapshot: Snapshot) -> Counter[int]:
         return read_counts(self._store, self._prefix, snapshot.parts())
 
     def _records(self, entry: Entry) -> list[int]:
@@ -133,5 +137,5 @@ class Auditor:
             ranges: Ranges = tuple(zip(progress.start_from, progress.offsets, strict=True))
             self._depot.follow()
             rows, _ = self._depot.read_rows(ranges)
-            found += to_values(rows)
+            found += [self.number(row) for row in to_values(rows)]
         return found

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, Literal, cast
 
+from tidemill.engine.work import AttemptRunner
 from tidemill.model import definition as definitions
 from tidemill.model.dataflow import (
     DepotDeclaration,
@@ -25,6 +26,7 @@ from tidemill.model.dataflow import (
 from tidemill.model.errors import OutcomeUnknown, StoreUnavailable, TidemillError, invariant
 from tidemill.model.ids import Ids
 from tidemill.model.snapshot import Snapshot
+from tidemill.plan.program import Program
 from tidemill.runtime import events
 from tidemill.runtime.check import check_module
 from tidemill.runtime.clock import ManualClock
@@ -36,6 +38,7 @@ from tidemill.runtime.options_log import OptionsLog
 from tidemill.runtime.upkeep import Upkeep
 from tidemill.runtime.world import World
 from tidemill.store.depot import DepotLog
+from tidemill.store.objects import ObjectStore
 from tidemill.testing.auditor import Auditor
 from tidemill.testing.counting_runner import CountingRunner
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
@@ -67,10 +70,10 @@ CALM: Final = Chances(0, 0, 0, 0, 0, 0, 0)
 
 @dataclass(frozen=True)
 class CrashAt:
-    """Crash at one request of the runners: before the store saw it, or after the store did it."""
+    """Crash of a runner at one place: before or after the store did its n-th write, or before the n-th event."""
 
-    request: int
-    is_after: bool
+    number: int
+    moment: Literal["before write", "after write", "before event"]
 
 
 class LeaseDesk:
@@ -116,7 +119,7 @@ class Process:
     name: str
     machine: Machine
     world: World
-    runner: CountingRunner
+    runner: AttemptRunner
     inbox: list[events.Event] = field(default_factory=list)
     work: list[Callable[[], events.Event]] = field(default_factory=list)
     question: events.Question | None = None
@@ -135,10 +138,11 @@ class Simulation:
         self.chances = chances
         self.crash_at = crash_at
         self.trace: list[str] = []
-        self.requests = 0
+        self.writes = 0
+        self.turns = 0
         self.crashes = 0
         self.clock = ManualClock()
-        self.store = MemoryStore(f"simulation-{seed}")
+        self.store = self._open_store()
         self.desk = LeaseDesk()
         self.processes: list[Process] = []
         self.runners = runners
@@ -147,19 +151,38 @@ class Simulation:
         self._next_record = 0
         self._starts = 0
         self._declare()
-        self.auditor = Auditor(self.store, self.definition, TOPOLOGY, self.depot())
+        self.auditor = self._auditor()
         for _ in range(runners):
             self._start_process()
 
     # --- setting up --------------------------------------------------------------------------------------------------
 
-    def _declare(self) -> None:
+    def _open_store(self) -> ObjectStore:
+        return MemoryStore(f"simulation-{self.seed}")
+
+    def _declaration(self) -> ModuleDeclaration:
         at = Location()
         source = SourceDeclaration(DEPOT, DEPOT, "*microbatch", StartFrom("beginning"), (), at)
         topology = TopologyDeclaration(TOPOLOGY, (), (source,), at)
-        declaration = ModuleDeclaration(MODULE, (DepotDeclaration(DEPOT, "random", at),), (topology,))
-        launched = definitions.launch(declaration, TASKS, 1, Ids(self.seed))
-        self.definition = self._definition_log().append(launched)
+        return ModuleDeclaration(MODULE, (DepotDeclaration(DEPOT, "random", at),), (topology,))
+
+    def _program(self) -> Program:
+        program: Any = SimpleNamespace(reads={})
+        return cast(Program, program)
+
+    def _engine(self, store: ObjectStore, ids: Ids) -> AttemptRunner:
+        return CountingRunner(store, self.random, ids, lambda: self._happens(self.chances.user_error))
+
+    def _auditor(self) -> Auditor:
+        return Auditor(self.store, self.definition, TOPOLOGY, self.depot())
+
+    def _record(self, number: int) -> Any:
+        """The record that is appended; its number tells it from all others."""
+        return number
+
+    def _declare(self) -> None:
+        self.declaration = self._declaration()
+        self.definition = self._definition_log().append(definitions.launch(self.declaration, TASKS, 1, Ids(self.seed)))
         options = OptionsLog(self.store, MODULE, Ids(self.seed))
         options.set("module", "", "depot.microbatch.max.records", 4)
         options.set("module", "", "store.snapshot.retention.seconds", 3)
@@ -177,11 +200,10 @@ class Simulation:
         name = f"runner-{self._starts}"
         store = FaultyObjectStore(self.store, FaultPlan(self._before, self._after))
         lease = DeskLease(self.desk, name, lambda: self._happens(self.chances.wrong_lease))
-        program: Any = SimpleNamespace(reads={})
-        world = World(store, self.definition, TOPOLOGY, program, lease, self.clock, PATIENCE, lambda _: None)
+        world = World(store, self.definition, TOPOLOGY, self._program(), lease, self.clock, PATIENCE, lambda _: None)
         ids = Ids(f"{self.seed}-{name}")
         machine = Machine(world.spec, ids, name, Upkeep(plan_small))
-        runner = CountingRunner(store, self.random, ids, lambda: self._happens(self.chances.user_error))
+        runner = self._engine(store, ids)
         self.processes.append(Process(name, machine, world, runner, [events.TimePassed()]))
 
     # --- faults ------------------------------------------------------------------------------------------------------
@@ -189,15 +211,18 @@ class Simulation:
     def _happens(self, chance: float) -> bool:
         return chance > 0 and self.random.random() < chance
 
+    def _is_crash(self, verb: str, moment: Literal["before write", "after write"]) -> bool:
+        return verb in ("create", "delete") and self.crash_at == CrashAt(self.writes, moment)
+
     def _before(self, verb: str, key: str) -> None:
-        self.requests += 1
-        if self.crash_at == CrashAt(self.requests, False) or self._happens(self.chances.crash):
+        self.writes += verb in ("create", "delete")
+        if self._is_crash(verb, "before write") or self._happens(self.chances.crash):
             raise Crash(f"before {verb} {key}")
         if self._happens(self.chances.unavailable):
             raise StoreUnavailable(f"{verb} {key}")
 
     def _after(self, verb: str, key: str) -> None:
-        if self.crash_at == CrashAt(self.requests, True) or self._happens(self.chances.crash):
+        if self._is_crash(verb, "after write") or self._happens(self.chances.crash):
             raise Crash(f"after {verb} {key}")
         if verb == "create" and self._happens(self.chances.lost_answer):
             raise OutcomeUnknown(f"create {key}")
@@ -225,7 +250,10 @@ class Simulation:
             self._start_process()
 
     def _turn(self, process: Process) -> None:
+        self.turns += 1
         try:
+            if self.crash_at == CrashAt(self.turns, "before event"):
+                raise Crash("before an event")
             self._move(process)
         except Crash as crash:
             self.crashes += 1
@@ -307,7 +335,7 @@ class Simulation:
         records = [self._next_record + i for i in range(self.random.randrange(1, 6))]
         self._next_record += len(records)
         store = FaultyObjectStore(self.store, FaultPlan(self._before, self._after))
-        batch = [(self.random.randrange(TASKS), [record]) for record in records]
+        batch = [(self.random.randrange(TASKS), [self._record(number)]) for number in records]
         try:
             self.depot(store).append(batch)
             self.appended |= set(records)
@@ -333,8 +361,8 @@ class Simulation:
         self.finish()
 
     def finish(self) -> None:
-        """No more faults: everything that was acknowledged must become processed, each record once."""
-        self.chances, self.crash_at = CALM, None
+        """No more chance of faults: everything that was acknowledged must become processed, each record once."""
+        self.chances = CALM
         OptionsLog(self.store, MODULE, Ids(self.seed)).resume(TOPOLOGY)
         for _ in range(FINISH_TURNS):
             if self.auditor.is_finished():
