@@ -82,7 +82,7 @@ class Machine:
     _store_failures: int = 0
     _failures: int = 0
     _retry_at: float = 0.0
-    _empty_at: float = 0.0
+    _rested_at: float = 0.0
     _next_at: float = 0.0
     _commit_started: float = 0.0
     _unbegun_version: tuple[int, int] = (0, 0)
@@ -193,8 +193,8 @@ class Machine:
     def _become_leader(self, now: Now) -> None:
         self.role = "leader"
         self._is_look_fresh = False
-        self._empty_at = now.at + self._option("topology.microbatch.empty.sleep.time.millis")
-        self.upkeep.start(self.options, now.at)
+        self._rested_at = now.at
+        self.upkeep.start(now.at)
         self._ticks = dict(self._head.ticks)
 
     def _after_commit(self, before: Entry | None, now: Now) -> None:
@@ -208,7 +208,7 @@ class Machine:
         self._rest(now)
 
     def _rest(self, now: Now) -> None:
-        self._empty_at = now.at + self._option("topology.microbatch.empty.sleep.time.millis")
+        self._rested_at = now.at
         self._next_at = now.at + self._option("topology.microbatch.force.delay.millis")
 
     def _take_attempt(self, event: events.AttemptDone | events.AttemptFailed, now: Now) -> None:
@@ -268,16 +268,19 @@ class Machine:
     def _watch(self, running: Running, now: Now) -> list[Instruction]:
         if now.at < running.deadline:
             return [*self._background(now), events.Wait(running.deadline)]
-        text = f"the process phase took longer than {self._option(_TIMEOUT):g} s"
-        self._fail(now, "PhaseTimeout", text)
+        self._fail(now, "PhaseTimeout", self._timeout_text("process"))
         return [events.CancelAttempt(running.token)]
+
+    def _timeout_text(self, phase: str) -> str:
+        advice = f"if it needs longer, set {_TIMEOUT}; if a function hangs, fix it"
+        return f"the {phase} phase took longer than {self._option(_TIMEOUT):g} s; {advice}"
 
     def _commit_step(self, finished: Finished, is_begun: bool, now: Now) -> list[Instruction]:
         """The leader reads the options before it composes a commit: a pause must stop the next begin."""
         attempt = finished.attempt
         if now.at - self._commit_started > 1000 * self._option(_TIMEOUT):
             self._finished, self.running = None, Running(0, attempt, is_begun, 0, 0)
-            self._fail(now, "PhaseTimeout", f"the commit phase took longer than {self._option(_TIMEOUT):g} s")
+            self._fail(now, "PhaseTimeout", self._timeout_text("commit"))
             return self._step(now)
         is_changed = is_begun or bool(finished.outcome.deltas)
         if not is_changed:
@@ -405,7 +408,7 @@ class Machine:
 
     def _rest_until(self, now: Now) -> list[Instruction]:
         tick = now.at + ranges.next_tick_in_ms(self.spec, self._ticks, now.wall_ms)
-        until = min(self._empty_at, tick, max(now.at + 1000, self.upkeep.collect_at))
+        until = min(self._empty_at, tick, max(now.at + 1000, self.upkeep.collect_at(self.options)))
         if self._is_crowded(self._head):
             until = now.at + 1000
         self.told = replace(self.told, phase="idle")
@@ -435,6 +438,11 @@ class Machine:
     def _head(self) -> Entry:
         assert self.entry is not None
         return self.entry
+
+    @property
+    def _empty_at(self) -> float:
+        """When an attempt without records is due: asked anew each time, for the option may change during a sleep."""
+        return self._rested_at + self._option("topology.microbatch.empty.sleep.time.millis")
 
     @property
     def _is_paused(self) -> bool:

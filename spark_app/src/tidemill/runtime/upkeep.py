@@ -33,7 +33,7 @@ class Upkeep:
 
     plan: Planner
     trouble: str = ""
-    collect_at: float = 0.0
+    collected_at: float = 0.0
     compact_at: float = 0.0
     _is_collecting: bool = False
     _compacting: Compacting | None = None
@@ -43,15 +43,20 @@ class Upkeep:
         """What is to be started now."""
         return [*self._collection(options, at), *self._compaction(entry, options, token, at)]
 
-    def start(self, options: ModuleOptions, at: float) -> None:
+    def start(self, at: float) -> None:
         """A new leader collects a period after its claim."""
-        self.collect_at = at + 1000 * resolve("store.collection.period.seconds", options.values)
+        self.collected_at = at
+
+    def collect_at(self, options: ModuleOptions) -> float:
+        """When the next collection is due."""
+        period: float = resolve("store.collection.period.seconds", options.values)
+        return self.collected_at + 1000 * period
 
     def _collection(self, options: ModuleOptions, at: float) -> list[Instruction]:
-        if self._is_collecting or at < self.collect_at:
+        if self._is_collecting or at < self.collect_at(options):
             return []
         self._is_collecting = True
-        self.start(options, at)
+        self.start(at)
         return [events.Collect(int(1000 * resolve("store.snapshot.retention.seconds", options.values)))]
 
     def _compaction(self, entry: Entry, options: ModuleOptions, token: int, at: float) -> list[Instruction]:
