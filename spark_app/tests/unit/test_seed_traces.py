@@ -1,8 +1,12 @@
-"""The published outputs of the seed (worked traces T1 to T15, those in scope), on the engine `local`."""
+"""The published outputs of the seed (worked traces T1 to T15, those in scope), on both engines."""
 
 from __future__ import annotations
 
+import json
+import os
 import random
+from collections.abc import Callable
+from pathlib import Path as Folder
 from typing import Any
 
 import pytest
@@ -25,18 +29,40 @@ from tidemill import (
     to_text,
 )
 
-PRINTED: list[Any] = []
+
+class Printer:
+    """Stands for PRINTLN: a file of lines, to which workers add wherever they run."""
+
+    def __init__(self, file: Folder) -> None:
+        self.file = file
+        self._seen = 0
+        file.touch()
+
+    def function(self) -> Callable[..., bool]:
+        file = str(self.file)
+
+        def print_line(*values: Any) -> bool:
+            handle = os.open(file, os.O_WRONLY | os.O_APPEND)
+            os.write(handle, json.dumps(values).encode() + b"\n")
+            os.close(handle)
+            return True
+
+        return print_line
+
+    def forget(self) -> None:
+        """Lines so far are not shown again."""
+        self._seen = len(self._all())
+
+    def lines(self) -> list[Any]:
+        return self._all()[self._seen :]
+
+    def _all(self) -> list[Any]:
+        return [json.loads(line) for line in self.file.read_text().splitlines()]
 
 
-def remember(*values: Any) -> bool:
-    """Stands for PRINTLN: what a topology printed, in this process."""
-    PRINTED.append(list(values))
-    return True
-
-
-@pytest.fixture(autouse=True)
-def _forget() -> None:
-    PRINTED.clear()
+@pytest.fixture
+def printer(tmp_path: Folder) -> Printer:
+    return Printer(tmp_path / "printed")
 
 
 class ExampleMicrobatchTopologyModule(Module):
@@ -57,9 +83,11 @@ class ExampleMicrobatchTopologyModule(Module):
 
 
 @pytest.mark.parametrize(("tasks", "threads"), [(1, 1), (4, 4), (8, 2)])
-def test_seed_example_prints_its_published_output_when_ten_records_are_processed(tasks: int, threads: int) -> None:
+def test_seed_example_prints_its_published_output_when_ten_records_are_processed(
+    engine: Any, tasks: int, threads: int
+) -> None:
     name = "ExampleMicrobatchTopologyModule"
-    with InProcessCluster.create() as cluster:
+    with InProcessCluster.create(engine) as cluster:
         cluster.launch_module(ExampleMicrobatchTopologyModule(), LaunchConfig(tasks, threads))
         pairs = cluster.cluster_depot(name, "*keyPairsDepot")
         numbers = cluster.cluster_depot(name, "*numbersDepot")
@@ -78,6 +106,9 @@ def test_seed_example_prints_its_published_output_when_ten_records_are_processed
 class GlobalSumModule(Module):
     """T2: a sum that is printed after each microbatch, empty ones too."""
 
+    def __init__(self, printed: Any) -> None:
+        self.printed = printed
+
     def define(self, setup: Any, topologies: Any) -> None:
         setup.declare_depot("*depot", Depot.random())
         setup.set_launch_topology_dynamic_option("mb", "topology.microbatch.empty.sleep.time.millis", 20)
@@ -88,25 +119,29 @@ class GlobalSumModule(Module):
                              .global_partition()
                              .agg("$$sum", Agg.sum("*v"))
                              .local_select("$$sum", Path.stay()).out("*sum")
-                             .each(remember, "*sum").out("*ok")))  # fmt: skip
+                             .each(self.printed, "*sum").out("*ok")))  # fmt: skip
 
 
-def test_post_agg_runs_once_on_task_0_and_in_empty_microbatches_when_a_block_ends_in_global_partition() -> None:
-    with InProcessCluster.create(engine="local") as cluster:
-        cluster.launch_module(GlobalSumModule(), LaunchConfig(4, 2))
-        eventually(lambda: [0] in PRINTED)
+def test_post_agg_runs_once_on_task_0_and_in_empty_microbatches_when_a_block_ends_in_global_partition(
+    engine: Any, printer: Printer
+) -> None:
+    with InProcessCluster.create(engine) as cluster:
+        cluster.launch_module(GlobalSumModule(printer.function()), LaunchConfig(4, 2))
+        eventually(lambda: [0] in printer.lines())
         cluster.pause_microbatch_topology("GlobalSumModule", "mb")
         cluster.cluster_depot("GlobalSumModule", "*depot").append_many([4, 1, 3, 2])
-        PRINTED.clear()
+        printer.forget()
         cluster.resume_microbatch_topology("GlobalSumModule", "mb")
         cluster.wait_for_microbatch_processed_count("GlobalSumModule", "mb", 4)
-        eventually(lambda: len(PRINTED) >= 3)
-        assert PRINTED[0] == [10]
-        assert all(line == [10] for line in PRINTED)
+        eventually(lambda: len(printer.lines()) >= 3)
+        assert all(line == [10] for line in printer.lines())
         assert cluster.microbatch_state("GlobalSumModule", "mb") == (1, 1)
 
 
 class PostAggAllTasksModule(Module):
+    def __init__(self, printed: Any) -> None:
+        self.printed = printed
+
     def define(self, setup: Any, topologies: Any) -> None:
         setup.declare_depot("*depot", Depot.random())
         mb = topologies.microbatch("mb")
@@ -115,20 +150,79 @@ class PostAggAllTasksModule(Module):
                              .hash_partition("*k")
                              .agg(Agg.map("*k", Constant(1))).out("*m")
                              .each(Ops.CURRENT_TASK_ID).out("*task")
-                             .each(remember, "*task", "*m").out("*ok")))  # fmt: skip
+                             .each(self.printed, "*task", "*m").out("*ok")))  # fmt: skip
 
 
-def test_post_agg_runs_on_every_task_when_a_block_ends_in_hash_partition() -> None:
-    with InProcessCluster.create() as cluster:
-        cluster.launch_module(PostAggAllTasksModule(), LaunchConfig(2, 1))
+def test_post_agg_runs_on_every_task_when_a_block_ends_in_hash_partition(engine: Any, printer: Printer) -> None:
+    with InProcessCluster.create(engine) as cluster:
+        cluster.launch_module(PostAggAllTasksModule(printer.function()), LaunchConfig(2, 1))
         cluster.pause_microbatch_topology("PostAggAllTasksModule", "mb")
-        PRINTED.clear()
+        printer.forget()
         cluster.cluster_depot("PostAggAllTasksModule", "*depot").append("only")
         cluster.resume_microbatch_topology("PostAggAllTasksModule", "mb")
         cluster.wait_for_microbatch_processed_count("PostAggAllTasksModule", "mb", 1)
-        lines = PRINTED[:2]
+        lines = printer.lines()[:2]
         assert sorted(task for task, _ in lines) == [0, 1]
         assert [m for _, m in lines if m] == [{"only": 1}]
+
+
+class TwoBlocksModule(Module):
+    """T7 without `materialize`: two batch blocks, one after the other, over the same records."""
+
+    def __init__(self, printed: Any) -> None:
+        self.printed = printed
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*depot", Depot.random())
+        mb = topologies.microbatch("mb")
+        (mb.source("*depot").out("*microbatch")
+           .batch_block(Block.explode_microbatch("*microbatch").out("*v")
+                             .global_partition()
+                             .agg(Agg.sum("*v")).out("*sum")
+                             .each(self.printed, "first", "*sum").out("*ok"))
+           .batch_block(Block.explode_microbatch("*microbatch").out("*v")
+                             .each(Ops.INC, "*v").out("*w")
+                             .global_partition()
+                             .agg(Agg.sum("*w")).out("*sum")
+                             .each(self.printed, "second", "*sum").out("*ok")))  # fmt: skip
+
+
+def test_two_blocks_see_the_same_records_when_one_follows_the_other(engine: Any, printer: Printer) -> None:
+    with InProcessCluster.create(engine) as cluster:
+        cluster.launch_module(TwoBlocksModule(printer.function()), LaunchConfig(4, 2))
+        cluster.pause_microbatch_topology("TwoBlocksModule", "mb")
+        cluster.cluster_depot("TwoBlocksModule", "*depot").append_many([1, 2, 3])
+        printer.forget()
+        cluster.resume_microbatch_topology("TwoBlocksModule", "mb")
+        cluster.wait_for_microbatch_processed_count("TwoBlocksModule", "mb", 3)
+        assert printer.lines()[:2] == [["first", 6], ["second", 9]]
+
+
+class MergeModule(Module):
+    """T9: two sources of a batch block, merged."""
+
+    def __init__(self, printed: Any) -> None:
+        self.printed = printed
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*depot", Depot.random())
+        mb = topologies.microbatch("mb")
+        (mb.source("*depot").out("*microbatch")
+           .batch_block(Block.anchor("root")
+                             .each(Ops.EXPLODE, [1, 2]).out("*v").anchor("a")
+                             .hook("root").each(Ops.EXPLODE, [2, 3]).out("*v").anchor("b")
+                             .unify("a", "b")
+                             .global_partition()
+                             .agg(Agg.sum("*v")).out("*sum")
+                             .each(self.printed, "*sum").out("*ok")))  # fmt: skip
+
+
+def test_rows_of_both_sources_are_summed_when_they_are_merged(engine: Any, printer: Printer) -> None:
+    with InProcessCluster.create(engine) as cluster:
+        cluster.launch_module(MergeModule(printer.function()), LaunchConfig(4, 2))
+        cluster.cluster_depot("MergeModule", "*depot").append("wakes the topology")
+        eventually(lambda: printer.lines())
+        assert printer.lines()[0] == [8]
 
 
 class SumPerRecordV1(Module):
@@ -160,8 +254,8 @@ class SumPerRecordV2(SumPerRecordV1):
            .agg("$$sum", Agg.count()))  # fmt: skip
 
 
-def test_handles_go_on_and_state_carries_over_when_a_module_is_updated() -> None:
-    with InProcessCluster.create() as cluster:
+def test_handles_go_on_and_state_carries_over_when_a_module_is_updated(engine: Any) -> None:
+    with InProcessCluster.create(engine) as cluster:
         cluster.launch_module(SumPerRecordV1(), LaunchConfig(4, 2))
         depot = cluster.cluster_depot("SumModule", "*depot")
         total = cluster.cluster_pstate("SumModule", "$$sum")
@@ -201,10 +295,10 @@ class BankTransferModule(Module):
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 4, 8])
-def test_bank_total_stays_when_transfers_cross_tasks(tasks: int) -> None:
+def test_bank_total_stays_when_transfers_cross_tasks(engine: Any, tasks: int) -> None:
     users = [f"user-{number}" for number in range(12)]
     dice = random.Random(12)
-    with InProcessCluster.create() as cluster:
+    with InProcessCluster.create(engine) as cluster:
         cluster.launch_module(BankTransferModule(), LaunchConfig(tasks, 1))
         funds = cluster.cluster_pstate("BankTransferModule", "$$funds")
         cluster.cluster_depot("BankTransferModule", "*deposits").append_many([[user, 100] for user in users])
@@ -236,8 +330,8 @@ class RenameModule(Module):
            .local_transform("$$m", Path.key("k").map_key("a").term_val("b")))  # fmt: skip
 
 
-def test_map_keys_are_renamed_when_a_path_ends_in_map_key() -> None:
-    with InProcessCluster.create() as cluster:
+def test_map_keys_are_renamed_when_a_path_ends_in_map_key(engine: Any) -> None:
+    with InProcessCluster.create(engine) as cluster:
         cluster.launch_module(RenameModule(), LaunchConfig(2, 1))
         cluster.cluster_depot("RenameModule", "*depot").append({"a": 0, "b": 1})
         cluster.wait_for_microbatch_processed_count("RenameModule", "mb", 1)
@@ -257,8 +351,8 @@ class TickModule(Module):
            .compound_agg("$$ticks", CompoundAgg.map("*id", Agg.count())))  # fmt: skip
 
 
-def test_a_microbatch_ticks_once_at_most_when_many_periods_passed() -> None:
-    with InProcessCluster.create() as cluster:
+def test_a_microbatch_ticks_once_at_most_when_many_periods_passed(engine: Any) -> None:
+    with InProcessCluster.create(engine) as cluster:
         cluster.launch_module(TickModule(), LaunchConfig(2, 1))
         eventually(lambda: cluster.microbatch_state("TickModule", "mb")[0] >= 4)
         last, _ = cluster.microbatch_state("TickModule", "mb")
@@ -287,8 +381,8 @@ class LoopModule(Module):
                    Block.emit_loop("*i"))).out("*end"))  # fmt: skip
 
 
-def test_a_loop_crosses_tasks_when_its_body_holds_a_partitioner() -> None:
-    with InProcessCluster.create() as cluster:
+def test_a_loop_crosses_tasks_when_its_body_holds_a_partitioner(engine: Any) -> None:
+    with InProcessCluster.create(engine) as cluster:
         cluster.launch_module(LoopModule(), LaunchConfig(4, 2))
         cluster.cluster_depot("LoopModule", "*depot").append_many([3, 1, 5])
         cluster.wait_for_microbatch_processed_count("LoopModule", "mb", 3)
