@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -17,12 +17,37 @@ def user_error(error: BaseException, step: str, at: Location, sample: Mapping[st
     """`error` as the `UserCodeError` to raise from it; errors that are not the module's pass as they are."""
     if isinstance(error, (UserCodeError, RetryableError, InvariantViolation, AttemptTimeout)):
         return error
-    text = f"{step} at {at} raised {type(error).__name__}: {error}"
+    text = f"{step} at {at} raised {type(error).__name__}: {message_of(error)}"
     trace = "".join(traceback.format_exception(type(error), error, own_frames(error)))
     shown = sample_text(sample) if sample is not None else ""
     if shown:
         text += f" (record: {shown[:300]})"
     return UserCodeError(text, step=f"{step} at {at}", trace=trace, sample=shown)
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says; an exception whose `str` fails must not hide where it came from."""
+    try:
+        return str(error)
+    except Exception as inner:  # noqa: BLE001 - user code
+        return f"<{type(inner).__name__} in str>"
+
+
+def failing_row(rows: int, is_good: Callable[[int, int], None]) -> int:
+    """The row that makes an operation on many rows fail: `is_good(first, last)` raises where it is among them.
+
+    Halves the rows again and again, so it costs about as much as the operation; only where an attempt is lost anyway.
+    """
+    first, last = 0, rows
+    while last - first > 1:
+        middle = (first + last) // 2
+        try:
+            is_good(first, middle)
+        except Exception:  # noqa: BLE001 - whatever the operation raises
+            last = middle
+        else:
+            first = middle
+    return first
 
 
 def own_frames(error: BaseException) -> TracebackType | None:

@@ -8,10 +8,11 @@ import numpy as np
 import polars as pl
 
 from tidemill.engine.columns.functions import argument_values, column_of, row_values
-from tidemill.engine.failures import out_of_range, user_error
+from tidemill.engine.failures import failing_row, out_of_range, user_error
 from tidemill.engine.frame import Frame
 from tidemill.engine.messages import Message
 from tidemill.model.columns import RecordColumn, to_values
+from tidemill.model.errors import BadInput
 from tidemill.model.values import route, route_column
 from tidemill.plan.program import Move
 
@@ -125,8 +126,21 @@ def send(run: ThreadRun, move: Move, frame: Frame) -> None:
         rows = _without_order(frame.keep_columns(live)).gather(indices)
         run.post(move.id, rows, targets)
         return
-    chosen = destinations(run, move, frame)
+    chosen = _chosen(run, move, frame)
     run.post(move.id, _without_order(frame.keep_columns(live)), chosen)
+
+
+def _chosen(run: ThreadRun, move: Move, frame: Frame) -> Destinations | int:
+    """Destinations; where a row's values have none, an error with that row."""
+    try:
+        return destinations(run, move, frame)
+    except BadInput as error:
+
+        def route_rows(first: int, last: int) -> None:
+            destinations(run, move, frame.gather(np.arange(first, last)))
+
+        index = failing_row(frame.rows, route_rows)
+        raise user_error(error, f"{move.kind}_partition", move.at, row_values(frame, index)) from error
 
 
 def _without_order(frame: Frame) -> Frame:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tidemill.engine.columns.functions import argument_values, column_of, row_values
 from tidemill.engine.compiled import CompiledFold
-from tidemill.engine.failures import user_error
+from tidemill.engine.failures import failing_row, user_error
 from tidemill.engine.frame import Frame
 from tidemill.model import columns as cols
 from tidemill.plan import program as pg
@@ -74,8 +74,13 @@ def transform(run: ThreadRun, operator: pg.Transform, frame: Frame) -> None:
 
 def fold(run: ThreadRun, compiled: CompiledFold, frame: Frame, operator: Any) -> None:
     """Aggregates all rows into a PState."""
-    args = [column_of(frame, arg) for arg in compiled.args]
+
+    def write(part: Frame) -> None:
+        args = [column_of(part, arg) for arg in compiled.args]
+        compiled.writer.write(run.state, compiled.pstate, part.task, args, part.rows)
+
     try:
-        compiled.writer.write(run.state, compiled.pstate, frame.task, args, frame.rows)
+        write(frame)
     except Exception as error:
-        raise user_error(error, f"agg({compiled.pstate})", operator.at, row_values(frame, 0)) from error
+        index = failing_row(frame.rows, lambda first, last: write(frame.gather(np.arange(first, last))))
+        raise user_error(error, f"agg({compiled.pstate})", operator.at, row_values(frame, index)) from error

@@ -113,6 +113,8 @@ def _by_value(operator: Apply, frame: Frame) -> Column:
     try:
         if len(operator.args) == 1 and isinstance(operator.args[0], Var):
             values.extend(map(call, cols.to_values(frame.columns[operator.args[0].name])))
+            if len(values) != frame.rows:  # `map` takes a StopIteration of the function for the end of the rows
+                raise RuntimeError("the function raised StopIteration")
         else:
             for row in argument_values(frame, operator.args):
                 values.append(call(*row))  # noqa: PERF401 - what was done tells which row failed

@@ -54,9 +54,10 @@ class SegmentSource:
 class SourceWriter:
     """Writes the source of one segment."""
 
-    def __init__(self, program: pg.Program, start: int) -> None:
+    def __init__(self, program: pg.Program, start: int, operators: Sequence[int]) -> None:
         self.program = program
         self.start = start
+        self._operators = operators
         self.source = SegmentSource()
         self._prelude: dict[str, str] = {}
         self._bodies: list[tuple[list[str], list[int]]] = []
@@ -72,7 +73,7 @@ class SourceWriter:
     def _meeting_places(self) -> set[int]:
         """Operators that are reached from several places, and heads of loops."""
         counts: dict[int, int] = {}
-        inside = [self.start, *self.program.segments[self.start].operators]
+        inside = sorted({self.start, *self._operators})
         for number in inside:
             is_end = number != self.start and isinstance(self.program.operators[number], (pg.Move, pg.Explode))
             for successor in () if is_end else self.program.next[number]:

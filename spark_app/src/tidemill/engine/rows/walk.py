@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tidemill.engine import blocks
-from tidemill.engine.columns.functions import as_series, as_tuples, column_of
+from tidemill.engine.columns.arithmetic import truth
+from tidemill.engine.columns.functions import apply, as_series, as_tuples, column_of
 from tidemill.engine.columns.walk import walk
 from tidemill.engine.compiled import CompiledProgram
 from tidemill.engine.failures import user_error
@@ -20,7 +21,7 @@ from tidemill.engine.partition import send
 from tidemill.engine.rows.folds import RowFold
 from tidemill.engine.rows.source import SegmentSource, SourceWriter
 from tidemill.model import columns as cols
-from tidemill.model.dataflow import Var
+from tidemill.model.dataflow import AggMap, Arg, Var
 from tidemill.model.errors import BadInput
 from tidemill.model.operations import Op
 from tidemill.plan import program as pg
@@ -38,15 +39,49 @@ def walk_rows(run: ThreadRun, start: int, frame: Frame) -> None:
         for index in range(frame.rows):
             walk(run, start, frame.slice(index, 1))
         return
+    frame = _without_state(run, code, frame)
     runtime = RowRuntime(run, code.source)
     main = code.make(runtime)
     for begin in range(0, frame.rows, CHUNK_ROWS):
         run.check_cancel()
         chunk = frame if frame.rows <= CHUNK_ROWS else frame.slice(begin, min(CHUNK_ROWS, frame.rows - begin))
         _prefetch(run, start, chunk)
-        _run_rows(run, code, main, _rows_of(run, start, chunk))
+        _run_rows(run, code, main, _rows_of(run, code.start, chunk))
         run.state.maybe_spill()
     runtime.flush()
+
+
+def _without_state(run: ThreadRun, code: SegmentCode, frame: Frame) -> Frame:
+    """The frame behind the operators at the segment's beginning that touch no state: those run by columns, so that the
+    keys that they compute are known before the first row runs.
+    """
+    for number in code.prefix:
+        operator = run.program.operators[number]
+        if not frame.rows:
+            break
+        if isinstance(operator, pg.Apply):
+            frame = apply(operator, frame, run.context)
+        elif isinstance(operator, pg.Keep):
+            frame = frame.filter(truth(column_of(frame, operator.condition)))
+        frame = frame.keep_columns(run.program.live[number])
+    return frame
+
+
+def stateless_prefix(program: pg.Program, start: int) -> tuple[int, ...]:
+    """The operators behind `start` that every row passes one after the other before it meets state or a fork."""
+    entries: dict[int, int] = {}
+    for successors in program.next:
+        for successor in successors:
+            entries[successor] = entries.get(successor, 0) + 1
+    found: list[int] = []
+    current = start
+    while len(program.next[current]) == 1:
+        current = program.next[current][0]
+        is_free = isinstance(program.operators[current], (pg.Apply, pg.Keep, pg.Join))
+        if not is_free or entries[current] != 1:
+            break
+        found.append(current)
+    return tuple(found)
 
 
 def _rows_of(run: ThreadRun, start: int, frame: Frame) -> Any:
@@ -96,13 +131,19 @@ def _prefetch(run: ThreadRun, start: int, frame: Frame) -> None:
     fetched = set()
     for number in run.program.segments[start].operators:
         operator = run.program.operators[number]
-        if not isinstance(operator, (pg.Select, pg.Transform)):
+        if not isinstance(operator, (pg.Select, pg.Transform, pg.Fold)):
             continue
-        key = run.compiled.paths[number].leading_key
-        if not isinstance(key, Var) or key.name not in frame.columns or (operator.pstate, key.name) in fetched:
-            continue
-        fetched.add((operator.pstate, key.name))
-        run.state_of(operator.pstate).prefetch(operator.pstate, frame.tasks(), column_of(frame, key))
+        for key in _leading_keys(run, operator):
+            if not isinstance(key, Var) or key.name not in frame.columns or (operator.pstate, key.name) in fetched:
+                continue
+            fetched.add((operator.pstate, key.name))
+            run.state_of(operator.pstate).prefetch(operator.pstate, frame.tasks(), column_of(frame, key))
+
+
+def _leading_keys(run: ThreadRun, operator: pg.Select | pg.Transform | pg.Fold) -> list[Arg | None]:
+    if isinstance(operator, pg.Fold):
+        return [key for key, _ in operator.tree.entries] if isinstance(operator.tree, AggMap) else []
+    return [run.compiled.paths[operator.id].leading_key]
 
 
 # --- compiled segments -----------------------------------------------------------------------------------------------
@@ -110,8 +151,13 @@ def _prefetch(run: ThreadRun, start: int, frame: Frame) -> None:
 
 @dataclass(frozen=True)
 class SegmentCode:
-    """The compiled source of a segment; `make(runtime)` gives the function of its rows."""
+    """The compiled source of a segment; `make(runtime)` gives the function of its rows.
 
+    `prefix` are the operators that run by columns before, `start` the last of them.
+    """
+
+    start: int
+    prefix: tuple[int, ...]
     source: SegmentSource
     file: str
     make: Callable[[RowRuntime], Callable[[Any], None]]
@@ -124,7 +170,9 @@ def segment_code(compiled: CompiledProgram, start: int) -> SegmentCode | None:
     numbers = program.segments[start].operators
     if any(isinstance(program.operators[number], (pg.Enter, pg.Start)) for number in numbers):
         return None
-    writer = SourceWriter(program, start)
+    prefix = stateless_prefix(program, start)
+    begin = prefix[-1] if prefix else start
+    writer = SourceWriter(program, begin, numbers)
     writer.path_arguments = {number: compiled.paths[number].arguments for number in numbers if number in compiled.paths}
     writer.fold_arguments = {number: compiled.folds[number].args for number in numbers if number in compiled.folds}
     source = writer.write()
@@ -132,7 +180,7 @@ def segment_code(compiled: CompiledProgram, start: int) -> SegmentCode | None:
     linecache.cache[file] = (len(source.text), None, source.text.splitlines(keepends=True), file)
     space: dict[str, Any] = {}
     exec(compile(source.text, file, "exec"), space)  # the text is this package's own, see rows.source
-    return SegmentCode(source, file, space["make"])
+    return SegmentCode(begin, prefix, source, file, space["make"])
 
 
 class RowRuntime:
