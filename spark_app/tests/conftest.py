@@ -15,6 +15,7 @@ from pathlib import Path
 import minio
 import pytest
 
+from tidemill.spark import placement
 from tidemill.spark.session import Session, shared_session, stop_shared_session
 from tidemill.spark.settings import SparkSettings
 
@@ -110,10 +111,17 @@ def spark() -> Iterator[Session]:
     stop_shared_session()
 
 
-@pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.spark)])
-def engine(request: pytest.FixtureRequest) -> str:
-    """The same test on both engines."""
-    if request.param == "spark":
-        request.getfixturevalue("spark")
-    name: str = request.param
-    return name
+@pytest.fixture(
+    params=[
+        "local",
+        pytest.param("fused", marks=pytest.mark.spark),
+        pytest.param("spread", marks=pytest.mark.spark),
+    ]
+)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same test on each engine, and on Spark also with small microbatches spread over all threads."""
+    if request.param == "local":
+        return "local"
+    request.getfixturevalue("spark")
+    monkeypatch.setattr(placement, "FUSED_ROWS_MAX", -1 if request.param == "spread" else 1_000_000)
+    return "spark"

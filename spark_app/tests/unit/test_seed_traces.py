@@ -155,7 +155,7 @@ class PostAggAllTasksModule(Module):
 
 def test_post_agg_runs_on_every_task_when_a_block_ends_in_hash_partition(engine: Any, printer: Printer) -> None:
     with InProcessCluster.create(engine) as cluster:
-        cluster.launch_module(PostAggAllTasksModule(printer.function()), LaunchConfig(2, 1))
+        cluster.launch_module(PostAggAllTasksModule(printer.function()), LaunchConfig(2, 2))
         cluster.pause_microbatch_topology("PostAggAllTasksModule", "mb")
         printer.forget()
         cluster.cluster_depot("PostAggAllTasksModule", "*depot").append("only")
@@ -299,7 +299,7 @@ def test_bank_total_stays_when_transfers_cross_tasks(engine: Any, tasks: int) ->
     users = [f"user-{number}" for number in range(12)]
     dice = random.Random(12)
     with InProcessCluster.create(engine) as cluster:
-        cluster.launch_module(BankTransferModule(), LaunchConfig(tasks, 1))
+        cluster.launch_module(BankTransferModule(), LaunchConfig(tasks, min(tasks, 2)))
         funds = cluster.cluster_pstate("BankTransferModule", "$$funds")
         cluster.cluster_depot("BankTransferModule", "*deposits").append_many([[user, 100] for user in users])
         cluster.wait_for_microbatch_processed_count("BankTransferModule", "banking", len(users))
@@ -353,7 +353,7 @@ class TickModule(Module):
 
 def test_a_microbatch_ticks_once_at_most_when_many_periods_passed(engine: Any) -> None:
     with InProcessCluster.create(engine) as cluster:
-        cluster.launch_module(TickModule(), LaunchConfig(2, 1))
+        cluster.launch_module(TickModule(), LaunchConfig(2, 2))
         eventually(lambda: cluster.microbatch_state("TickModule", "mb")[0] >= 4)
         last, _ = cluster.microbatch_state("TickModule", "mb")
         ticks = cluster.cluster_pstate("TickModule", "$$ticks")
