@@ -65,7 +65,8 @@ def append(
                 appended += len(records)
                 progress.update(task, completed=share, description=f"{depot}: {appended:,} records")
         except BadInput as error:
-            raise type(error)(f"{error} {appended:,} records before it are appended.") from error
+            before = f" {appended:,} records before it are appended." if appended else ""
+            raise type(error)(f"{error}{before}") from error
     seconds = time.monotonic() - began
     if json_:
         show_json({"appended": appended, "seconds": round(seconds, 3)})

@@ -41,7 +41,7 @@ def check(
         show_json({"modules": names, "findings": [{"module": name, **vars(finding)} for name, finding in found]})
     else:
         for name, finding in found:
-            say(f"{name}: {finding.invariant}: {finding.text}")
+            say(f"{name}: {finding}")
         say(f"{len(names)} modules checked: {len(faults)} faults.")
     if faults:
         raise typer.Exit(EXIT_CORRUPT)

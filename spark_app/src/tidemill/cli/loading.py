@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tidemill.cluster.stores import absolute_url
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import BadInput, UnknownName
 from tidemill.runtime.definition_log import DefinitionLog, module_names
@@ -82,7 +83,7 @@ def existing_store(url: str) -> ObjectStore:
     """
     if "://" not in url and not Path(url).is_dir():
         raise UnknownName(f"There is no store at {url}; name one with --store or {STORE_VARIABLE}.")
-    return open_store(url)
+    return open_store(absolute_url(url))
 
 
 def names_of_modules(store: ObjectStore) -> list[str]:

@@ -17,6 +17,7 @@ from tidemill.cluster.engines import engine_name, open_engine
 from tidemill.cluster.launch import RunningModule, definition_for_launch, destroy
 from tidemill.cluster.leading import LeaderWatch
 from tidemill.cluster.progress import Progress, ProgressReader, wait_text
+from tidemill.cluster.stores import absolute_url
 from tidemill.engine.work import AttemptRunner
 from tidemill.model import definition as definitions
 from tidemill.model.dataflow import ModuleDeclaration
@@ -76,7 +77,7 @@ class InProcessCluster:
         """
         name = engine_name(engine)
         folder = tempfile.TemporaryDirectory(prefix="tidemill-") if store is None else None
-        url = Folder(folder.name).as_uri() if folder is not None else os.fspath(store or "")
+        url = Folder(folder.name).as_uri() if folder is not None else absolute_url(os.fspath(store or ""))
         try:
             return cls(url, open_engine(name), folder)
         except BaseException:
@@ -99,8 +100,11 @@ class InProcessCluster:
                 return
             self._is_closed = True
             running, self._running = list(self._running.values()), {}
+            clients = list(self._clients.values())
         for module in running:
             module.close()
+        for client in clients:
+            client.close()
         self._engine.close()
         if self._folder is not None:
             self._folder.cleanup()

@@ -10,6 +10,7 @@ from typing import Any
 from tidemill.api.launching import LaunchConfig
 from tidemill.api.recording import record_module
 from tidemill.cluster.leading import has_leader, topology_lease
+from tidemill.cluster.stores import absolute_url
 from tidemill.engine.work import AttemptRunner
 from tidemill.model import definition as definitions
 from tidemill.model.dataflow import ModuleDeclaration
@@ -168,7 +169,7 @@ def launch(
         ModuleExists: another process runs a module of this name with another definition.
     """
     declaration = checked(record_module(module))
-    store = open_store(store_url)
+    store = open_store(absolute_url(store_url))
     definition = definition_for_launch(store, declaration, config, SystemClock())
     running = RunningModule(store, declaration, definition, engine, hub=hub)
     running.start()

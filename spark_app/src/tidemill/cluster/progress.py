@@ -54,10 +54,12 @@ def wait_text(module: str, topology: str, timeout_millis: float, wanted: str, pr
             text += f", {entry.attempt.microbatch_id} version {entry.attempt.version} is under way"
     if progress.failure is not None:
         text += f"; the last attempt failed: {failure_text(progress.failure)}"
+        text += f"\n{progress.failure.trace.rstrip()}" if progress.failure.trace else ""
     return text
 
 
 def failure_text(failure: Failure) -> str:
     """A failure in one line."""
-    step = f" in {failure.step}" if failure.step else ""
+    is_named = not failure.step or failure.message.startswith(failure.step)
+    step = "" if is_named else f" in {failure.step}"
     return f"{failure.code}{step}: {failure.message}"
