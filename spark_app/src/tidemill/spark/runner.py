@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from tidemill.model import errors
 from tidemill.model.snapshot import Part
 from tidemill.plan.program import Superstep
 from tidemill.spark import wire
-from tidemill.spark.placement import place
+from tidemill.spark.placement import Placement, place
 from tidemill.spark.session import Session, shared_session
 from tidemill.spark.settings import SparkSettings
 from tidemill.spark.worker import (
@@ -64,11 +65,11 @@ class SparkRunner:
 
             return run_attempt(replace(work, threads=1), cancel)
         name = f"{work.prefix} {work.microbatch_id}-{work.version}"
+        begin = time.perf_counter()
         with self._jobs(name, work.prefix, cancel) as session:
             attempt = _Attempt(session, work if placement == "spread" else replace(work, threads=1))
-            if placement == "fused":
-                return attempt.run_fused()
-            return attempt.run_spread() if work.program.schedule is not None else attempt.run_dynamic()
+            outcome = attempt.run(placement)
+        return replace(outcome, metrics={**outcome.metrics, "job_ms": (time.perf_counter() - begin) * 1000})
 
     def compact(self, work: CompactionWork) -> tuple[Part, ...]:
         """Merges levels, a Spark task a thread; runs beside attempts and shares the cores with them.
@@ -82,7 +83,7 @@ class SparkRunner:
             stage = session.stages.python_stage(
                 session.stages.base(work.threads), CompactionStage(shipped), session.broadcasts(work.program)
             )
-            return tuple(part for parts in _results(session.stages.collect(stage)) for part in parts)
+            return tuple(part for part in _results(session.stages.collect(stage)) if part is not None)
 
     def close(self) -> None:
         """Spark stays for other runners of the process; it ends with the process or by `stop_shared_session`."""
@@ -115,12 +116,17 @@ class _Attempt:
         self._shipped = ShippedWork.of(session.ship(work.program), work)
         self._broadcasts = session.broadcasts(work.program)
 
-    def run_fused(self) -> AttemptOutcome:
+    def run(self, placement: Placement) -> AttemptOutcome:
+        if placement == "fused":
+            return self._run_fused()
+        return self._run_spread() if self._work.program.schedule is not None else self._run_dynamic()
+
+    def _run_fused(self) -> AttemptOutcome:
         stage = self._python(self._stages.base(1), FusedStage(self._shipped))
         (outcome,) = _results(self._stages.collect(stage))
         return outcome  # type: ignore[no-any-return]
 
-    def run_spread(self) -> AttemptOutcome:
+    def _run_spread(self) -> AttemptOutcome:
         """All supersteps as one job: a stage each."""
         schedule = self._work.program.schedule or ()
         stage = self._stages.base(self._work.threads)
@@ -134,7 +140,7 @@ class _Attempt:
         finally:
             self._forget(stage)
 
-    def run_dynamic(self) -> AttemptOutcome:
+    def _run_dynamic(self) -> AttemptOutcome:
         """A job a superstep, until the schedule sees no message under way.
 
         A superstep's messages stay in the shuffle's files for the next job; its reports are a partition of their own,

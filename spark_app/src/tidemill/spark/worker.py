@@ -9,12 +9,14 @@ from __future__ import annotations
 import gc
 import pickle
 import sys
+import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidemill.engine.work import AttemptWork, DeltaPart
+from tidemill.engine.report import StepReport
+from tidemill.engine.work import DeltaPart
 from tidemill.model import errors
 from tidemill.plan.program import Event, Program
 from tidemill.spark import wire
@@ -109,10 +111,13 @@ class StepStage:
             return self._pass_on(inbox.failure)
         if self.reports_to is not None:
             refuse_repetition(self.superstep)
-        output = run_step(self.work.load(), thread, self.superstep, inbox.payloads, self.events)
+        from tidemill.engine.superstep import step_thread
+
+        begin = time.perf_counter()
+        output = step_thread(self.work.load(), thread, self.superstep, inbox.payloads, self.events)
         reported = thread if self.reports_to is None else self.reports_to
         out: list[bytes] = []
-        for control in [*inbox.controls, output.report]:
+        for control in [*inbox.controls, timed(output.report, begin)]:
             out += (_address(reported), wire.pack_control(control))
         for destination, payload in output.messages:
             out += (_address(destination), payload)
@@ -141,12 +146,13 @@ class LastStepStage:
             return [wire.pack_control(wire.pack_failure(error))]
 
     def _run(self, thread: int, inbox: wire.Inbox) -> ThreadResult:
-        work: AttemptWork = self.work.load()
-        output = run_step(work, thread, self.superstep, inbox.payloads, self.events)
-        own = [payload for destination, payload in output.messages if destination == thread]
-        reports = [*inbox.controls, output.report]
-        exploded = frozenset(source for report in reports for source in report.exploded)
-        return ThreadResult(finish(work, thread, own), exploded, summed([report.metrics for report in reports]))
+        from tidemill.engine.superstep import last_step
+
+        begin = time.perf_counter()
+        delta, report = last_step(self.work.load(), thread, self.superstep, inbox.payloads, self.events)
+        reports = [*inbox.controls, timed(report, begin)]
+        exploded = frozenset(source for each in reports for source in each.exploded)
+        return ThreadResult(delta, exploded, summed([each.metrics for each in reports]))
 
 
 @dataclass(frozen=True)
@@ -159,8 +165,10 @@ class FinishStage:
     def __call__(self, thread: int, records: Iterable[bytes]) -> list[bytes]:
         inbox = wire.read_inbox(records)
         try:
+            from tidemill.engine.superstep import finish_thread
+
             refuse_repetition(self.superstep)
-            return [wire.pack_control(ThreadResult(finish(self.work.load(), thread, inbox.payloads)))]
+            return [wire.pack_control(ThreadResult(finish_thread(self.work.load(), thread, inbox.payloads)))]
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             return [wire.pack_control(wire.pack_failure(error))]
 
@@ -190,23 +198,16 @@ class CompactionStage:
     def __call__(self, thread: int, records: Iterable[bytes]) -> list[bytes]:
         drain(records)
         try:
-            from tidemill.state.compaction import compact_thread
+            from tidemill.engine.compact import compact_thread
 
             return [wire.pack_control(compact_thread(self.work.load(), thread))]
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             return [wire.pack_control(wire.pack_failure(error))]
 
 
-def run_step(work: AttemptWork, thread: int, superstep: int, inbox: Sequence[bytes], events: Sequence[Event]) -> Any:
-    from tidemill.engine.superstep import step_thread
-
-    return step_thread(work, thread, superstep, inbox, events)
-
-
-def finish(work: AttemptWork, thread: int, own: Sequence[bytes]) -> DeltaPart | None:
-    from tidemill.engine.superstep import finish_thread
-
-    return finish_thread(work, thread, own)
+def timed(report: StepReport, begin: float) -> StepReport:
+    """The report with the time that the step took in the worker, a sum over threads in the end."""
+    return replace(report, metrics={**report.metrics, "step_ms": (time.perf_counter() - begin) * 1000})
 
 
 def refuse_repetition(superstep: int) -> None:
