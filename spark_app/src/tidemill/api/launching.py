@@ -52,4 +52,7 @@ class UpdateOptions:
     @classmethod
     def objects_to_delete(cls, *names: str) -> UpdateOptions:
         """The depots and PStates that the new definition does not have, and whose data goes away."""
+        wrong = [name for name in names if not isinstance(name, str)]
+        if wrong:
+            raise BadInput(f"objects_to_delete takes names such as '$$old' or '*gone', not {wrong[0]!r}.")
         return cls(tuple(names))

@@ -15,11 +15,12 @@ from tidemill.model import columns
 from tidemill.model.columns import Column
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import BadInput, RecordRefused
+from tidemill.model.values import INT_MAX
 from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.depot_partitioning import Partitions, partition_of, partitions_of
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_appender import DepotAppender, chunks
-from tidemill.store.depot_rows import split_by_partition
+from tidemill.store.depot_rows import check_records, split_by_partition
 
 
 class ObjectInfo(NamedTuple):
@@ -70,6 +71,8 @@ class DepotHandle:
             StoreUnavailable: nothing was appended; try again.
             OutcomeUnknown: the record is in the depot once or not at all; `producer` and `sequence` make a repeat safe.
         """
+        if not isinstance(ack, AckLevel):
+            raise BadInput(f"ack= is an AckLevel, such as AckLevel.ACK, not {ack!r}.")
         future = self.append_async(record, ack, producer=producer, sequence=sequence)
         return {} if ack is AckLevel.NONE else future.result()
 
@@ -138,6 +141,7 @@ class DepotHandle:
                         "These are too many records for one idempotent append; give each part its own sequence."
                     )
                 for column in batch:
+                    check_records(column)
                     rows = split_by_partition(column, route(column))
                     appender.append_rows(rows, _producer(producer, sequence)).result()
             else:
@@ -167,7 +171,11 @@ class DepotHandle:
         Raises:
             BadInput: there is no such partition, or no record at one of these offsets.
         """
-        return columns.to_values(self._log(partition).read_columns(partition, start, end))
+        log = self._log(partition)
+        for offset in (start, end):
+            if isinstance(offset, bool) or not isinstance(offset, int):
+                raise BadInput(f"An offset is a whole number, not {offset!r}.")
+        return columns.to_values(log.read_columns(partition, start, end))
 
     def _log(self, partition: int) -> DepotLog:
         log = self._resolve()[2].depot
@@ -188,13 +196,19 @@ class DepotHandle:
 def _producer(producer: str | None, sequence: int | None) -> tuple[str, int] | None:
     if (producer is None) != (sequence is None):
         raise BadInput("An idempotent append needs both: producer= (a name) and sequence= (a number that rises).")
-    return None if producer is None or sequence is None else (producer, sequence)
+    if producer is None or sequence is None:
+        return None
+    if not isinstance(producer, str) or not producer:
+        raise BadInput(f"producer= is a name, not {producer!r}.")
+    if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= INT_MAX:
+        raise BadInput(f"sequence= is a whole number from 0 on that fits 64 bits, not {sequence!r}.")
+    return (producer, sequence)
 
 
 def _in_bulk(records: Iterable[Any] | pl.DataFrame | pa.Table) -> Sequence[Any] | pl.DataFrame:
     if isinstance(records, (list, pl.DataFrame)):
         return records
-    if isinstance(records, (str, bytes, dict)):
+    if isinstance(records, (str, bytes, dict)) or not isinstance(records, (Iterable, pa.Table, pa.RecordBatch)):
         raise RecordRefused(f"append_many takes many records, not one {type(records).__name__}; use append for it.")
     if isinstance(records, (pa.Table, pa.RecordBatch)):
         return pl.DataFrame(pl.from_arrow(records))

@@ -7,11 +7,11 @@ import threading
 from tidemill.engine.resources import part_loader
 from tidemill.model.dataflow import DepotDeclaration, ModuleDeclaration, PStateDeclaration
 from tidemill.model.definition import StoredDefinition, StoredTopology
-from tidemill.model.errors import UnknownName
+from tidemill.model.errors import BadInput, UnknownName
 from tidemill.runtime.clients_topology import TopologyReader
 from tidemill.runtime.clock import Clock, SystemClock
 from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.definition_log import DefinitionLog, known_modules
 from tidemill.runtime.hub import AppendHub
 from tidemill.state.thread_state import PStateInfo
 from tidemill.store.depot import DepotLog
@@ -39,6 +39,7 @@ class ModuleClient:
         self._lock = threading.Lock()
         self._known: StoredDefinition | None = None
         self._looked_at = float("-inf")
+        self._is_closed = False
         self._pace = 0 if store.local_path(module) is not None else LOOK_MILLIS
         self._readers: dict[str, tuple[StoredTopology, TopologyReader]] = {}
         self._appenders: dict[str, DepotAppender] = {}
@@ -55,12 +56,23 @@ class ModuleClient:
         """Look at the store at the next call, whatever the pace is."""
         self._looked_at = float("-inf")
 
+    def close(self) -> None:
+        """Refuse every later call; what was handed in to be appended is settled first."""
+        with self._lock:
+            self._is_closed = True
+            appenders = list(self._appenders.values())
+        for appender in appenders:
+            appender.close()
+
     def definition(self) -> StoredDefinition:
         """The newest definition.
 
         Raises:
             UnknownName: the store has no such module, or it was destroyed.
+            BadInput: the client is closed.
         """
+        if self._is_closed:
+            raise BadInput(f"The cluster that this handle of {self.module} came from is closed; open a new one.")
         now = self.clock.monotonic_ms()
         with self._lock:
             if self._known is None or now - self._looked_at >= self._pace:
@@ -68,7 +80,8 @@ class ModuleClient:
                 self._looked_at = now
             known = self._known
         if known is None or known.is_destroyed:
-            raise UnknownName(f"There is no module '{self.module}' in {self.store.url}.", name=self.module)
+            text = f"There is no module '{self.module}' in {self.store.url}; {known_modules(self.store)}."
+            raise UnknownName(text, name=self.module)
         return known
 
     def reader(self, definition: StoredDefinition, topology: StoredTopology) -> TopologyReader:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from tidemill.api.path import Path, path_of
 from tidemill.model import dataflow
 from tidemill.model.definition import StoredDefinition, StoredPState
-from tidemill.model.errors import BadPath, NotOneValue, NotSelectable, SnapshotExpired
+from tidemill.model.errors import BadInput, BadPath, NotOneValue, NotSelectable, SnapshotExpired
 from tidemill.model.values import route
 from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_topology import Reading, TopologyReader
@@ -78,6 +78,8 @@ class PStateHandle:
 
     def at(self, entry: int) -> PStateHandle:
         """A handle on the state as of this entry of the commit log, for as long as it is kept."""
+        if isinstance(entry, bool) or not isinstance(entry, int):
+            raise BadInput(f"An entry of the commit log is a whole number, as current_entry() gives it, not {entry!r}.")
         return PStateHandle(self._module, self.name, entry)
 
     def current_entry(self) -> int:

@@ -58,6 +58,18 @@ class DefinitionLog:
         return numbered
 
 
+def known_modules(store: ObjectStore) -> str:
+    """The modules of a store for a person whose name found none; a local folder is not searched through."""
+    folder = store.local_path("_")
+    if folder is None:
+        names = module_names(store)
+    elif folder.parent.is_dir():
+        names = sorted(child.name for child in folder.parent.iterdir() if (child / "definition").is_dir())
+    else:
+        names = []
+    return f"there is {', '.join(names)}" if names else "it has no modules"
+
+
 def module_names(store: ObjectStore) -> list[str]:
     """The modules of a store, those that were destroyed included; lists the whole store, so for people only."""
     return sorted({key.partition("/")[0] for key in store.list("") if "/definition/" in key})

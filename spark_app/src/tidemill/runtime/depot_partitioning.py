@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from tidemill.model.operations import Op, op_named
 from tidemill.model.values import route, route_column
 
 Partitions = NDArray[np.int32]
+
+_MANY: Any = object()
+_SHOWN_CHARS = 200
 
 _turn = itertools.count(int.from_bytes(os.urandom(2), "big"))
 """Where the next append of a random depot begins: any start will do, taking turns keeps the load even."""
@@ -53,7 +57,7 @@ def partition_of(depot: StoredDepot, code: DepotDeclaration | None, record: Any,
     if is_hashed and partitions > 1:
         function = _function(depot, code)
         if function.kind != "vectorized":
-            return route(_call(depot, function, lambda: function.call(record)), partitions)
+            return route(_key(depot, function, record), partitions)
     return int(partitions_of(depot, code, [record], partitions)[0])
 
 
@@ -84,9 +88,11 @@ def _keys(depot: StoredDepot, function: Function, records: Column) -> Column:
             return known
     if function.kind == "vectorized":
         return _call(depot, function, lambda: function.call(_series(records)))  # type: ignore[no-any-return]
-    values = columns.to_values(records)
-    keys: list[Any] = _call(depot, function, lambda: list(map(function.call, values)))
-    return columns.from_values(keys)
+    return columns.from_values([_key(depot, function, value) for value in columns.to_values(records)])
+
+
+def _key(depot: StoredDepot, function: Function, record: Any) -> Any:
+    return _call(depot, function, lambda: function.call(record), record)
 
 
 def _key_column(name: str, records: Column) -> Column | None:
@@ -107,22 +113,36 @@ def _series(records: Column) -> pl.Series:
     return pl.Series(records, strict=False)
 
 
-def _call(depot: StoredDepot, function: Function, call: Any) -> Any:
+def _call(depot: StoredDepot, function: Function, call: Callable[[], Any], record: Any = _MANY) -> Any:
+    """The function's answer. A record that a built-in operation cannot take is refused; a raise of the module's own
+    function is an error of its code.
+    """
     try:
         return call()
     except RecordRefused:
         raise
     except Exception as error:
-        text = f"The partitioner {function.name} of {depot.name} raised {type(error).__name__}: {error}"
-        raise UserCodeError(text, step=f"partitioner of {depot.name}") from error
+        given = "" if record is _MANY else f" on {str(record)[:_SHOWN_CHARS]!r}"
+        text = f"The partitioner {function.name} of {depot.name} raised {type(error).__name__}{given}: {error}."
+        if isinstance(function.call, Op):
+            raise RecordRefused(f"{text} Append records that it can take.", depot=depot.name) from error
+        trace = "".join(traceback.format_exception(error))
+        step = f"partitioner of {depot.name}"
+        raise UserCodeError(text, step=step, trace=trace, sample=str(record)[:_SHOWN_CHARS]) from error
 
 
 def _custom(depot: StoredDepot, function: Function, records: Column, partitions: int) -> Partitions:
     values = columns.to_values(records)
-    chosen: Sequence[Any] = _call(depot, function, lambda: [function.call(value, partitions) for value in values])
+
+    def choose(value: Any) -> Any:
+        return _call(depot, function, lambda: function.call(value, partitions), value)
+
+    chosen = [choose(value) for value in values]
     for value, partition in zip(values, chosen, strict=True):
         is_index = isinstance(partition, (int, np.integer)) and not isinstance(partition, bool)
         if not is_index or not 0 <= partition < partitions:
-            text = f"The partitioner {function.name} of {depot.name} gave {partition!r} for {str(value)[:200]!r}"
+            text = (
+                f"The partitioner {function.name} of {depot.name} gave {partition!r} for {str(value)[:_SHOWN_CHARS]!r}"
+            )
             raise RecordRefused(f"{text}: not a partition from 0 to {partitions - 1}.", depot=depot.name)
     return np.array(chosen, dtype=np.int32)

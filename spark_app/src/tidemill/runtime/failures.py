@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 
+from tidemill.engine.failures import message_of
 from tidemill.model.errors import TidemillError, UserCodeError
 from tidemill.runtime.events import AttemptFailed
 
@@ -12,15 +13,23 @@ SAMPLE_CHARS_MAX = 2_000
 MESSAGE_CHARS_MAX = 2_000
 
 
-def attempt_failed(token: int, error: Exception) -> AttemptFailed:
+def attempt_failed(token: int, error: BaseException) -> AttemptFailed:
     """The event for an error of an attempt; long texts are cut, because log entries must stay small."""
     code = error.code if isinstance(error, TidemillError) else "InternalError"
-    message = _cut(str(error) or type(error).__name__, MESSAGE_CHARS_MAX)
+    code = code if isinstance(error, Exception) else UserCodeError.code
+    message = _cut(_message(error), MESSAGE_CHARS_MAX)
     if isinstance(error, UserCodeError):
         trace = _cut(error.trace, TRACE_CHARS_MAX)
         return AttemptFailed(token, code, message, error.step, trace, _cut(error.sample, SAMPLE_CHARS_MAX))
     trace = "" if isinstance(error, TidemillError) else "".join(traceback.format_exception(error))
     return AttemptFailed(token, code, message, trace=_cut(trace, TRACE_CHARS_MAX))
+
+
+def _message(error: BaseException) -> str:
+    text = message_of(error)
+    if not isinstance(error, Exception):
+        return f"A function of the module raised {type(error).__name__} ({text}), which ends programs; return instead."
+    return text or type(error).__name__
 
 
 def _cut(text: str, chars_max: int) -> str:

@@ -226,7 +226,7 @@ class TopologyRunner:
         try:
             outcome = self._runner.run(self._world.attempt_work(start), cancel)
             self._events.put(events.AttemptDone(start.token, outcome))
-        except Exception as error:  # noqa: BLE001 - whatever a user's function raises is the attempt's failure
+        except BaseException as error:  # noqa: BLE001 - a user's function raises anything, sys.exit included
             self._events.put(attempt_failed(start.token, error))
         finally:
             self._cancels.pop(start.token, None)

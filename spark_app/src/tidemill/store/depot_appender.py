@@ -58,7 +58,7 @@ class DepotAppender:
 
     def append_async(self, partition: int, record: Any, producer: Producer | None = None) -> Future[Offsets]:
         """Append one record. Raises RecordRefused before anything is written."""
-        check_records([record])
+        check_records([record], None)
         return self._enqueue(Batch(in_one_partition([record], partition), producer), 0)
 
     def append(self, partition: int, record: Any, producer: Producer | None = None) -> Offsets:
@@ -81,9 +81,13 @@ class DepotAppender:
         """
         futures: deque[Future[Offsets]] = deque()
         done: list[Offsets] = []
+        first = 0
         try:
             for column in chunks(records):
-                futures.append(self.append_rows(split_by_partition(column, route(column))))
+                check_records(column, first)
+                first += columns.length(column)
+                rows = split_by_partition(column, route(column))
+                futures.append(self._enqueue(Batch(rows, None), estimated_bytes(column)))
                 if len(futures) > 1:
                     done.append(futures.popleft().result())
         finally:

@@ -85,34 +85,42 @@ def _concat(pieces: Sequence[Column]) -> Column:
 # --- checks ----------------------------------------------------------------------------------------------------------
 
 
-def check_records(column: Column) -> None:
+def check_records(column: Column, first: int | None = 0) -> None:
     """Refuse records that are not data or too large, before anything is stored.
 
+    `first` is the number of the column's first record in what the caller appends, None where it is the only one.
+
     Raises:
-        RecordRefused: says which record.
+        RecordRefused: says which record; the context holds its `index`.
     """
-    check_values(column)
+    check_values(column, first)
     if _row_bytes_max(column) > RECORD_BYTES_MAX:
-        for index, value in enumerate(columns.to_values(column)):
-            check_size(value, index)
+        for index, value in enumerate(columns.to_values(column), first or 0):
+            check_size(value, index, is_only=first is None)
 
 
-def check_values(column: Column) -> None:
+def check_values(column: Column, first: int | None = None) -> None:
     """Series hold data by their type; only values must be looked at."""
     if isinstance(column, RecordColumn):
         for field in column.fields:
-            check_values(field)
+            check_values(field, first)
     elif isinstance(column, list):
-        for value in column:
-            check_data(value)
+        for index, value in enumerate(column):
+            try:
+                check_data(value)
+            except RecordRefused as error:
+                if first is None:
+                    raise
+                text = f"Record {first + index}: {error}"
+                raise RecordRefused(text, **{**error.context, "index": first + index}) from None
 
 
-def check_size(value: Any, index: int) -> None:
+def check_size(value: Any, index: int, is_only: bool = False) -> None:
     size = len(pack(value))
     if size > RECORD_BYTES_MAX:
-        limit = f"a depot takes {RECORD_BYTES_MAX:,}; store it elsewhere and append its name"
-        text = f"Record {index} has {size:,} bytes, {limit}"
-        raise RecordRefused(text, index=index, bytes=size)
+        limit = f"a depot takes {RECORD_BYTES_MAX:,}; store it elsewhere and append its name."
+        name = "The record" if is_only else f"Record {index}"
+        raise RecordRefused(f"{name} has {size:,} bytes, {limit}", index=index, bytes=size)
 
 
 def _row_bytes_max(column: Column) -> int:
