@@ -34,7 +34,7 @@ def test_same_trace_when_the_seed_is_the_same() -> None:
     run(first)
     run(second)
     assert first.trace == second.trace
-    assert len(first.trace) > 100
+    assert len(first.trace) > 50
 
 
 @pytest.mark.parametrize("moment", ["before write", "after write", "before event"])
@@ -47,7 +47,7 @@ def test_invariants_hold_when_a_runner_dies_at_each_write_and_event(moment: Any)
         simulation = Simulation(SEED_OF_CRASHES, CALM, CrashAt(number, moment))
         run(simulation)
         crashes += simulation.crashes
-    assert crashes > places * 0.7  # the others hit an appender
+    assert crashes == places
 
 
 def test_faults_really_happen_when_a_simulation_is_not_calm() -> None:

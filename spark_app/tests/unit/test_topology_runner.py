@@ -175,7 +175,7 @@ def test_lease_is_free_when_a_runner_stopped(bench: Bench) -> None:
     assert second.state.role == "leader"
 
 
-def test_small_microbatch_writes_one_or_two_entries_and_idle_none(bench: Bench) -> None:
+def test_two_entries_are_written_when_one_microbatch_follows_idleness(bench: Bench) -> None:
     runner = bench.start()
     runner.wait_until_claimed(SECONDS)
     assert isinstance(bench.store, LocalStore)

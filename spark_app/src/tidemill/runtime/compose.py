@@ -75,6 +75,7 @@ def claim(entry: Entry | None, spec: TopologySpec, starts: StartsResolved, autho
         progress=progress,
         ticks=ticks,
         attempt=_kept_attempt(before, spec, progress),
+        failure=before.failure if before.attempt is not None else None,
         pending=(),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from tidemill.model.entries import Attempt, Entry, Failure, Ranges
 from tidemill.model.errors import invariant
@@ -181,11 +181,11 @@ class Machine:
         return self._stop("fenced", f"entry {event.number} is another leader's")
 
     def _take_written(self, question: events.WriteEntry, now: Now) -> None:
-        before, self.number, self.entry = self.entry, question.number, question.entry
+        self.number, self.entry = question.number, question.entry
         if question.entry.kind == "claim":
             self._become_leader(now)
         elif question.entry.kind == "commit":
-            self._after_commit(before, now)
+            self._after_commit(now)
         if question.entry.attempt is not None and question.entry.kind in ("begin", "commit"):
             attempt = question.entry.attempt
             self._begun_here = (attempt.microbatch_id, attempt.version)
@@ -197,7 +197,7 @@ class Machine:
         self.upkeep.start(now.at)
         self._ticks = dict(self._head.ticks)
 
-    def _after_commit(self, before: Entry | None, now: Now) -> None:
+    def _after_commit(self, now: Now) -> None:
         entry = self._head
         self._failures, self._finished = 0, None
         took = now.at - self._commit_started
@@ -236,12 +236,10 @@ class Machine:
         wait = min(base * 2 ** min(self._failures, 30), self._option("topology.microbatch.retry.delay.max.millis"))
         self._failures += 1
         self._retry_at = now.at + wait
-        where = (attempt.microbatch_id, attempt.version)
-        failure = Failure(*where, self.told.phase, code, message, now.wall_ms, step, trace, sample)
-        retry_at = self._retry_at
-        self.told = replace(
-            self.told, phase="back-off", failure=failure, failures_in_row=self._failures, retry_at=retry_at
-        )
+        where = (attempt.microbatch_id, attempt.version, self.told.phase)
+        failure = Failure(*where, code, message, now.wall_ms, step, trace, sample)
+        more: dict[str, Any] = {"failures_in_row": self._failures, "retry_at": self._retry_at}
+        self.told = replace(self.told, phase="back-off", failure=failure, **more)
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
@@ -315,7 +313,7 @@ class Machine:
 
     def _begun_step(self, attempt: Attempt, now: Now) -> list[Instruction]:
         """A begun ID is finished before anything else; what another leader or version began gets the next version."""
-        if self._begun_here == (attempt.microbatch_id, attempt.version) and self._retry_version(attempt) is None:
+        if self._begun_here == (attempt.microbatch_id, attempt.version) and not self._has_failed(attempt):
             if now.at < self._retry_at:
                 return [*self._background(now), events.Wait(self._retry_at)]
             return self._start(attempt, True, now)
@@ -332,12 +330,10 @@ class Machine:
         self._pin_again = False
         return [self._write(compose.begin(self._settled_head(), again, self.told.failure, self._author(now)))]
 
-    def _retry_version(self, attempt: Attempt) -> int | None:
-        """The version that failed, where the log's newest begin is that very one."""
-        failure = self.told.failure
-        if failure is None or (failure.microbatch_id, failure.version) != (attempt.microbatch_id, attempt.version):
-            return None
-        return failure.version
+    def _has_failed(self, attempt: Attempt) -> bool:
+        """Whether the log's newest begin is that of the version that failed last."""
+        failure, where = self.told.failure, (attempt.microbatch_id, attempt.version)
+        return failure is not None and (failure.microbatch_id, failure.version) == where
 
     def _start(self, attempt: Attempt, is_begun: bool, now: Now) -> list[Instruction]:
         invariant(attempt.microbatch_id == self._head.last_id + 1, "an attempt starts from the state before its ID")
@@ -356,6 +352,9 @@ class Machine:
             return self._superseded()
         if self._is_paused:
             return self._paused_step(now)
+        if not self._is_failure_told():
+            note = compose.follow(self._settled_head(), "note", self._author(now))
+            return [self._write(replace(note, failure=self.told.failure))]
         made = self._background(now)
         if self._failures > 0 and now.at < self._retry_at:
             return [*made, events.Wait(self._retry_at)]
@@ -363,6 +362,13 @@ class Machine:
             return [*made, *self._compact_entry(now), events.Wait(self._next_at)]
         step = [] if self._is_crowded(self._head) else self._new_attempt(look, now)
         return [*made, *(step or self._compact_entry(now) or self._rest_until(now))]
+
+    def _is_failure_told(self) -> bool:
+        """Whether the log tells people how attempts without records fare; those with records tell it in their begin."""
+        told, known = self.told.failure, self._head.failure
+        if told is None or known is None:
+            return told is known
+        return (told.code, told.message) == (known.code, known.message)
 
     def _paused_step(self, now: Now) -> list[Instruction]:
         """The caller of a pause waits until the log says that its entry was seen."""

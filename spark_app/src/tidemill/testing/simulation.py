@@ -339,7 +339,8 @@ class Simulation:
         try:
             self.depot(store).append(batch)
             self.appended |= set(records)
-        except (OutcomeUnknown, Crash):
+        except (OutcomeUnknown, Crash) as error:
+            self.crashes += isinstance(error, Crash)
             self.uncertain |= set(records)
         except StoreUnavailable:
             self.trace.append("append refused")

@@ -1,0 +1,245 @@
+"""The runner machine alone: what it asks for, event by event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from tidemill.engine.work import AttemptOutcome, DeltaPart
+from tidemill.model.entries import Entry
+from tidemill.model.ids import Ids
+from tidemill.model.snapshot import Part, TaskSet
+from tidemill.runtime import events
+from tidemill.runtime.events import DepotEnds, ModuleOptions, SourceSpec, TopologySpec
+from tidemill.runtime.machine import Machine, Now
+from tidemill.runtime.upkeep import Upkeep
+
+T = TypeVar("T")
+DATA = SourceSpec("*d", "d-1", "*d", 1)
+TICK = SourceSpec("*t", "t-1", "*t", 0, tick_millis=1_000)
+CHANGE = DeltaPart(Part("", TaskSet(1, 0)), b"x")
+
+
+class Driver:
+    """Answers a machine's questions from what a test put here, until it waits or an attempt is under way."""
+
+    def __init__(self, *sources: SourceSpec) -> None:
+        spec = TopologySpec("mb", 1, sources)
+        self.machine = Machine(spec, Ids(1), "me", Upkeep(lambda _: None))
+        self.end = 0
+        self.options = ModuleOptions()
+        self.definition = 1
+        self.at = 0.0
+        self.written: list[Entry] = []
+        self.seen: list[events.Instruction] = []
+
+    def say(self, event: events.Event) -> list[events.Instruction]:
+        """One event, and the answers to all questions that follow from it; what was asked for meanwhile."""
+        made = self.machine.handle(event, Now(1_000_000 + int(self.at), self.at))
+        self.seen = list(made)
+        while made and not isinstance(made[-1], (events.Wait, events.Stop)):
+            made = self.machine.handle(self._answer(made[-1]), Now(1_000_000 + int(self.at), self.at))
+            self.seen += made
+        return self.seen
+
+    def _answer(self, question: events.Instruction) -> events.Event:
+        if isinstance(question, events.AskLease):
+            return events.LeaseAnswered(True)
+        if isinstance(question, events.ReadHead):
+            number = len(self.written)
+            return events.HeadRead(number, self.written[-1] if number else None, self.definition)
+        if isinstance(question, events.ResolveStarts):
+            return events.StartsResolved(dict.fromkeys(question.source_ids, (0,)))
+        if isinstance(question, events.WriteEntry):
+            self.written.append(question.entry)
+            return events.EntryWritten(question.number)
+        return events.Looked({"*d": DepotEnds((0,), (self.end,))}, self.options, self.definition)
+
+    def one(self, kind: type[T]) -> T:
+        found = [instruction for instruction in self.seen if isinstance(instruction, kind)]
+        assert len(found) == 1, self.seen
+        return found[0]
+
+    def grow(self, records: int) -> None:
+        self.end += records
+        self.say(events.TimePassed(has_news=True))
+
+    def done(self, *deltas: DeltaPart, exploded: tuple[str, ...] = ("*d",)) -> None:
+        start = self.machine.running
+        assert start is not None
+        self.say(events.AttemptDone(start.token, AttemptOutcome(deltas, frozenset(exploded))))
+
+
+def leading(*sources: SourceSpec) -> Driver:
+    driver = Driver(*(sources or (DATA,)))
+    driver.say(events.TimePassed())
+    assert [entry.kind for entry in driver.written] == ["claim"]
+    return driver
+
+
+def kinds(driver: Driver) -> list[str]:
+    return [entry.kind for entry in driver.written]
+
+
+def test_first_microbatch_costs_two_entries_and_the_next_one_when_more_waits() -> None:
+    driver = leading()
+    driver.grow(3)
+    driver.end += 2
+    driver.done(CHANGE)
+    driver.done(CHANGE)
+    assert kinds(driver) == ["claim", "begin", "commit", "commit"]
+    assert (driver.written[-1].processed, driver.written[-1].last_id) == (5, 2)
+
+
+def test_nothing_is_written_when_an_empty_attempt_changes_nothing() -> None:
+    driver = leading()
+    driver.at += 10_000
+    driver.say(events.TimePassed())
+    assert driver.one(events.StartAttempt).attempt.microbatch_id == 1
+    driver.done()
+    assert kinds(driver) == ["claim"]
+    driver.at += 10_000
+    driver.say(events.TimePassed())
+    assert driver.one(events.StartAttempt).attempt.microbatch_id == 1
+
+
+def test_one_entry_is_written_when_an_empty_attempt_changes_state() -> None:
+    driver = leading()
+    driver.at += 10_000
+    driver.say(events.TimePassed())
+    driver.done(CHANGE)
+    assert kinds(driver) == ["claim", "commit"]
+    assert (driver.written[-1].last_id, driver.written[-1].processed) == (1, 0)
+
+
+def test_retry_reads_the_same_records_when_more_came_meanwhile() -> None:
+    driver = leading()
+    driver.grow(3)
+    first = driver.one(events.StartAttempt)
+    driver.end += 10
+    driver.say(events.AttemptFailed(first.token, "UserCodeFailed", "no"))
+    assert driver.written[-1].failure is not None
+    driver.at += 100
+    driver.say(events.TimePassed())
+    second = driver.one(events.StartAttempt)
+    assert second.attempt == replace(first.attempt, version=2)
+
+
+def test_waits_grow_to_a_bound_when_an_attempt_fails_again_and_again() -> None:
+    driver = leading()
+    driver.grow(1)
+    waits = []
+    for _ in range(14):
+        token = driver.one(events.StartAttempt).token
+        driver.say(events.AttemptFailed(token, "UserCodeFailed", "no"))
+        until = driver.one(events.Wait).until_ms
+        waits.append(until - driver.at)
+        driver.at = until
+        driver.say(events.TimePassed())
+    assert waits[:4] == [100, 200, 400, 800]
+    assert waits[-1] == 30_000
+
+
+def test_attempt_is_cancelled_and_retried_when_its_phase_takes_too_long() -> None:
+    driver = leading()
+    driver.grow(1)
+    token = driver.one(events.StartAttempt).token
+    driver.at += 300_000
+    driver.say(events.TimePassed())
+    assert driver.one(events.CancelAttempt).token == token
+    failure = driver.written[-1].failure
+    assert failure is not None
+    assert failure.code == "PhaseTimeout"
+    driver.say(events.AttemptDone(token, AttemptOutcome((), frozenset())))
+    assert driver.written[-1].kind == "begin"
+
+
+def test_begun_microbatch_is_finished_and_no_other_begun_when_a_pause_is_asked_for() -> None:
+    driver = leading()
+    driver.grow(1)
+    driver.end += 5
+    driver.options = ModuleOptions(7, {}, {"mb": 7})
+    driver.done(CHANGE)
+    assert kinds(driver) == ["claim", "begin", "commit", "note"]
+    assert driver.written[-1].paused_seen == 7
+    assert driver.written[-1].attempt is None
+    driver.options = ModuleOptions(8)
+    driver.say(events.TimePassed(has_news=True))
+    assert driver.one(events.StartAttempt).attempt.records == 5
+
+
+def test_source_stays_when_the_attempt_did_not_explode_it() -> None:
+    driver = leading()
+    driver.grow(4)
+    driver.done(CHANGE, exploded=())
+    assert driver.written[-1].processed == 0
+    assert driver.written[-1].progress["*d"].offsets == (0,)
+    assert driver.machine.running is None
+    driver.grow(1)
+    assert driver.one(events.StartAttempt).attempt.records == 5
+
+
+def test_tick_fires_once_and_is_not_counted_when_many_periods_passed() -> None:
+    driver = leading(DATA, TICK)
+    driver.at += 5_500
+    driver.say(events.TimePassed())
+    assert driver.one(events.StartAttempt).attempt.ticks == {"*t": 1_005_500}
+    driver.done(CHANGE)
+    assert driver.written[-1].processed == 0
+    assert driver.machine.running is None
+    assert driver.one(events.Wait).until_ms == driver.at + 1_000
+
+
+def test_option_holds_from_the_next_range_when_it_is_edited() -> None:
+    driver = leading()
+    driver.options = ModuleOptions(1, {("depot", "*d"): {"depot.microbatch.max.records": 2}})
+    driver.grow(5)
+    assert driver.one(events.StartAttempt).attempt.records == 2
+
+
+def test_leader_stops_fenced_when_its_entry_collides() -> None:
+    driver = leading()
+    driver.grow(1)
+    start = driver.one(events.StartAttempt)
+    now = Now(1_000_000, driver.at)
+    driver.machine.handle(events.AttemptDone(start.token, AttemptOutcome((), frozenset(["*d"]))), now)
+    driver.machine.handle(events.Looked({"*d": DepotEnds((0,), (1,))}, ModuleOptions(), 1), now)
+    made = driver.machine.handle(events.EntryLost(3), now)
+    assert made == [events.Stop("fenced", "entry 3 is another leader's")]
+    assert driver.machine.handle(events.TimePassed(), now) == []
+
+
+def test_same_entry_is_written_again_when_the_store_gave_no_answer() -> None:
+    driver = leading()
+    driver.end = 1
+    now = Now(1_000_000, driver.at)
+    driver.machine.handle(events.TimePassed(has_news=True), now)
+    asked = driver.machine.handle(events.Looked({"*d": DepotEnds((0,), (1,))}, ModuleOptions(), 1), now)
+    waiting = driver.machine.handle(events.StoreFailed("no answer"), now)
+    assert isinstance(waiting[-1], events.Wait)
+    again = driver.machine.handle(events.TimePassed(), Now(1_000_000, waiting[-1].until_ms))
+    assert again == asked[-1:]
+
+
+def test_old_definition_never_claims_when_a_newer_one_exists() -> None:
+    driver = Driver(DATA)
+    driver.definition = 2
+    driver.say(events.TimePassed())
+    assert driver.one(events.Stop).reason == "superseded"
+    assert driver.written == []
+
+
+def test_one_note_tells_the_failure_when_empty_attempts_fail_and_one_that_they_go_on() -> None:
+    driver = leading()
+    driver.at += 10_000
+    driver.say(events.TimePassed())
+    for _ in range(3):
+        token = driver.one(events.StartAttempt).token
+        driver.say(events.AttemptFailed(token, "UserCodeFailed", "no"))
+        driver.at += 1_000
+        driver.say(events.TimePassed())
+    assert kinds(driver) == ["claim", "note"]
+    assert driver.written[-1].failure is not None
+    driver.done()
+    assert kinds(driver) == ["claim", "note", "note"]
+    assert driver.written[-1].failure is None
