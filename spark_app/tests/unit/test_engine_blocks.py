@@ -212,3 +212,42 @@ def test_tick_runs_the_chain_once_on_task_0_when_it_is_due(tmp_path: Any) -> Non
     attempts.due.add("*tick")
     attempts.attempt()
     assert attempts.select("$$sum", Path.stay(), 0) == [1]
+
+
+@pytest.mark.parametrize("least", [1, 10**9])
+def test_sums_into_pstates_are_equal_when_rows_are_combined_before_they_travel(
+    tmp_path: Any, monkeypatch: Any, least: int
+) -> None:
+    monkeypatch.setattr(blocks, "COMBINE_ROWS_MIN", least)
+
+    def build(mb: Any) -> None:
+        exploded(mb).batch_block(
+            Block.explode_microbatch("*mb").out("*v").global_partition().agg("$$sum", Agg.sum("*v"))
+        )
+        keyed = Block.explode_microbatch("*mb").out("*v").each(Ops.TO_STRING, Expr(Ops.MOD, "*v", 5)).out("*k")
+        keyed = keyed.hash_partition("*k").compound_agg("$$p", CompoundAgg.map("*k", Agg.max("*v")))
+        exploded(mb, "*e").batch_block(keyed)
+
+    attempts = Attempts(tmp_path, module_of(build), 4, 2, as_bytes=True)
+    for _ in range(2):
+        attempts.feed("*d", list(range(100)))
+        attempts.feed("*e", list(range(200)))
+        attempts.attempt()
+    assert attempts.select("$$sum", Path.stay(), 0) == [9900]
+    assert dict(attempts.everywhere("$$p", Path.all())) == {str(k): 195 + k for k in range(5)}
+
+
+def test_arguments_that_show_the_task_are_computed_behind_the_final_partitioner(
+    tmp_path: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(blocks, "COMBINE_ROWS_MIN", 1)
+
+    def build(mb: Any) -> None:
+        body = Block.explode_microbatch("*mb").out("*v").direct_partition(3)
+        body = body.agg(Agg.max(Expr(Ops.PLUS, 10, Expr(Ops.CURRENT_TASK_ID)))).out("*m")
+        exploded(mb).batch_block(body.macro(note("*m")))
+
+    attempts = Attempts(tmp_path, module_of(build), 4, 2, as_bytes=True)
+    attempts.feed("*d", [1, 2, 3])
+    attempts.attempt()
+    assert log_of(attempts)[3] == [[13]]

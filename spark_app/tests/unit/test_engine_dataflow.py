@@ -293,3 +293,56 @@ def test_attempt_stops_when_it_is_cancelled(tmp_path: Any) -> None:
         attempts.attempt(cancel)
     attempts.attempt()
     assert merged(attempts) == {"x": 1}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_other_topologies_are_read_as_they_were_committed(tmp_path: Any, threads: int) -> None:
+    class Two(Module):
+        def define(self, setup: Any, topologies: Any) -> None:
+            setup.declare_depot("*d", Depot.hash_by(Ops.IDENTITY))
+            first = topologies.microbatch("first")
+            first.pstate("$$seen", PState.map_schema(str, int))
+            rows = first.source("*d").out("*mb").explode_microbatch("*mb").out("*w")
+            rows.compound_agg("$$seen", count_of("*w"))
+            second = topologies.microbatch("second")
+            second.pstate("$$p", PState.map_schema(str, int))
+            rows = second.source("*d").out("*mb").explode_microbatch("*mb").out("*w")
+            rows = rows.select("$$seen", Path.key("*w")).out("*n")
+            rows.local_transform("$$p", Path.key("*w").term_val("*n"))
+
+    first = Attempts(tmp_path, Two(), 4, threads, "first")
+    first.feed("*d", ["a", "b", "a"])
+    first.attempt()
+    second = Attempts(tmp_path, Two(), 4, threads, "second")
+    second.microbatch_id = 100
+    second.others["first"] = ("m/topologies/t", first.snapshot)
+    second.attempt()
+    assert merged(second) == {"a": 2, "b": 1}
+    assert second.program.reads == {"$$seen": "first"}
+
+
+def test_attempt_fails_when_a_batch_block_is_reached_off_task_0(tmp_path: Any) -> None:
+    def build(source: Any) -> None:
+        rows = source.explode_microbatch("*mb").out("*n")
+        rows.batch_block(Block.all_partition().compound_agg("$$p", count_of("*n")))
+
+    attempts = Attempts(tmp_path, one_depot(build), 4)
+    attempts.feed("*d", ["x", "y"])
+    with pytest.raises(UserCodeError, match="only begin on task 0"):
+        attempts.attempt()
+
+
+def test_rows_wait_their_turn_when_several_reach_one_batch_block(tmp_path: Any) -> None:
+    def build(source: Any) -> None:
+        rows = source.explode_microbatch("*mb").out("*n").global_partition()
+        body = Block.all_partition().each(Ops.TO_STRING, "*n").out("*k").compound_agg("$$p", count_of("*k"))
+        rows.batch_block(body).each(Ops.TO_STRING, "after-", "*n").out("*k").compound_agg("$$p", count_of("*k"))
+
+    for threads, as_bytes in ((1, False), (2, True)):
+        attempts = Attempts(tmp_path / str(threads), one_depot(build), 4, threads, as_bytes=as_bytes)
+        attempts.feed("*d", [1, 2, 2])
+        attempts.attempt()
+        found: dict[str, int] = {}
+        for key, value in attempts.everywhere("$$p", Path.all()):
+            found[key] = found.get(key, 0) + value
+        assert found == {"1": 4, "2": 8, "after-1": 1, "after-2": 2}

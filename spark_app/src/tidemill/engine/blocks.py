@@ -10,7 +10,7 @@ import polars as pl
 
 from tidemill.engine.columns.access import fold
 from tidemill.engine.columns.functions import column_of, row_values
-from tidemill.engine.compiled import CompiledBlock
+from tidemill.engine.compiled import Combining, CompiledBlock
 from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame, concat
 from tidemill.model import columns as cols
@@ -80,6 +80,8 @@ def _aggregate(run: ThreadRun, region: pg.Region) -> None:
         rows = concat(frames)
         for compiled in block.folds:
             fold(run, compiled, rows, operator)
+    for compiled in block.combining.folds if partials and block.combining is not None else ():
+        fold(run, compiled, concat(partials), operator)
     try:
         result = _results(run, region, block, frames, partials)
     except Exception as error:
@@ -186,30 +188,34 @@ def send_combined(run: ThreadRun, move: pg.Move, frame: Frame) -> bool:
     region = run.program.regions[move.region]
     if region.final != move.id or not region.combines or run.work.threads == 1 or frame.rows < COMBINE_ROWS_MIN:
         return False
-    block = run.compiled.blocks[region.id]
-    if block.folds or block.aggregation is None or not block.aggregation.is_two_phase:
+    combining = run.compiled.blocks[region.id].combining
+    if run.program.next[move.id] != (region.collect,):
         return False
-    if move.kind not in ("hash", "global") or not _shrinks(region, frame):
+    if combining is None or move.kind not in ("hash", "global") or not _shrinks(combining, frame):
         return False
     from tidemill.engine.partition import destinations
 
     chosen = destinations(run, move, frame)
-    targets = np.full(frame.rows, chosen, dtype=np.int32) if isinstance(chosen, int) else chosen
-    moved = Frame(frame.rows, pl.Series("", targets, dtype=pl.Int32), frame.columns)
-    groups, operands = _partial(block, moved)
-    columns = {f"*key{i}": column for i, column in enumerate(groups[1:])}
+    targets = np.full(frame.rows, chosen, dtype=np.int64) if isinstance(chosen, int) else chosen.astype(np.int64)
+    group: list[Column] = [pl.Series("", targets), *(frame.columns[key] for key in combining.keys)]
+    args = [column_of(frame, arg) for arg in combining.args]
+    try:
+        groups, operands = combining.aggregation.partial(group, args, frame.rows)
+    except Exception as error:  # combiners may be the module's, and refuse values
+        raise user_error(error, "agg", move.at, row_values(frame, 0)) from error
+    columns = dict(zip(combining.keys, groups[1:], strict=True))
     columns |= {f"*operand{i}": column for i, column in enumerate(operands)}
     tasks = _as_tasks(groups[0]).to_numpy()
     run.post(move.id, Frame(len(tasks), min(run.tasks), columns), tasks, is_partial=True)
     return True
 
 
-def _shrinks(region: pg.Region, frame: Frame) -> bool:
+def _shrinks(combining: Combining, frame: Frame) -> bool:
     """Whether a sample of the rows has at most half as many groups as rows."""
-    if region.keys is None:
+    if not combining.keys:
         return True
     count = min(SAMPLE_ROWS, frame.rows)
-    lists = [cols.to_values(cols.slice_rows(frame.columns[key], 0, count)) for key in region.keys]
+    lists = [cols.to_values(cols.slice_rows(frame.columns[key], 0, count)) for key in combining.keys]
     try:
         return len(set(zip(*lists, strict=True))) * 2 <= count
     except TypeError:
@@ -218,7 +224,7 @@ def _shrinks(region: pg.Region, frame: Frame) -> bool:
 
 def _received(block: CompiledBlock, frame: Frame) -> tuple[list[Column], list[Column]]:
     """Groups and operands out of the message that `send_combined` sent."""
-    keys = [frame.columns[f"*key{i}"] for i in range(len(block.keys))]
+    keys = [frame.columns[key] for key in block.keys]
     operands = [column for name, column in frame.columns.items() if name.startswith("*operand")]
     invariant(bool(operands), "a combined message has operands", columns=list(frame.columns))
     return [frame.tasks().cast(pl.Int64), *keys], operands

@@ -4,12 +4,14 @@ numbered.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tidemill.model.dataflow import AggTree, Arg
+from tidemill.model.dataflow import AggList, AggMap, Aggregator, AggTree, Arg, Var
 from tidemill.model.schema import Schema
 from tidemill.plan import program as pg
+from tidemill.plan.compile_order import leaves
 from tidemill.state.operands import OperandWriter, compile_writer
 from tidemill.state.paths import CompiledPath, compile_path
 from tidemill.state.variables import VariableAggregation, compile_aggregation
@@ -36,14 +38,31 @@ class CompiledFold:
 
 
 @dataclass(frozen=True)
+class Combining:
+    """How rows are combined before the final partitioner: groups of the destination and `keys`, one operand a leaf.
+
+    `folds` take the combined rows of aggregations into PStates, whose operands are the variables `*operand<i>`.
+    """
+
+    keys: tuple[str, ...]
+    aggregation: VariableAggregation
+    args: tuple[Arg, ...]
+    folds: tuple[CompiledFold, ...] = ()
+
+
+@dataclass(frozen=True)
 class CompiledBlock:
-    """The aggregation of a batch block: folds into PStates, and one aggregation into the variables `outs`."""
+    """The aggregation of a batch block: folds into PStates, and one aggregation into the variables `outs`.
+
+    `combining` is None where rows must reach the aggregation one by one.
+    """
 
     folds: tuple[CompiledFold, ...]
     aggregation: VariableAggregation | None
     args: tuple[Arg, ...]
     outs: tuple[str, ...]
     keys: tuple[str, ...]
+    combining: Combining | None = None
 
 
 class CompiledProgram:
@@ -83,12 +102,64 @@ class CompiledProgram:
         arguments = Arguments()
         aggregation = compile_aggregation([output.tree for output in own], arguments.index) if own else None
         outs = tuple(output.out or "" for output in own)
-        return CompiledBlock(folds, aggregation, tuple(arguments.args), outs, region.keys or ())
+        args, keys = tuple(arguments.args), region.keys or ()
+        combining: Combining | None = None
+        if region.combines and not folds and aggregation is not None and aggregation.is_two_phase:
+            combining = Combining(keys, aggregation, args)
+        elif region.combines and folds and not own:
+            combining = self._combined_folds(region)
+        return CompiledBlock(folds, aggregation, args, outs, keys, combining)
+
+    def _combined_folds(self, region: pg.Region) -> Combining | None:
+        """Sums, least and greatest values of values that were combined already are written like the values themselves.
+
+        A count becomes a sum of counts, but not where operands are stored: there a combiner keeps its name.
+        """
+        if region.final is None or self.program.keeps_order[region.final]:
+            return None
+        found = [leaf for output in region.outputs for leaf in leaves(output.tree)]
+        for output in region.outputs:
+            is_stored = self.program.pstates[output.pstate or ""].merges is not None
+            names = {leaf.name if leaf.implementation is None else "" for leaf in leaves(output.tree)}
+            if not names <= ({"sum", "min", "max"} if is_stored else {"sum", "min", "max", "count"}):
+                return None
+        keys = [tuple(sorted(set(key_variables(output.tree)))) for output in region.outputs]
+        if len(set(keys)) != 1:
+            return None
+        arguments = Arguments()
+        aggregation = compile_aggregation(found, arguments.index)
+        numbers = iter(range(len(found)))
+        folds = tuple(
+            self._fold(output.pstate or "", with_operands(output.tree, numbers)) for output in region.outputs
+        )  # fmt: skip
+        return Combining(keys[0], aggregation, tuple(arguments.args), folds)
 
 
 @lru_cache(maxsize=8)
 def _compiled(key: str, holder: _Holder) -> CompiledProgram:
     return CompiledProgram(holder.program)
+
+
+def key_variables(tree: AggTree) -> Iterator[str]:
+    """The variables among the keys of a tree."""
+    if isinstance(tree, AggMap):
+        for key, inner in tree.entries:
+            if isinstance(key, Var):
+                yield key.name
+            yield from key_variables(inner)
+    elif isinstance(tree, AggList):
+        for inner in tree.items:
+            yield from key_variables(inner)
+
+
+def with_operands(tree: AggTree, numbers: Iterator[int]) -> AggTree:
+    """The tree that takes combined operands, from left to right, in place of its arguments."""
+    if isinstance(tree, AggMap):
+        return AggMap(tuple((key, with_operands(inner, numbers)) for key, inner in tree.entries))
+    if isinstance(tree, AggList):
+        return AggList(tuple(with_operands(inner, numbers) for inner in tree.items))
+    name = "sum" if tree.name == "count" else tree.name
+    return Aggregator(name, "combiner", (Var(f"*operand{next(numbers)}"),))
 
 
 class _Holder:
