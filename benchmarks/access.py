@@ -12,13 +12,13 @@ import time
 from typing import Any
 
 import numpy as np
+
+from benchmarks import modules, rows
 from tidemill import InProcessCluster, LaunchConfig, Path
 from tidemill.engine.resources import part_loader
 from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_pstate import PStateHandle
 from tidemill.runtime.options_log import OptionsLog
-
-from benchmarks import modules, rows
 
 MILLISECONDS = 1000.0
 READS = 5_000

@@ -15,13 +15,13 @@ import time
 from typing import Any
 
 import polars as pl
+
+from benchmarks import modules, rows, state_read
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill.runtime.compaction_plan import plan_compaction
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.urls import open_store
-
-from benchmarks import modules, rows, state_read
 
 TASKS = 4
 THREADS = 2

@@ -1,0 +1,176 @@
+"""All benchmarks, each beside its peer in the same run; prints a table and writes benchmarks/results.json.
+
+usage: python -m benchmarks [NAME …] [--quick]      (names: counts small growth access; --quick: fewer rounds, smaller growth)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import results, rows
+from benchmarks.results import Figure
+
+ROOT = Path(__file__).resolve().parent.parent
+CORES = os.cpu_count() or 2
+PEER = "Structured Streaming, RocksDB"
+console = Console()
+
+
+def measured(module: str, *arguments: object) -> dict[str, Any]:
+    """Run one contestant as a process of its own; the last line it prints is its JSON.
+
+    Raises:
+        SystemExit: it failed; what it said is shown.
+    """
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    with console.status(" ".join(command[1:])):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command[1:])} failed:\n{done.stderr[-4000:]}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    shown = {key: value for key, value in result.items() if isinstance(value, float)}
+    console.print(f"{' '.join(command[1:])}  {shown}", highlight=False)
+    return result
+
+
+@contextmanager
+def written(batches: list[Any], files_per_batch: int) -> Iterator[Path]:
+    """The batches as Parquet files in a folder that is removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="tidemill-bench-"))
+    rows.write_batches(folder, batches, files_per_batch)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def check_state(peer: dict[str, Any], batches: list[Any]) -> None:
+    if peer["state"] != list(rows.truth(batches)):
+        raise SystemExit(f"The peer's state is wrong: {peer['state']} instead of {rows.truth(batches)}")
+
+
+def streaming(batches: list[Any], files_per_batch: int, warm_up: int) -> float:
+    """Median seconds a batch of the peer, after `warm_up` batches."""
+    with written(batches, files_per_batch) as folder:
+        peer = measured("benchmarks.peers.structured_streaming", folder, files_per_batch, CORES)
+    check_state(peer, batches)
+    return statistics.median(peer["seconds"][warm_up:])
+
+
+def counts(is_quick: bool) -> list[Figure]:
+    """800k-row microbatches over 1M keys against Structured Streaming and a DuckDB file."""
+    rounds = 2 if is_quick else 5
+    command = "python -m benchmarks counts"
+    batches = [rows.batch(seed) for seed in range(6 if is_quick else 12)]
+    peer = streaming(batches, CORES, 2)
+    with written(batches, 1) as folder:
+        duck = measured("benchmarks.peers.duckdb_file", folder, CORES)
+    check_state(duck, batches)
+    duck_seconds = statistics.median(duck["seconds"][2:])
+    spread = measured("benchmarks.counts", "repartition", "--rounds", rounds)
+    colocated = measured("benchmarks.counts", "colocated", "--rounds", rounds)
+    rate = rows.BATCH_ROWS / spread["median"]
+    colocated_rate = rows.BATCH_ROWS / colocated["median"]
+    peer_text = f"rows/s of {PEER} ({rows.BATCH_ROWS / peer:,.0f}), >= "
+    duck_text = f"its time ({duck_seconds:.3f} s a batch), <= 1.2"
+    return [
+        Figure("keyed_count_repartition_vs_structured_streaming", rate, "rows/s", peer * rate / rows.BATCH_ROWS, peer_text + "8", command),
+        Figure(
+            "keyed_count_colocated_vs_structured_streaming",
+            colocated_rate, "rows/s", peer * colocated_rate / rows.BATCH_ROWS, peer_text + "15", command,
+        ),
+        Figure("keyed_count_vs_duckdb_file", spread["median"], "s a batch", spread["median"] / duck_seconds, duck_text, command),
+        Figure("keyed_count_driver_memory", spread["memory_mb"], "MB at most", None, "", command),
+        Figure("keyed_count_workers_memory", spread["workers_memory_mb"], "MB at most, largest process", None, "", command),
+    ]  # fmt: skip
+
+
+def small(is_quick: bool) -> list[Figure]:
+    """1k-row microbatches on a state of 1M keys."""
+    command = "python -m benchmarks small"
+    rounds, per_round = (2, 10) if is_quick else (5, 20)
+    batches = [rows.all_keys(), *(rows.batch(seed, 1_000) for seed in range(20 if is_quick else 60))]
+    peer = streaming(batches, 1, 11)
+    figures = []
+    for placement, limit in (("fused", "1/5"), ("inline", "1/20")):
+        shape = ["--batch-rows", 1_000, "--rounds", rounds, "--per-round", per_round]
+        ours = measured("benchmarks.counts", "repartition", *shape, "--placement", placement, "--preload")
+        text = f"batch time of {PEER} ({peer * 1000:.0f} ms), <= {limit}"
+        name = f"small_batch_{placement}_vs_structured_streaming"
+        figures.append(Figure(name, ours["median"] * 1000, "ms a batch", ours["median"] / peer, text, command))
+    return figures
+
+
+def growth(is_quick: bool) -> list[Figure]:
+    """Cost of a record when the state is 30 times larger."""
+    shape = ["--rounds", 2 if is_quick else 3, "--preload", "--keys"]
+    little = measured("benchmarks.counts", "repartition", *shape, 1_000_000)
+    large = measured("benchmarks.counts", "repartition", *shape, 6_000_000 if is_quick else 30_000_000)
+    microseconds = 1e6 * large["median"] / rows.BATCH_ROWS
+    text = f"the same with 1M keys ({1e6 * little['median'] / rows.BATCH_ROWS:.2f} us), <= 1.5"
+    command = "python -m benchmarks growth"
+    return [
+        Figure("state_growth_cost", microseconds, "us a record", large["median"] / little["median"], text, command),
+        Figure("state_growth_driver_memory", large["memory_mb"], "MB at most", large["memory_mb"] / little["memory_mb"], "the same with 1M keys", command),
+        Figure(
+            "state_growth_workers_memory", large["workers_memory_mb"], "MB at most, largest process",
+            large["workers_memory_mb"] / max(1.0, little["workers_memory_mb"]), "the same with 1M keys", command,
+        ),
+    ]  # fmt: skip
+
+
+def access(is_quick: bool) -> list[Figure]:
+    """Appends, point reads, row events."""
+    command = "python -m benchmarks access"
+    appends = measured("benchmarks.access", "appends")
+    reads = measured("benchmarks.access", "reads")
+    events = measured("benchmarks.access", "events")
+    return [
+        Figure("row_events_per_second_core", events["events_per_second"], "events/s", None, "target 150,000", command),
+        Figure("row_events_per_cpu_second", events["events_per_cpu_second"], "events/CPU s", None, "", command),
+        Figure(
+            "append_records_per_second", appends["records_per_second"], "records/s", None, "1k-record calls", command
+        ),
+        Figure("append_call_p50_ms", appends["call_p50_ms"], "ms", None, "1k-record calls", command),
+        *(
+            Figure(
+                f"select_one_{kind}_{p}_ms", reads[f"{kind}_{p}_ms"], "ms", None, "1M keys, freshness probe", command
+            )
+            for kind in ("warm", "cold")
+            for p in ("p50", "p99")
+        ),
+    ]
+
+
+PARTS = {"counts": counts, "small": small, "growth": growth, "access": access}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*PARTS, []], default=list(PARTS))
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    figures: list[Figure] = []
+    for name in arguments.names:
+        figures += PARTS[name](arguments.quick)
+        if not arguments.quick:
+            results.save(figures)
+    results.show(console, figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
