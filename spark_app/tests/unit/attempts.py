@@ -12,7 +12,7 @@ from tidemill.api.recording import record_module
 from tidemill.engine.attempt import run_attempt
 from tidemill.engine.resources import infos, part_loader
 from tidemill.engine.superstep import DynamicSchedule, finish_thread, step_thread
-from tidemill.engine.work import AttemptOutcome, AttemptWork, SourceWork
+from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork, SourceWork
 from tidemill.local.runner import LocalRunner
 from tidemill.model.columns import from_values
 from tidemill.model.dataflow import Location
@@ -61,6 +61,7 @@ class Attempts:
         threads: int = 1,
         topology: str = "mb",
         as_bytes: bool = False,
+        runner: AttemptRunner | None = None,
     ) -> None:
         self.url = f"file://{folder}"
         self.store = open_store(self.url)
@@ -68,6 +69,7 @@ class Attempts:
         assert not self.declaration.faults, self.declaration.faults
         self.program = compile_topology(self.declaration, topology)
         self.tasks, self.threads, self.as_bytes = tasks, threads, as_bytes
+        self.runner = runner
         self.snapshot = Snapshot()
         self.microbatch_id = 1
         self.version = 1
@@ -125,7 +127,9 @@ class Attempts:
     def attempt(self, cancel: threading.Event | None = None) -> AttemptOutcome:
         """Runs what waits in the depots and commits it."""
         work = self.work()
-        if self.as_bytes:
+        if self.runner is not None:
+            outcome = self.runner.run(work, threading.Event())
+        elif self.as_bytes:
             outcome = run_as_bytes(work)
         elif cancel is None and self.threads == 1:
             outcome = LocalRunner().run(work, threading.Event())
