@@ -22,7 +22,7 @@ from tidemill.engine.work import AttemptRunner
 from tidemill.model import definition as definitions
 from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import BadInput, ModuleExists, UnknownName
+from tidemill.model.errors import BadInput, ModuleExists, RetryableError, UnknownName
 from tidemill.model.ids import Ids
 from tidemill.plan.check import checked
 from tidemill.runtime.clients_depot import DepotHandle
@@ -145,11 +145,11 @@ class InProcessCluster:
             threads = stored.threads if running is None else running.definition.threads
             deleted = () if options is None else options.deleted
             updated = definitions.update(stored, declaration, deleted, Ids())
-            # From the new revision on, the old runners can no longer claim; stopping them first loses nothing either.
+            # Written first: if that fails the old version goes on. From here on the old runners can no longer claim.
+            definition = log.append(replace(updated, threads=threads), self._clock.now_ms())
             if running is not None:
                 running.close()
                 del self._running[declaration.name]
-            definition = log.append(replace(updated, threads=threads), self._clock.now_ms())
             self._run(declaration, definition)
 
     def destroy_module(self, name: str) -> None:
@@ -285,9 +285,13 @@ class InProcessCluster:
     ) -> None:
         deadline = self._clock.monotonic_ms() + timeout_millis
         pause = threading.Event()
+        progress = Progress()
         while True:
             self._check_open()
-            progress = self._progress(self._topology(module, topology), topology)
+            try:
+                progress = self._progress(self._topology(module, topology), topology)
+            except RetryableError as error:
+                progress = replace(progress, trouble=str(error))
             if is_reached(progress):
                 return
             left = deadline - self._clock.monotonic_ms()

@@ -6,17 +6,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill.model.entries import Entry, Failure
+from tidemill.model.errors import TidemillError
 from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.shell import RunnerState
 from tidemill.store.objects import ObjectStore
 
 
 @dataclass(frozen=True)
 class Progress:
-    """`number` and `entry` are the newest of the commit log; `failure` is the last one since the last commit."""
+    """`number` and `entry` are the newest of the commit log; `failure` is the last one since the last commit.
+
+    `trouble` is why the runner in this process stopped, or what it asks the store for in vain.
+    """
 
     number: int = 0
     entry: Entry | None = None
     failure: Failure | None = None
+    trouble: str = ""
 
     @property
     def processed(self) -> int:
@@ -38,9 +44,20 @@ class ProgressReader:
         """The progress now; `runner` is the topology's runner in this process, if there is one."""
         head = self._log.head()
         seen = runner.state.told.failure if runner is not None else None
+        trouble = trouble_of(runner.state) if runner is not None else ""
         if head is None:
-            return Progress(failure=seen)
-        return Progress(head[0], head[1], seen or head[1].failure)
+            return Progress(failure=seen, trouble=trouble)
+        return Progress(head[0], head[1], seen or head[1].failure, trouble)
+
+
+def trouble_of(state: RunnerState) -> str:
+    """Why a runner does nothing, in a few words; empty if it works."""
+    if state.error is not None:
+        code = state.error.code if isinstance(state.error, TidemillError) else type(state.error).__name__
+        return f"its runner stopped: {code}: {state.error}"
+    if state.is_over:
+        return f"its runner is {state.role}: {state.stop_text}".rstrip(": ")
+    return f"its runner waits for the store: {state.told.store_trouble}" if state.told.store_trouble else ""
 
 
 def wait_text(module: str, topology: str, timeout_millis: float, wanted: str, progress: Progress) -> str:
@@ -52,6 +69,8 @@ def wait_text(module: str, topology: str, timeout_millis: float, wanted: str, pr
         text += f"; microbatch {entry.last_id} version {entry.last_version} is committed"
         if entry.attempt is not None:
             text += f", {entry.attempt.microbatch_id} version {entry.attempt.version} is under way"
+    if progress.trouble:
+        text += f"; {progress.trouble}"
     if progress.failure is not None:
         text += f"; the last attempt failed: {failure_text(progress.failure)}"
         text += f"\n{progress.failure.trace.rstrip()}" if progress.failure.trace else ""
