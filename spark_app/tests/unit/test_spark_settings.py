@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,13 +11,13 @@ from tidemill.engine.work import AttemptWork, SourceWork
 from tidemill.model import errors
 from tidemill.model.snapshot import Snapshot
 from tidemill.spark import session
-from tidemill.spark.placement import FUSED_ROWS_MAX, place
+from tidemill.spark.placement import FUSED_ROWS_MAX, ROW_COST, place
 from tidemill.spark.settings import SparkSettings, spark_conf
 
 
-def work_of(records: int, threads: int = 4, **options: Any) -> AttemptWork:
+def work_of(records: int, threads: int = 4, mode: str = "columns", **options: Any) -> AttemptWork:
     source = SourceWork("words", "m/depots/words-1", ((0, records // 2), (0, records - records // 2)))
-    program: Any = None
+    program: Any = SimpleNamespace(segments={0: SimpleNamespace(mode="columns"), 1: SimpleNamespace(mode=mode)})
     return AttemptWork(
         "file:///store", "m", "m/topologies/t-1", program, 8, threads, 1, 1, Snapshot(), {"words": source}, {}, options
     )
@@ -28,6 +29,11 @@ def work_of(records: int, threads: int = 4, **options: Any) -> AttemptWork:
 )
 def test_placement_follows_size_when_auto(records: int, threads: int, placement: str) -> None:
     assert place(work_of(records, threads)) == placement
+
+
+def test_fewer_rows_are_spread_when_they_run_one_by_one() -> None:
+    assert place(work_of(FUSED_ROWS_MAX // ROW_COST, mode="rows")) == "fused"
+    assert place(work_of(FUSED_ROWS_MAX // ROW_COST + 1, mode="rows")) == "spread"
 
 
 @pytest.mark.parametrize("placement", ["spread", "fused", "inline"])

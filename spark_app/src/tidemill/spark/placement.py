@@ -8,8 +8,11 @@ from tidemill.engine.work import AttemptWork
 
 Placement = Literal["spread", "fused", "inline"]
 OPTION = "topology.microbatch.placement"
-FUSED_ROWS_MAX = 20_000
-"""Below, one Spark task is done before a second stage would have started (docs/performance.md)."""
+FUSED_ROWS_MAX = 100_000
+"""Below, one Spark task is done before stages over all threads would have met in a shuffle (docs/performance.md)."""
+
+ROW_COST = 5
+"""Where a program runs row by row, a record costs about this many times more."""
 
 
 def place(work: AttemptWork) -> Placement:
@@ -20,4 +23,5 @@ def place(work: AttemptWork) -> Placement:
     if work.threads == 1:
         return "fused"
     records = sum(source.records for source in work.sources.values())
-    return "fused" if records <= FUSED_ROWS_MAX else "spread"
+    is_by_row = any(segment.mode == "rows" for segment in work.program.segments.values())
+    return "fused" if records <= (FUSED_ROWS_MAX // ROW_COST if is_by_row else FUSED_ROWS_MAX) else "spread"

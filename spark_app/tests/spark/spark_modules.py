@@ -1,0 +1,143 @@
+"""Modules that the tests of this folder run; in a file of their own, as a user's are, so that workers import them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path as Folder
+from typing import Any
+
+from tidemill import Agg, Block, CompoundAgg, Depot, Expr, LoopVars, MicrobatchSourceOptions, Module, Ops, PState
+
+PLACEMENT = "topology.microbatch.placement"
+TIMEOUT = "topology.microbatch.phase.timeout.seconds"
+BEGINNING = MicrobatchSourceOptions.start_from_beginning()
+
+
+class Placed(Module):
+    """A module whose topology "mb" runs where `placement` says; `options` are more dynamic options."""
+
+    def __init__(self, placement: str = "auto", **options: Any) -> None:
+        self.placement = placement
+        self.options = options
+
+    def place(self, setup: Any) -> None:
+        setup.set_launch_topology_dynamic_option("mb", PLACEMENT, self.placement)
+        for name, value in self.options.items():
+            setup.set_launch_topology_dynamic_option("mb", name, value)
+
+
+class Counts(Placed):
+    """Count and sum by key behind a partitioner; `act` sees each key first."""
+
+    act: Any = None
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        self.place(setup)
+        setup.declare_depot("*words", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$counts", PState.map_schema(str, PState.fixed_keys_schema("count", int, "sum", int)))
+        rows = mb.source("*words", BEGINNING).out("*microbatch").explode_microbatch("*microbatch").out("*word")
+        rows = rows.each(Ops.EXPAND, "*word").out("*k", "*v")
+        if self.act is not None:
+            rows = rows.each(self.act, "*k").out("*k")
+        rows.hash_partition("*k").compound_agg(
+            "$$counts", CompoundAgg.map("*k", CompoundAgg.map("count", Agg.count(), "sum", Agg.sum("*v")))
+        )
+
+
+class Kills(Counts):
+    """The first time that it sees the key "kill", its worker dies as by kill -9."""
+
+    def __init__(self, placement: str, folder: Folder, **options: Any) -> None:
+        super().__init__(placement, **options)
+        self.act = KillOnce(folder)
+
+
+class Hangs(Counts):
+    """The first time that it sees the key "hang", it never returns."""
+
+    def __init__(self, placement: str, folder: Folder, **options: Any) -> None:
+        super().__init__(placement, **options)
+        self.act = HangOnce(folder)
+
+
+class Once:
+    """True once for all processes that share the folder."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.marker = folder / "done"
+
+    def is_first(self) -> bool:
+        try:
+            self.marker.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        (self.marker.parent / "process").write_text(str(os.getpid()))
+        return True
+
+
+class KillOnce(Once):
+    def __call__(self, key: str) -> str:
+        if key == "kill" and self.is_first():
+            os.kill(os.getpid(), 9)
+        return key
+
+
+class HangOnce(Once):
+    def __call__(self, key: str) -> str:
+        if key == "hang" and self.is_first():
+            threading.Event().wait()
+        return key
+
+
+class Fails(Counts):
+    """Raises for the key "bad" as long as the folder holds no file "fixed"."""
+
+    def __init__(self, placement: str, folder: Folder, **options: Any) -> None:
+        super().__init__(placement, **options)
+        self.act = RaiseUntil(folder / "fixed")
+
+
+class RaiseUntil:
+    def __init__(self, fixed: Folder) -> None:
+        self.fixed = fixed
+
+    def __call__(self, key: str) -> str:
+        if key == "bad" and not self.fixed.exists():
+            raise ValueError("this key is bad")
+        return key
+
+
+class Walks(Placed):
+    """A loop over a partitioner: each number walks down to one, and counts itself where it belongs on the way."""
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        self.place(setup)
+        setup.declare_depot("*words", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$visits", PState.map_schema(int, int))
+        again = Block.each(halve, "*n").out("*next").continue_loop("*next")
+        body = (Block.hash_partition("*n").compound_agg("$$visits", CompoundAgg.map("*n", Agg.count()))
+                     .if_true(Expr(Ops.GREATER_THAN, "*n", 1), again, Block.emit_loop("*n")))  # fmt: skip
+        (mb.source("*words", BEGINNING).out("*microbatch").explode_microbatch("*microbatch").out("*word")
+           .each(Ops.EXPAND, "*word").out("*k", "*v")
+           .loop_with_vars(LoopVars.var("*n", "*v"), body).out("*end"))  # fmt: skip
+
+
+def halve(number: int) -> int:
+    return number // 2 if number % 2 == 0 else number - 1
+
+
+class Twins(Placed):
+    """Two topologies on one depot."""
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*words", Depot.random())
+        for name in ("mb", "twin"):
+            mb = topologies.microbatch(name)
+            mb.pstate(f"$${name}", PState.map_schema(str, int))
+            setup.set_launch_topology_dynamic_option(name, PLACEMENT, self.placement)
+            rows = mb.source("*words", BEGINNING).out("*microbatch").explode_microbatch("*microbatch").out("*word")
+            rows = rows.each(Ops.EXPAND, "*word").out("*k", "*v").hash_partition("*k")
+            rows.compound_agg(f"$${name}", CompoundAgg.map("*k", Agg.sum("*v")))
