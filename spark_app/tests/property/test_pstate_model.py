@@ -236,7 +236,12 @@ class Store:
         for thread in range(threads):
             loader = PartLoader(self.blobs.__getitem__)
             merged = compaction.merge(
-                {"7": self.info.schema}, levels, TaskSet(threads, thread), loader, is_base=is_base, chunk_rows=3
+                {"7": self.info.schema},
+                levels,
+                TaskSet(threads, thread),
+                loader,
+                is_base=is_base,
+                chunk_rows=(3, 1_000)[last % 2],
             )
             if merged is not None:
                 name = f"r{levels[-1].last}-{first}-{len(self.blobs)}.zip"

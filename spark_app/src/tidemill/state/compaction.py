@@ -152,7 +152,7 @@ def cut_levels(
     """Rows of all levels, cut by tasks so that each cut holds about `chunk_rows`; a huge task is one cut."""
     levels = [level for stack in stacks for level in stack]
     for tasks in _task_cuts(levels, task_set, chunk_rows):
-        cut = [(_rows_of_tasks(table, level, tasks), level.identities) for level in levels]
+        cut = [(_rows_of_tasks(table, level, tasks, task_set), level.identities) for level in levels]
         filled = [(rows, identities) for rows, identities in cut if rows.height]
         if filled:
             yield filled
@@ -172,10 +172,14 @@ def _task_cuts(levels: Sequence[SortedTable], task_set: TaskSet, chunk_rows: int
         yield range(tasks[start], tasks[-1] + 1)
 
 
-def _rows_of_tasks(table: Table, level: SortedTable, tasks: range) -> pl.DataFrame:
+def _rows_of_tasks(table: Table, level: SortedTable, tasks: range, task_set: TaskSet) -> pl.DataFrame:
     start, end = level.task_bounds(tasks.start)[0], level.task_bounds(tasks.stop - 1)[1]
     rows = level.frame.slice(start, end - start)
+    # A level that was packed for fewer threads holds tasks of other sets between those of this one.
+    own = pl.col("task") % task_set.modulus == task_set.remainder
+    if any(task in tasks and task not in task_set for task in level.task_values()):
+        rows = rows.filter(own)
     if level.clear_frame is None:
         return rows
-    clears = level.clear_frame.filter(pl.col("task").is_between(tasks.start, tasks.stop - 1))
+    clears = level.clear_frame.filter(pl.col("task").is_between(tasks.start, tasks.stop - 1) & own)
     return order_rows(table, pl.concat([clears, rows], how="diagonal")) if clears.height else rows
