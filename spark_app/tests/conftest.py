@@ -60,6 +60,10 @@ class MinioServer:
         raise RuntimeError(f"MinIO did not start; see {self.folder.parent / 'minio.log'}")
 
 
+def _use_credentials() -> None:
+    os.environ.update(AWS_ACCESS_KEY_ID=USER, AWS_SECRET_ACCESS_KEY=PASSWORD, AWS_REGION="us-east-1")
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -75,7 +79,7 @@ def minio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MinioServ
         pytest.fail(found.stderr.strip().splitlines()[-1], pytrace=False)
     folder = tmp_path_factory.mktemp("minio") / "data"
     folder.mkdir()
-    os.environ.update(AWS_ACCESS_KEY_ID=USER, AWS_SECRET_ACCESS_KEY=PASSWORD, AWS_REGION="us-east-1")
+    _use_credentials()
     server = MinioServer(found.stdout.strip(), folder)
     server.start()
     minio.Minio(f"127.0.0.1:{server.port}", USER, PASSWORD, secure=False).make_bucket(BUCKET)
@@ -107,6 +111,7 @@ def store_url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Session]:
     """One SparkContext for all tests that need Spark: starting one takes seconds."""
+    _use_credentials()  # workers have the environment in which Spark was started
     yield shared_session(SparkSettings(master="local[2]"))
     stop_shared_session()
 
