@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 import typer
@@ -15,7 +16,14 @@ from tidemill.cli.loading import (
     stored_definition,
 )
 from tidemill.cli.output import EXIT_CORRUPT, command, say, show_json, wants_json
-from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.model.errors import CorruptState
+from tidemill.store.objects import ObjectStore
+
+
+def _must_be_there(store: ObjectStore, name: str) -> None:
+    """A module whose definition cannot be read is there."""
+    with contextlib.suppress(CorruptState):
+        stored_definition(store, name)
 
 
 @command
@@ -32,10 +40,9 @@ def check(
     names = [module] if module else names_of_modules(opened)
     found = []
     for name in names:
-        newest = DefinitionLog(opened, name).newest()
-        if not module and (newest is None or newest.is_destroyed):
-            continue
-        found += [(name, finding) for finding in check_module(opened, stored_definition(opened, name))]
+        if module:
+            _must_be_there(opened, name)
+        found += [(name, finding) for finding in check_module(opened, name)]
     faults = [(name, finding) for name, finding in found if finding.is_fault]
     if json_:
         show_json({"modules": names, "findings": [{"module": name, **vars(finding)} for name, finding in found]})

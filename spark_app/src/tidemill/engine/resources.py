@@ -12,6 +12,7 @@ import numpy as np
 from tidemill.engine.work import AttemptWork, SourceWork
 from tidemill.model import entries
 from tidemill.model.columns import Column
+from tidemill.model.errors import reading_object
 from tidemill.model.snapshot import Snapshot, TaskSet
 from tidemill.plan.program import PStatePlan
 from tidemill.state.parts import PartLoader
@@ -40,7 +41,8 @@ def read_part(store: ObjectStore, prefix: str, name: str) -> bytes:
     """The bytes of a part: an object below the topology's prefix, or `<key>#<member>` of a log entry there."""
     key, _, member = name.partition("#")
     content = store.get(f"{prefix}/{key}")
-    return entries.member(content, member) if member else content
+    with reading_object(f"{prefix}/{name}"):
+        return entries.member(content, member) if member else content
 
 
 def infos(plans: Mapping[str, PStatePlan]) -> dict[str, PStateInfo]:

@@ -377,7 +377,7 @@ def from_json(data: Mapping[str, Any]) -> StoredDefinition:
         NewerFormat: a newer Tidemill wrote it.
     """
     if data["format"] > FORMAT:
-        raise NewerFormat(f"the definition has format {data['format']}, this Tidemill reads up to {FORMAT}")
+        raise NewerFormat(f"the definition has format {data['format']}, this Tidemill reads {FORMAT}; use a newer one")
     return StoredDefinition(
         module=data["module"],
         tasks=data["tasks"],

@@ -192,7 +192,9 @@ def from_json(data: Mapping[str, Any]) -> Entry:
         NewerFormat: a newer Tidemill wrote the entry.
     """
     if data["format"] > FORMAT:
-        raise NewerFormat(f"an entry of the commit log has format {data['format']}, this Tidemill reads up to {FORMAT}")
+        raise NewerFormat(
+            f"an entry of the commit log has format {data['format']}, this Tidemill reads {FORMAT}; use a newer one"
+        )
     snapshot = snapshots.from_json(data["snapshot"])
     previous = data["previous"]
     return Entry(

@@ -19,7 +19,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,6 +194,17 @@ class NewerFormat(CorruptState):
     """The store was written by a newer Tidemill; use that version."""
 
     code = "NewerFormat"
+
+
+@contextmanager
+def reading_object(key: str) -> Iterator[None]:
+    """Errors about stored bytes name the object that they come from; what else goes wrong passes as it is."""
+    try:
+        yield
+    except CorruptState as error:
+        if "key" in error.context:
+            raise
+        raise type(error)(f"{key}: {error}", **error.context, key=key) from error
 
 
 class InvariantViolation(TidemillError):

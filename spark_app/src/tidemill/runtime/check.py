@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from tidemill.engine.resources import read_part
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.entries import Entry
-from tidemill.model.errors import TidemillError, UnknownName
+from tidemill.model.errors import CorruptState, NewerFormat, RetryableError, TidemillError, UnknownName
 from tidemill.model.snapshot import Snapshot
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.depot import DepotLog
 from tidemill.store.objects import NotFound, ObjectStore
 
@@ -41,16 +42,39 @@ def check_module(store: ObjectStore, module: str | StoredDefinition) -> list[Fin
         UnknownName: the store has no such module.
         NewerFormat: a newer Tidemill wrote it.
     """
-    definition = DefinitionLog(store, module).newest() if isinstance(module, str) else module
+    try:
+        definition = DefinitionLog(store, module).newest() if isinstance(module, str) else module
+    except CorruptState as error:
+        return [_unreadable("S3", "definition", error)]
     if definition is None:
         raise UnknownName(f"There is no module {module} in {store.url}.", name=module)
     if definition.is_destroyed:
         return []
-    found = [finding for name in definition.topologies for finding in check_topology(store, definition, name)]
+    found = list(_check_options(store, definition))
+    for name in definition.topologies:
+        found += check_topology(store, definition, name)
     for depot in definition.depots.values():
         if depot.tick_millis is None:
             found += check_depot(store, definition, depot.name)
     return found
+
+
+def _unreadable(invariant: str, place: str, error: TidemillError) -> Finding:
+    """The finding for an error about stored bytes; a store that does not answer, or is newer, is no finding.
+
+    Raises:
+        NewerFormat, RetryableError: the error itself.
+    """
+    if isinstance(error, (NewerFormat, RetryableError)):
+        raise error
+    return Finding(invariant, place, str(error))
+
+
+def _check_options(store: ObjectStore, definition: StoredDefinition) -> Iterator[Finding]:
+    try:
+        OptionsLog(store, definition.module).read()
+    except CorruptState as error:
+        yield _unreadable("S3", "options", error)
 
 
 # --- topologies ------------------------------------------------------------------------------------------------------
@@ -60,7 +84,10 @@ def check_topology(store: ObjectStore, definition: StoredDefinition, topology: s
     """What is wrong with one topology's log and state."""
     prefix = definition.topology_prefix(topology)
     log = CommitLog(store, prefix)
-    head = log.head()
+    try:
+        head = log.head()
+    except CorruptState as error:
+        return [_unreadable("S3", topology, error)]
     if head is None:
         return []
     found = list(_check_log(log, topology, head[0]))
@@ -83,7 +110,7 @@ def _check_log(log: CommitLog, topology: str, newest: int) -> Iterator[Finding]:
             before = None
             continue
         except TidemillError as error:
-            yield Finding("S3", place, str(error))
+            yield _unreadable("S3", place, error)
             before = None
             continue
         yield from (Finding(name, place, text) for name, text in _entry_faults(number, entry))
@@ -192,6 +219,8 @@ def _part_faults(store: ObjectStore, prefix: str, snapshot: Snapshot) -> Iterato
             damaged = _damaged_member(read_part(store, prefix, part.name))
         except NotFound:
             yield f"names {part.name}, which does not exist"
+        except RetryableError:
+            raise
         except (TidemillError, zipfile.BadZipFile) as error:
             yield f"names {part.name}, which cannot be read: {error}"
         else:
@@ -211,7 +240,10 @@ def _check_progress(store: ObjectStore, definition: StoredDefinition, topology: 
         depot = definition.depot(source.depot)
         if progress is None or depot.tick_millis is not None:
             continue
-        ends = _open_depot(store, definition, depot.name).ends()
+        try:
+            ends = _open_depot(store, definition, depot.name).ends()
+        except CorruptState:
+            continue  # the check of the depot says so
         place = f"{topology} source {source.source_id}"
         if len(ends) != len(progress.offsets):
             yield Finding("S1", place, f"has {len(progress.offsets)} partitions, its depot {len(ends)}")
@@ -233,7 +265,7 @@ def check_depot(store: ObjectStore, definition: StoredDefinition, name: str) -> 
     try:
         starts, ends = depot.starts(), depot.ends()
     except TidemillError as error:
-        return [Finding("S6", name, f"cannot be opened: {error}")]
+        return [_unreadable("S6", name, error)]
     for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
         for first in range(start, end, _RECORDS_AT_ONCE):
             last = min(end, first + _RECORDS_AT_ONCE)
@@ -241,7 +273,7 @@ def check_depot(store: ObjectStore, definition: StoredDefinition, name: str) -> 
                 depot.read_columns(partition, first, last)
             except TidemillError as error:
                 if depot.starts()[partition] <= first:
-                    found.append(Finding("S6", f"{name} partition {partition}", f"{first}..{last}: {error}"))
+                    found.append(_unreadable("S6", f"{name} partition {partition}, {first}..{last}", error))
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from tidemill.engine.resources import read_part
 from tidemill.model import entries
 from tidemill.model.entries import ENTRY_BYTES_MAX, ENTRY_MEMBER, Entry
-from tidemill.model.errors import CorruptState, invariant
+from tidemill.model.errors import CorruptState, invariant, reading_object
 from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import NotFound, ObjectStore
 
@@ -57,7 +57,9 @@ class CommitLog:
 
     def read(self, number: int) -> Entry:
         """One entry. Raises NotFound where it is trimmed or not written yet."""
-        return entries.from_bytes(self.log.read(number))
+        content = self.log.read(number)
+        with reading_object(self.log.key(number)):
+            return entries.from_bytes(content)
 
     def tail(self, count: int) -> list[tuple[int, Entry]]:
         """The newest entries, oldest of them first; fewer where the log is trimmed."""

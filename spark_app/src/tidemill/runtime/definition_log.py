@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tidemill.model import definition as definitions
 from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import CorruptState
+from tidemill.model.errors import CorruptState, reading_object
 from tidemill.model.ids import Ids
 from tidemill.store.log import Log
 from tidemill.store.objects import ObjectStore
@@ -40,10 +40,13 @@ class DefinitionLog:
 
     def read(self, number: int) -> StoredDefinition:
         """One revision. Raises NotFound."""
+        content = self._log.read(number)
         try:
-            return definitions.from_json(json.loads(self._log.read(number)))
+            with reading_object(self._log.key(number)):
+                return definitions.from_json(json.loads(content))
         except (KeyError, TypeError, ValueError) as error:
-            raise CorruptState(f"definition {number} of {self._log.prefix} cannot be read: {error!r}") from error
+            key = self._log.key(number)
+            raise CorruptState(f"{key}: this definition cannot be read: {error!r}", key=key) from error
 
     def append(self, definition: StoredDefinition, now_ms: int = 0) -> StoredDefinition:
         """Make this the next revision; returns it with its number, which is one more than the newest.

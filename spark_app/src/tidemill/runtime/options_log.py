@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidemill.model import options
-from tidemill.model.errors import CorruptState, NewerFormat, StoreUnavailable
+from tidemill.model.errors import CorruptState, NewerFormat, StoreUnavailable, reading_object
 from tidemill.model.ids import Ids
 from tidemill.runtime.events import ModuleOptions
 from tidemill.store.log import Log, Lost
@@ -56,11 +56,13 @@ class OptionsLog:
         number = self._log.newest(self._known.number)
         if number != self._known.number:
             try:
-                self._known = _from_json(number, json.loads(self._log.read(number)))
+                with reading_object(self._log.key(number)):
+                    self._known = _from_json(number, json.loads(self._log.read(number)))
             except NotFound:
                 return self.read()
             except (KeyError, TypeError, ValueError) as error:
-                raise CorruptState(f"entry {number} of {self._log.prefix} cannot be read: {error!r}") from error
+                key = self._log.key(number)
+                raise CorruptState(f"{key}: these options cannot be read: {error!r}", key=key) from error
         return self._known
 
     def set(self, scope: str, target: str, name: str, value: Any) -> ModuleOptions:
@@ -143,7 +145,7 @@ def _to_json(after: ModuleOptions, change: Change, nonce: str) -> dict[str, Any]
 
 def _from_json(number: int, data: Mapping[str, Any]) -> ModuleOptions:
     if data["format"] > FORMAT:
-        raise NewerFormat(f"the options have format {data['format']}, this Tidemill reads up to {FORMAT}")
+        raise NewerFormat(f"the options have format {data['format']}, this Tidemill reads {FORMAT}; use a newer one")
     values: dict[tuple[str, str], dict[str, Any]] = {}
     for scope, target, name, value in data["values"]:
         values.setdefault((scope, target), {})[name] = value

@@ -136,7 +136,7 @@ def decode(data: Any, *, is_checked: bool = True) -> Container:
         with zipfile.ZipFile(_Window(view)) as archive:
             meta = json.loads(archive.read("meta.json"))
             if meta["format_version"] > FORMAT_VERSION:
-                text = f"a container of format {meta['format_version']} was written by a newer Tidemill"
+                text = f"a container of format {meta['format_version']} was written by a newer Tidemill; use that one"
                 raise NewerFormat(text, format_version=meta["format_version"])
             return _decode_members(archive, view, meta, is_checked)
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError, pa.ArrowException, OSError) as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from tidemill.model.errors import CorruptState
+from tidemill.model.errors import CorruptState, reading_object
 from tidemill.state.container import Container, TableRows, decode, decode_file, encode
 
 MEMORY_BYTES_MAX = 256 * 1024 * 1024
@@ -57,7 +57,8 @@ class PartLoader:
             if container is not None:
                 self._loaded.move_to_end(name)
                 return container
-        container = self._open(name)
+        with reading_object(name):
+            container = self._open(name)
         self._keep(name, container)
         return container
 

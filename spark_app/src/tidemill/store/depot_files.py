@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from tidemill.model.errors import reading_object
 from tidemill.store.depot_segment import Entry, Header, Segment, header_bytes, read_header, read_nonce
 from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import NotFound, ObjectStore
@@ -177,14 +178,16 @@ class DepotFiles:
 
     def _load_header(self, key: str) -> tuple[Header, int]:
         data = self.store.get_range(key, 0, _HEADER_GUESS_BYTES)
-        needed = header_bytes(data)
-        if needed > len(data):
-            data = self.store.get_range(key, 0, needed)
-        return read_header(data), 1
+        with reading_object(key):
+            needed = header_bytes(data)
+            if needed > len(data):
+                data = self.store.get_range(key, 0, needed)
+            return read_header(data), 1
 
     def _load_segment(self, key: str) -> tuple[Segment, int]:
         data, weight = self._bytes_at(key)
-        return Segment(data), weight
+        with reading_object(key):
+            return Segment(data), weight
 
     def _bytes_at(self, key: str) -> tuple[Any, int]:
         """What `Segment` decodes, and how much memory it takes: none for a mapped file."""

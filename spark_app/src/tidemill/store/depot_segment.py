@@ -259,7 +259,7 @@ class _decoding:
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, (pa.ArrowException, KeyError, TypeError, ValueError, struct.error)):
+        if isinstance(error, (pa.ArrowException, KeyError, IndexError, TypeError, ValueError, OSError, struct.error)):
             if isinstance(error, CorruptState):
                 return
             raise CorruptState(f"A depot segment cannot be decoded: {error}") from error

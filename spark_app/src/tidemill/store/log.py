@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
-from tidemill.model.errors import CorruptState, InvariantViolation, OutcomeUnknown, StoreUnavailable, TidemillError
+from tidemill.model.errors import (
+    CorruptState,
+    InvariantViolation,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TidemillError,
+    reading_object,
+)
 from tidemill.store.objects import AlreadyExists, Buffer, NotFound, ObjectStore
 
 FIRST = 1
@@ -70,8 +77,10 @@ class Log:
         numbers = []
         for key in self.store.list(self.prefix):
             name = key.removeprefix(f"{self.prefix}/")
-            if "/" not in name:
-                numbers.append(int(name.removesuffix(self.suffix)))
+            number = name.removesuffix(self.suffix)
+            # What people or their tools put there is no entry.
+            if len(number) == _DIGITS and number.isdecimal() and name.endswith(self.suffix):
+                numbers.append(int(number))
         return sorted(numbers)
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -92,7 +101,8 @@ class Log:
         return max(self._floors(), default=FIRST)
 
     def _floors(self) -> list[int]:
-        return [int(key.rpartition("/")[2]) for key in self.store.list(f"{self.prefix}/{_FLOOR_FOLDER}")]
+        names = (key.rpartition("/")[2] for key in self.store.list(f"{self.prefix}/{_FLOOR_FOLDER}"))
+        return [int(name) for name in names if name.isdecimal()]
 
     def span(self) -> tuple[int, int]:
         """The first and the last entry there are, by listing; (1, 0) for an empty log.
@@ -108,7 +118,9 @@ class Log:
                 return (FIRST, 0)
             if last >= floor and set(numbers).issuperset(range(floor, last + 1)):
                 return (floor, last)
-        raise CorruptState(f"Entries of the log {self.prefix} are missing from {floor} on.", floor=floor, last=last)
+        missing = next(number for number in range(floor, last + 2) if number not in numbers)
+        text = f"{self.key(missing)} is missing, though the log goes from entry {floor} to {last}."
+        raise CorruptState(text, floor=floor, last=last, key=self.key(missing))
 
     def newest(self, known: int = 0) -> int:
         """The number of the last entry, 0 if there is none; `known` is the last that the caller saw.
@@ -179,8 +191,16 @@ class Log:
         self._give_up(number, last, is_unknown)
 
     def _own(self, number: int, found: bytes, nonce: str) -> None:
-        if self.read_nonce(found) != nonce:
+        with reading_object(self.key(number)):
+            theirs = self._nonce_of(found)
+        if theirs != nonce:
             raise Lost(f"Entry {number} of {self.prefix} is another writer's.", number=number)
+
+    def _nonce_of(self, found: bytes) -> str:
+        try:
+            return self.read_nonce(found)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptState(f"this entry of a log cannot be read: {error!r}") from error
 
     def _give_up(self, number: int, last: TidemillError | None, is_unknown: bool) -> NoReturn:
         if not is_unknown and isinstance(last, StoreUnavailable):

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tidemill.model.errors import NewerFormat, StoreRefused
+from tidemill.model.errors import CorruptState, NewerFormat, StoreRefused
 from tidemill.model.ids import nonce
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
@@ -99,6 +99,9 @@ def check_format(store: ObjectStore) -> None:
         found = json.loads(store.get(FORMAT_KEY))["format"]
     except NotFound:
         return
+    except (KeyError, TypeError, ValueError) as error:
+        text = f"{FORMAT_KEY} of the store {store.url} cannot be read ({error!r}); restore it from a copy of the store"
+        raise CorruptState(text, key=FORMAT_KEY) from error
     if found > FORMAT:
         text = f"The store {store.url} has format {found}, this Tidemill knows up to {FORMAT}; use the newer Tidemill"
         raise NewerFormat(text, found=found, known=FORMAT)
