@@ -68,7 +68,7 @@ class Demo:
         """`tidemill run` in a process of its own, its output in a file beside the store."""
         number = len(self.runners) + 1
         log = (self.folder.parent / f"runner-{number}.log").open("wb")
-        command = [sys.executable, "-m", "tidemill.cli.main", "run", "examples.flights.module:FlightsModule"]
+        command = [str(Path(sys.executable).with_name("tidemill")), "run", "examples.flights.module:FlightsModule"]
         options = ["--store", f"file://{self.folder}", "--engine", self.engine, "--tasks", "4", "--threads", "2"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self.runners.append(subprocess.Popen([*command, *options], cwd=ROOT, stdout=log, stderr=log, env=environment))
@@ -210,7 +210,7 @@ def main() -> int:
     console.print("The store is still there. Look further with:")
     store = f"--store {os.path.relpath(folder)}"
     for command in tables.COMMANDS:
-        console.print(f"  .venv/bin/tidemill {command} {store}", highlight=False, markup=False)
+        console.print(f"  .venv/bin/tidemill {command} {store}", highlight=False, markup=False, soft_wrap=True)
     return 0 if is_equal else 1
 
 
