@@ -18,7 +18,7 @@ check: setup ## lint, types, layers, links in docs
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	.venv/bin/lint-imports
+	.venv/bin/lint-imports --no-cache
 	$(PY) scripts/check_docs.py
 
 test: setup ## all tests (real Spark, a real MinIO server)

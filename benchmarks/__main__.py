@@ -1,6 +1,7 @@
 """All benchmarks, each beside its peer in the same run; prints a table and writes benchmarks/results.json.
 
-usage: python -m benchmarks [NAME …] [--quick]      (names: counts small growth access; --quick: fewer rounds, smaller growth)
+usage: python -m benchmarks [NAME …] [--quick]
+Names: counts small growth access; --quick: fewer rounds, smaller growth, results.json is left alone.
 """
 
 from __future__ import annotations
@@ -86,16 +87,29 @@ def counts(is_quick: bool) -> list[Figure]:
     colocated_rate = rows.BATCH_ROWS / colocated["median"]
     peer_text = f"rows/s of {PEER} ({rows.BATCH_ROWS / peer:,.0f}), >= "
     duck_text = f"its time ({duck_seconds:.3f} s a batch), <= 1.2"
+    speed = {
+        "keyed_count_repartition_vs_structured_streaming": (rate, peer_text + "8"),
+        "keyed_count_colocated_vs_structured_streaming": (colocated_rate, peer_text + "15"),
+    }
+    peer_rate = rows.BATCH_ROWS / peer
     return [
-        Figure("keyed_count_repartition_vs_structured_streaming", rate, "rows/s", peer * rate / rows.BATCH_ROWS, peer_text + "8", command),
+        *(Figure(name, value, "rows/s", value / peer_rate, text, command) for name, (value, text) in speed.items()),
         Figure(
-            "keyed_count_colocated_vs_structured_streaming",
-            colocated_rate, "rows/s", peer * colocated_rate / rows.BATCH_ROWS, peer_text + "15", command,
+            "keyed_count_vs_duckdb_file", spread["median"], "s a batch",
+            spread["median"] / duck_seconds, duck_text, command,
         ),
-        Figure("keyed_count_vs_duckdb_file", spread["median"], "s a batch", spread["median"] / duck_seconds, duck_text, command),
-        Figure("keyed_count_driver_memory", spread["memory_mb"], "MB at most", None, "", command),
-        Figure("keyed_count_workers_memory", spread["workers_memory_mb"], "MB at most, largest process", None, "", command),
+        *memory_figures("keyed_count", spread["memory"], None, command),
     ]  # fmt: skip
+
+
+def memory_figures(name: str, peaks: dict[str, float], others: dict[str, float] | None, command: str) -> list[Figure]:
+    """Peak memory of each kind of process, against the same at another size of the state."""
+    text = "the same with 1M keys" if others else ""
+    return [
+        Figure(f"{name}_{kind}_memory", peak, "MB at most", peak / others[kind] if others else None, text, command)
+        for kind, peak in peaks.items()
+        if peak > 0
+    ]
 
 
 def small(is_quick: bool) -> list[Figure]:
@@ -124,12 +138,8 @@ def growth(is_quick: bool) -> list[Figure]:
     command = "python -m benchmarks growth"
     return [
         Figure("state_growth_cost", microseconds, "us a record", large["median"] / little["median"], text, command),
-        Figure("state_growth_driver_memory", large["memory_mb"], "MB at most", large["memory_mb"] / little["memory_mb"], "the same with 1M keys", command),
-        Figure(
-            "state_growth_workers_memory", large["workers_memory_mb"], "MB at most, largest process",
-            large["workers_memory_mb"] / max(1.0, little["workers_memory_mb"]), "the same with 1M keys", command,
-        ),
-    ]  # fmt: skip
+        *memory_figures("state_growth", large["memory"], little["memory"], command),
+    ]
 
 
 def access(is_quick: bool) -> list[Figure]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import sys
 import time
@@ -16,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks import modules, rows, state_read
+from benchmarks import memory, modules, rows, state_read
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill.runtime.compaction_plan import plan_compaction
 from tidemill.runtime.definition_log import DefinitionLog
@@ -78,7 +77,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     with InProcessCluster.create(engine=arguments.engine) as cluster:
         contest = Contest(cluster, arguments.kind, "auto" if arguments.preload else arguments.placement)
         if arguments.preload:
-            contest.gather([rows.all_keys(arguments.keys)])
+            contest.gather(rows.preload(arguments.keys))
             contest.release()
             contest.options.set("topology", TOPOLOGY, "topology.microbatch.placement", arguments.placement)
         seed = 0
@@ -98,8 +97,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             "median": statistics.median(seconds[1:]),
             "state": list(state),
             "read_seconds": time.perf_counter() - start,
-            "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            "workers_memory_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
+            "memory": memory.peaks_mb(),
         }
 
 

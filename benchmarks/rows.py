@@ -23,6 +23,12 @@ def all_keys(keys: int = KEYS) -> pl.DataFrame:
     return pl.DataFrame({"k": np.random.default_rng(0).permutation(numbers), "v": numbers % 1000})
 
 
+def preload(keys: int) -> list[pl.DataFrame]:
+    """All keys, once each, in batches of the usual size."""
+    frame = all_keys(keys)
+    return [frame.slice(start, BATCH_ROWS) for start in range(0, keys, BATCH_ROWS)]
+
+
 def write_batches(folder: Path, batches: list[pl.DataFrame], files_per_batch: int = 1) -> None:
     """Batch i as `files_per_batch` Parquet files whose names sort by batch."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """The main job: a year of flights, appended at full speed, while the module's own runner is killed once in the middle.
 
-Starts two runners (`tidemill run`) on local Spark and a local folder: the second one stands by. When part of the flights is
-processed, the first one is killed with `kill -9`; the second claims the topologies and goes on. At the end every PState is
-compared with a direct Polars computation over the same files.
+Starts two runners (`tidemill run`) on local Spark and a local folder: the second one stands by. When part of the
+flights is processed, the first one is killed with `kill -9`; the second claims the topologies and goes on. At the end
+every PState is compared with a direct Polars computation over the same files.
 usage: python examples/flights/demo.py [--store FOLDER] [--engine local|spark]
 """
 

@@ -26,9 +26,11 @@ values = st.recursive(
     scalars,
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=2), inner, max_size=3)),
 )
+pairs = st.tuples(st.integers(0, 9), st.text(max_size=2)).map(list)
+records = st.fixed_dictionaries({"a": st.integers(0, 9), "b": st.lists(st.booleans(), min_size=2, max_size=2)})
 uniform = st.one_of(
-    st.lists(st.integers(-(2**63), 2**63 - 1)), st.lists(st.text(max_size=4)), st.lists(st.tuples(st.integers(0, 9), st.text(max_size=2)).map(list)),
-    st.lists(st.fixed_dictionaries({"a": st.integers(0, 9), "b": st.lists(st.booleans(), min_size=2, max_size=2)})), st.lists(values),
+    st.lists(st.integers(-(2**63), 2**63 - 1)), st.lists(st.text(max_size=4)), st.lists(pairs),
+    st.lists(records), st.lists(values),
 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """What a commit entry says about stored state: levels of sorted rows, oldest first, as names of immutable objects.
 
 A *level* is what one microbatch changed (a delta), or what a compaction made of adjacent levels (a run); newer levels
-win. A level is packed into *parts*, one a thread that wrote it; each covers the tasks with `task % modulus == remainder`.
+win. A level is packed into *parts*, one a thread that wrote it; each covers the tasks `t` with `t % modulus ==
+remainder`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class TaskSet:
 class Part:
     """One stored object: a ZIP of sorted tables (`state.container`).
 
-    `name` is the object's key below the topology's prefix; a part that rides in a log entry is `<entry's key>#<member>`.
+    `name` is the object's key below the topology's prefix; a part in a log entry is `<entry's key>#<member>`.
     `rows` counts rows per table id, `bytes` is the ZIP's size, `bounds` the largest absolute integer of each table.
     """
 

@@ -1,6 +1,6 @@
 """What paths navigate: indexed structures of one task's partition of a PState, as small protocols.
 
-`get` of an indexed structure returns a plain Python value (int, str, list, dict, set, …) where the element is a value, or
+`get` of an indexed structure returns a plain Python value (int, str, list, dict, …) where the element is a value, or
 another node where the schema has an indexed structure below it (always a node then, perhaps an empty one), or `ABSENT`.
 Plain values are never changed in place: a transform builds a new value and puts it.
 """
@@ -40,7 +40,7 @@ class KeyRange(Protocol):
 
 @runtime_checkable
 class IndexedMap(Protocol):
-    """A top-level map or a subindexed map. Iteration is in key order; a reverse range is yielded in ascending order too."""
+    """A top-level or a subindexed map. Iteration is in key order; a reverse range is yielded in ascending order too."""
 
     def get(self, key: Any) -> Any: ...
     def put(self, key: Any, value: Any) -> None: ...
@@ -83,7 +83,7 @@ class IndexedRecord(Protocol):
 
 @runtime_checkable
 class RootValue(Protocol):
-    """The whole partition of a PState whose schema is a plain value; `get_value` gives the initial value before any write."""
+    """The whole partition of a PState whose schema is a plain value; before any write, its initial value."""
 
     def get_value(self) -> Any: ...
     def put_value(self, value: Any) -> None: ...
