@@ -81,3 +81,16 @@ def test_segment_is_corrupt_when_cut_short(length: int) -> None:
 def test_segment_is_refused_when_a_newer_version_wrote_it() -> None:
     with pytest.raises(NewerFormat, match="format 2"):
         header_from_json(header_to_json(HEADER) | {"format": 2})
+
+
+def test_no_changed_byte_goes_unseen_when_a_segment_is_read() -> None:
+    golden = bytes(encode_segment(HEADER, from_values(RECORDS)))
+    for at in range(len(golden)):
+        changed = bytearray(golden)
+        changed[at] ^= 0x15
+        try:
+            segment = Segment(pa.py_buffer(bytes(changed)))
+        except CorruptState:
+            continue
+        assert (at, segment.header.last) == (at, HEADER.last)
+        assert (at, columns.to_values(segment.rows(0, 2))) == (at, RECORDS)

@@ -1,7 +1,9 @@
 """Segments of a depot's log: Arrow IPC files of records sorted by partition, with a JSON header as schema metadata.
 
 The header of the newest segment says all about the depot (offsets, logical starts, sequences of producers), so nobody
-has to read older ones to go on. The schema comes first in the file: a header is read without the records.
+has to read older ones to go on. The schema comes first in the file: a header is read without the records. Two more
+pieces of metadata are checksums, of the header's text and of the whole file: what a disk changes must not change a
+count.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import xxhash
 
 from tidemill.model import columns
 from tidemill.model.columns import Column
@@ -22,6 +25,12 @@ from tidemill.store.objects import Buffer
 
 FORMAT = 1
 _METADATA = b"tidemill"
+_HEADER_SUM = b"tidemill.header.xxh64"
+_FILE_SUM = b"tidemill.file.xxh64"
+_SUM_BYTES = 16
+_FOOTER_END_BYTES = 10
+"""The footer's length (int32) and the magic without its padding."""
+
 _MAGIC = b"ARROW1\0\0"
 _SLACK_BYTES = 4096
 
@@ -170,16 +179,53 @@ def encode_segment(header: Header, column: Column) -> Buffer:
     else:
         layout, series = None, []
     metadata = json.dumps(header_to_json(replace(header, layout=layout)), separators=(",", ":")).encode()
+    unknown = _sum(metadata + _FILE_SUM)  # found again below: no text holds its own checksum
     arrays = [_to_arrow(plain) for plain in series]
     schema = pa.schema(
         [pa.field(name, array.type) for name, array in zip(_names(layout), arrays, strict=True)],
-        metadata={_METADATA: metadata},
+        metadata={_METADATA: metadata, _HEADER_SUM: _sum(metadata), _FILE_SUM: unknown},
     )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
         if arrays:
             writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-    return sink.getvalue()
+    return _sealed(sink.getvalue(), unknown)
+
+
+def _sum(data: Any) -> bytes:
+    return xxhash.xxh64_hexdigest(data).encode()
+
+
+def _slots(data: memoryview, value: bytes) -> tuple[int, int]:
+    """Where the file's checksum stands: in the schema, and in the footer, which repeats it."""
+    (footer,) = struct.unpack_from("<i", data, len(data) - _FOOTER_END_BYTES)
+    start, end = header_bytes(data), len(data) - _FOOTER_END_BYTES - footer
+    return bytes(data[:start]).index(value), end + bytes(data[end:]).index(value)
+
+
+def _file_sum(data: memoryview, slots: tuple[int, int]) -> bytes:
+    """The checksum of all bytes but those of the slots."""
+    first, second = slots
+    total = xxhash.xxh64(data[:first])
+    total.update(data[first + _SUM_BYTES : second])
+    total.update(data[second + _SUM_BYTES :])
+    return total.hexdigest().encode()
+
+
+def _sealed(written: Any, unknown: bytes) -> Buffer:
+    """The file with its checksum, which is known only when all is written, in the place of `unknown`."""
+    data = memoryview(written).cast("B")
+    slots = _slots(data, unknown)
+    checksum = _file_sum(data, slots)
+    for at in slots:
+        data[at : at + _SUM_BYTES] = checksum
+    return written
+
+
+def _check_file(data: memoryview, metadata: Mapping[bytes, bytes]) -> None:
+    found = metadata[_FILE_SUM]
+    if _file_sum(data, _slots(data, found)) != found:
+        raise CorruptState("A depot segment does not match its checksum: these bytes were changed.")
 
 
 def _to_arrow(series: pl.Series) -> Any:
@@ -214,7 +260,9 @@ class Segment:
     def __init__(self, data: Any) -> None:
         """`data` is a `pyarrow.Buffer` or a memory-mapped file."""
         with _decoding():
-            reader = pa.ipc.open_file(data)
+            buffer = data if isinstance(data, pa.Buffer) else data.read_buffer()
+            reader = pa.ipc.open_file(pa.BufferReader(buffer))
+            _check_file(memoryview(buffer), reader.schema.metadata)
             self.header = _header_of(reader.schema)
             frame = pl.from_arrow(reader.get_batch(0)) if reader.num_record_batches else pl.DataFrame()
         self._series = list(frame) if isinstance(frame, pl.DataFrame) else []
@@ -249,7 +297,10 @@ def header_bytes(data: Buffer) -> int:
 
 
 def _header_of(schema: Any) -> Header:
-    return header_from_json(json.loads(schema.metadata[_METADATA]))
+    text = schema.metadata[_METADATA]
+    if _sum(text) != schema.metadata[_HEADER_SUM]:
+        raise CorruptState("The header of a depot segment does not match its checksum: these bytes were changed.")
+    return header_from_json(json.loads(text))
 
 
 class _decoding:
@@ -262,4 +313,4 @@ class _decoding:
         if isinstance(error, (pa.ArrowException, KeyError, IndexError, TypeError, ValueError, OSError, struct.error)):
             if isinstance(error, CorruptState):
                 return
-            raise CorruptState(f"A depot segment cannot be decoded: {error}") from error
+            raise CorruptState(f"A depot segment cannot be decoded: {error!r}") from error
