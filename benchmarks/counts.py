@@ -17,9 +17,9 @@ import polars as pl
 
 from benchmarks import memory, modules, rows, state_read
 from tidemill import InProcessCluster, LaunchConfig
-from tidemill.runtime.compaction_plan import plan_compaction
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.options_log import OptionsLog
+from tidemill.state.compaction import plan_range
 from tidemill.store.urls import open_store
 
 TASKS = 4
@@ -66,7 +66,7 @@ class Contest:
     def wait_for_compaction(self) -> None:
         """Until the newest entry leaves nothing to merge."""
         limit = time.perf_counter() + SECONDS_MAX
-        while plan_compaction(state_read.snapshot(self.store, self.definition, TOPOLOGY)) is not None:
+        while plan_range(state_read.snapshot(self.store, self.definition, TOPOLOGY)) is not None:
             if time.perf_counter() > limit:
                 raise SystemExit("Compaction does not catch up")
             time.sleep(0.005)
