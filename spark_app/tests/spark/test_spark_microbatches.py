@@ -94,7 +94,7 @@ def test_the_attempt_starts_again_when_a_worker_dies(spark: Session, tmp_path: F
 
 @pytest.mark.parametrize("placement", ["spread", "fused"])
 def test_a_hanging_function_is_ended_when_the_phase_is_over(spark: Session, tmp_path: Folder, placement: str) -> None:
-    module = modules.Hangs(placement, tmp_path, **{modules.TIMEOUT: 4.0})
+    module = modules.Hangs(placement, tmp_path, **{modules.TIMEOUT: 6.0})
     with launched(module) as cluster:
         append(cluster, module, [*WORDS, ["hang", 1]])
         wait(cluster, module, len(WORDS) + 1)

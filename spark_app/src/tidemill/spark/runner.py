@@ -101,8 +101,6 @@ class SparkRunner:
             session.enter_group(name, pool)
             yield session
         except (Py4JError, OSError, EOFError) as error:
-            if isinstance(error, Py4JJavaError):
-                session.warm_again()
             raise _reported(error, cancel) from error
         finally:
             done.set()

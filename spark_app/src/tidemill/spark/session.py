@@ -53,7 +53,6 @@ class Session:
         self.settings = settings
         self.folder = make_folder()
         self._lock = threading.Lock()
-        self._is_warming = threading.Lock()
         self._pools = threading.local()
         self._programs: OrderedDict[str, _Shipment] = OrderedDict()
         self.context = _start_context(settings, self.folder)
@@ -70,20 +69,6 @@ class Session:
         """Starts a Python worker in every slot and imports there what steps need, so that no microbatch pays for it."""
         stage = self.stages.python_stage(self.stages.base(self.slots), warm_worker)
         self.stages.collect(stage)
-
-    def warm_again(self) -> None:
-        """Replaces workers that died, beside what runs: a cold one needs a second, which a short phase may not have."""
-        if not self._is_warming.acquire(blocking=False):
-            return
-
-        def warm() -> None:
-            try:
-                with contextlib.suppress(Py4JError, OSError, EOFError):
-                    self.warm()
-            finally:
-                self._is_warming.release()
-
-        threading.Thread(target=warm, name="warm Spark workers", daemon=True).start()
 
     @property
     def is_alive(self) -> bool:
