@@ -57,8 +57,8 @@ def process_of(_thread: int, records: Iterable[bytes]) -> list[bytes]:
     return [str(os.getpid()).encode()]
 
 
-def shuffle_files(spark: Session) -> int:
-    return sum(name.startswith("shuffle_") for _, _, names in os.walk(spark.folder) for name in names)
+def shuffle_files(spark: Session) -> set[str]:
+    return {name for _, _, names in os.walk(spark.folder) for name in names if name.startswith("shuffle_")}
 
 
 def wait_for(file: Path) -> int:
@@ -107,13 +107,14 @@ def test_shuffle_files_are_gone_when_forgotten(spark: Session) -> None:
     before = shuffle_files(spark)
     stage = stages.shuffled(stages.python_stage(stages.base(2), SendToAll(2)), 2)
     stages.collect(stage)
-    assert shuffle_files(spark) > before
+    written = shuffle_files(spark) - before
+    assert written
 
     stages.forget(stage)
 
     pace = threading.Event()
     for _ in range(500):
-        if shuffle_files(spark) <= before:
+        if not written & shuffle_files(spark):
             return
         pace.wait(0.01)
     raise AssertionError("shuffle files are still there")
