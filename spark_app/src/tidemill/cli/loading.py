@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,8 +48,8 @@ def load_module(name: str) -> Any:
         raise BadInput(f"{place} has no class '{class_name}'.")
     try:
         return found() if isinstance(found, type) else found
-    except Exception as error:
-        raise BadInput(f"{name} cannot be made: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"{name} cannot be made: {type(error).__name__}: {error}{_raised_at(error)}") from error
 
 
 def _import(place: str) -> Any:
@@ -61,8 +62,16 @@ def _import(place: str) -> Any:
     except ModuleNotFoundError as error:
         hint = "" if error.name and not place.startswith(error.name) else "; it is looked for from this folder on"
         raise BadInput(f"Cannot import {place}: there is no Python module '{error.name}'{hint}.") from error
-    except Exception as error:
-        raise BadInput(f"Cannot import {place}: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"Cannot import {place}: {type(error).__name__}: {error}{_raised_at(error)}") from error
+
+
+def _raised_at(error: BaseException) -> str:
+    """The line of the module's own code that raised; syntax errors say theirs themselves."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    if len(frames) < 2 or isinstance(error, SyntaxError):
+        return ""
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})"
 
 
 def _import_file(path: Path) -> Any:

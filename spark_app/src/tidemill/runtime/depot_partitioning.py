@@ -88,11 +88,12 @@ def _keys(depot: StoredDepot, function: Function, records: Column) -> Column:
             return known
     if function.kind == "vectorized":
         return _call(depot, function, lambda: function.call(_series(records)))  # type: ignore[no-any-return]
-    return columns.from_values([_key(depot, function, value) for value in columns.to_values(records)])
+    values = enumerate(columns.to_values(records))
+    return columns.from_values([_key(depot, function, value, index) for index, value in values])
 
 
-def _key(depot: StoredDepot, function: Function, record: Any) -> Any:
-    return _call(depot, function, lambda: function.call(record), record)
+def _key(depot: StoredDepot, function: Function, record: Any, index: int = 0) -> Any:
+    return _call(depot, function, lambda: function.call(record), record, index)
 
 
 def _key_column(name: str, records: Column) -> Column | None:
@@ -113,7 +114,7 @@ def _series(records: Column) -> pl.Series:
     return pl.Series(records, strict=False)
 
 
-def _call(depot: StoredDepot, function: Function, call: Callable[[], Any], record: Any = _MANY) -> Any:
+def _call(depot: StoredDepot, function: Function, call: Callable[[], Any], record: Any = _MANY, index: int = 0) -> Any:
     """The function's answer. A record that a built-in operation cannot take is refused; a raise of the module's own
     function is an error of its code.
     """
@@ -125,24 +126,25 @@ def _call(depot: StoredDepot, function: Function, call: Callable[[], Any], recor
         given = "" if record is _MANY else f" on {str(record)[:_SHOWN_CHARS]!r}"
         text = f"The partitioner {function.name} of {depot.name} raised {type(error).__name__}{given}: {error}."
         if isinstance(function.call, Op):
-            raise RecordRefused(f"{text} Append records that it can take.", depot=depot.name) from error
+            raise RecordRefused(f"{text} Append records that it can take.", depot=depot.name, index=index) from error
         trace = "".join(traceback.format_exception(error))
         step = f"partitioner of {depot.name}"
-        raise UserCodeError(text, step=step, trace=trace, sample=str(record)[:_SHOWN_CHARS]) from error
+        sample = "" if record is _MANY else str(record)[:_SHOWN_CHARS]
+        raise UserCodeError(text, step=step, trace=trace, sample=sample, index=index) from error
 
 
 def _custom(depot: StoredDepot, function: Function, records: Column, partitions: int) -> Partitions:
     values = columns.to_values(records)
 
-    def choose(value: Any) -> Any:
-        return _call(depot, function, lambda: function.call(value, partitions), value)
+    def choose(index: int, value: Any) -> Any:
+        return _call(depot, function, lambda: function.call(value, partitions), value, index)
 
-    chosen = [choose(value) for value in values]
-    for value, partition in zip(values, chosen, strict=True):
+    chosen = [choose(index, value) for index, value in enumerate(values)]
+    for index, (value, partition) in enumerate(zip(values, chosen, strict=True)):
         is_index = isinstance(partition, (int, np.integer)) and not isinstance(partition, bool)
         if not is_index or not 0 <= partition < partitions:
             text = (
                 f"The partitioner {function.name} of {depot.name} gave {partition!r} for {str(value)[:_SHOWN_CHARS]!r}"
             )
-            raise RecordRefused(f"{text}: not a partition from 0 to {partitions - 1}.", depot=depot.name)
+            raise RecordRefused(f"{text}: not a partition from 0 to {partitions - 1}.", depot=depot.name, index=index)
     return np.array(chosen, dtype=np.int32)

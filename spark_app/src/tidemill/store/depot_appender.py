@@ -77,7 +77,8 @@ class DepotAppender:
         the chunks before it appended.
 
         Raises:
-            RecordRefused: a record is not data or too large; the chunks before it are appended.
+            RecordRefused: a record is not data or too large; the chunks before it are appended. The context of an
+                error counts their records (`appended`) and has the `index` of the record.
         """
         futures: deque[Future[Offsets]] = deque()
         done: list[Offsets] = []
@@ -90,8 +91,11 @@ class DepotAppender:
                 futures.append(self._enqueue(Batch(rows, None), estimated_bytes(column)))
                 if len(futures) > 1:
                     done.append(futures.popleft().result())
-        finally:
-            done += [future.result() for future in futures]
+            done += [futures.popleft().result() for _ in range(len(futures))]
+        except TidemillError as error:
+            done += [future.result() for future in futures if future.exception() is None]
+            error.context["appended"] = sum(end - start for offsets in done for _, start, end in offsets)
+            raise
         return done
 
     def close(self) -> None:
