@@ -274,6 +274,17 @@ def sleeping_append(store: MemoryStore, meanwhile: Callable[[], None]) -> DepotL
     return DepotLog(FaultyObjectStore(store, FaultPlan(after=after)), PREFIX, PARTITIONS, Clock())
 
 
+def test_records_are_read_once_when_their_segments_are_rolled_between_two_reads() -> None:
+    store = MemoryStore()
+    depot = DepotLog(store, PREFIX, PARTITIONS, Clock())
+    for number in range(6):
+        depot.append([(0, [number])])
+    reader = DepotLog(FaultyObjectStore(store), PREFIX, PARTITIONS)  # a process of its own: it shares no cache
+    assert columns.to_values(reader.read_columns(0, 2, 3)) == [2]
+    roll(depot, RollingLimits(segments_min=1, segments_max=4))
+    assert columns.to_values(reader.read_columns(0, 2, 6)) == [2, 3, 4, 5]
+
+
 def test_append_is_done_when_its_segment_was_rolled_before_it_was_checked() -> None:
     store = MemoryStore()
     depot = DepotLog(store, PREFIX, PARTITIONS, Clock())

@@ -88,9 +88,7 @@ class DepotFiles:
 
     def ends_before(self, number: int) -> tuple[int, ...]:
         """The end offsets of all partitions before this segment."""
-        header = self.header(number)
-        before = number - 1 - header.entries[0].number
-        return header.entries[before].ends if before >= 0 else header.first_ends
+        return self.header(number).ends_before(number)
 
     def remember(self, header: Header) -> None:
         """Keep the header of a segment that this process wrote."""

@@ -32,7 +32,8 @@ def read_rows(
     number, last = segments
     while number < last:
         segment = files.segment(number)
-        wanted = _pieces(segment, ranges)
+        # An object may begin before `number` with segments that were read from the log, before it was rolled.
+        wanted = _pieces(segment, ranges, segment.header.ends_before(number))
         pieces += [segment.rows(row, count) for row, count in _adjacent(wanted)]
         partitions += [np.full(count, partition, dtype=np.int32) for partition, _, count in wanted]
         number = segment.header.number + 1
@@ -41,11 +42,12 @@ def read_rows(
     return columns.concat(pieces), np.concatenate(partitions)
 
 
-def _pieces(segment: Segment, ranges: Sequence[tuple[int, int]]) -> list[Piece]:
+def _pieces(segment: Segment, ranges: Sequence[tuple[int, int]], read: Sequence[int]) -> list[Piece]:
+    """The wanted rows of an object; the offsets before `read` are read already."""
     pieces = []
     for held in segment.header.rows:
         start, end = ranges[held.partition]
-        start, end = max(start, held.start), min(end, held.end)
+        start, end = max(start, held.start, read[held.partition]), min(end, held.end)
         if start < end:
             pieces.append((held.partition, held.row + start - held.start, end - start))
     return pieces

@@ -115,6 +115,11 @@ class Header:
 
 # --- header as JSON --------------------------------------------------------------------------------------------------
 
+    def ends_before(self, number: int) -> tuple[int, ...]:
+        """The end offsets of all partitions before this one of its segments."""
+        before = number - 1 - self.entries[0].number
+        return self.entries[before].ends if before >= 0 else self.first_ends
+
 
 def header_to_json(header: Header) -> dict[str, Any]:
     return {
