@@ -47,7 +47,7 @@ ensure_venv() {
   [ -x .venv/bin/python ] || "$python" -m venv .venv
   echo "Installing Python packages into .venv (a minute the first time) ..." >&2
   .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -r requirements.lock
-  .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+  .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -e .
   echo "$stamp" > .venv/.tidemill-stamp
 }
 
