@@ -19,7 +19,7 @@ from benchmarks import memory, modules, rows, state_read
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.options_log import OptionsLog
-from tidemill.state.compaction import plan_range
+from tidemill.state.compaction_plan import plan
 from tidemill.store.urls import open_store
 
 TASKS = 4
@@ -66,7 +66,7 @@ class Contest:
     def wait_for_compaction(self) -> None:
         """Until the newest entry leaves nothing to merge."""
         limit = time.perf_counter() + SECONDS_MAX
-        while plan_range(state_read.snapshot(self.store, self.definition, TOPOLOGY)) is not None:
+        while plan(*state_read.newest(self.store, self.definition, TOPOLOGY)) is not None:
             if time.perf_counter() > limit:
                 raise SystemExit("Compaction does not catch up")
             time.sleep(0.005)

@@ -10,10 +10,10 @@ from tidemill.state.export import export
 from tidemill.store.objects import ObjectStore
 
 
-def snapshot(store: ObjectStore, definition: StoredDefinition, topology: str) -> Snapshot:
-    """The newest committed snapshot of a topology."""
+def newest(store: ObjectStore, definition: StoredDefinition, topology: str) -> tuple[Snapshot, int]:
+    """The newest committed snapshot of a topology, and its microbatch."""
     head = CommitLog(store, definition.topology_prefix(topology)).head()
-    return head[1].snapshot if head else Snapshot()
+    return (head[1].snapshot, head[1].last_id) if head else (Snapshot(), 0)
 
 
 def totals(store: ObjectStore, definition: StoredDefinition, topology: str, name: str) -> tuple[int, int, int]:
@@ -21,7 +21,7 @@ def totals(store: ObjectStore, definition: StoredDefinition, topology: str, name
     pstate = definition.topologies[topology].pstates[name]
     loader = part_loader(store.url, definition.topology_prefix(topology))
     found = [0, 0, 0]
-    for _, frame in export(pstate.id, pstate.schema, snapshot(store, definition, topology), loader):
+    for _, frame in export(pstate.id, pstate.schema, newest(store, definition, topology)[0], loader):
         found[0] += frame.height
         found[1] += int(frame["value.count"].sum())
         found[2] += int(frame["value.sum"].sum())

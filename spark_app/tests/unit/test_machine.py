@@ -25,7 +25,7 @@ class Driver:
 
     def __init__(self, *sources: SourceSpec) -> None:
         spec = TopologySpec("mb", 1, sources)
-        self.machine = Machine(spec, Ids(1), "me", Upkeep(lambda _: None))
+        self.machine = Machine(spec, Ids(1), "me", Upkeep(lambda _, __: None))
         self.end = 0
         self.options = ModuleOptions()
         self.definition = 1

@@ -26,7 +26,7 @@ from tidemill.runtime.hub import AppendHub
 from tidemill.runtime.machine import Machine, Now, Role, Told
 from tidemill.runtime.upkeep import Upkeep
 from tidemill.runtime.world import World
-from tidemill.state.compaction import plan_range
+from tidemill.state.compaction_plan import plan
 from tidemill.store.lease import FileLease, LeaderLease, describe_process
 from tidemill.store.objects import ObjectStore
 
@@ -92,7 +92,7 @@ class TopologyRunner:
         if claim_wait_ms is None:
             claim_wait_ms = 0 if isinstance(lease, FileLease) else int(LEASE_RENEW_MS)
         owner = f"{describe_process()} {ids.new_id()}"
-        self._machine = Machine(self._world.spec, ids, owner, Upkeep(plan_range), claim_wait_ms)
+        self._machine = Machine(self._world.spec, ids, owner, Upkeep(plan), claim_wait_ms)
         self._probe_ms_max = PROBE_MS_MAX if store.local_path("x") is not None else PROBE_MS_REMOTE_MAX
         self._events: queue.SimpleQueue[events.Event] = queue.SimpleQueue()
         self._cancels: dict[int, threading.Event] = {}

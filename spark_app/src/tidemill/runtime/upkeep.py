@@ -12,7 +12,8 @@ from tidemill.model.snapshot import Level, Part, Snapshot
 from tidemill.runtime import compose, events
 from tidemill.runtime.events import Instruction, ModuleOptions
 
-Planner = Callable[[Snapshot], "tuple[int, int] | None"]
+Planner = Callable[[Snapshot, int], "tuple[int, int] | None"]
+"""`state.compaction_plan.plan`, or a stand-in: the levels to merge, by the snapshot and the newest microbatch."""
 
 BACK_OFF_MS: Final = 5_000.0
 LEVELS_MAX: Final = 128
@@ -37,7 +38,6 @@ class Upkeep:
     compact_at: float = 0.0
     _is_collecting: bool = False
     _compacting: Compacting | None = None
-    _planned: Snapshot | None = None
 
     def work(self, entry: Entry, options: ModuleOptions, token: int, at: float) -> list[Instruction]:
         """What is to be started now."""
@@ -61,10 +61,9 @@ class Upkeep:
 
     def _compaction(self, entry: Entry, options: ModuleOptions, token: int, at: float) -> list[Instruction]:
         """Compactions are named after an ID that is not committed yet: collection leaves their objects alone."""
-        if self._compacting is not None or at < self.compact_at or entry.snapshot is self._planned:
+        if self._compacting is not None or at < self.compact_at:
             return []
-        self._planned = entry.snapshot
-        chosen = self.plan(entry.snapshot)
+        chosen = self.plan(entry.snapshot, entry.last_id)
         if chosen is None:
             return []
         first, stop = chosen
@@ -86,7 +85,7 @@ class Upkeep:
             compacting.parts = event.parts
             self.trouble = ""
             return
-        self._compacting, self._planned = None, None
+        self._compacting = None
         self.compact_at, self.trouble = at + BACK_OFF_MS, event.text
 
     @property

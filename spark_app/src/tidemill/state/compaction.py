@@ -1,14 +1,8 @@
-"""Merging adjacent levels into runs, so that reads stay short and operands and tombstones do not pile up.
-
-Size-tiered: when enough deltas stand above the runs (or the oldest of them is old), they are merged, together with
-the runs right below that are not much larger than what is merged. So runs shrink from old to new by a factor, there
-are few of them, and a row is rewritten about log(state / delta) times.
-"""
+"""Merging adjacent levels into runs, so that reads stay short and operands and tombstones do not pile up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import polars as pl
 
@@ -21,69 +15,6 @@ from tidemill.state.sorted_table import SortedTable
 from tidemill.state.table_bounds import bound_of
 from tidemill.state.tables import Table, layout_of
 from tidemill.state.view import SnapshotView, row_key
-
-AGE_MAX = 256
-"""No delta stays a delta for more microbatches than this."""
-
-
-@dataclass(frozen=True)
-class CompactionOptions:
-    """`deltas_max` deltas are merged at once; a run is drawn in if it is at most `growth` times as big as what is
-    merged above it.
-    """
-
-    deltas_max: int = 12
-    growth: float = 1.5
-    runs_max: int = 8
-    chunk_rows: int = 4_000_000
-
-
-@dataclass(frozen=True)
-class CompactionPlan:
-    """Adjacent levels, oldest first. `is_base`: the first one is the oldest of the snapshot, so nothing older can
-    exist.
-    """
-
-    levels: tuple[Level, ...]
-    is_base: bool
-
-
-def plan(snapshot: Snapshot, options: CompactionOptions | None = None) -> CompactionPlan | None:
-    """The levels to merge next, None if there is nothing to do."""
-    options = options or CompactionOptions()
-    levels = snapshot.levels
-    first_delta = next((i for i, level in enumerate(levels) if level.kind == "delta"), len(levels))
-    deltas = levels[first_delta:]
-    runs = first_delta
-    if deltas:
-        is_old = deltas[-1].last - deltas[0].first >= AGE_MAX
-        if len(deltas) >= options.deltas_max or is_old:
-            return _plan_from(levels, first_delta, options)
-    if runs > options.runs_max:
-        return CompactionPlan(levels[:first_delta], True)
-    return None
-
-
-def _plan_from(levels: Sequence[Level], start: int, options: CompactionOptions) -> CompactionPlan:
-    """Merge everything from `start` on, and runs below it as long as they are small beside it."""
-    size = sum(map(level_rows, levels[start:]))
-    while start > 0 and level_rows(levels[start - 1]) <= options.growth * size:
-        start -= 1
-        size += level_rows(levels[start])
-    return CompactionPlan(tuple(levels[start:]), start == 0)
-
-
-def plan_range(snapshot: Snapshot) -> tuple[int, int] | None:
-    """`plan` with default options, as positions [first, stop) among the snapshot's levels."""
-    chosen = plan(snapshot)
-    if chosen is None:
-        return None
-    first = snapshot.levels.index(chosen.levels[0])
-    return first, first + len(chosen.levels)
-
-
-def level_rows(level: Level) -> int:
-    return sum(sum(part.rows.values()) for part in level.parts)
 
 
 def apply(snapshot: Snapshot, merged: Sequence[Level], parts: Sequence[Part], *, is_base: bool) -> Snapshot:

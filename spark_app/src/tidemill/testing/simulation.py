@@ -381,7 +381,7 @@ class Simulation:
         invariant(not findings, "what `tidemill check` says of a finished run", findings=findings)
 
 
-def plan_small(snapshot: Snapshot) -> tuple[int, int] | None:
+def plan_small(snapshot: Snapshot, _last_id: int) -> tuple[int, int] | None:
     """Compact early and often, so that short runs see it."""
     count = len(snapshot.levels)
     if count < 3:
