@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidemill.model.entries import Entry
+from tidemill.model.errors import invariant
 from tidemill.model.options import Values, resolve
 from tidemill.model.snapshot import Snapshot
 from tidemill.runtime.commit_log import CommitLog
@@ -45,6 +46,7 @@ def collect_topology(log: CommitLog, store: ObjectStore, prefix: str, cutoff_ms:
         return Collected(0, 0)
     number, entry = head
     reached, floor = _reach(log, number, entry, cutoff_ms)
+    _check_kept(entry, reached, floor)
     objects = 0
     for name in list(_names(store, prefix)):
         if name not in reached and _is_over(name, entry):
@@ -52,6 +54,14 @@ def collect_topology(log: CommitLog, store: ObjectStore, prefix: str, cutoff_ms:
             objects += 1
     before = log.log.span()[0]
     return Collected(objects, log.log.trim(floor) - before)
+
+
+def _check_kept(entry: Entry, reached: set[str], floor: int) -> None:
+    """S5, before anything is deleted: both states and both commits of the last two IDs stay."""
+    needed = {part.name for snapshot in (entry.snapshot, entry.previous) for part in snapshot.parts()}
+    invariant(needed <= reached, "S5: collection keeps the last two states", missing=needed - reached)
+    kept = all(floor <= committed.entry for committed in entry.committed)
+    invariant(kept, "S5: collection keeps the last two commits", floor=floor)
 
 
 def _reach(log: CommitLog, number: int, entry: Entry, cutoff_ms: int) -> tuple[set[str], int]:

@@ -78,6 +78,8 @@ class CommitLog:
             Lost: another leader was first; this one is fenced.
             StoreUnavailable, OutcomeUnknown: call again with the same entry before anything else.
         """
+        known = self._head
+        invariant(known is None or number <= known[0] + 1, "S4: an entry follows the last one", number=number)
         content = entries.to_bytes(entry, parts)
         size = len(content) - sum(len(part) for part in parts.values())
         invariant(size <= 4 * ENTRY_BYTES_MAX, "entries of the commit log stay small", bytes=size, number=number)

@@ -13,6 +13,7 @@ from tidemill.model.entries import (
     Failure,
     Kind,
     PendingCompaction,
+    Ranges,
     SourceProgress,
     part_member,
 )
@@ -102,6 +103,12 @@ def _kept_attempt(entry: Entry, spec: TopologySpec, progress: Mapping[str, Sourc
 
 def begin(entry: Entry, attempt: Attempt, failure: Failure | None, author: Author) -> Entry:
     """An attempt is about to start; its predecessor's failure is kept where people can read it."""
+    before = entry.attempt
+    invariant(attempt.microbatch_id == entry.last_id + 1, "S2: an attempt starts from the state before its ID")
+    if before is not None:
+        is_same = (before.microbatch_id, before.ranges) == (attempt.microbatch_id, attempt.ranges)
+        invariant(is_same, "S2: a retry reads the same records", before=before, attempt=attempt)
+        invariant(attempt.version > before.version, "S2: versions rise", before=before, attempt=attempt)
     return replace(follow(entry, "begin", author), attempt=attempt, failure=failure)
 
 
@@ -117,7 +124,7 @@ class Finished:
 def commit(entry: Entry, number: int, finished: Finished, author: Author) -> tuple[Entry, dict[str, bytes]]:
     """The entry `number`, which makes an attempt's changes the state that everybody sees; and its inline parts."""
     attempt = finished.attempt
-    invariant(attempt.microbatch_id == entry.last_id + 1, "IDs are committed one after the other", entry=number)
+    _check_commit(entry, number, attempt)
     level, parts = _delta(number, attempt, finished.outcome)
     progress, records = advance(entry.progress, attempt, finished.outcome.exploded)
     done = Committed(attempt.microbatch_id, attempt.version, number, records, dict(finished.metrics))
@@ -136,6 +143,26 @@ def commit(entry: Entry, number: int, finished: Finished, author: Author) -> tup
     return composed, parts
 
 
+def _check_commit(entry: Entry, number: int, attempt: Attempt) -> None:
+    """What is committed is the attempt that the log knows, or one that read nothing."""
+    invariant(attempt.microbatch_id == entry.last_id + 1, "S4: IDs are committed one after the other", entry=number)
+    begun = entry.attempt
+    is_known = attempt.records == 0 if begun is None else (begun.version, begun.ranges) == _identity(attempt)
+    invariant(is_known, "S2: what is committed was begun", begun=begun, attempt=attempt)
+    last = max((level.last for level in entry.snapshot.levels), default=0)
+    invariant(last < attempt.microbatch_id, "S7: a snapshot holds committed IDs only", last=last, attempt=attempt)
+
+
+def _identity(attempt: Attempt) -> tuple[int, Mapping[str, Ranges]]:
+    return attempt.version, attempt.ranges
+
+
+def _is_of(part: Part, attempt: Attempt) -> bool:
+    """Whether an object's name says that this very attempt wrote it."""
+    numbers = part.name.rpartition("/")[2].split("-")[:2]
+    return [int(number) for number in numbers if number.isdigit()] == [attempt.microbatch_id, attempt.version]
+
+
 def _delta(number: int, attempt: Attempt, outcome: AttemptOutcome) -> tuple[Level, dict[str, bytes]]:
     """The attempt's changes as one level; small ones ride in the entry, whose key becomes part of their names."""
     named: list[Part] = []
@@ -146,6 +173,8 @@ def _delta(number: int, attempt: Attempt, outcome: AttemptOutcome) -> tuple[Leve
             member = part_member(len(inline))
             inline[member] = delta.content
             part = replace(part, name=f"{entry_name(number)}#{member}")
+        else:
+            invariant(_is_of(part, attempt), "S3: a commit names what its attempt wrote", part=part.name)
         named.append(part)
     return Level("delta", attempt.microbatch_id, attempt.microbatch_id, tuple(named)), inline
 
@@ -159,6 +188,7 @@ def with_run(entry: Entry, number: int, pending: PendingCompaction, run: Level) 
     """The state with adjacent levels replaced by the run that a compaction made of them; nobody sees a difference."""
     levels = entry.snapshot.levels
     inside = [i for i, level in enumerate(levels) if pending.first <= level.first and level.last <= pending.last]
+    invariant(all(p.name for p in run.parts), "S3: an entry names objects that were written")
     invariant(bool(inside) and inside == list(range(inside[0], inside[-1] + 1)), "compacted levels are adjacent")
     invariant(not run.is_base or inside[0] == 0, "a base is the oldest level")
     middle = (run,) if run.parts else ()

@@ -54,6 +54,7 @@ class Told:
     failure: Failure | None = None
     failures_in_row: int = 0
     store_trouble: str = ""
+    upkeep_trouble: str = ""
     retry_at: float | None = None
 
 
@@ -116,6 +117,7 @@ class Machine:
             self._take_attempt(event, now)
         elif isinstance(event, (events.CompactionDone, events.CompactionFailed, events.CollectionDone)):
             self.upkeep.take(event, now.at)
+            self.told = replace(self.told, upkeep_trouble=self.upkeep.trouble)
         elif isinstance(event, events.TimePassed):
             self._is_look_fresh = self._is_look_fresh and not event.has_news
         elif isinstance(event, events.StoreFailed):
@@ -306,7 +308,7 @@ class Machine:
         is_free = not self._is_paused and look.definition <= self.spec.definition
         is_free = is_free and self._option("topology.microbatch.force.delay.millis") == 0
         fixed = ranges.fix_ranges(self.spec, entry.progress, look)
-        if not is_free or not ranges.has_records(fixed, self._wanted()) or self._is_crowded(entry):
+        if not is_free or not ranges.has_records(fixed, self._wanted()) or self.upkeep.is_crowded(entry):
             return None
         self._prime_started = now.at
         return self._attempt(entry, fixed, entry.last_id + 1, 1, now, entry.ticks)
@@ -360,7 +362,7 @@ class Machine:
             return [*made, events.Wait(self._retry_at)]
         if now.at < self._next_at:
             return [*made, *self._compact_entry(now), events.Wait(self._next_at)]
-        step = [] if self._is_crowded(self._head) else self._new_attempt(look, now)
+        step = [] if self.upkeep.is_crowded(self._head) else self._new_attempt(look, now)
         return [*made, *(step or self._compact_entry(now) or self._rest_until(now))]
 
     def _is_failure_told(self) -> bool:
@@ -415,7 +417,7 @@ class Machine:
     def _rest_until(self, now: Now) -> list[Instruction]:
         tick = now.at + ranges.next_tick_in_ms(self.spec, self._ticks, now.wall_ms)
         until = min(self._empty_at, tick, max(now.at + 1000, self.upkeep.collect_at(self.options)))
-        if self._is_crowded(self._head):
+        if self.upkeep.is_crowded(self._head):
             until = now.at + 1000
         self.told = replace(self.told, phase="idle")
         return [events.Wait(until, for_news=True)]
@@ -434,9 +436,6 @@ class Machine:
 
     def _settled_head(self) -> Entry:
         return self.upkeep.settle(self._head, self.number + 1)
-
-    def _is_crowded(self, entry: Entry) -> bool:
-        return self.upkeep.is_crowded(entry)
 
     # --- small things ------------------------------------------------------------------------------------------------
 

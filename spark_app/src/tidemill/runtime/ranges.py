@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tidemill.model.entries import Attempt, Ranges, SourceProgress
+from tidemill.model.errors import CorruptState, invariant
 from tidemill.model.options import resolve
 from tidemill.runtime.events import DepotEnds, Looked, SourceSpec, TopologySpec
 
@@ -13,7 +14,13 @@ def fix_range(progress: SourceProgress, ends: DepotEnds, records_max: int) -> Ra
     """[start, end) of each partition: from the progress on, at most `records_max`.
 
     Records that retention deleted before they were read are skipped; with coordinated trimming there are none.
+
+    Raises:
+        CorruptState: the depot ends before what was processed of it: acknowledged records are lost (S6).
     """
+    if any(end < offset for offset, end in zip(progress.offsets, ends.ends, strict=True)):
+        text = f"The depot {progress.depot} ends at {list(ends.ends)}, but {list(progress.offsets)} is processed."
+        raise CorruptState(f"{text} Records are lost: restore the depot's objects.", depot=progress.depot)
     starts = (max(offset, first) for offset, first in zip(progress.offsets, ends.starts, strict=True))
     pairs = zip(starts, ends.ends, strict=True)
     return tuple((start, max(start, min(end, start + records_max))) for start, end in pairs)
@@ -74,6 +81,8 @@ def advance(
     for source_id, ranges in attempt.ranges.items():
         if source_id in exploded and source_id in moved:
             old = moved[source_id]
+            is_after = all(at <= start <= end for at, (start, end) in zip(old.offsets, ranges, strict=True))
+            invariant(is_after, "S1: a range begins where the last one ended", old=old.offsets, ranges=ranges)
             offsets = tuple(end for _, end in ranges)
             moved[source_id] = SourceProgress(old.depot, offsets, old.start_from)
             records += sum(end - start for start, end in ranges)

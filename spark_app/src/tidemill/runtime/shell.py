@@ -330,6 +330,8 @@ def describe(topology: str, state: RunnerState) -> str:
     text = f"topology {topology} is {state.role}, phase {told.phase}; {last}"
     if told.store_trouble:
         text += f"; the store: {told.store_trouble}"
+    if told.upkeep_trouble:
+        text += f"; compaction or collection failed and is tried again: {told.upkeep_trouble}"
     if told.failure is not None:
         failure = told.failure
         text += f"; attempt {failure.microbatch_id}/{failure.version} failed: {failure.message}\n{failure.trace}"

@@ -77,6 +77,7 @@ class Upkeep:
         """A result came in."""
         if isinstance(event, events.CollectionDone):
             self._is_collecting = False
+            self.trouble = event.text or self.trouble
             return
         compacting = self._compacting
         if compacting is None or event.token != compacting.token:

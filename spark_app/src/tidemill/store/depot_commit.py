@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tidemill.model.columns import Column
+from tidemill.model.errors import invariant
 from tidemill.store.depot_rows import PartitionedRows, merge
 from tidemill.store.depot_segment import Entry, Header, LastSequence, Offsets, Produced, RowRange
 
@@ -64,6 +65,8 @@ def plan_commit(
         return Commit(None, [], offsets)
     rows = merge(fresh) if fresh else PartitionedRows([], ())
     entry = Entry(number, nonce, time, tuple(ends))
+    is_whole = sum(ends) - sum(newest.ends) == sum(count for held in fresh for _, count in held.counts)
+    invariant(is_whole, "S6: a segment holds each record that is acknowledged", number=number)
     header = Header(
         entries=(entry,),
         first_ends=newest.ends,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tidemill.model import columns
 from tidemill.model.columns import Column
+from tidemill.model.errors import invariant
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_commit import PRODUCER_MILLIS
 from tidemill.store.depot_files import DepotFiles
@@ -109,7 +110,10 @@ def retain(
     newest = depot.newest()
     if any(end - start > entries_max * (1 + excess) for start, end in zip(newest.starts, newest.ends, strict=True)):
         wanted = zip(newest.starts, newest.ends, needed, strict=True)
-        depot.record_starts([max(start, min(end - entries_max, need)) for start, end, need in wanted])
+        starts = [max(start, min(end - entries_max, need)) for start, end, need in wanted]
+        is_kept = all(at <= max(old, need) for at, old, need in zip(starts, newest.starts, needed, strict=True))
+        invariant(is_kept, "S6: retention leaves what is still to be read", starts=starts, needed=list(needed))
+        depot.record_starts(starts)
     return _delete_before(depot, _starts_at(depot, depot.now_millis() - grace_millis))
 
 

@@ -112,13 +112,13 @@ class Header:
     def records(self) -> int:
         return sum(row_range.end - row_range.start for row_range in self.rows)
 
-
-# --- header as JSON --------------------------------------------------------------------------------------------------
-
     def ends_before(self, number: int) -> tuple[int, ...]:
         """The end offsets of all partitions before this one of its segments."""
         before = number - 1 - self.entries[0].number
         return self.entries[before].ends if before >= 0 else self.first_ends
+
+
+# --- header as JSON --------------------------------------------------------------------------------------------------
 
 
 def header_to_json(header: Header) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from tidemill.model.dataflow import (
     StartFrom,
     TopologyDeclaration,
 )
-from tidemill.model.errors import OutcomeUnknown, StoreUnavailable, TidemillError, invariant
+from tidemill.model.errors import InvariantViolation, OutcomeUnknown, StoreUnavailable, TidemillError, invariant
 from tidemill.model.ids import Ids
 from tidemill.model.snapshot import Snapshot
 from tidemill.plan.program import Program
@@ -318,6 +318,8 @@ class Simulation:
     def _collect(self, process: Process, instruction: events.Collect) -> events.Event:
         try:
             collect(process.world, instruction.retention_ms)
+        except InvariantViolation:
+            raise
         except TidemillError as error:
             return events.CollectionDone(str(error))
         return events.CollectionDone()
