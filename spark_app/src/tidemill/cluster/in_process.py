@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from tidemill.api.launching import LaunchConfig, UpdateOptions
 from tidemill.api.recording import record_module
 from tidemill.cluster.engines import engine_name, open_engine
-from tidemill.cluster.launch import RunningModule, definition_for_launch, destroy
+from tidemill.cluster.launch import RunningModule, definition_for_launch, destroy, programs
 from tidemill.cluster.leading import LeaderWatch
 from tidemill.cluster.progress import Progress, ProgressReader, wait_text
 from tidemill.cluster.stores import absolute_url
@@ -145,6 +145,7 @@ class InProcessCluster:
             threads = stored.threads if running is None else running.definition.threads
             deleted = () if options is None else options.deleted
             updated = definitions.update(stored, declaration, deleted, Ids())
+            programs(declaration, updated)  # what cannot be compiled must not stop what runs
             # Written first: if that fails the old version goes on. From here on the old runners can no longer claim.
             definition = log.append(replace(updated, threads=threads), self._clock.now_ms())
             if running is not None:
@@ -256,7 +257,8 @@ class InProcessCluster:
             UnknownName: there is no such module or topology.
             TimeoutError: says how far it came, and why its last attempt failed if it did.
         """
-        self._topology(module, topology)
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise BadInput(f"A count of records is a whole number, not {count!r}.")
         wanted = f"{count} processed records"
         self._wait(module, topology, timeout_millis, lambda now: now.processed >= count, wanted)
 

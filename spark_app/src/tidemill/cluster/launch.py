@@ -113,6 +113,7 @@ def definition_for_launch(
     """
     log = DefinitionLog(store, declaration.name)
     wanted = definitions.launch(declaration, config.tasks, config.threads, Ids())
+    programs(declaration, wanted)  # what cannot be compiled leaves no trace in the store
     stored = log.newest()
     if stored is None or stored.is_destroyed:
         # Options that the code sets come first: a crash in between leaves a store in which the module is still new.

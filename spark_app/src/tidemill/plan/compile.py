@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 
 from tidemill.model import dataflow as df
-from tidemill.model.errors import UnknownName
+from tidemill.model.errors import DefinitionError, Fault, UnknownName
 from tidemill.plan import program as pg
 from tidemill.plan.compile_graph import GraphBuilder
 from tidemill.plan.compile_liveness import live_behind
@@ -41,7 +41,35 @@ def compile_topology(
     for source in topology.sources:
         builder.source(source)
     program = _program(declaration, topology, builder, ids or {})
-    return replace(program, key=hashlib.sha256(cloudpickle.dumps(program)).hexdigest()[:24])
+    return replace(program, key=hashlib.sha256(_shipped(program)).hexdigest()[:24])
+
+
+def _shipped(program: pg.Program) -> bytes:
+    """The program as workers get it.
+
+    Raises:
+        DefinitionError: a function holds something that cannot travel; names each such function.
+    """
+    try:
+        return cloudpickle.dumps(program)
+    except Exception as error:  # whatever a user's object raises when it is pickled
+        faults = [
+            Fault(str(operator.at), f"this step cannot be sent to workers: {reason}.", _TRAVEL)
+            for operator in program.operators
+            if (reason := _travel_fault(operator))
+        ]
+        raise DefinitionError(faults or f"The module cannot be sent to workers: {error}.") from error
+
+
+_TRAVEL = "Let its function make locks, connections and files itself, or keep them in a Python module that it imports."
+
+
+def _travel_fault(operator: pg.Operator) -> str:
+    try:
+        cloudpickle.dumps(operator)
+    except Exception as error:  # noqa: BLE001 - a user's object may raise anything
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def _global_objects(declaration: df.ModuleDeclaration) -> frozenset[str]:
