@@ -1,0 +1,103 @@
+"""`tidemill check` is worth something only if it notices: each invariant is broken on purpose in a real store."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path as Folder
+from typing import Any
+
+import pytest
+
+from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
+from tidemill.model import entries
+from tidemill.model.entries import Attempt, Entry
+from tidemill.runtime.check import check_module
+from tidemill.store.urls import connect
+
+LARGE = 700_000
+
+
+class Words(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*words", Depot.hash_by(Ops.IDENTITY))
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$counts", PState.map_schema(str, int))
+        (mb.source("*words").out("*microbatch").explode_microbatch("*microbatch").out("*word")
+           .compound_agg("$$counts", CompoundAgg.map("*word", Agg.count())))  # fmt: skip
+
+
+class Stored:
+    """The store of a module that has processed three large microbatches and stopped."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.url = folder.as_uri()
+        dice = random.Random(1)
+        with InProcessCluster.create("local", store=self.url) as cluster:
+            cluster.launch_module(Words(), LaunchConfig(1, 1))
+            for count in (1, 2, 3):
+                cluster.cluster_depot("Words", "*words").append(dice.randbytes(LARGE // 2).hex())
+                cluster.wait_for_microbatch_processed_count("Words", "mb", count)
+        (topology,) = (folder / "Words" / "topologies").iterdir()
+        self.log = sorted((topology / "log").glob("*.zip"))
+        self.deltas = sorted((topology / "deltas").iterdir())
+        self.segments = sorted(next((folder / "Words" / "depots").iterdir()).glob("log/*.arrow"))
+
+    def change(self, change: Callable[[Entry], Entry]) -> None:
+        """Another newest entry than the one that was written."""
+        content = self.log[-1].read_bytes()
+        self.log[-1].unlink()
+        self.log[-1].write_bytes(entries.to_bytes(change(entries.from_bytes(content))))
+
+    def broken(self) -> set[str]:
+        return {finding.invariant for finding in check_module(connect(self.url), "Words")}
+
+
+@pytest.fixture
+def stored(tmp_path: Folder) -> Stored:
+    return Stored(tmp_path)
+
+
+def further(entry: Entry) -> Entry:
+    """One record more is said to be processed."""
+    moved = {n: replace(p, offsets=tuple(o + 1 for o in p.offsets)) for n, p in entry.progress.items()}
+    return replace(entry, progress=moved)
+
+
+CHANGES: list[tuple[str, Callable[[Entry], Entry]]] = [
+    ("S1", lambda entry: replace(entry, processed=entry.processed + 1)),
+    ("S1", further),
+    ("S2", lambda entry: replace(entry, attempt=Attempt(entry.last_id + 2, 1))),
+    ("S4", lambda entry: replace(entry, epoch=entry.epoch + 1)),
+    ("S4", lambda entry: replace(entry, committed=(replace(entry.committed[0], version=7), *entry.committed[1:]))),
+    ("S5", lambda entry: replace(entry, committed=(entry.committed[0], replace(entry.committed[1], microbatch_id=1)))),
+    ("S6", further),
+    ("S7", lambda entry: replace(entry, snapshot=replace(entry.snapshot, levels=entry.snapshot.levels[::-1]))),
+]
+
+
+def test_nothing_is_found_when_nothing_is_wrong(stored: Stored) -> None:
+    assert stored.broken() == set()
+
+
+@pytest.mark.parametrize(("invariant", "change"), CHANGES)
+def test_invariant_is_named_when_an_entry_breaks_it(
+    stored: Stored, invariant: str, change: Callable[[Entry], Entry]
+) -> None:
+    stored.change(change)
+    assert invariant in stored.broken()
+
+
+def test_missing_objects_are_found_when_somebody_deleted_them(stored: Stored) -> None:
+    stored.deltas[0].unlink()
+    assert stored.broken() == {"S3", "S5"}
+    stored.segments[0].unlink()
+    assert stored.broken() == {"S3", "S5", "S6"}
+
+
+def test_changed_bytes_are_found_in_an_object(stored: Stored) -> None:
+    content = bytearray(stored.deltas[1].read_bytes())
+    content[len(content) // 2] ^= 1
+    stored.deltas[1].write_bytes(bytes(content))
+    assert stored.broken() == {"S3", "S5"}
