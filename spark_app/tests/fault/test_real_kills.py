@@ -172,7 +172,7 @@ def is_troubled(cluster: InProcessCluster) -> bool:
 
 def dislike_some(number: Any) -> Any:
     """Raises now and then, and never twice at the same place."""
-    if random.SystemRandom().random() < 0.025:
+    if random.SystemRandom().random() < 0.02:
         raise ValueError(f"transfer {number} is not liked this time")
     return number
 
