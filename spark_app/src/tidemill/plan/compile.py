@@ -51,7 +51,8 @@ def _shipped(program: pg.Program) -> bytes:
         DefinitionError: a function holds something that cannot travel; names each such function.
     """
     try:
-        return cloudpickle.dumps(program)
+        content: bytes = cloudpickle.dumps(program)
+        return content
     except Exception as error:  # whatever a user's object raises when it is pickled
         faults = [
             Fault(str(operator.at), f"this step cannot be sent to workers: {reason}.", _TRAVEL)
