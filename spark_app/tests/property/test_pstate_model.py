@@ -19,7 +19,12 @@ from tidemill.state.parts import PartLoader
 from tidemill.state.thread_state import PStateInfo, ThreadState
 from tidemill.state.view import SnapshotView
 
-TASKS = 4
+TASKS = 8
+USED_TASKS = (0, 3, 6)
+THREADS = st.sampled_from([1, 2, 4, 8])
+CHUNK_ROWS = st.sampled_from([1, 2, 5, 1_000])
+"""Chunks of compaction: so small that they cut tasks, prefixes and cleared ranges, or all in one."""
+
 UTC = datetime.UTC
 
 KEYS: dict[str, list[Any]] = {
@@ -228,7 +233,7 @@ class Store:
         self.snapshot = Snapshot((*self.snapshot.levels, level))
         self.check()
 
-    def compact(self, first: int, last: int, threads: int) -> None:
+    def compact(self, first: int, last: int, threads: int, chunk_rows: int) -> None:
         levels = self.snapshot.levels[first:last]
         if not levels:
             return
@@ -241,7 +246,7 @@ class Store:
                 TaskSet(threads, thread),
                 loader,
                 is_base=is_base,
-                chunk_rows=(3, 1_000)[last % 2],
+                chunk_rows=chunk_rows,
             )
             if merged is not None:
                 name = f"r{levels[-1].last}-{first}-{len(self.blobs)}.zip"
@@ -279,9 +284,9 @@ def test_state_equals_dicts_when_written_by_nodes(schema: Schema, data: Any) -> 
     store = Store(schema)
     models: dict[int, Any] = {task: None if is_plain_root(schema) else {} for task in range(TASKS)}
     for _ in range(draw(st.integers(1, 4))):
-        store.begin(draw(st.sampled_from([1, 2, 4])))
+        store.begin(draw(THREADS))
         for _ in range(draw(st.integers(0, 12))):
-            task = draw(st.integers(0, 1)) * 3
+            task = draw(st.sampled_from(USED_TASKS))
             if is_plain_root(schema):
                 value = draw_value(draw, schema)
                 store.root(task).put_value(value)
@@ -297,13 +302,16 @@ def test_state_equals_dicts_when_written_by_nodes(schema: Schema, data: Any) -> 
         store.commit()
         if draw(st.booleans()):
             first = draw(st.integers(0, len(store.snapshot.levels) - 1))
-            store.compact(first, draw(st.integers(first, len(store.snapshot.levels))), draw(st.sampled_from([1, 2, 4])))
-        store.begin(draw(st.sampled_from([1, 2, 4])))
+            last = draw(st.integers(first, len(store.snapshot.levels)))
+            store.compact(first, last, draw(THREADS), draw(CHUNK_ROWS))
+            store.begin(draw(THREADS))
+            compare(schema, store, models)
+        store.begin(draw(THREADS))
         compare(schema, store, models)
 
 
 def compare(schema: Schema, store: Store, models: dict[int, Any]) -> None:
-    for task in (0, 3):
+    for task in USED_TASKS:
         if is_plain_root(schema):
             assert same(models[task], store.root(task).get_value())
             continue
@@ -346,7 +354,8 @@ def test_ranges_are_slices_of_sorted_keys_when_levels_overlap(data: Any) -> None
                 model[key] = key
         store.commit()
         if draw(st.integers(0, 3)) == 0:
-            store.compact(draw(st.integers(0, len(store.snapshot.levels) - 1)), len(store.snapshot.levels), 2)
+            first = draw(st.integers(0, len(store.snapshot.levels) - 1))
+            store.compact(first, len(store.snapshot.levels), draw(THREADS), draw(CHUNK_ROWS))
     store.begin(1)
     ends = st.one_of(st.none(), st.integers(-1, 61))
     bounds = Range(

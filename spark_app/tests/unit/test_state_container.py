@@ -17,6 +17,7 @@ from tidemill.state import compaction, export
 from tidemill.state.codecs import decode_value, encode_value
 from tidemill.state.container import decode
 from tidemill.state.object_keys import decode_object_key, encode_object_key
+from tidemill.state.part_cache import PartCache
 from tidemill.state.parts import PartLoader
 from tidemill.state.thread_state import PStateInfo, ThreadState
 from tidemill.state.view import SnapshotView
@@ -121,15 +122,16 @@ def test_cache_gives_the_same_when_parts_come_from_disk(tmp_path: Path) -> None:
     part = dataclasses.replace(finished[1], name="some/part.zip")
     snapshot = Snapshot((Level("delta", 1, 1, (part,)),))
     for _ in range(2):
-        loader = PartLoader(read, tmp_path)
+        loader = PartLoader(read, PartCache(tmp_path, "a store"), cached_bytes_min=1)
         held = ThreadState(info, SnapshotView(snapshot, TaskSet(1, 0), loader)).root("$$m", 0)
         assert [held.get(key) for key in (0, 777, 19_999)] == [0, 1554, 39_998]
         assert held.size() == 20_000
     assert reads == ["some/part.zip"]
-    (cached,) = tmp_path.glob("*.zip")
+    (cached,) = tmp_path.glob("*/0.arrow")
     cached.write_bytes(b"half a fi")
-    loader = PartLoader(read, tmp_path)
+    loader = PartLoader(read, PartCache(tmp_path, "a store"), cached_bytes_min=1)
     assert ThreadState(info, SnapshotView(snapshot, TaskSet(1, 0), loader)).root("$$m", 0).get(3) == 6
+    assert len(reads) == 2
 
 
 def test_export_folds_all_levels_into_plain_tables() -> None:

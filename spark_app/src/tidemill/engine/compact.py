@@ -19,7 +19,7 @@ def compact_thread(work: CompactionWork, thread: int) -> Part | None:
     an older entry can take it for garbage.
     """
     schemas = {plan.id: plan.schema for plan in work.program.pstates.values()}
-    loader = part_loader(work.store_url, work.prefix, work.options.get("cache_dir"))
+    loader = part_loader(work.store_url, work.prefix)
     task_set = TaskSet(work.threads, thread)
     merged = merge(schemas, work.levels, task_set, loader, is_base=work.is_base)
     if merged is None:
@@ -27,6 +27,7 @@ def compact_thread(work: CompactionWork, thread: int) -> Part | None:
     content, part = merged
     name = f"runs/{work.microbatch_id:020d}-{0:06d}-{thread:04d}-{ids.nonce()}.zip"
     open_store(work.store_url, probe=False).create(f"{work.prefix}/{name}", content)
+    loader.keep(name, content)
     return replace(part, name=name, tasks=task_set, bytes=len(content))
 
 

@@ -15,6 +15,8 @@ from tidemill.model.columns import Column
 from tidemill.model.errors import reading_object
 from tidemill.model.snapshot import Snapshot, TaskSet
 from tidemill.plan.program import PStatePlan
+from tidemill.state import part_cache
+from tidemill.state.part_cache import PartCache
 from tidemill.state.parts import PartLoader
 from tidemill.state.thread_state import PStateInfo, ThreadState
 from tidemill.state.view import SnapshotView
@@ -24,17 +26,19 @@ from tidemill.store.urls import open_store
 
 
 @lru_cache(maxsize=64)
-def part_loader(store_url: str, prefix: str, cache_dir: str | None = None) -> PartLoader:
-    """The loader of one topology's parts; one a process, so that its cache is shared by attempts."""
+def part_loader(store_url: str, prefix: str) -> PartLoader:
+    """The loader of one topology's parts; one a process, so that what it holds is shared by attempts."""
     store = open_store(store_url, probe=False)
 
     def read(name: str) -> bytes:
         return read_part(store, prefix, name)
 
     def local_path(name: str) -> Path | None:
-        return None if "#" in name else store.local_path(f"{prefix}/{name}")
+        return store.local_path(f"{prefix}/{name}")
 
-    return PartLoader(read, Path(cache_dir) if cache_dir else None, local_path=local_path)
+    folder = part_cache.default_folder()
+    cache = PartCache(folder, f"{store.url}\n{prefix}") if folder is not None else None
+    return PartLoader(read, cache, local_path=local_path)
 
 
 def read_part(store: ObjectStore, prefix: str, name: str) -> bytes:
@@ -60,7 +64,7 @@ def open_state(work: AttemptWork, thread: int, overlay: bytes) -> ThreadState:
 
 
 def open_view(work: AttemptWork, thread: int, prefix: str, snapshot: Snapshot) -> SnapshotView:
-    loader = part_loader(work.store_url, prefix, work.options.get("cache_dir"))
+    loader = part_loader(work.store_url, prefix)
     return SnapshotView(snapshot, TaskSet(work.threads, thread), loader)
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import polars as pl
 
 from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
-from tidemill.state.container import TableKey, TableRows, encode
-from tidemill.state.folding import Identities, order_rows, resolve
+from tidemill.state.cutting import chunks
+from tidemill.state.folding import Identities, key_columns, resolve
 from tidemill.state.parts import PartLoader
+from tidemill.state.run_writer import RunWriter
 from tidemill.state.sorted_table import SortedTable
 from tidemill.state.table_bounds import bound_of
 from tidemill.state.tables import Table, layout_of
 from tidemill.state.view import SnapshotView, row_key
+
+CHUNK_ROWS: Final = 500_000
+"""Rows of all levels together that are merged at a time: about 100 MB for rows of a few numbers."""
 
 
 def apply(snapshot: Snapshot, merged: Sequence[Level], parts: Sequence[Part], *, is_base: bool) -> Snapshot:
@@ -35,82 +40,41 @@ def merge(
     loader: PartLoader,
     *,
     is_base: bool,
-    chunk_rows: int = 4_000_000,
-) -> tuple[bytes, Part] | None:
+    chunk_rows: int = CHUNK_ROWS,
+) -> tuple[Any, Part] | None:
     """Levels (oldest first) as one container for the tasks of `task_set`; None if nothing is left.
 
-    `schemas` is PState id -> schema. Rows of PStates that are not in it were deleted with them, and are dropped.
-    Memory is bounded by rows of about `chunk_rows` at a time and by the encoded result.
+    `schemas` is PState id -> schema. Rows of PStates that are not in it were deleted with them, and are dropped. The
+    container is bytes, or mapped from a file if it is large: memory is bounded by rows of about `chunk_rows`.
     """
     view = SnapshotView(Snapshot(tuple(levels)), task_set, loader)
-    tables: dict[TableKey, TableRows] = {}
+    writer = RunWriter(sum(part.bytes for level in levels for part in level.parts))
+    bounds: dict[str, int] = {}
     for pstate, schema in schemas.items():
         for table in layout_of(schema).tables.values():
-            stacks = view.levels((pstate, table.id), table)
-            merged = _merge_table(table, stacks, task_set, is_base, chunk_rows)
-            if merged is not None:
-                tables[pstate, table.id] = merged
-    if not tables:
+            key = (pstate, table.id)
+            for rows, identities in _merged(table, view.levels(key, table), task_set, is_base, chunk_rows):
+                writer.append(key, rows, identities)
+                bounds[row_key(key)] = max(bounds.get(row_key(key), 0), bound_of(table, rows))
+                loader.release()
+            writer.end_table()
+    if not writer.rows:
         return None
-    bounds = {row_key(key): bound_of(_table_of(schemas, key), rows.rows) for key, rows in tables.items()}
-    data = encode(tables, "parquet", bounds)
-    rows = {row_key(key): merged.rows.height for key, merged in tables.items()}
-    return data, Part("", task_set, rows, len(data), bounds)
+    data = writer.finish(bounds)
+    return data, Part("", task_set, {row_key(key): rows for key, rows in writer.rows.items()}, len(data), bounds)
 
 
-def _table_of(schemas: Mapping[str, Schema], key: TableKey) -> Table:
-    return layout_of(schemas[key[0]]).tables[key[1]]
-
-
-def _merge_table(
+def _merged(
     table: Table, stacks: Sequence[Sequence[SortedTable]], task_set: TaskSet, is_base: bool, chunk_rows: int
-) -> TableRows | None:
-    chunks: list[pl.DataFrame] = []
-    identities: Identities = ()
-    for frames in cut_levels(table, stacks, task_set, chunk_rows):
-        rows, found = resolve(table, frames, is_base=is_base)
+) -> Iterator[tuple[pl.DataFrame, Identities]]:
+    """The merged rows, a chunk at a time, all with the same columns."""
+    columns = [*key_columns(table), "kind", *(name for name, _ in table.columns)]
+    if any("none" in level.column_names for stack in stacks for level in stack):
+        columns.append("none")
+    for chunk in chunks(table, stacks, task_set, chunk_rows):
+        rows, identities = resolve(table, chunk.frames, is_base=is_base)
+        rows = chunk.without_earlier_clears(rows)
         if rows.height:
-            chunks.append(rows)
-            identities = tuple(a or b for a, b in zip(identities, found, strict=True)) if identities else found
-    if not chunks:
-        return None
-    return TableRows(pl.concat(chunks, how="diagonal", rechunk=True), identities or tuple(None for _ in table.columns))
-
-
-def cut_levels(
-    table: Table, stacks: Sequence[Sequence[SortedTable]], task_set: TaskSet, chunk_rows: int
-) -> Iterator[list[tuple[pl.DataFrame, Identities]]]:
-    """Rows of all levels, cut by tasks so that each cut holds about `chunk_rows`; a huge task is one cut."""
-    levels = [level for stack in stacks for level in stack]
-    for tasks in _task_cuts(levels, task_set, chunk_rows):
-        cut = [(_rows_of_tasks(table, level, tasks, task_set), level.identities) for level in levels]
-        filled = [(rows, identities) for rows, identities in cut if rows.height]
-        if filled:
-            yield filled
-
-
-def _task_cuts(levels: Sequence[SortedTable], task_set: TaskSet, chunk_rows: int) -> Iterator[range]:
-    """Ranges of tasks in ascending order."""
-    tasks = sorted({task for level in levels for task in (*level.task_values(), *level.clears) if task in task_set})
-    start, rows = 0, 0
-    for i, task in enumerate(tasks):
-        size = sum(end - first for first, end in (level.task_bounds(task) for level in levels))
-        if rows and rows + size > chunk_rows:
-            yield range(tasks[start], tasks[i - 1] + 1)
-            start, rows = i, 0
-        rows += size
-    if tasks:
-        yield range(tasks[start], tasks[-1] + 1)
-
-
-def _rows_of_tasks(table: Table, level: SortedTable, tasks: range, task_set: TaskSet) -> pl.DataFrame:
-    start, end = level.task_bounds(tasks.start)[0], level.task_bounds(tasks.stop - 1)[1]
-    rows = level.frame.slice(start, end - start)
-    # A level that was packed for fewer threads holds tasks of other sets between those of this one.
-    own = pl.col("task") % task_set.modulus == task_set.remainder
-    if any(task in tasks and task not in task_set for task in level.task_values()):
-        rows = rows.filter(own)
-    if level.clear_frame is None:
-        return rows
-    clears = level.clear_frame.filter(pl.col("task").is_between(tasks.start, tasks.stop - 1) & own)
-    return order_rows(table, pl.concat([clears, rows], how="diagonal")) if clears.height else rows
+            if "none" in columns and "none" not in rows.columns:
+                rows = rows.with_columns(pl.lit(None, pl.Int64).alias("none"))
+            yield rows.select(columns), identities or tuple(None for _ in table.columns)

@@ -19,10 +19,11 @@ import mmap
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import IO, Any, Final
 
 import polars as pl
 import pyarrow as pa
@@ -38,7 +39,7 @@ CLEAR: Final = 3
 _ALIGNMENT: Final = 64
 _LOCAL_HEADER: Final = 30
 _PADDING_ID: Final = 0xD935
-_CHECKED_BYTES_MAX: Final = 16 * 1024 * 1024
+CHECKED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Checksums of greater local files are left to `tidemill check`: they would read all that mapping spares."""
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 
@@ -73,36 +74,46 @@ class Container:
     is_compact: bool = False
     """Whether members are Parquet, which must be decoded as a whole before a key can be found."""
 
+    pages: list[mmap.mmap] = field(default_factory=list)
+    """The mapped files that hold the rows; the system takes their pages back when it needs memory."""
 
-def encode(
-    tables: Mapping[TableKey, TableRows],
-    kind: Literal["arrow", "parquet"],
-    bounds: Mapping[str, int] | None = None,
-) -> bytes:
-    """The container's bytes; equal rows give equal bytes."""
-    names = {key: f"{key[0]}/{key[1]}" for key in sorted(tables)}
-    meta = {
-        "format_version": FORMAT_VERSION,
-        "tables": {
-            names[key]: {"rows": tables[key].rows.height, "combiners": list(tables[key].identities)} for key in names
-        },
-        "bounds": dict(sorted((bounds or {}).items())),
-    }
+    def release(self) -> None:
+        """Let the system have the pages that were read: they come again when they are touched."""
+        for pages in self.pages:
+            pages.madvise(mmap.MADV_DONTNEED)
+
+
+def encode(tables: Mapping[TableKey, TableRows], bounds: Mapping[str, int] | None = None) -> bytes:
+    """A container of Arrow tables; equal rows give equal bytes."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
-        _add(archive, out, "meta.json", json.dumps(meta, separators=(",", ":"), sort_keys=True).encode())
-        for key, name in names.items():
-            body = _ipc(tables[key].rows) if kind == "arrow" else _parquet(tables[key].rows)
-            _add(archive, out, f"{name}.{kind}", body)
+        described = {key: (tables[key].rows.height, tables[key].identities) for key in sorted(tables)}
+        add_member(archive, out, "meta.json", meta_json(described, bounds or {}))
+        for key in described:
+            add_member(archive, out, f"{key[0]}/{key[1]}.arrow", _ipc(tables[key].rows))
     return out.getvalue()
 
 
-def _add(archive: zipfile.ZipFile, out: io.BytesIO, name: str, data: Any) -> None:
+def meta_json(tables: Mapping[TableKey, tuple[int, tuple[str | None, ...]]], bounds: Mapping[str, int]) -> bytes:
+    """The member `meta.json`; `tables` gives row counts and identities."""
+    meta = {
+        "format_version": FORMAT_VERSION,
+        "tables": {f"{p}/{t}": {"rows": rows, "combiners": list(names)} for (p, t), (rows, names) in tables.items()},
+        "bounds": dict(sorted(bounds.items())),
+    }
+    return json.dumps(meta, separators=(",", ":"), sort_keys=True).encode()
+
+
+def add_member(archive: zipfile.ZipFile, out: IO[bytes], name: str, data: Any) -> None:
+    archive.writestr(member_info(name, out.tell()), data)
+
+
+def member_info(name: str, at: int) -> zipfile.ZipInfo:
+    """The header of a member that begins at byte `at`; it is padded so that its data is aligned."""
     info = zipfile.ZipInfo(name, _DATE)
-    start = out.tell() + _LOCAL_HEADER + len(name.encode()) + 4
-    padding = -start % _ALIGNMENT
+    padding = -(at + _LOCAL_HEADER + len(name.encode()) + 4) % _ALIGNMENT
     info.extra = _PADDING_ID.to_bytes(2, "little") + padding.to_bytes(2, "little") + bytes(padding)
-    archive.writestr(info, data)
+    return info
 
 
 def arrow_table(rows: pl.DataFrame) -> pa.Table:
@@ -118,10 +129,35 @@ def _ipc(rows: pl.DataFrame) -> Any:
     return sink.getvalue()
 
 
-def _parquet(rows: pl.DataFrame) -> bytes:
-    out = io.BytesIO()
-    rows.write_parquet(out, compression="lz4", statistics=True)
-    return out.getvalue()
+@dataclass(frozen=True)
+class Member:
+    """One table as it stands in a container, in place."""
+
+    key: TableKey
+    kind: str
+    buffer: pa.Buffer
+    meta: MemberMeta
+
+    def table(self) -> pa.Table:
+        """All rows; a view of the container if it is Arrow."""
+        if self.kind == "arrow":
+            return pa.ipc.open_file(pa.BufferReader(self.buffer)).read_all()
+        return _searchable(pq.read_table(pa.BufferReader(self.buffer)))
+
+    def chunks(self) -> Iterator[pa.Table]:
+        """The rows, decoded a row group at a time if they are Parquet; at least one table, for its schema."""
+        if self.kind == "arrow":
+            yield self.table()
+            return
+        file = pq.ParquetFile(pa.BufferReader(self.buffer))
+        if file.num_row_groups == 0:
+            yield self.table()
+        for group in range(file.num_row_groups):
+            yield _searchable(file.read_row_group(group))
+
+
+def _searchable(table: pa.Table) -> pa.Table:
+    return arrow_table(pl.DataFrame(pl.from_arrow(table)))
 
 
 def decode(data: Any, *, is_checked: bool = True) -> Container:
@@ -131,6 +167,23 @@ def decode(data: Any, *, is_checked: bool = True) -> Container:
         NewerFormat: a newer Tidemill wrote it.
         CorruptState: these bytes are no whole container.
     """
+    with reading_container(data, is_checked=is_checked) as (found, bounds):
+        container = Container({}, {}, bounds, len(memoryview(data)))
+        for member in found:
+            container.is_compact |= member.kind == "parquet"
+            container.tables[member.key] = member.table()
+            container.meta[member.key] = member.meta
+        check_counts(container)
+        return container
+
+
+@contextmanager
+def reading_container(data: Any, *, is_checked: bool = True) -> Iterator[tuple[list[Member], dict[str, int]]]:
+    """The members and bounds of a container; what goes wrong in the body with its bytes is `CorruptState`.
+
+    Raises:
+        As `decode`.
+    """
     view = memoryview(data)
     try:
         with zipfile.ZipFile(_Window(view)) as archive:
@@ -138,27 +191,26 @@ def decode(data: Any, *, is_checked: bool = True) -> Container:
             if meta["format_version"] > FORMAT_VERSION:
                 text = f"a container of format {meta['format_version']} was written by a newer Tidemill; use that one"
                 raise NewerFormat(text, format_version=meta["format_version"])
-            return _decode_members(archive, view, meta, is_checked)
+            yield _members(archive, view, meta, is_checked), dict(meta["bounds"])
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError, pa.ArrowException, OSError) as error:
         raise CorruptState(f"A state container cannot be read: {error}", bytes=len(view)) from error
 
 
-def _decode_members(archive: zipfile.ZipFile, view: memoryview, meta: Mapping[str, Any], is_checked: bool) -> Container:
-    container = Container({}, {}, dict(meta["bounds"]), len(view))
+def _members(archive: zipfile.ZipFile, view: memoryview, meta: Mapping[str, Any], is_checked: bool) -> list[Member]:
+    found = []
     for info in archive.infolist():
         name, _, kind = info.filename.rpartition(".")
         if kind not in ("arrow", "parquet"):
             continue
         pstate, _, table_id = name.partition("/")
-        container.is_compact |= kind == "parquet"
         described = meta["tables"][name]
-        container.tables[pstate, table_id] = _decode_member(_member(view, info, is_checked), kind)
-        container.meta[pstate, table_id] = MemberMeta(described["rows"], tuple(described["combiners"]))
-    _check_counts(container)
-    return container
+        about = MemberMeta(described["rows"], tuple(described["combiners"]))
+        found.append(Member((pstate, table_id), kind, _member(view, info, is_checked), about))
+    return found
 
 
-def _check_counts(container: Container) -> None:
+def check_counts(container: Container) -> None:
+    """Raises CorruptState if a table has not as many rows as its container promised."""
     for key, table in container.tables.items():
         if table.num_rows != container.meta[key].rows:
             text = f"table {key} holds {table.num_rows} rows, its container promised {container.meta[key].rows}"
@@ -176,21 +228,17 @@ def _member(view: memoryview, info: zipfile.ZipInfo, is_checked: bool) -> pa.Buf
     return pa.py_buffer(body)
 
 
-def _decode_member(buffer: pa.Buffer, kind: str) -> pa.Table:
-    if kind == "arrow":
-        return pa.ipc.open_file(pa.BufferReader(buffer)).read_all()
-    table = pq.read_table(pa.BufferReader(buffer))
-    return arrow_table(pl.DataFrame(pl.from_arrow(table)))
+def map_file(path: Path) -> mmap.mmap:
+    """A container in a local file, mapped: its Arrow members are read when they are touched.
 
-
-def decode_file(path: Path) -> Container:
-    """A container in a local file, mapped: its Arrow members are read when they are touched."""
+    Raises:
+        CorruptState: the file is empty, as no container is.
+        OSError: there is no such file, or it cannot be read.
+    """
     with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size == 0:
+        if os.fstat(file.fileno()).st_size == 0:
             raise CorruptState("A state container is empty")
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return decode(mapped, is_checked=size <= _CHECKED_BYTES_MAX)
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 class _Window(io.RawIOBase):

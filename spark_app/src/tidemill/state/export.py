@@ -11,7 +11,7 @@ from tidemill.model.columns import to_values
 from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Snapshot, TaskSet
 from tidemill.state.codecs import key_codec, value_codec
-from tidemill.state.compaction import cut_levels
+from tidemill.state.cutting import chunks
 from tidemill.state.folding import resolve
 from tidemill.state.parts import PartLoader
 from tidemill.state.tables import Table, layout_of
@@ -32,12 +32,13 @@ def export(
     for table in layout_of(schema).tables.values():
         for rows in _live_rows(table, view, pstate_id, chunk_rows):
             yield table.id, rows.drop("kind")
+            loader.release()
 
 
 def _live_rows(table: Table, view: SnapshotView, pstate_id: str, chunk_rows: int) -> Iterator[pl.DataFrame]:
     stacks = view.levels((pstate_id, table.id), table)
-    for frames in cut_levels(table, stacks, ALL_TASKS, chunk_rows):
-        rows, _ = resolve(table, frames, is_base=True)
+    for chunk in chunks(table, stacks, ALL_TASKS, chunk_rows):
+        rows, _ = resolve(table, chunk.frames, is_base=True)
         if rows.height:
             yield rows
 

@@ -4,43 +4,43 @@ hit is always right.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-import polars as pl
+from tidemill.model.errors import reading_object
+from tidemill.state.container import CHECKED_BYTES_MAX, Container, decode, map_file
+from tidemill.state.part_cache import PartCache
 
-from tidemill.model.errors import CorruptState, reading_object
-from tidemill.state.container import Container, TableRows, decode, decode_file, encode
+MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
+MAPPED_WEIGHT: Final = 512 * 1024
+"""What a mapped part counts in memory: its pages are the system's, but it keeps a file open."""
 
-MEMORY_BYTES_MAX = 256 * 1024 * 1024
-DISK_BYTES_MAX = 8 * 1024**3
-_DISK_SHARE_MIN = 64 * 1024
-"""Smaller parts are not worth a file: they are read again in a fraction of a millisecond."""
+CACHED_BYTES_MIN: Final = 1024 * 1024
+"""Smaller parts are not worth files: they are decoded again in a few milliseconds."""
 
 
 class PartLoader:
-    """Decoded containers, least recently used out first; one loader a process and store, safe for several threads.
+    """Decoded containers, least recently used out first; one loader a process and topology, safe for several threads.
 
-    `read` gives a part's bytes by its name. Where `local_path` finds a file for a name (a store on this machine), Arrow
-    containers are mapped from there; else big parts are kept in `cache_dir`, re-encoded as Arrow.
+    `read` gives a part's bytes by its name. Where `local_path` finds a file for a name (a store on this machine), it is
+    mapped instead. Large parts that cannot be searched in place (runs, and all that comes over a network) are decoded
+    into `cache` once for all processes, if there is one.
     """
 
     def __init__(
         self,
         read: Callable[[str], Any],
-        cache_dir: Path | None = None,
+        cache: PartCache | None = None,
         *,
         local_path: Callable[[str], Path | None] | None = None,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
-        disk_bytes_max: int = DISK_BYTES_MAX,
+        cached_bytes_min: int = CACHED_BYTES_MIN,
     ) -> None:
-        self._read, self._cache_dir, self._local_path = read, cache_dir, local_path
-        self._memory_bytes_max, self._disk_bytes_max = memory_bytes_max, disk_bytes_max
+        self._read, self._cache, self._local_path = read, cache, local_path
+        self._memory_bytes_max, self._cached_bytes_min = memory_bytes_max, cached_bytes_min
         self._loaded: OrderedDict[str, Container] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -62,71 +62,66 @@ class PartLoader:
         self._keep(name, container)
         return container
 
-    def keep(self, name: str, data: bytes) -> None:
-        """Remember a container that this process just wrote."""
-        self._keep(name, decode(data))
+    def keep(self, name: str, data: Any) -> None:
+        """Remember a container that this process just wrote; a large one for all processes."""
+        if self._is_cached(name, data):
+            self._decode(name, data)
+
+    def release(self) -> None:
+        """Give back the memory of mapped parts after a pass over them; they stay open."""
+        with self._lock:
+            containers = list(self._loaded.values())
+        for container in containers:
+            container.release()
 
     def _keep(self, name: str, container: Container) -> None:
         with self._lock:
             if name not in self._loaded:
-                self._bytes += container.bytes
-            self._loaded[name] = container
+                self._bytes += _weight(container)
+                self._loaded[name] = container
             while self._bytes > self._memory_bytes_max and len(self._loaded) > 1:
                 _, oldest = self._loaded.popitem(last=False)
-                self._bytes -= oldest.bytes
+                self._bytes -= _weight(oldest)
 
     def _open(self, name: str) -> Container:
-        path = self._local_path(name) if self._local_path is not None else None
-        if path is not None and name.endswith(".zip"):
-            container = decode_file(path)
-            if not container.is_compact:
-                return container
-        cached = self._cached_path(name)
-        if cached is not None and cached.exists():
-            try:
-                os.utime(cached)
-                return decode_file(cached)
-            except (CorruptState, OSError):
-                cached.unlink(missing_ok=True)
-        container = decode(self._read(name))
-        if cached is not None and container.bytes >= _DISK_SHARE_MIN:
-            return self._write_cached(cached, container)
+        found = self._cache.get(name) if self._cache is not None and _is_object(name) else None
+        if found is not None:
+            return found
+        mapped = self._mapped(name)
+        if mapped is None:
+            return self._decode(name, self._read(name))
+        if name.startswith("runs/"):
+            return self._decode(name, mapped)
+        container = decode(mapped, is_checked=len(mapped) <= CHECKED_BYTES_MAX)
+        if not container.is_compact:
+            container.pages.append(mapped)
         return container
 
-    def _cached_path(self, name: str) -> Path | None:
-        if self._cache_dir is None:
-            return None
-        return self._cache_dir / f"{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}.zip"
-
-    def _write_cached(self, path: Path, container: Container) -> Container:
-        """Keep it as a file that can be mapped; a full disk only costs the cache."""
-        tables = {
-            key: TableRows(pl.DataFrame(pl.from_arrow(table)), container.meta[key].identities)
-            for key, table in container.tables.items()
-        }
-        temporary = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
+    def _mapped(self, name: str) -> Any:
+        path = self._local_path(name) if self._local_path is not None and _is_object(name) else None
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(encode(tables, "arrow", container.bounds))
-            os.replace(temporary, path)
-            self._trim_disk()
-            return decode_file(path)
+            return None if path is None else map_file(path)
         except OSError:
-            temporary.unlink(missing_ok=True)
-            return container
+            return None  # `read` tells what is wrong in the store's words
 
-    def _trim_disk(self) -> None:
-        assert self._cache_dir is not None
-        files = []
-        for path in self._cache_dir.glob("*.zip"):
-            try:
-                stat = path.stat()
-            except OSError:
-                continue
-            files.append((stat.st_mtime, stat.st_size, path))
-        excess = sum(size for _, size, _ in files) - self._disk_bytes_max
-        for _, size, path in sorted(files):
-            if excess <= 0:
-                break
-            path.unlink(missing_ok=True)
-            excess -= size
+    def _decode(self, name: str, data: Any) -> Container:
+        if self._is_cached(name, data):
+            assert self._cache is not None
+            container = self._cache.fill(name, data)
+            if container is not None:
+                return container
+        return decode(data)
+
+    def _is_cached(self, name: str, data: Any) -> bool:
+        return self._cache is not None and _is_object(name) and len(data) >= self._cached_bytes_min
+
+
+def _is_object(name: str) -> bool:
+    """Whether a part is an object, named by a nonce; others are members of log entries, whose names are not unique to
+    a store.
+    """
+    return "#" not in name
+
+
+def _weight(container: Container) -> int:
+    return min(container.bytes, MAPPED_WEIGHT) if container.pages else container.bytes

@@ -52,6 +52,10 @@ class SortedTable:
         return self._data if isinstance(self._data, pl.DataFrame) else pl.DataFrame(pl.from_arrow(self._data))
 
     @property
+    def column_names(self) -> list[str]:
+        return self._data.columns if isinstance(self._data, pl.DataFrame) else self._data.column_names
+
+    @property
     def full_frame(self) -> pl.DataFrame:
         """All rows, clears included, as the container holds them."""
         if self.clear_frame is None:
@@ -96,7 +100,11 @@ class SortedTable:
 
     def task_values(self) -> list[int]:
         """The tasks that have rows here, ascending."""
-        values: list[int] = np.unique(self.tasks).tolist()
+        values: list[int] = []
+        row = 0
+        while row < self.height:
+            values.append(int(self.tasks[row]))
+            row = self.task_bounds(values[-1])[1]
         return values
 
     def find(self, task: int, keys: Sequence[Any]) -> int:
@@ -120,6 +128,25 @@ class SortedTable:
     def seek(self, bounds: Bounds, depth: int, key: Any, *, after: bool) -> int:
         """Among rows that agree in the keys before `depth`: the first with a key >= `key`, or > it if `after`."""
         return self._keys[depth].bound(bounds[0], bounds[1], key, after)
+
+    def lower_bound(self, place: Sequence[Any]) -> int:
+        """The first row that is not before a place: a task and all keys (stored form)."""
+        start, end = self.task_bounds(place[0])
+        for search, key in zip(self._keys, place[1:], strict=True):
+            if start == end:
+                break
+            start, end = search.equal(start, end, key)
+        return start
+
+    def place(self, row: int) -> tuple[Any, ...]:
+        """The task and keys (stored form) of a row."""
+        return int(self.tasks[row]), *(search.item(row) for search in self._keys)
+
+    def rows(self, start: int, end: int) -> pl.DataFrame:
+        """Rows [start, end), without making a frame of all."""
+        if isinstance(self._data, pl.DataFrame):
+            return self._data.slice(start, end - start)
+        return pl.DataFrame(pl.from_arrow(self._data.slice(start, end - start)))
 
     def clears_key(self, task: int, keys: Sequence[Any]) -> bool:
         """Whether this level says that everything older at or above these keys is gone."""

@@ -382,7 +382,7 @@ class ThreadState:
     def to_bytes(self) -> bytes:
         """All changes as a container, b"" if there are none; `overlay=` of the next ThreadState takes it."""
         merged = self._merged()
-        return encode(merged, "arrow") if merged else b""
+        return encode(merged) if merged else b""
 
     def _unpack(self, overlay: bytes) -> None:
         container = decode(overlay)
@@ -396,7 +396,7 @@ class ThreadState:
             return None
         rows = {row_key(key): table.rows.height for key, table in merged.items()}
         bounds = {row_key(key): bound_of(self._tables[key], table.rows) for key, table in merged.items()}
-        data = encode(merged, "arrow", bounds)
+        data = encode(merged, bounds)
         return data, Part("", self._view.task_set, rows, len(data), bounds)
 
 

@@ -1,0 +1,145 @@
+"""Decoded parts in a folder that all processes of a user share: a run is decoded once a machine, then mapped.
+
+An entry is a folder of Arrow files that got its name when it was whole. Entries are of immutable objects, named by a
+nonce, so a hit is always right; names also hold the machine's boot, as nothing here is synced and a crash of the
+machine may leave files of zeros. The oldest entries go when all together are too large.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidemill.model.errors import CorruptState
+from tidemill.state.column_files import TableFile
+from tidemill.state.container import Container, Member, MemberMeta, check_counts, map_file, reading_container
+
+BYTES_MAX: Final = 8 * 1024**3
+DISK_SHARE: Final = 4
+"""The cache takes no more than one part in so many of what is free on its disk."""
+
+UNFINISHED_SECONDS: Final = 3_600
+"""An entry that was begun so long ago belongs to a process that died."""
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_META: Final = "meta.json"
+
+
+class PartCache:
+    """Entries of one store's topology in the shared `folder`; every failure of the disk only costs the cache."""
+
+    def __init__(self, folder: Path, scope: str, bytes_max: int = BYTES_MAX) -> None:
+        self._folder, self._bytes_max = folder, bytes_max
+        boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
+        self._scope = f"{boot}\n{scope}\n"
+
+    def _path(self, name: str) -> Path:
+        return self._folder / hashlib.blake2b((self._scope + name).encode(), digest_size=16).hexdigest()
+
+    def get(self, name: str) -> Container | None:
+        """The part, mapped; None if it is not here."""
+        path = self._path(name)
+        if not path.exists():
+            return None
+        try:
+            meta = json.loads((path / _META).read_text())
+            os.utime(path)
+            return _open(path, meta)
+        except (OSError, ValueError, KeyError, pa.ArrowException, CorruptState):
+            shutil.rmtree(path, ignore_errors=True)
+            return None
+
+    def fill(self, name: str, data: Any) -> Container | None:
+        """Decode a part into the cache, a row group at a time; None if the disk does not take it.
+
+        Raises:
+            CorruptState: the data is no whole container.
+        """
+        unfinished = self._path(name).with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
+        try:
+            with reading_container(data) as (members, bounds):
+                if not self._write(unfinished, members, bounds):
+                    return None
+            with contextlib.suppress(OSError):  # another process was faster
+                unfinished.rename(self._path(name))
+            self._trim()
+            return self.get(name)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+    def _write(self, folder: Path, members: list[Member], bounds: dict[str, int]) -> bool:
+        try:
+            folder.mkdir(parents=True, mode=0o700)
+            described = []
+            for number, member in enumerate(members):
+                _write_table(folder / f"{number}.arrow", member)
+                described.append([*member.key, member.meta.rows, list(member.meta.identities)])
+            (folder / _META).write_text(json.dumps({"tables": described, "bounds": bounds}))
+        except OSError:
+            return False
+        return True
+
+    def _trim(self) -> None:
+        """Remove the least recently used entries beyond the limit, and what dead processes left."""
+        entries = []
+        with contextlib.suppress(OSError):
+            for path in self._folder.iterdir():
+                with contextlib.suppress(OSError):
+                    held = sum(file.stat().st_size for file in path.iterdir())
+                    entries.append((path.stat().st_mtime, held, path))
+            size = sum(held for _, held, _ in entries)
+            limit = min(self._bytes_max, (shutil.disk_usage(self._folder).free + size) // DISK_SHARE)
+            newest = max(changed for changed, _, _ in entries)
+            for changed, held, path in sorted(entries):
+                is_left = path.suffix == ".tmp"
+                if (newest - changed > UNFINISHED_SECONDS) if is_left else (size > limit):
+                    shutil.rmtree(path, ignore_errors=True)
+                    size -= held
+
+
+def _write_table(path: Path, member: Member) -> None:
+    file: TableFile | None = None
+    try:
+        for rows in member.chunks():
+            if file is None:
+                file = TableFile(path, rows.schema)
+            file.append(rows)
+        assert file is not None
+        file.finish()
+    finally:
+        if file is not None:
+            file.close()
+
+
+def _open(path: Path, meta: dict[str, Any]) -> Container:
+    container = Container({}, {}, dict(meta["bounds"]))
+    for number, (pstate, table, rows, identities) in enumerate(meta["tables"]):
+        pages = map_file(path / f"{number}.arrow")
+        container.tables[pstate, table] = pa.ipc.open_file(pa.BufferReader(pages)).read_all()
+        container.pages.append(pages)
+        container.meta[pstate, table] = MemberMeta(rows, tuple(identities))
+    check_counts(container)
+    return container
+
+
+def default_folder() -> Path | None:
+    """Where this user's caches are: `TIDEMILL_CACHE_DIR`, or as the XDG rules say; None where there is no home, or
+    where a boot cannot be told from the next one.
+    """
+    if not _BOOT.exists():
+        return None
+    named = os.environ.get("TIDEMILL_CACHE_DIR")
+    if named is not None:
+        return Path(named) / "parts" if named else None
+    caches = os.environ.get("XDG_CACHE_HOME")
+    with contextlib.suppress(RuntimeError):
+        return (Path(caches) if caches else Path.home() / ".cache") / "tidemill" / "parts"
+    return None
