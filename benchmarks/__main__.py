@@ -156,11 +156,8 @@ def access(is_quick: bool) -> list[Figure]:
         ),
         Figure("append_call_p50_ms", appends["call_p50_ms"], "ms", None, "1k-record calls", command),
         *(
-            Figure(
-                f"select_one_{kind}_{p}_ms", reads[f"{kind}_{p}_ms"], "ms", None, "1M keys, freshness probe", command
-            )
-            for kind in ("warm", "cold")
-            for p in ("p50", "p99")
+            Figure(f"select_one_{name}", value, "ms", None, "1M keys, freshness probe", command)
+            for name, value in reads.items()
         ),
     ]
 
@@ -178,6 +175,7 @@ def main() -> int:
         figures += PARTS[name](arguments.quick)
         if not arguments.quick:
             results.save(figures)
+            results.write_table(ROOT / "README.md")
     results.show(console, figures)
     return 0
 

@@ -6,23 +6,33 @@ usage: python -m benchmarks.access appends|reads|events      (prints one JSON ob
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import statistics
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import modules, rows
-from tidemill import InProcessCluster, LaunchConfig, Path
+from benchmarks import modules, rows, state_read
+from tidemill import InProcessCluster, LaunchConfig
+from tidemill import Path as Key
 from tidemill.engine.resources import part_loader
 from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_pstate import PStateHandle
+from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.options_log import OptionsLog
+from tidemill.store.urls import open_store
 
 MILLISECONDS = 1000.0
 READS = 5_000
 COLD_READS = 40
+FIRST_READS = 10
 EVENTS = 1_000_000
 
 
@@ -47,28 +57,60 @@ def appends(calls: int = 500, size: int = 1_000) -> dict[str, Any]:
 
 
 def reads() -> dict[str, Any]:
-    """`select_one` of one key among 1M, with the freshness probe; cold = a new handle and nothing cached."""
+    """`select_one` of one key among 1M, with the freshness probe, while the state is one large delta and once it is a
+    run. Cold = a new handle and nothing of the process's own; `first` = the cache on disk is empty as well.
+    """
     keys = np.random.default_rng(5).integers(0, rows.KEYS, READS).tolist()
-    with InProcessCluster.create(engine="local") as cluster:
+    with InProcessCluster.create(engine="local") as cluster, cache_of_its_own() as cache:
         cluster.launch_module(modules.KeyedCount(), LaunchConfig(4, 2))
-        cluster.cluster_depot("KeyedCount", "*rows").append_many(rows.all_keys())
+        depot = cluster.cluster_depot("KeyedCount", "*rows")
+        depot.append_many(rows.all_keys())
         cluster.wait_for_microbatch_processed_count("KeyedCount", "counts", rows.KEYS, 120_000)
-        counts = cluster.cluster_pstate("KeyedCount", "$$counts")
-        warm = [_timed(lambda key=key: counts.select_one(Path.key(key))) for key in keys]
-        cold = []
-        for key in keys[:COLD_READS]:
-            part_loader.cache_clear()
-            cold.append(_timed(lambda key=key: _cold_read(cluster, key)))
-    return {
-        "warm_p50_ms": _p(warm, 50),
-        "warm_p99_ms": _p(warm, 99),
-        "cold_p50_ms": _p(cold, 50),
-        "cold_p99_ms": _p(cold, 99),
-    }
+        found = _reads(cluster, cache, keys)
+        _compact(cluster, depot)
+        compacted = _reads(cluster, cache, keys)
+    return {**found, **{f"compacted_{name}": value for name, value in compacted.items()}}
+
+
+def _reads(cluster: InProcessCluster, cache: Path, keys: list[int]) -> dict[str, float]:
+    counts = cluster.cluster_pstate("KeyedCount", "$$counts")
+    counts.select_one(Key.key(keys[0]))
+    warm = [_timed(lambda key=key: counts.select_one(Key.key(key))) for key in keys]
+    cold = []
+    for key in keys[:COLD_READS]:
+        part_loader.cache_clear()
+        cold.append(_timed(lambda key=key: _cold_read(cluster, key)))
+    first = []
+    for key in keys[:FIRST_READS]:
+        shutil.rmtree(cache, ignore_errors=True)
+        part_loader.cache_clear()
+        first.append(_timed(lambda key=key: _cold_read(cluster, key)))
+    named = {"warm": warm, "cold": cold, "first": first}
+    return {f"{kind}_p{p}_ms": _p(seconds, p) for kind, seconds in named.items() for p in (50, 99)}
+
+
+def _compact(cluster: InProcessCluster, depot: Any) -> None:
+    """Small microbatches until the first compaction has drawn the large delta in."""
+    store = open_store(cluster.store_url)
+    definition = DefinitionLog(store, "KeyedCount").newest()
+    count = rows.KEYS
+    while state_read.newest(store, definition, "counts")[0].levels[0].kind == "delta":
+        depot.append_many(rows.batch(count, 100))
+        count += 100
+        cluster.wait_for_microbatch_processed_count("KeyedCount", "counts", count, 120_000)
+
+
+@contextmanager
+def cache_of_its_own() -> Iterator[Path]:
+    """A folder for decoded parts that nothing else uses."""
+    with tempfile.TemporaryDirectory(prefix="tidemill-bench-cache-") as folder:
+        os.environ["TIDEMILL_CACHE_DIR"] = folder
+        part_loader.cache_clear()
+        yield Path(folder)
 
 
 def _cold_read(cluster: InProcessCluster, key: int) -> Any:
-    return PStateHandle(ModuleClient(cluster.store, "KeyedCount"), "$$counts").select_one(Path.key(key))
+    return PStateHandle(ModuleClient(cluster.store, "KeyedCount"), "$$counts").select_one(Key.key(key))
 
 
 def events() -> dict[str, Any]:
@@ -85,7 +127,7 @@ def events() -> dict[str, Any]:
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu
         expected = rows.batch(1, EVENTS, 100_000).group_by("k").agg(rows.pl.col("v").sum())
         balances = cluster.cluster_pstate("RowEvents", "$$balances")
-        wrong = [key for key, total in expected.head(500).iter_rows() if balances.select_one(Path.key(key)) != total]
+        wrong = [key for key, total in expected.head(500).iter_rows() if balances.select_one(Key.key(key)) != total]
         if wrong:
             raise SystemExit(f"wrong balances: {wrong[:5]}")
     return {"events_per_second": EVENTS / seconds, "events_per_cpu_second": EVENTS / cpu_seconds}

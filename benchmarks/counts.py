@@ -89,6 +89,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             seed += arguments.per_round
         start = time.perf_counter()
         state = state_read.totals(contest.store, contest.definition, TOPOLOGY, "$$counts")
+        read_seconds = time.perf_counter() - start
         expected = rows.truth(contest.batches)
         if state != expected:
             raise SystemExit(f"The state is wrong: {state} instead of {expected}")
@@ -96,7 +97,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             "seconds": seconds[1:],
             "median": statistics.median(seconds[1:]),
             "state": list(state),
-            "read_seconds": time.perf_counter() - start,
+            "read_seconds": read_seconds,
             "memory": memory.peaks_mb(),
         }
 

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 FILE = Path(__file__).parent / "results.json"
+BEGIN = "<!-- figures -->"
+END = "<!-- end of figures -->"
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,18 @@ def save(figures: list[Figure], path: Path = FILE) -> None:
     known = {figure["name"]: figure for figure in json.loads(path.read_text())} if path.exists() else {}
     known |= {figure.name: asdict(figure) for figure in figures}
     path.write_text(json.dumps(list(known.values()), indent=2) + "\n")
+
+
+def write_table(page: Path, path: Path = FILE) -> None:
+    """Put the saved figures between the marks of a Markdown page."""
+    lines = ["| figure | value | ratio | compared with, in the same run | command |", "| --- | --- | --- | --- | --- |"]
+    for figure in map(lambda saved: Figure(**saved), json.loads(path.read_text())):
+        ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+        value = f"{figure.value:,.0f}" if figure.value >= 1_000 else f"{figure.value:.3g}"
+        name = figure.name.replace("_", " ")
+        lines.append(f"| {name} | {value} {figure.unit} | {ratio} | {figure.ratio_to} | `{figure.command}` |")
+    before, rest = page.read_text().split(BEGIN)
+    page.write_text(before + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.split(END)[1])
 
 
 def show(console: Console, figures: list[Figure]) -> None:
