@@ -129,15 +129,15 @@ def small(is_quick: bool) -> list[Figure]:
 
 
 def growth(is_quick: bool) -> list[Figure]:
-    """Cost of a record when the state is 30 times larger."""
+    """Cost of a record when the state is 30 times larger; the mean, as rounds with large merges count in full."""
     shape = ["--rounds", 2 if is_quick else 3, "--preload", "--keys"]
     little = measured("benchmarks.counts", "repartition", *shape, 1_000_000)
     large = measured("benchmarks.counts", "repartition", *shape, 6_000_000 if is_quick else 30_000_000)
-    microseconds = 1e6 * large["median"] / rows.BATCH_ROWS
-    text = f"the same with 1M keys ({1e6 * little['median'] / rows.BATCH_ROWS:.2f} us), <= 1.5"
+    microseconds = 1e6 * large["mean"] / rows.BATCH_ROWS
+    text = f"the same with 1M keys ({1e6 * little['mean'] / rows.BATCH_ROWS:.2f} us), <= 1.5"
     command = "python -m benchmarks growth"
     return [
-        Figure("state_growth_cost", microseconds, "us a record", large["median"] / little["median"], text, command),
+        Figure("state_growth_cost", microseconds, "us a record", large["mean"] / little["mean"], text, command),
         *memory_figures("state_growth", large["memory"], little["memory"], command),
     ]
 

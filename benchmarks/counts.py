@@ -19,7 +19,7 @@ from benchmarks import memory, modules, rows, state_read
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.options_log import OptionsLog
-from tidemill.state.compaction_plan import plan
+from tidemill.state.compaction_plan import DELTAS_MAX, plan
 from tidemill.store.urls import open_store
 
 TASKS = 4
@@ -96,6 +96,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         return {
             "seconds": seconds[1:],
             "median": statistics.median(seconds[1:]),
+            "mean": statistics.mean(seconds[1:]),
             "state": list(state),
             "read_seconds": read_seconds,
             "memory": memory.peaks_mb(),
@@ -107,7 +108,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("kind", choices=("repartition", "colocated"))
     parser.add_argument("--batch-rows", type=int, default=rows.BATCH_ROWS)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--per-round", type=int, default=3)
+    parser.add_argument("--per-round", type=int, default=DELTAS_MAX, help="so that each round has its compaction")
     parser.add_argument("--keys", type=int, default=rows.KEYS)
     parser.add_argument("--placement", default="auto")
     parser.add_argument("--engine", default="spark")
