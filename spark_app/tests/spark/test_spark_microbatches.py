@@ -14,6 +14,7 @@ import pytest
 import spark_modules as modules
 
 from tidemill import InProcessCluster, LaunchConfig, Path
+from tidemill.spark import runner
 from tidemill.spark.session import Session
 
 pytestmark = pytest.mark.spark
@@ -160,3 +161,26 @@ def is_gone(process: int) -> bool:
             return True
         pace.wait(0.02)
     return False
+
+
+def test_the_attempt_starts_again_when_outputs_are_lost_between_its_jobs(
+    spark: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, module = runner._Attempt._run_superstep, modules.Walks("spread")
+    lost = []
+
+    def run_and_lose(attempt: Any, stage: Any, number: int, superstep: Any) -> Any:
+        result = run(attempt, stage, number, superstep)
+        if number == 2 and not lost:
+            lost.append(number)
+            attempt._stages.forget(result[0])  # as Spark does when the executor that has them is lost
+        return result
+
+    monkeypatch.setattr(runner._Attempt, "_run_superstep", run_and_lose)
+    with launched(module) as cluster:
+        append(cluster, module, WORDS)
+        wait(cluster, module, len(WORDS))
+
+        handle = cluster.cluster_pstate("Walks", "$$visits")
+        assert {n: handle.select_one(Path.key(n)) for n in walked()} == walked()
+        assert lost and cluster.microbatch_state("Walks", "mb") == (1, 2)

@@ -124,10 +124,10 @@ class StepStage:
         return out
 
     def _pass_on(self, failure: wire.Failure) -> list[bytes]:
+        """To all that read this stage: a later job, which runs it again, sees no reports but only what threads get."""
         packed = wire.pack_control(failure)
-        if self.reports_to is not None:
-            return [_address(self.reports_to), packed]
-        return [part for thread in range(self.threads) for part in (_address(thread), packed)]
+        readers = [*range(self.threads)] if self.reports_to is None else [*range(self.threads), self.reports_to]
+        return [part for reader in readers for part in (_address(reader), packed)]
 
 
 @dataclass(frozen=True)
