@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path as Folder
 from typing import Any
@@ -26,6 +27,8 @@ from tidemill import (
     UnknownName,
     UpdateOptions,
 )
+from tidemill.cluster.launch import destroy
+from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 
 
 class Counter(Module):
@@ -178,6 +181,50 @@ def test_a_destroyed_module_is_gone_when_it_is_launched_anew(tmp_path: Folder) -
         cluster.cluster_depot("Counter", "*words").append("a")
         cluster.wait_for_microbatch_processed_count("Counter", "count", 1)
         assert cluster.cluster_pstate("Counter", "$$counts").select_one(Path.key("a")) == 1
+
+
+def test_nothing_is_deleted_when_a_module_is_launched_before_its_destruction_ends(tmp_path: Folder) -> None:
+    with InProcessCluster.create(store=url_of(tmp_path)) as cluster:
+        cluster.launch_module(Counter(), LaunchConfig(2, 1))
+        cluster.cluster_depot("Counter", "*words").append("old")
+        cluster.wait_for_microbatch_processed_count("Counter", "count", 1)
+        cluster.pause_microbatch_topology("Counter", "count")
+    with InProcessCluster.create(store=url_of(tmp_path)) as cluster:
+
+        def launch_meanwhile(verb: str, key: str) -> None:
+            if verb == "delete" and not cluster.get_deployed_module_names():
+                cluster.launch_module(Counter(), LaunchConfig(4, 1))
+                cluster.cluster_depot("Counter", "*words").append("new")
+
+        destroy(FaultyObjectStore(cluster.store, FaultPlan(before=launch_meanwhile)), "Counter")
+
+        cluster.wait_for_microbatch_processed_count("Counter", "count", 1)
+        assert cluster.cluster_pstate("Counter", "$$counts").select_one(Path.key("new")) == 1
+
+
+@pytest.mark.parametrize("deletions", range(0, 12, 3))
+def test_a_module_begins_anew_when_its_destruction_was_cut_off(tmp_path: Folder, deletions: int) -> None:
+    with InProcessCluster.create(store=url_of(tmp_path)) as cluster:
+        cluster.launch_module(Counter(), LaunchConfig(2, 1))
+        cluster.cluster_depot("Counter", "*words").append("old")
+        cluster.wait_for_microbatch_processed_count("Counter", "count", 1)
+        for _ in range(3):
+            cluster.pause_microbatch_topology("Counter", "count")
+            cluster.resume_microbatch_topology("Counter", "count")
+        cluster.pause_microbatch_topology("Counter", "count")
+    left = iter(range(deletions))
+
+    def cut_off(verb: str, key: str) -> None:
+        if verb == "delete" and next(left, None) is None:
+            raise Crash(key)
+
+    with InProcessCluster.create(store=url_of(tmp_path)) as cluster:
+        with contextlib.suppress(Crash):
+            destroy(FaultyObjectStore(cluster.store, FaultPlan(before=cut_off)), "Counter")
+        cluster.launch_module(Counter(), LaunchConfig(2, 1))
+        cluster.cluster_depot("Counter", "*words").append("new")
+        cluster.wait_for_microbatch_processed_count("Counter", "count", 1)
+        assert cluster.cluster_pstate("Counter", "$$counts").select_one(Path.key("new")) == 1
 
 
 def test_nothing_is_processed_when_a_topology_is_paused() -> None:

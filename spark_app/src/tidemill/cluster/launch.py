@@ -116,6 +116,7 @@ def definition_for_launch(
     programs(declaration, wanted)  # what cannot be compiled leaves no trace in the store
     stored = log.newest()
     if stored is None or stored.is_destroyed:
+        delete_data(store, declaration.name)
         # Options that the code sets come first: a crash in between leaves a store in which the module is still new.
         OptionsLog(store, declaration.name).set_many(declaration.options)
         try:
@@ -178,12 +179,29 @@ def launch(
 
 
 def destroy(store: ObjectStore, name: str) -> None:
-    """Mark a module as destroyed and delete its data; its name may be launched anew."""
+    """Mark a module as destroyed and delete its data; its name may be launched anew.
+
+    What a crash leaves undone goes with the next launch.
+    """
     log = DefinitionLog(store, name)
     stored = log.newest()
-    if stored is None or stored.is_destroyed:
+    if stored is None:
         return
-    log.append(replace(stored, is_destroyed=True), SystemClock().now_ms())
-    for part in ("topologies", "depots", "options"):
-        for key in list(store.list(f"{name}/{part}")):
+    if not stored.is_destroyed:
+        OptionsLog(store, name).clear()
+        log.append(replace(stored, is_destroyed=True), SystemClock().now_ms())
+    delete_data(store, name)
+
+
+def delete_data(store: ObjectStore, name: str) -> None:
+    """Delete the data of a destroyed module, but nothing of one that is launched anew meanwhile.
+
+    A module's definition is written before its first object, and its folders have new ids: while the definition is
+    still that of the destroyed one, all that was listed before is of the past.
+    """
+    log = DefinitionLog(store, name)
+    keys = [key for part in ("topologies", "depots") for key in store.list(f"{name}/{part}")]
+    stored = log.newest()
+    if stored is not None and stored.is_destroyed:
+        for key in keys:
             store.delete(key)

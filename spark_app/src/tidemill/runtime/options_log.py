@@ -25,7 +25,7 @@ _TRIES = 100
 
 @dataclass(frozen=True)
 class Change:
-    """What an entry changed, for people: `action` is set, unset, pause or resume."""
+    """What an entry changed, for people: `action` is set, unset, pause, resume or clear."""
 
     action: str
     scope: str
@@ -114,6 +114,10 @@ class OptionsLog:
             return replace(now, paused={name: number for name, number in now.paused.items() if name != topology})
 
         return self._append(Change("resume", "topology", topology), resumed)
+
+    def clear(self) -> ModuleOptions:
+        """Take everything away, as before a new life of the module: the log stays, for its names must not come back."""
+        return self._append(Change("clear", "module", ""), lambda now: ModuleOptions(now.number))
 
     def _append(self, change: Change, apply: Callable[[ModuleOptions], ModuleOptions]) -> ModuleOptions:
         """Write what holds after the change; where somebody else was faster, on top of theirs."""
