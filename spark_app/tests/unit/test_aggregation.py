@@ -129,5 +129,5 @@ def test_refused_when_a_container_names_no_combiner(text: str) -> None:
 
 
 def test_refused_when_an_accumulator_is_asked_for_its_combiner() -> None:
-    with pytest.raises(DefinitionError, match="batch block"):
+    with pytest.raises(DefinitionError, match="cannot be combined"):
         combiner_of(Aggregator("avg", "accumulator", (Var("*v"),)))

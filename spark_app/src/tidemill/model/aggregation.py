@@ -2,8 +2,8 @@
 
 A *combiner* turns arguments into an operand (`lift`), merges operands (`combine`, associative, `zero()` on the
 left), and turns the merged operand into the value that people see (`finish`). Operands and values share one space:
-a stored value can stand on the left of `combine`. An *accumulator* only knows how to take one more row, so it works
-in batch blocks alone. Values are never changed in place.
+a stored value can stand on the left of `combine`. An *accumulator* only knows how to take one more row, so its rows are
+never combined before they arrive. Values are never changed in place.
 
 None means "no value" here: `first`, `last`, `min` and `max` pass over it.
 """
@@ -232,7 +232,7 @@ def combiner_of(aggregator: Aggregator) -> Combiner:
         DefinitionError: it is an accumulator, or there is no aggregator of this name.
     """
     if aggregator.kind != "combiner":
-        raise DefinitionError(f"{aggregator.name} is no combiner: it works only in a batch block, without a PState")
+        raise DefinitionError(f"{aggregator.name} is no combiner: its rows cannot be combined")
     if aggregator.implementation is not None:
         return _custom_combiner(aggregator.name, aggregator.implementation)
     if aggregator.name == "top_monotonic":
@@ -268,6 +268,19 @@ def by_identity(text: str) -> Combiner:
     if text.startswith("top_monotonic("):
         return _ranking_combiner(top_monotonic_of_identity(text))
     raise BadInput(f"there is no combiner {text!r}", identity=text)
+
+
+def onto_of(aggregator: Aggregator) -> Callable[..., Any]:
+    """`onto(current, *args)`: the stored value after one row was aggregated into it; None counts as nothing yet."""
+    if aggregator.kind == "combiner":
+        combiner = combiner_of(aggregator)
+        return lambda current, *args: combiner.onto(current, combiner.lift(*args))
+    accumulator = accumulator_of(aggregator)
+
+    def onto(current: Any, *args: Any) -> Any:
+        return accumulator.finish(accumulator.accumulate(accumulator.init() if current is None else current, *args))
+
+    return onto
 
 
 def _as_accumulator(combiner: Combiner) -> Accumulator:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.model.aggregation import Combiner, combiner_of
+from tidemill.model.aggregation import Combiner, combiner_of, onto_of
 from tidemill.model.dataflow import AggList, AggMap, Aggregator, AggTree, Arg
 from tidemill.model.errors import BadInput
 
@@ -41,8 +41,8 @@ def _step(tree: AggTree, arg_index: Callable[[Arg], int]) -> Callable[[Any, Sequ
         return _list_step([_step(item, arg_index) for item in tree.items])
     if tree.kind == "void":
         return lambda current, row: _NOTHING
-    combiner, positions = combiner_of(tree), tuple(map(arg_index, tree.args))
-    return lambda current, row: combiner.onto(current, combiner.lift(*(row[p] for p in positions)))
+    onto, positions = onto_of(tree), tuple(map(arg_index, tree.args))
+    return lambda current, row: onto(current, *(row[p] for p in positions))
 
 
 def _map_step(entries: list[tuple[int, Callable[[Any, Sequence[Any]], Any]]]) -> Callable[[Any, Sequence[Any]], Any]:
@@ -77,5 +77,5 @@ def _list_step(items: list[Callable[[Any, Sequence[Any]], Any]]) -> Callable[[An
 
 
 def combiner_for(tree: AggTree) -> Combiner | None:
-    """The combiner of a leaf, None for a compound tree."""
-    return combiner_of(tree) if isinstance(tree, Aggregator) else None
+    """The combiner of a leaf; None for a compound tree, and for an accumulator, which takes rows one by one."""
+    return combiner_of(tree) if isinstance(tree, Aggregator) and tree.kind == "combiner" else None

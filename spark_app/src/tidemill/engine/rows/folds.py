@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidemill.model import columns as cols
-from tidemill.model.aggregation import combiner_of
+from tidemill.model.aggregation import onto_of
 from tidemill.model.dataflow import AggList, AggMap, Aggregator, AggTree, Arg, Const, Function, Nav, Path, Var
 from tidemill.plan import program as pg
 from tidemill.state.paths import compile_path
@@ -76,10 +76,5 @@ def _leaf_paths(tree: AggTree, keys: tuple[Arg, ...]) -> Iterator[tuple[tuple[Ar
 
 
 def _onto(leaf: Aggregator) -> Function:
-    """What aggregates one operand onto a stored value, as the function of a `term`."""
-    combiner = combiner_of(leaf)
-
-    def onto(current: Any, *args: Any) -> Any:
-        return combiner.onto(current, combiner.lift(*args))
-
-    return Function(leaf.name, "function", onto)
+    """What aggregates one row onto a stored value, as the function of a `term`."""
+    return Function(leaf.name, "function", onto_of(leaf))
