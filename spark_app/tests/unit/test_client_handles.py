@@ -84,7 +84,7 @@ def filled(cluster: InProcessCluster) -> InProcessCluster:
 
 
 def ends(handle: Any) -> list[int]:
-    return [handle.get_partition_info(p).end_offset for p in range(handle.get_object_info().partitions)]
+    return [handle.get_partition_info(p).end_offset for p in range(handle.get_object_info().num_partitions)]
 
 
 # --- depots ----------------------------------------------------------------------------------------------------------

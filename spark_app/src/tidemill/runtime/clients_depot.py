@@ -16,19 +16,11 @@ from tidemill.model.columns import Column
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import BadInput, RecordRefused
 from tidemill.model.values import INT_MAX
-from tidemill.runtime.clients_module import ModuleClient
+from tidemill.runtime.clients_module import ModuleClient, ObjectInfo
 from tidemill.runtime.depot_partitioning import Partitions, partition_of, partitions_of
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_appender import DepotAppender, chunks
 from tidemill.store.depot_rows import check_records, split_by_partition
-
-
-class ObjectInfo(NamedTuple):
-    """What a depot is called, whose it is, and how many partitions it has."""
-
-    module: str
-    name: str
-    partitions: int
 
 
 class PartitionInfo(NamedTuple):
@@ -152,6 +144,7 @@ class DepotHandle:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def get_object_info(self) -> ObjectInfo:
+        """Whose the depot is, its name and its number of partitions."""
         definition, _, appender = self._resolve()
         return ObjectInfo(definition.module, self.name, appender.depot.partitions)
 
@@ -176,6 +169,14 @@ class DepotHandle:
             if isinstance(offset, bool) or not isinstance(offset, int):
                 raise BadInput(f"An offset is a whole number, not {offset!r}.")
         return columns.to_values(log.read_columns(partition, start, end))
+
+    def get_partition_info_async(self, partition: int) -> Future[PartitionInfo]:
+        """`get_partition_info` without waiting."""
+        return self._module.later(lambda: self.get_partition_info(partition))
+
+    def read_async(self, partition: int, start: int, end: int) -> Future[list[Any]]:
+        """`read` without waiting."""
+        return self._module.later(lambda: self.read(partition, start, end))
 
     def _log(self, partition: int) -> DepotLog:
         log = self._resolve()[2].depot

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
 
 from tidemill.engine.resources import part_loader
 from tidemill.model.dataflow import DepotDeclaration, ModuleDeclaration, PStateDeclaration
@@ -20,6 +23,20 @@ from tidemill.store.objects import ObjectStore
 
 LOOK_MILLIS = 1_000
 """How old a client's idea of the definition may be on a store where a look costs a request."""
+
+
+T = TypeVar("T")
+
+_READERS = 4
+"""Threads of a client for reads that nobody waits for yet."""
+
+
+class ObjectInfo(NamedTuple):
+    """Whose a depot or a PState is, what it is called, and how many partitions it has."""
+
+    module_name: str
+    name: str
+    num_partitions: int
 
 
 class ModuleClient:
@@ -40,6 +57,7 @@ class ModuleClient:
         self._known: StoredDefinition | None = None
         self._looked_at = float("-inf")
         self._is_closed = False
+        self._threads: ThreadPoolExecutor | None = None
         self._pace = 0 if store.local_path(module) is not None else LOOK_MILLIS
         self._readers: dict[str, tuple[StoredTopology, TopologyReader]] = {}
         self._appenders: dict[str, DepotAppender] = {}
@@ -61,8 +79,23 @@ class ModuleClient:
         with self._lock:
             self._is_closed = True
             appenders = list(self._appenders.values())
+            threads, self._threads = self._threads, None
         for appender in appenders:
             appender.close()
+        if threads is not None:
+            threads.shutdown()
+
+    def later(self, read: Callable[[], T]) -> Future[T]:
+        """Read in a thread of this client's own; the future gives or raises what the read does.
+
+        Raises:
+            BadInput: the client is closed.
+        """
+        self.definition()
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix=f"tidemill-read-{self.module}")
+            return self._threads.submit(read)
 
     def definition(self) -> StoredDefinition:
         """The newest definition.

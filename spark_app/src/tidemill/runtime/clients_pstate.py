@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from tidemill.api.path import Path, path_of
@@ -11,7 +12,7 @@ from tidemill.model import dataflow
 from tidemill.model.definition import StoredDefinition, StoredPState
 from tidemill.model.errors import BadInput, BadPath, NotOneValue, NotSelectable, SnapshotExpired
 from tidemill.model.values import route
-from tidemill.runtime.clients_module import ModuleClient
+from tidemill.runtime.clients_module import ModuleClient, ObjectInfo
 from tidemill.runtime.clients_topology import Reading, TopologyReader
 from tidemill.state.paths import CompiledPath, compile_path
 from tidemill.store.objects import NotFound
@@ -75,6 +76,23 @@ class PStateHandle:
             count = "no value" if not values else f"{len(values)} values"
             raise NotOneValue(f"{self.name}: the path navigates to {count}; use select(), or a path to exactly one.")
         return values[0]
+
+    def select_async(
+        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+    ) -> Future[list[Any]]:
+        """`select` without waiting; the future gives or raises what `select` does."""
+        return self._module.later(lambda: self.select(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
+
+    def select_one_async(
+        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+    ) -> Future[Any]:
+        """`select_one` without waiting; the future gives or raises what `select_one` does."""
+        return self._module.later(lambda: self.select_one(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
+
+    def get_object_info(self) -> ObjectInfo:
+        """Whose the PState is, its name and its number of partitions."""
+        definition, pstate, _ = self._resolve()
+        return ObjectInfo(definition.module, self.name, 1 if pstate.is_global else definition.tasks)
 
     def at(self, entry: int) -> PStateHandle:
         """A handle on the state as of this entry of the commit log, for as long as it is kept."""
