@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from tidemill.model.errors import NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable
 from tidemill.store.local import LocalStore
+from tidemill.store.log import Log
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
 from tidemill.store.urls import FORMAT_KEY, check_store, connect, open_store, probe_create
 from tidemill.testing.memory_store import MemoryStore
@@ -175,7 +177,29 @@ def test_outcome_is_unknown_when_the_name_cannot_be_synced(tmp_path: Path, monke
     monkeypatch.setattr(os, "fsync", fail_second)
     with pytest.raises(OutcomeUnknown):
         store.create("a", b"x")
+    with pytest.raises(StoreUnavailable):
+        store.get("a")
+    monkeypatch.undo()
     assert store.get("a") == b"x"
+
+
+def test_an_append_is_not_acknowledged_when_its_name_cannot_be_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(LocalStore(tmp_path), "log", ".x", bytes.decode, patience=(0.0, 0.0))
+    log.append(1, b"first", "first")
+    real = os.fsync
+
+    def fail_on_folders(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EIO, "broken disk")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fail_on_folders)
+    with pytest.raises(OutcomeUnknown):
+        log.append(2, b"second", "second")
+    monkeypatch.undo()
+    log.append(2, b"second", "second")
 
 
 def test_unfinished_creates_are_no_objects_when_listed(tmp_path: Path) -> None:

@@ -33,10 +33,12 @@ class LocalStore:
         self.folder = folder.absolute()
         self.url = self.folder.as_uri()
         self.counts: dict[str, int] = {}
+        self._unsynced: set[Path] = set()
 
     def get(self, key: str) -> bytes:
         count_request(self.counts, "get")
         with self._reading(key), open(self._path(key), "rb") as file:
+            self._sync_again(self._path(key).parent)
             return file.read()
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -88,7 +90,14 @@ class LocalStore:
         try:
             _sync_folder(path.parent)
         except OSError as error:
+            self._unsynced.add(path.parent)
             raise OutcomeUnknown(f"{self._fault(error)} while its folder was synced.", key=str(path)) from error
+
+    def _sync_again(self, folder: Path) -> None:
+        """Whoever finds the object after such a failure takes it for durable, so it must be."""
+        if folder in self._unsynced:
+            _sync_folder(folder)
+            self._unsynced.discard(folder)
 
     @contextmanager
     def _reading(self, key: str) -> Iterator[None]:
