@@ -97,6 +97,21 @@ def test_object_counts_for_nothing_when_its_writer_slept_through_a_trim(log: Log
     assert not log.store.exists(log.key(slot))
 
 
+def test_void_object_is_left_out_when_a_trim_overtakes_a_reader(log: Log) -> None:
+    fill(log, 1, 6)
+    log.trim(2)
+    left = [2]
+
+    def overtake(verb: str, key: str) -> None:
+        if verb == "get" and left and key == log.key(left[0]):
+            slot = left.pop()
+            log.trim(5)
+            with pytest.raises(Void):
+                log.append(slot, entry("sleeper"), "sleeper")
+
+    assert numbers(log_on(FaultyObjectStore(log.store, FaultPlan(before=overtake)))) == [5, 6]
+
+
 def test_second_sleeper_is_void_when_the_first_left_a_predecessor(log: Log) -> None:
     fill(log, 1, 6)
     log.trim(5)

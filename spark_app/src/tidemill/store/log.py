@@ -146,7 +146,7 @@ class Log:
                     return
                 number = max(number, first - 1)
             data = self._read_or_none(number + 1)
-            while data is not None and not (is_anchored and not self.is_entry(number + 1)):
+            while data is not None and self.is_entry(number + 1):
                 number, is_anchored = number + 1, True
                 yield number, data
                 data = self._read_or_none(number + 1)
