@@ -101,10 +101,13 @@ class TopologyReader:
         with self._lock:
             found = self._pinned.get(number)
         if found is None:
+            text = f"The commit log has no entry {number} (any more); pin a newer one."
             try:
                 entry = self._log.read(number)
             except NotFound as error:
-                raise SnapshotExpired(f"The commit log has no entry {number} (any more); pin a newer one.") from error
+                raise SnapshotExpired(text) from error
+            if not self._log.log.is_entry(number):  # trimmed, and filled again by a writer that slept
+                raise SnapshotExpired(text)
             found = self._reading(number, entry.snapshot)
         with self._lock:
             self._pinned[number] = found
@@ -116,6 +119,7 @@ class TopologyReader:
         """Open the newest state anew: something that it names was collected."""
         with self._lock:
             self._newest = self._reading(self._newest.number, self._newest.snapshot)
+            self._probed_at = float("-inf")
 
     def _reading(self, number: int, snapshot: Snapshot) -> Reading:
         return Reading(number, snapshot, self._pstates, self._tasks, self._loader)

@@ -15,7 +15,7 @@ from typing import Final
 from tidemill.engine.work import AttemptRunner
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.entries import Entry
-from tidemill.model.errors import Fenced, RetryableError, StoreUnavailable, TidemillError
+from tidemill.model.errors import Fenced, RetryableError, StoreUnavailable
 from tidemill.model.ids import Ids
 from tidemill.plan.program import Program
 from tidemill.runtime import events
@@ -242,8 +242,8 @@ class TopologyRunner:
         text = ""
         try:
             collect(self._world, instruction.retention_ms)
-        except TidemillError as error:
-            text = str(error)
+        except Exception as error:  # noqa: BLE001 - the next collection tries again; without an answer there is none
+            text = f"{type(error).__name__}: {error}"
         self._events.put(events.CollectionDone(text))
 
     def _wait(self, wait: events.Wait) -> events.Event:
