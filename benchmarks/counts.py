@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
@@ -32,7 +33,7 @@ SECONDS_MAX = 600
 class Contest:
     """One module on one engine and one folder; every batch that was appended is remembered for the truth at the end."""
 
-    def __init__(self, cluster: InProcessCluster, kind: str, placement: str) -> None:
+    def __init__(self, cluster: InProcessCluster, kind: str, placement: str, keys: int) -> None:
         self.cluster = cluster
         module = modules.ColocatedKeyedCount() if kind == "colocated" else modules.KeyedCount()
         cluster.launch_module(module, LaunchConfig(TASKS, THREADS))
@@ -41,18 +42,17 @@ class Contest:
         self.definition = DefinitionLog(self.store, MODULE).newest()
         self.options = OptionsLog(self.store, MODULE)
         self.options.set("topology", TOPOLOGY, "topology.microbatch.placement", placement)
-        self.batches: list[pl.DataFrame] = []
+        self.truth = rows.Truth(keys)
         self.appended = 0
 
-    def gather(self, batches: list[pl.DataFrame]) -> None:
+    def gather(self, batches: Iterable[pl.DataFrame], batch_rows: int) -> None:
         """Append while the topology is paused, so that a round starts with its whole backlog."""
         self.cluster.pause_microbatch_topology(MODULE, TOPOLOGY)
-        largest = max(batch.height for batch in batches)
-        self.options.set("depot", "*rows", "depot.microbatch.max.records", -(-largest // TASKS))
+        self.options.set("depot", "*rows", "depot.microbatch.max.records", -(-batch_rows // TASKS))
         for batch in batches:
             self.depot.append_many(batch)
             self.appended += batch.height
-        self.batches += batches
+            self.truth.add(batch)
 
     def release(self, is_compacted: bool = True) -> float:
         """Seconds until all is processed and, if asked, until no compaction is left to do."""
@@ -74,23 +74,25 @@ class Contest:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Warm up with one round, then `rounds` rounds of `per_round` batches; the state is read whole at the end."""
-    with InProcessCluster.create(engine=arguments.engine) as cluster:
-        contest = Contest(cluster, arguments.kind, "auto" if arguments.preload else arguments.placement)
+    with InProcessCluster.create(engine=arguments.engine) as cluster, memory.Peaks() as peaks:
+        placement = "auto" if arguments.preload else arguments.placement
+        contest = Contest(cluster, arguments.kind, placement, arguments.keys)
         if arguments.preload:
-            contest.gather(rows.preload(arguments.keys))
+            contest.gather(rows.preload(arguments.keys), rows.BATCH_ROWS)
             contest.release()
             contest.options.set("topology", TOPOLOGY, "topology.microbatch.placement", arguments.placement)
         seed = 0
         seconds = []
         for _ in range(arguments.rounds + 1):
             size = range(seed, seed + arguments.per_round)
-            contest.gather([rows.batch(number, arguments.batch_rows, arguments.keys) for number in size])
+            batches = (rows.batch(number, arguments.batch_rows, arguments.keys) for number in size)
+            contest.gather(batches, arguments.batch_rows)
             seconds.append(contest.release() / arguments.per_round)
             seed += arguments.per_round
         start = time.perf_counter()
         state = state_read.totals(contest.store, contest.definition, TOPOLOGY, "$$counts")
         read_seconds = time.perf_counter() - start
-        expected = rows.truth(contest.batches)
+        expected = contest.truth.totals()
         if state != expected:
             raise SystemExit(f"The state is wrong: {state} instead of {expected}")
         return {
@@ -99,7 +101,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             "mean": statistics.mean(seconds[1:]),
             "state": list(state),
             "read_seconds": read_seconds,
-            "memory": memory.peaks_mb(),
+            "memory": peaks.megabytes(),
         }
 
 

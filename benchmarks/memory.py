@@ -1,10 +1,17 @@
-"""Peak memory of this process and of those it started, from /proc (Linux)."""
+"""Peak memory of this process and of those it started, from /proc (Linux): what is the processes' own, without pages of
+mapped files, which the system takes back when it needs memory.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import threading
 from pathlib import Path
+from types import TracebackType
+
+SAMPLE_SECONDS = 0.05
+KINDS = {"java": "jvm", "python": "worker"}
 
 
 def _status(pid: str) -> str:
@@ -19,8 +26,8 @@ def _number(name: str, status: str) -> int:
     return int(found[1]) if found else 0
 
 
-def peaks_mb() -> dict[str, float]:
-    """The largest resident size so far: of this process (`driver`), of the JVM and of the largest Python worker."""
+def own_kilobytes() -> dict[str, int]:
+    """Anonymous memory now: of this process (`driver`), of the JVM, and of the largest Python worker."""
     statuses = {pid: _status(pid) for pid in os.listdir("/proc") if pid.isdigit()}
     parents = {pid: str(_number("PPid", status)) for pid, status in statuses.items()}
     mine = str(os.getpid())
@@ -32,12 +39,36 @@ def peaks_mb() -> dict[str, float]:
                 return True
         return False
 
-    children = {pid: status for pid, status in statuses.items() if descends(pid)}
-    java = [_number("VmHWM", s) for s in children.values() if s.startswith("Name:\tjava")]
-    python = [_number("VmHWM", s) for s in children.values() if s.startswith("Name:\tpython")]
-    kilobytes = {
-        "driver": _number("VmHWM", statuses[mine]),
-        "jvm": max(java, default=0),
-        "worker": max(python, default=0),
-    }
-    return {name: round(size / 1024, 1) for name, size in kilobytes.items()}
+    found = {"driver": _number("RssAnon", statuses[mine]), "jvm": 0, "worker": 0}
+    for pid, status in statuses.items():
+        kind = next((kind for name, kind in KINDS.items() if status.startswith(f"Name:\t{name}")), None)
+        if kind is not None and descends(pid):
+            found[kind] = max(found[kind], _number("RssAnon", status))
+    return found
+
+
+class Peaks:
+    """Samples in the background between entering and leaving."""
+
+    def __init__(self) -> None:
+        self._peaks: dict[str, int] = {}
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="memory", daemon=True)
+
+    def __enter__(self) -> Peaks:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._is_over.wait(SAMPLE_SECONDS):
+            for name, size in own_kilobytes().items():
+                self._peaks[name] = max(self._peaks.get(name, 0), size)
+
+    def megabytes(self) -> dict[str, float]:
+        return {name: round(size / 1024, 1) for name, size in self._peaks.items()}

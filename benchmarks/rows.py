@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
+from math import gcd
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +21,17 @@ def batch(seed: int, rows: int = BATCH_ROWS, keys: int = KEYS) -> pl.DataFrame:
 
 
 def all_keys(keys: int = KEYS) -> pl.DataFrame:
-    """Each key once: preloads a state of `keys` keys."""
+    """Each key once, in random order: preloads a state of `keys` keys."""
     numbers = np.arange(keys, dtype=np.int64)
     return pl.DataFrame({"k": np.random.default_rng(0).permutation(numbers), "v": numbers % 1000})
 
 
-def preload(keys: int) -> list[pl.DataFrame]:
-    """All keys, once each, in batches of the usual size."""
-    frame = all_keys(keys)
-    return [frame.slice(start, BATCH_ROWS) for start in range(0, keys, BATCH_ROWS)]
+def preload(keys: int) -> Iterator[pl.DataFrame]:
+    """All keys, once each, in batches of the usual size, each spread over the whole range."""
+    stride = next(stride for stride in count(int(keys * 0.618) | 1, 2) if gcd(stride, keys) == 1)
+    for start in range(0, keys, BATCH_ROWS):
+        numbers = np.arange(start, min(start + BATCH_ROWS, keys), dtype=np.int64)
+        yield pl.DataFrame({"k": numbers * stride % keys, "v": numbers % 1000})
 
 
 def write_batches(folder: Path, batches: list[pl.DataFrame], files_per_batch: int = 1) -> None:
@@ -38,7 +43,28 @@ def write_batches(folder: Path, batches: list[pl.DataFrame], files_per_batch: in
             frame.slice(piece * size, size).write_parquet(folder / f"{number:05d}-{piece}.parquet")
 
 
-def truth(batches: list[pl.DataFrame]) -> tuple[int, int, int]:
-    """(distinct keys, sum of counts, sum of sums) over all batches: what a full read of the state must give."""
-    rows = pl.concat(batches)
-    return rows["k"].n_unique(), rows.height, int(rows["v"].sum())
+class Truth:
+    """(distinct keys, sum of counts, sum of sums) over all batches so far: what a full read of the state must give.
+
+    It holds a byte a key and no rows, so that the memory measured is not its own.
+    """
+
+    def __init__(self, keys: int) -> None:
+        self._is_there = np.zeros(keys, dtype=bool)
+        self._rows, self._sum = 0, 0
+
+    def add(self, frame: pl.DataFrame) -> None:
+        self._is_there[frame["k"].to_numpy()] = True
+        self._rows += frame.height
+        self._sum += int(frame["v"].sum())
+
+    def totals(self) -> tuple[int, int, int]:
+        return int(self._is_there.sum()), self._rows, self._sum
+
+
+def truth(batches: list[pl.DataFrame], keys: int = KEYS) -> tuple[int, int, int]:
+    """The truth about a list of batches."""
+    found = Truth(keys)
+    for frame in batches:
+        found.add(frame)
+    return found.totals()

@@ -19,7 +19,16 @@ from tidemill.state.codecs import key_codec, value_codec
 from tidemill.state.container import CLEAR, DELETE, OPERAND, PUT
 from tidemill.state.nodes import ABSENT
 from tidemill.state.sorted_table import cells_of
-from tidemill.state.sorting import Array, is_reducible, reduce_runs, run_starts, sort_rows
+from tidemill.state.sorting import (
+    Array,
+    is_reducible,
+    merge_order,
+    reduce_runs,
+    reduce_slots,
+    run_starts,
+    slots_of,
+    sort_rows,
+)
 from tidemill.state.tables import Table
 
 Identities = tuple[str | None, ...]
@@ -206,20 +215,38 @@ def _apply_clears(table: Table, frames: list[pl.DataFrame]) -> tuple[pl.DataFram
 
 
 def _resolve_rows(table: Table, frames: list[pl.DataFrame], identities: Identities, is_base: bool) -> pl.DataFrame:
-    rows = frames[0] if len(frames) == 1 else order_rows(table, pl.concat(frames, how="diagonal"))
+    rows = frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal", rechunk=True)
     if rows.height == 0:
         return rows
     kinds = rows["kind"].to_numpy()
     has_operands = bool((kinds == OPERAND).any())
     if len(frames) == 1:
         return _settle(table, rows, identities) if has_operands and is_base else rows
-    starts = run_starts(rows, key_columns(table))
-    if not has_operands:
-        return rows[_ends(starts, rows.height)]
-    is_reset = kinds != OPERAND
+    found = merge_order(rows, key_columns(table))
+    if found is not None:
+        order, starts = found
+        if not has_operands:
+            return rows[order[_ends(starts, rows.height)]]
+        is_reset = kinds != OPERAND
+        is_reset[order[starts]] = False
+        if not is_reset.any() and _is_vectorable(table, rows, identities) and _is_reducible(table, rows, identities):
+            return _reduce_chains(table, rows, order, starts, identities, is_base, [frame.height for frame in frames])
+        rows = rows[order]
+    else:
+        rows = order_rows(table, rows)
+        starts = run_starts(rows, key_columns(table))
+        if not has_operands:
+            return rows[_ends(starts, rows.height)]
+    return _resolve_sorted(table, rows, starts, identities, is_base)
+
+
+def _resolve_sorted(
+    table: Table, rows: pl.DataFrame, starts: Array, identities: Identities, is_base: bool
+) -> pl.DataFrame:
+    is_reset = rows["kind"].to_numpy() != OPERAND
     is_reset[starts] = False
     if not is_reset.any() and _is_vectorable(table, rows, identities) and _is_reducible(table, rows, identities):
-        return _reduce_chains(table, rows, starts, identities, is_base)
+        return _reduce_chains(table, rows, None, starts, identities, is_base, [])
     return _fold_groups(table, rows, starts, identities, is_base)
 
 
@@ -235,17 +262,26 @@ def _is_reducible(table: Table, rows: pl.DataFrame, identities: Identities) -> b
 
 
 def _reduce_chains(
-    table: Table, rows: pl.DataFrame, starts: Array, identities: Identities, is_base: bool
+    table: Table,
+    rows: pl.DataFrame,
+    order: Array | None,
+    starts: Array,
+    identities: Identities,
+    is_base: bool,
+    heights: Sequence[int],
 ) -> pl.DataFrame:
-    """Fold runs in which only the first row may be a put or delete."""
-    heads = rows[starts]
+    """Fold runs in which only the first row may be a put or delete. Without `order` the rows are sorted."""
+    heads = rows[starts if order is None else order[starts]]
     kinds = heads["kind"].to_numpy().copy()
     is_folded = np.diff(np.append(starts, rows.height)) > 1
     kinds[is_folded & (kinds == DELETE)] = PUT
     if is_base:
         kinds[kinds == OPERAND] = PUT
+    slots = None if order is None else slots_of(order, starts)
     columns = [
         reduce_runs(identity, rows[name], starts)
+        if slots is None
+        else reduce_slots(identity, rows[name], slots, len(starts), heights)
         for (name, _), identity in zip(table.columns, identities, strict=True)
         if identity is not None
     ]

@@ -6,6 +6,7 @@ several times more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -111,6 +112,26 @@ def run_starts(frame: pl.DataFrame, columns: list[str]) -> Array:
     return np.flatnonzero(is_start)
 
 
+def merge_order(frame: pl.DataFrame, columns: list[str]) -> tuple[Array, Array] | None:
+    """The stable order of the rows, and where each run of equal keys starts in it; None if the keys are not all
+    numbers. The rows themselves stay where they are.
+    """
+    numbers = _numbers(frame, columns)
+    if numbers is None or frame.height == 0:
+        return None
+    order = row_order(numbers)
+    return order, _starts([array[order] for array in numbers])
+
+
+def slots_of(order: Array, starts: Array) -> Array:
+    """The number of each row's run, by row, of what `merge_order` found."""
+    is_start = np.zeros(len(order), dtype=np.int64)
+    is_start[starts[1:]] = 1
+    slots = np.empty(len(order), dtype=np.int64)
+    slots[order] = np.cumsum(is_start)
+    return slots
+
+
 # --- folding runs ----------------------------------------------------------------------------------------------------
 
 REDUCIBLE: Final = frozenset({"count", "sum", "min", "max"})
@@ -128,15 +149,7 @@ def reduce_runs(identity: str, column: pl.Series, starts: Array) -> pl.Series:
 
     NaN is greater than every number: the largest of a run with NaN is NaN, the smallest only if all are.
     """
-    if identity in ("count", "sum"):
-        ufunc: Any = np.add
-        blank: Any = 0
-    elif identity == "min":
-        is_float = column.dtype == pl.Float64
-        ufunc, blank = (np.fmin, np.nan) if is_float else (np.minimum, np.iinfo(np.int64).max)
-    else:
-        is_float = column.dtype == pl.Float64
-        ufunc, blank = np.maximum, -np.inf if is_float else np.iinfo(np.int64).min
+    ufunc, blank = _reduction(identity, column)
     has_nulls = column.null_count() > 0
     values = (column.fill_null(blank) if has_nulls else column).to_numpy()
     folded = pl.Series(column.name, ufunc.reduceat(values, starts))
@@ -144,3 +157,34 @@ def reduce_runs(identity: str, column: pl.Series, starts: Array) -> pl.Series:
         is_there = np.logical_or.reduceat(column.is_not_null().to_numpy(), starts)
         folded = folded.set(pl.Series(~is_there), None)
     return folded
+
+
+def _reduction(identity: str, column: pl.Series) -> tuple[Any, Any]:
+    """The numpy function that folds two values, and what it leaves as they are."""
+    is_float = column.dtype == pl.Float64
+    if identity in ("count", "sum"):
+        return np.add, 0
+    if identity == "min":
+        return (np.fmin, np.nan) if is_float else (np.minimum, np.iinfo(np.int64).max)
+    return np.maximum, -np.inf if is_float else np.iinfo(np.int64).min
+
+
+def reduce_slots(identity: str, column: pl.Series, slots: Array, count: int, heights: Sequence[int]) -> pl.Series:
+    """`reduce_runs` without sorting the rows: row i belongs to run `slots[i]`. The rows are those of several frames
+    of these heights, none of which has two rows of a run.
+    """
+    ufunc, blank = _reduction(identity, column)
+    has_nulls = column.null_count() > 0
+    values = (column.fill_null(blank) if has_nulls else column).to_numpy()
+    folded = np.full(count, blank, dtype=values.dtype)
+    start = 0
+    for height in heights:
+        own = slots[start : start + height]
+        folded[own] = ufunc(folded[own], values[start : start + height])
+        start += height
+    result = pl.Series(column.name, folded)
+    if has_nulls:
+        is_there = np.zeros(count, dtype=bool)
+        is_there[slots[column.is_not_null().to_numpy()]] = True
+        result = result.set(pl.Series(~is_there), None)
+    return result
