@@ -28,6 +28,8 @@ from tidemill import (
     UpdateOptions,
 )
 from tidemill.cluster.launch import destroy
+from tidemill.runtime.collection import collect
+from tidemill.runtime.options_log import OptionsLog
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 
 
@@ -372,3 +374,35 @@ def test_unknown_name_is_raised_when_there_is_no_such_module(name: str) -> None:
             cluster.cluster_pstate(name, "$$p").select(Path.stay())
         with pytest.raises(UnknownName):
             cluster.wait_for_microbatch_processed_count(name, "t", 1)
+
+
+class Latecomer(Counter):
+    """The same with a second topology, which reads all that the depot has."""
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        super().define(setup, topologies)
+        late = topologies.microbatch("late")
+        late.pstate("$$all", PState.map_schema(str, int))
+        options = MicrobatchSourceOptions.start_from_beginning()
+        chain = late.source("*words", options).out("*microbatch").explode_microbatch("*microbatch").out("*word")
+        chain.compound_agg("$$all", CompoundAgg.map("*word", Agg.count()))
+
+
+def test_retention_spares_what_a_new_topology_reads_when_the_old_version_collects(tmp_path: Folder) -> None:
+    with InProcessCluster.create(store=url_of(tmp_path)) as cluster:
+        cluster.launch_module(Counter(), LaunchConfig(1, 1))
+        words = cluster.cluster_depot("Counter", "*words")
+        words.append_many(["a"] * 50)
+        cluster.wait_for_microbatch_processed_count("Counter", "count", 50)
+        options = OptionsLog(cluster.store, "Counter")
+        options.set("depot", "*words", "depot.max.entries.per.partition", 10)
+        options.pause("late")
+        asleep = cluster._running["Counter"].topologies["count"]._world
+        cluster.update_module(Latecomer())
+
+        collect(asleep, 0)
+
+        assert words.get_partition_info(0).start_offset == 0
+        cluster.resume_microbatch_topology("Counter", "late")
+        cluster.wait_for_microbatch_processed_count("Counter", "late", 50)
+        assert cluster.cluster_pstate("Counter", "$$all").select_one(Path.key("a")) == 50

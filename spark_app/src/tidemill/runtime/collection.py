@@ -144,7 +144,9 @@ def _keep_depot(world: World, name: str) -> None:
     values = world.options.read().values
     records_max = resolve("depot.max.entries.per.partition", values, name)
     needed = _needed(world, name)
-    if records_max is not None and needed is not None:
+    # A process that slept through an update does not know who else reads; its successor does.
+    is_newest = world.definitions.newest_number() <= world.definition.number
+    if records_max is not None and needed is not None and is_newest:
         retain(log, records_max, needed, _excess(values, name))
 
 
