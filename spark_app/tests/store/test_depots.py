@@ -161,6 +161,21 @@ def test_depot_is_corrupt_when_a_segment_is_missing_or_broken(depot: DepotLog) -
         fresh.read_columns(0, 0, 4, (1, 5))
 
 
+def test_the_end_never_goes_back_when_a_follower_overtakes_an_append() -> None:
+    store = MemoryStore("overtaken")
+    other = DepotLog(store, PREFIX, PARTITIONS)
+
+    def follow_on(verb: str, key: str) -> None:
+        if verb == "create" and depot.ends()[0] == 0:
+            other.append([(0, ["second"])])
+            depot.follow()
+
+    depot = DepotLog(FaultyObjectStore(store, FaultPlan(after=follow_on)), PREFIX, PARTITIONS)
+    depot.append([(0, ["first"])])
+
+    assert depot.ends()[0] == 2
+
+
 def test_depot_is_refused_when_its_partitions_differ(depot: DepotLog) -> None:
     depot.append([(0, [1])])
     with pytest.raises(CorruptState, match="3 partitions, not 4"):

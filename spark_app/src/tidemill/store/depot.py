@@ -151,7 +151,8 @@ class DepotLog:
             return False
         self.files.remember(header)
         with self._state_lock:
-            self._newest = header
+            if self._newest is None or self._newest.number < header.number:  # another thread may have followed on
+                self._newest = header
         return True
 
     def _is_ours(self, header: Header) -> bool:
