@@ -21,6 +21,7 @@ from tidemill.model.dataflow import (
 )
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.ids import Ids
+from tidemill.runtime import shell
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.hub import AppendHub
@@ -182,3 +183,19 @@ def test_two_entries_are_written_when_one_microbatch_follows_idleness(bench: Ben
     bench.append(1)
     state = runner.wait_for(lambda state: state.processed == 1 and state.is_idle, SECONDS)
     assert state.number == 3  # claim, begin, commit
+
+
+def test_records_are_found_when_a_collection_saw_them_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def collect_and_follow(world: Any, _retention_ms: int) -> None:
+        if not seen:
+            bench.depot.append([(0, [7])])
+            seen.append(world.depots["*records"].follow())
+
+    bench.options.set("module", "", "store.collection.period.seconds", 1)
+    bench.options.set("topology", "mb", "topology.microbatch.empty.sleep.time.millis", 60_000)
+    monkeypatch.setattr(shell, "collect", collect_and_follow)
+    bench.start().wait_for(lambda state: state.processed == 1, 5.0)
+
+    assert seen

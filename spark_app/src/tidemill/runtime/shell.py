@@ -245,6 +245,7 @@ class TopologyRunner:
         except Exception as error:  # noqa: BLE001 - the next collection tries again; without an answer there is none
             text = f"{type(error).__name__}: {error}"
         self._events.put(events.CollectionDone(text))
+        self.wake()  # the collection followed the depots: what it saw is no news to the probes after it
 
     def _wait(self, wait: events.Wait) -> events.Event:
         """The next event: from the queue, news in the store, a lost lease, or the end of the wait."""
