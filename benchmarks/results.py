@@ -36,7 +36,7 @@ def save(figures: list[Figure], path: Path = FILE) -> None:
 def write_table(page: Path, path: Path = FILE) -> None:
     """Put the saved figures between the marks of a Markdown page."""
     lines = ["| figure | value | ratio | compared with, in the same run | command |", "| --- | --- | --- | --- | --- |"]
-    for figure in map(lambda saved: Figure(**saved), json.loads(path.read_text())):
+    for figure in [Figure(**saved) for saved in json.loads(path.read_text())]:
         ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
         value = f"{figure.value:,.0f}" if figure.value >= 1_000 else f"{figure.value:.3g}"
         name = figure.name.replace("_", " ")
