@@ -193,9 +193,9 @@ def test_records_are_found_when_a_collection_saw_them_first(bench: Bench, monkey
             bench.depot.append([(0, [7])])
             seen.append(world.depots["*records"].follow())
 
-    bench.options.set("module", "", "store.collection.period.seconds", 1)
+    bench.options.set("module", "", "store.collection.period.seconds", 3)
     bench.options.set("topology", "mb", "topology.microbatch.empty.sleep.time.millis", 60_000)
     monkeypatch.setattr(shell, "collect", collect_and_follow)
-    bench.start().wait_for(lambda state: state.processed == 1, 5.0)
+    bench.start().wait_for(lambda state: state.processed == 1, 5.5)
 
     assert seen
