@@ -260,7 +260,8 @@ class TreeStep(Step):
         groups = keys.with_row_index("\x00row").group_by(key_columns(table), maintain_order=True).agg("\x00row")
         members = groups["\x00row"].to_list()
         rows = list(zip(*map(to_values, args), strict=True)) if args else [()] * len(tasks)
-        merge_cells(state, pstate, table, groups, lambda current, i: self._onto(current, [rows[r] for r in members[i]]))
+        distinct = groups.drop("\x00row")
+        merge_cells(state, pstate, table, distinct, lambda at, i: self._onto(at, [rows[r] for r in members[i]]))
 
     def _onto(self, current: Any, rows: Sequence[Sequence[Any]]) -> Any:
         current = None if current is ABSENT else current
