@@ -48,6 +48,11 @@ class MicrobatchSourceOptions:
             start = StartFrom(start.kind)
         return MicrobatchSourceOptions(start, self.given_id, found)
 
+    @staticmethod
+    def create() -> MicrobatchSourceOptions:
+        """No option yet: the end of the depot."""
+        return MicrobatchSourceOptions()
+
     @starter
     def start_from_beginning(self) -> MicrobatchSourceOptions:
         """The first record that the depot still has."""

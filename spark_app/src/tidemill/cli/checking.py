@@ -15,7 +15,7 @@ from tidemill.cli.loading import (
     names_of_modules,
     stored_definition,
 )
-from tidemill.cli.output import EXIT_CORRUPT, command, say, show_json, wants_json
+from tidemill.cli.output import EXIT_CORRUPT, command, console, show_json, wants_json
 from tidemill.model.errors import CorruptState
 from tidemill.store.objects import ObjectStore
 
@@ -47,8 +47,10 @@ def check(
     if json_:
         show_json({"modules": names, "findings": [{"module": name, **vars(finding)} for name, finding in found]})
     else:
+        out = console()
         for name, finding in found:
-            say(f"{name}: {finding}")
-        say(f"{len(names)} modules checked: {len(faults)} faults.")
+            out.print(f"{name}: {finding}", markup=False, soft_wrap=True)
+        modules = "1 module" if len(names) == 1 else f"{len(names)} modules"
+        out.print(f"{modules} checked: {len(faults)} faults.", markup=False)
     if faults:
         raise typer.Exit(EXIT_CORRUPT)

@@ -102,6 +102,9 @@ def get(
     unit = f" {option.unit}" if option.unit and value is not None else ""
     out.print(f"{name} = {'not set' if value is None else value}{unit}", markup=False)
     out.print(f"{option.help} Default {option.default}, bounds {option.bounds}.", markup=False)
+    described = _described(option, values)
+    if described["set"]:
+        out.print(f"Set: {_shown(described, 'set')}.", markup=False)
     for engine in ENGINES:
         if not option.meaning_on(engine):
             out.print(f"It does not matter on the engine {engine}.", markup=False)

@@ -269,7 +269,9 @@ class SourceWriter:
             if call.needs_context:
                 context = self._given("context", "R.context")
                 return f"{left}{context}({call.name!r}, task, {operator.id})"
-            if inline is not None and len(operator.outs) == 1:
+            # Python warns of `is` beside a literal.
+            is_quiet = inline is not None and (" is " not in inline or not isinstance(operator.args[0], Const))
+            if inline is not None and is_quiet and len(operator.outs) == 1:
                 return left + inline.format(*args)
         is_spread = len(operator.outs) > 1 or (isinstance(call, Op) and call.emits == "expand" and operator.outs)
         is_vector = operator.function.kind == "vectorized"
