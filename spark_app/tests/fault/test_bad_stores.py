@@ -288,7 +288,7 @@ def test_check_names_the_object_and_nothing_is_overwritten_when_it_is_damaged(
     )
     assert done.returncode == 4, done.stderr
     assert "Traceback" not in done.stderr
-    assert path.name in done.stderr
+    assert path.name in done.stdout
     assert objects(store) == before
     with pytest.raises((CorruptState, TimeoutError)) as raised, InProcessCluster.create(store=str(store)) as cluster:
         launch(cluster, Tally(options=FAST))
