@@ -167,11 +167,14 @@ PARTS = {"counts": counts, "small": small, "growth": growth, "access": access}
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*PARTS, []], default=list(PARTS))
+    parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
+    unknown = set(arguments.names) - set(PARTS)
+    if unknown:
+        parser.error(f"no such benchmark: {', '.join(sorted(unknown))} (choose from {', '.join(PARTS)})")
     figures: list[Figure] = []
-    for name in arguments.names:
+    for name in arguments.names or PARTS:
         figures += PARTS[name](arguments.quick)
         if not arguments.quick:
             results.save(figures)
