@@ -19,6 +19,7 @@ from tidemill.cli.output import command, console, say, show_json, show_table, wa
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import BadInput
 from tidemill.model.options import ENGINES, OPTIONS, Option, find_option, resolve
+from tidemill.runtime.events import ModuleOptions, Place
 from tidemill.runtime.options_log import OptionsLog
 
 app = typer.Typer(help="Dynamic options: change how a module runs while it runs.", no_args_is_help=True)
@@ -39,11 +40,11 @@ def list_(
     """All options with their defaults; of a module, also what is set."""
     wants_json(json_)
     opened = existing_store(store) if module else None
-    values: Any = {}
+    found = ModuleOptions()
     if opened is not None:
         stored_definition(opened, module)
-        values = OptionsLog(opened, module).read().values
-    rows = [_described(option, values) for option in OPTIONS.values()]
+        found = OptionsLog(opened, module).read()
+    rows = [_described(option, found) for option in OPTIONS.values()]
     if json_:
         show_json(rows)
         return
@@ -51,7 +52,8 @@ def list_(
     show_table("", columns, ([_shown(row, column) for column in columns] for row in rows))
 
 
-def _described(option: Option, values: Any) -> dict[str, Any]:
+def _described(option: Option, found: ModuleOptions) -> dict[str, Any]:
+    values = found.values
     places = {
         (scope, target): chosen[option.name] for (scope, target), chosen in values.items() if option.name in chosen
     }
@@ -65,15 +67,25 @@ def _described(option: Option, values: Any) -> dict[str, Any]:
         "scope": option.scope,
         "help": option.help,
         "set": [
-            {"scope": scope, "object": target, "value": value} for (scope, target), value in sorted(places.items())
+            {"scope": scope, "object": target, "value": value, **_owner(found, (scope, target, option.name))}
+            for (scope, target), value in sorted(places.items())
         ],
     }
 
 
+def _owner(found: ModuleOptions, place: Place) -> dict[str, str]:
+    return {"managed_by": found.managed[place]} if place in found.managed else {}
+
+
 def _shown(row: dict[str, Any], column: str) -> Any:
     if column == "set":
-        return ", ".join(f"{place['object'] or 'module'}={place['value']}" for place in row["set"])
+        return ", ".join(map(_place_text, row["set"]))
     return row[column]
+
+
+def _place_text(place: dict[str, Any]) -> str:
+    owner = f" (by {place['managed_by']})" if "managed_by" in place else ""
+    return f"{place['object'] or 'module'}={place['value']}{owner}"
 
 
 @app.command("get")
@@ -92,17 +104,17 @@ def get(
     opened = existing_store(store)
     option = find_option(name)
     _, target = _place(stored_definition(opened, module), topology, depot, pstate)
-    values = OptionsLog(opened, module).read().values
-    value = resolve(name, values, target)
+    found = OptionsLog(opened, module).read()
+    value = resolve(name, found.values, target)
     if json_:
         meanings = {engine: option.meaning_on(engine) or None for engine in ENGINES}
-        show_json(_described(option, values) | {"value": value, "meaning": meanings})
+        show_json(_described(option, found) | {"value": value, "meaning": meanings})
         return
     out = console()
     unit = f" {option.unit}" if option.unit and value is not None else ""
     out.print(f"{name} = {'not set' if value is None else value}{unit}", markup=False)
     out.print(f"{option.help} Default {option.default}, bounds {option.bounds}.", markup=False)
-    described = _described(option, values)
+    described = _described(option, found)
     if described["set"]:
         out.print(f"Set: {_shown(described, 'set')}.", markup=False)
     for engine in ENGINES:

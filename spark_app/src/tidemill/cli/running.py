@@ -20,10 +20,10 @@ from rich.text import Text
 from tidemill.api.launching import LaunchConfig
 from tidemill.cli.loading import STORE_DEFAULT, ClassArgument, JsonOption, StoreOption, load_module
 from tidemill.cli.output import command, messages, say, show_json, wants_json
-from tidemill.cluster.lag import LagReader
 from tidemill.model.entries import Failure
 from tidemill.model.errors import BadInput, Fenced, TidemillError
 from tidemill.runtime.clock import SystemClock
+from tidemill.runtime.lag import LagReader
 from tidemill.runtime.shell import RunnerState
 from tidemill.runtime.status import rows_per_second
 

@@ -29,8 +29,6 @@ from tidemill.cli.output import (
     time_text,
     wants_json,
 )
-from tidemill.cluster.lag import LagReader
-from tidemill.cluster.leading import LeaderWatch
 from tidemill.model import schema as schemas
 from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
@@ -38,8 +36,10 @@ from tidemill.model.entries import Failure
 from tidemill.runtime.clock import SystemClock
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.leading import LeaderWatch
 from tidemill.runtime.options_log import OptionsLog
-from tidemill.runtime.status import TopologyStatus, topology_history, topology_status
+from tidemill.runtime.overview import topology_overview
+from tidemill.runtime.status import topology_history
 from tidemill.store.objects import ObjectStore
 
 _LOOK_MILLIS = 50.0
@@ -150,7 +150,9 @@ def status(
     opened = existing_store(store)
     names = [module] if module else names_of_modules(opened)
     found = [stored_definition(opened, name) for name in names if module or _is_there(opened, name)]
-    rows = [_status(opened, definition, topology) for definition in found for topology in definition.topologies]
+    rows = [
+        topology_overview(opened, definition, topology) for definition in found for topology in definition.topologies
+    ]
     if json_:
         show_json(rows)
         return
@@ -164,40 +166,6 @@ def status(
 def _is_there(store: ObjectStore, name: str) -> bool:
     found = DefinitionLog(store, name).newest()
     return found is not None and not found.is_destroyed
-
-
-def _status(store: ObjectStore, definition: StoredDefinition, topology: str) -> dict[str, Any]:
-    found = topology_status(store, definition, topology)
-    leader = LeaderWatch(store, definition, topology, SystemClock()).leader()
-    head = CommitLog(store, definition.topology_prefix(topology)).head()
-    waiting = LagReader(store, definition, topology).read(head[1] if head else None)
-    shown: dict[str, Any] = {} if found is None else found.to_json()
-    return {
-        "module": definition.module,
-        "tasks": definition.tasks,
-        **shown,
-        "topology": topology,
-        "state": _state(found, bool(leader)),
-        "is_running": bool(leader),
-        "microbatch": f"{found.microbatch_id}/{found.version}" if found else "0/0",
-        "under way": "{}/{}".format(*found.under_way) if found and found.under_way else None,
-        "processed": found.processed if found else 0,
-        "waiting": sum(waiting.values()),
-        "lag": waiting,
-        "rows/s": found.rows_per_second if found else 0.0,
-        "leader": leader or None,
-        "failure": shown.get("failure"),
-    }
-
-
-def _state(found: TopologyStatus | None, led: bool) -> str:
-    if not led:
-        return "stopped, paused" if found is not None and found.is_paused else "stopped"
-    if found is None:
-        return "starting"
-    if found.is_paused:
-        return "paused" if found.is_pause_seen else "pausing"
-    return "failing" if found.failure is not None else "running"
 
 
 def show_failure(title: str, failure: Failure) -> None:

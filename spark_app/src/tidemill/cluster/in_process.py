@@ -15,7 +15,6 @@ from tidemill.api.launching import LaunchConfig, UpdateOptions
 from tidemill.api.recording import record_module
 from tidemill.cluster.engines import engine_name, open_engine
 from tidemill.cluster.launch import RunningModule, definition_for_launch, destroy, programs
-from tidemill.cluster.leading import LeaderWatch
 from tidemill.cluster.progress import Progress, ProgressReader, wait_text
 from tidemill.cluster.stores import absolute_url
 from tidemill.engine.work import AttemptRunner
@@ -31,6 +30,7 @@ from tidemill.runtime.clients_pstate import PStateHandle
 from tidemill.runtime.clock import SystemClock
 from tidemill.runtime.definition_log import DefinitionLog, module_names
 from tidemill.runtime.hub import AppendHub
+from tidemill.runtime.leading import LeaderWatch
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.urls import open_store
 

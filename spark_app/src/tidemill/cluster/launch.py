@@ -9,7 +9,6 @@ from typing import Any
 
 from tidemill.api.launching import LaunchConfig
 from tidemill.api.recording import record_module
-from tidemill.cluster.leading import has_leader, topology_lease
 from tidemill.cluster.stores import absolute_url
 from tidemill.engine.work import AttemptRunner
 from tidemill.model import definition as definitions
@@ -23,6 +22,7 @@ from tidemill.plan.program import Program
 from tidemill.runtime.clock import Clock, SystemClock
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.hub import AppendHub
+from tidemill.runtime.leading import has_leader, topology_lease
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.runtime.shell import TopologyRunner
 from tidemill.store.log import Lost

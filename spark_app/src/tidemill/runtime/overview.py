@@ -1,0 +1,55 @@
+"""How a topology stands, for people and programs: what `tidemill status --json` and the gateway show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.model.definition import StoredDefinition
+from tidemill.runtime.clock import Clock, SystemClock
+from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.lag import LagReader
+from tidemill.runtime.leading import LeaderWatch
+from tidemill.runtime.status import TopologyStatus, topology_status
+from tidemill.store.objects import ObjectStore
+
+
+def topology_overview(
+    store: ObjectStore, definition: StoredDefinition, topology: str, clock: Clock | None = None
+) -> dict[str, Any]:
+    """A topology's state, progress, lag and leader as JSON-like data; read from the store alone.
+
+    Raises:
+        UnknownName: the module has no such topology.
+    """
+    lags = LagReader(store, definition, topology)
+    found = topology_status(store, definition, topology)
+    leader = LeaderWatch(store, definition, topology, clock or SystemClock()).leader()
+    head = CommitLog(store, definition.topology_prefix(topology)).head()
+    waiting = lags.read(head[1] if head else None)
+    shown: dict[str, Any] = {} if found is None else found.to_json()
+    return {
+        "module": definition.module,
+        "tasks": definition.tasks,
+        **shown,
+        "topology": topology,
+        "state": _state(found, bool(leader)),
+        "is_running": bool(leader),
+        "microbatch": f"{found.microbatch_id}/{found.version}" if found else "0/0",
+        "under way": "{}/{}".format(*found.under_way) if found and found.under_way else None,
+        "processed": found.processed if found else 0,
+        "waiting": sum(waiting.values()),
+        "lag": waiting,
+        "rows/s": found.rows_per_second if found else 0.0,
+        "leader": leader or None,
+        "failure": shown.get("failure"),
+    }
+
+
+def _state(found: TopologyStatus | None, led: bool) -> str:
+    if not led:
+        return "stopped, paused" if found is not None and found.is_paused else "stopped"
+    if found is None:
+        return "starting"
+    if found.is_paused:
+        return "paused" if found.is_pause_seen else "pausing"
+    return "failing" if found.failure is not None else "running"
