@@ -11,7 +11,8 @@ from tidemill.model.ids import Ids
 from tidemill.model.snapshot import Part, TaskSet
 from tidemill.runtime import events
 from tidemill.runtime.events import DepotEnds, ModuleOptions, SourceSpec, TopologySpec
-from tidemill.runtime.machine import Machine, Now
+from tidemill.runtime.machine import Machine
+from tidemill.runtime.told import Now
 from tidemill.runtime.upkeep import Upkeep
 
 T = TypeVar("T")
@@ -243,3 +244,42 @@ def test_one_note_tells_the_failure_when_empty_attempts_fail_and_one_that_they_g
     driver.done()
     assert kinds(driver) == ["claim", "note", "note"]
     assert driver.written[-1].failure is None
+
+
+def test_attempt_is_committed_and_no_other_begun_when_asked_to_leave_gently() -> None:
+    driver = leading()
+    driver.grow(3)
+    token = driver.one(events.StartAttempt).token
+    driver.end += 5
+    driver.say(events.StopRequested(is_gentle=True))
+    assert driver.machine.role == "leader"
+    driver.say(events.AttemptDone(token, AttemptOutcome((CHANGE,), frozenset({"*d"}))))
+    assert kinds(driver) == ["claim", "begin", "commit"]
+    assert driver.written[-1].attempt is None
+    assert driver.one(events.Stop).reason == "stopped"
+
+
+def test_runner_stops_at_once_when_asked_to_leave_gently_with_nothing_under_way() -> None:
+    driver = leading()
+    driver.say(events.StopRequested(is_gentle=True))
+    assert driver.one(events.Stop).reason == "stopped"
+    assert kinds(driver) == ["claim"]
+
+
+def test_runner_leaves_a_failed_attempt_to_the_next_leader_when_asked_to_leave_gently() -> None:
+    driver = leading()
+    driver.grow(1)
+    token = driver.one(events.StartAttempt).token
+    driver.say(events.StopRequested(is_gentle=True))
+    driver.say(events.AttemptFailed(token, "UserCodeFailed", "no"))
+    assert driver.one(events.Stop).reason == "stopped"
+    assert kinds(driver) == ["claim", "begin"]
+
+
+def test_attempt_is_cancelled_when_a_gentle_stop_is_followed_by_a_plain_one() -> None:
+    driver = leading()
+    driver.grow(1)
+    token = driver.one(events.StartAttempt).token
+    driver.say(events.StopRequested(is_gentle=True))
+    driver.say(events.StopRequested())
+    assert driver.one(events.CancelAttempt).token == token

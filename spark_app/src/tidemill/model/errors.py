@@ -5,9 +5,9 @@
     ├── UserCodeError        the module's author: a function of the module raised
     ├── BadInput             the caller: what was passed does not fit (also a ValueError)
     │   ├── RecordRefused, SchemaMismatch, BadPath, OptionError, StoreRefused
-    │   ├── NotOneValue, NotSelectable, UnknownName, ModuleExists, SnapshotExpired
+    │   ├── NotOneValue, NotSelectable, UnknownName, ModuleExists, SnapshotExpired, Managed
     ├── RetryableError       nobody: the same call may succeed later
-    │   ├── StoreUnavailable, AttemptTimeout, AttemptLost
+    │   ├── StoreUnavailable, AttemptTimeout, AttemptLost, EngineUnavailable
     ├── Fenced               nobody: another leader took over, stop
     ├── OutcomeUnknown       the caller: look whether the write happened before anything else
     ├── CorruptState         a person: stored bytes are not what was written
@@ -148,6 +148,12 @@ class SnapshotExpired(BadInput):
     code = "SnapshotExpired"
 
 
+class Managed(BadInput):
+    """A resource decides this option: change it there."""
+
+    code = "Managed"
+
+
 class RetryableError(TidemillError):
     """The same call may succeed later; Tidemill retries by itself where it can."""
 
@@ -170,6 +176,12 @@ class AttemptLost(RetryableError):
     """A worker that held part of an attempt is gone; the attempt starts again with version + 1."""
 
     code = "AttemptLost"
+
+
+class EngineUnavailable(RetryableError):
+    """The engine that runs attempts did not start, or gave too few workers in time."""
+
+    code = "EngineUnavailable"
 
 
 class Fenced(TidemillError):

@@ -15,6 +15,9 @@ from tidemill.model.entries import Attempt, Entry
 from tidemill.model.options import Values
 from tidemill.model.snapshot import Level, Part
 
+Place = tuple[str, str, str]
+"""Where an option is set: (scope, object, option)."""
+
 
 @dataclass(frozen=True)
 class DepotEnds:
@@ -26,11 +29,16 @@ class DepotEnds:
 
 @dataclass(frozen=True)
 class ModuleOptions:
-    """What people set: options, and for each paused topology the number of the entry that paused it."""
+    """What people set: options, and for each paused topology the number of the entry that paused it.
+
+    `managed` maps (scope, object, option) to the resource that decides it; whether a topology is paused is the option
+    `paused` there.
+    """
 
     number: int = 0
     values: Values = field(default_factory=dict)
     paused: Mapping[str, int] = field(default_factory=dict)
+    managed: Mapping[Place, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -154,7 +162,9 @@ class LeaseLost:
 
 @dataclass(frozen=True)
 class StopRequested:
-    pass
+    """Stop; `is_gentle` lets the attempt under way end and commits it, but begins no other."""
+
+    is_gentle: bool = False
 
 
 Event = Union[

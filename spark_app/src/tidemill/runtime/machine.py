@@ -18,44 +18,10 @@ from tidemill.model.options import resolve
 from tidemill.runtime import compose, events, ranges
 from tidemill.runtime.compose import Author, Finished
 from tidemill.runtime.events import Event, Instruction, Looked, ModuleOptions, Question, StartsResolved, TopologySpec
+from tidemill.runtime.told import Now, Role, Running, Told
 from tidemill.runtime.upkeep import Upkeep
 
-Role = Literal["standby", "claiming", "leader", "stopped", "fenced", "superseded"]
-Phase = Literal["idle", "prime", "process", "commit", "back-off", "paused"]
-
-LEASE_POLL_MS: Final = 200.0
 STORE_BACK_OFF_MS: Final = (50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
-
-
-@dataclass(frozen=True)
-class Now:
-    """Both clocks at the moment of an event: wall milliseconds for what is stored, monotonic ones for waiting."""
-
-    wall_ms: int
-    at: float
-
-
-@dataclass
-class Running:
-    """The attempt under way. `is_begun` tells whether the log knows it: attempts without records are not begun."""
-
-    token: int
-    attempt: Attempt
-    is_begun: bool
-    deadline: float
-    started: float
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a person may want to know about a machine; the machine itself never reads it."""
-
-    phase: Phase = "idle"
-    failure: Failure | None = None
-    failures_in_row: int = 0
-    store_trouble: str = ""
-    upkeep_trouble: str = ""
-    retry_at: float | None = None
 
 
 @dataclass
@@ -67,6 +33,7 @@ class Machine:
     owner: str
     upkeep: Upkeep
     claim_wait_ms: int = 0
+    lease_poll_ms: float = 200.0
     role: Role = "standby"
     number: int = 0
     entry: Entry | None = None
@@ -75,6 +42,8 @@ class Machine:
     options: ModuleOptions = field(default_factory=ModuleOptions)
     running: Running | None = None
     is_refused: bool = False
+    is_leaving: bool = False
+    claimed_id: int = 0
     _question: Question | None = None
     _finished: tuple[Finished, bool] | None = None
     _is_look_fresh: bool = False
@@ -110,7 +79,8 @@ class Machine:
 
     def _take(self, event: Event, now: Now) -> list[Instruction]:
         if isinstance(event, events.StopRequested):
-            return self._stop("stopped", "")
+            self.is_leaving = event.is_gentle
+            return [] if event.is_gentle else self._stop("stopped", "")
         if isinstance(event, events.LeaseLost):
             return self._stop("stopped", "another process holds the lease")
         if isinstance(event, (events.AttemptDone, events.AttemptFailed)):
@@ -139,7 +109,7 @@ class Machine:
         if isinstance(event, events.LeaseAnswered):
             self.role = "claiming" if event.is_mine else "standby"
             self.is_refused = not event.is_mine
-            self._ask_at = 0.0 if event.is_mine else now.at + LEASE_POLL_MS
+            self._ask_at = 0.0 if event.is_mine else now.at + self.lease_poll_ms
             self._question = events.ReadHead() if event.is_mine else None
         elif isinstance(event, events.HeadRead):
             return self._take_head(event, now)
@@ -194,6 +164,7 @@ class Machine:
 
     def _become_leader(self, now: Now) -> None:
         self.role = "leader"
+        self.claimed_id = self._head.last_id
         self._is_look_fresh = False
         self._rested_at = now.at
         self.upkeep.start(now.at)
@@ -247,6 +218,8 @@ class Machine:
 
     def _step(self, now: Now) -> list[Instruction]:
         """The next thing to do, or to wait for."""
+        if self.is_leaving and not self._is_busy:
+            return self._stop("stopped", "")
         if self._question is not None:
             return [events.Wait(self._ask_at)] if now.at < self._ask_at else [self._question]
         if self.role == "standby":
@@ -305,7 +278,7 @@ class Machine:
         """The attempt that begins with this commit: only where records wait and nobody asked for a rest."""
         look = self.look
         assert look is not None
-        is_free = not self._is_paused and look.definition <= self.spec.definition
+        is_free = not (self._is_paused or self.is_leaving) and look.definition <= self.spec.definition
         is_free = is_free and self._option("topology.microbatch.force.delay.millis") == 0
         fixed = ranges.fix_ranges(self.spec, entry.progress, look)
         if not is_free or not ranges.has_records(fixed, self._wanted()) or self.upkeep.is_crowded(entry):
@@ -443,6 +416,12 @@ class Machine:
     def _head(self) -> Entry:
         assert self.entry is not None
         return self.entry
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether a microbatch is under way that a runner which leaves still finishes."""
+        is_writing = isinstance(self._question, events.WriteEntry)
+        return is_writing or self.running is not None or self._finished is not None
 
     @property
     def _empty_at(self) -> float:

@@ -2,6 +2,9 @@
 
 A pause is an entry too, so it survives restarts and updates. The leader notes the number of the newest pause that it
 saw in its commit log (`paused_seen`), for which whoever asked waits.
+
+What a resource (on Kubernetes: a Topology) decides is marked as managed, and only that resource changes it. Entries
+with marks have format 2, so that an older Tidemill, which would lose the marks, leaves them alone.
 """
 
 from __future__ import annotations
@@ -12,20 +15,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidemill.model import options
-from tidemill.model.errors import CorruptState, NewerFormat, StoreUnavailable, reading_object
+from tidemill.model.errors import CorruptState, Managed, NewerFormat, StoreUnavailable, reading_object
 from tidemill.model.ids import Ids
-from tidemill.runtime.events import ModuleOptions
+from tidemill.runtime.events import ModuleOptions, Place
 from tidemill.store.log import Log, Lost
 from tidemill.store.objects import NotFound, ObjectStore
 
-FORMAT = 1
+FORMAT = 2
+FORMAT_WITHOUT_MARKS = 1
+PAUSED = "paused"
 SUFFIX = ".json"
 _TRIES = 100
 
 
 @dataclass(frozen=True)
 class Change:
-    """What an entry changed, for people: `action` is set, unset, pause, resume or clear."""
+    """What an entry changed, for people: `action` is set, unset, pause, resume, manage or clear."""
 
     action: str
     scope: str
@@ -70,6 +75,7 @@ class OptionsLog:
 
         Raises:
             OptionError: the option, its value or its place is not possible.
+            Managed: a resource decides it.
         """
         options.check_scope(name, scope, target)
         checked = options.check_value(name, value)
@@ -89,6 +95,7 @@ class OptionsLog:
 
         Raises:
             OptionError: there is no such option, or it does not belong there.
+            Managed: a resource decides it.
         """
         options.check_scope(name, scope, target)
         change = Change("unset", scope, target, name)
@@ -97,23 +104,37 @@ class OptionsLog:
         )
 
     def pause(self, topology: str) -> int:
-        """Pause a topology; the number of the entry that paused it, for which the caller waits in `paused_seen`."""
-        change = Change("pause", "topology", topology)
+        """Pause a topology; the number of the entry that paused it, for which the caller waits in `paused_seen`.
 
-        def paused(now: ModuleOptions) -> ModuleOptions:
-            if topology in now.paused:
-                return now
-            return replace(now, paused={**now.paused, topology: now.number + 1})
-
-        return self._append(change, paused).paused[topology]
+        Raises:
+            Managed: a resource decides whether it is paused.
+        """
+        change = Change("pause", "topology", topology, PAUSED)
+        return self._append(change, lambda now: _with_pause(now, topology, True)).paused[topology]
 
     def resume(self, topology: str) -> ModuleOptions:
-        """Let a paused topology go on; no change if it is not paused."""
+        """Let a paused topology go on; no change if it is not paused.
 
-        def resumed(now: ModuleOptions) -> ModuleOptions:
-            return replace(now, paused={name: number for name, number in now.paused.items() if name != topology})
+        Raises:
+            Managed: a resource decides whether it is paused.
+        """
+        change = Change("resume", "topology", topology, PAUSED)
+        return self._append(change, lambda now: _with_pause(now, topology, False))
 
-        return self._append(Change("resume", "topology", topology), resumed)
+    def manage(self, owner: str, wanted: Mapping[Place, Any]) -> ModuleOptions:
+        """Make these settings hold as the resource `owner` names them, and take away what it named before and no more.
+
+        What another resource decides is left alone. The option `paused` of a topology is whether it is paused.
+
+        Raises:
+            OptionError: an option, a value or a place is not possible; nothing is changed.
+        """
+        checked = {}
+        for (scope, target, name), value in wanted.items():
+            if name != PAUSED:
+                options.check_scope(name, scope, target)
+            checked[scope, target, name] = bool(value) if name == PAUSED else options.check_value(name, value)
+        return self._append(Change("manage", "module", owner), lambda now: _managed(now, owner, checked))
 
     def clear(self) -> ModuleOptions:
         """Take everything away, as before a new life of the module: the log stays, for its names must not come back."""
@@ -123,8 +144,9 @@ class OptionsLog:
         """Write what holds after the change; where somebody else was faster, on top of theirs."""
         for _ in range(_TRIES):
             now = self.read()
+            _check_free(now, change)
             after = apply(now)
-            if (after.values, after.paused) == (now.values, now.paused):
+            if after == now:
                 return now
             after = replace(after, number=now.number + 1)
             nonce = self._ids.nonce()
@@ -137,13 +159,47 @@ class OptionsLog:
         raise StoreUnavailable(f"{_TRIES} changes in a row met other writers in {self._log.prefix}")
 
 
+def _check_free(now: ModuleOptions, change: Change) -> None:
+    owner = now.managed.get((change.scope, change.target, change.name))
+    if owner is not None:
+        where = f" of {change.scope} {change.target}" if change.target else ""
+        raise Managed(f"{change.name}{where} is decided by {owner}: change it there.", option=change.name, owner=owner)
+
+
+def _with_pause(now: ModuleOptions, topology: str, is_paused: bool) -> ModuleOptions:
+    if is_paused == (topology in now.paused):
+        return now
+    others = {name: number for name, number in now.paused.items() if name != topology}
+    return replace(now, paused={**others, topology: now.number + 1} if is_paused else others)
+
+
+def _with_setting(now: ModuleOptions, place: Place, value: Any) -> ModuleOptions:
+    """`value` None takes the setting away."""
+    scope, target, name = place
+    if name == PAUSED:
+        return _with_pause(now, target, bool(value))
+    return replace(now, values=options.with_value(now.values, scope, target, name, value))
+
+
+def _managed(now: ModuleOptions, owner: str, wanted: Mapping[Place, Any]) -> ModuleOptions:
+    others = {place: by for place, by in now.managed.items() if by != owner}
+    ours = {place: value for place, value in wanted.items() if place not in others}
+    for place, by in now.managed.items():
+        if by == owner and place not in ours:
+            now = _with_setting(now, place, None)
+    for place, value in ours.items():
+        now = _with_setting(now, place, value)
+    return replace(now, managed={**others, **dict.fromkeys(ours, owner)})
+
+
 def _to_json(after: ModuleOptions, change: Change, nonce: str) -> dict[str, Any]:
     return {
-        "format": FORMAT,
+        "format": FORMAT if after.managed else FORMAT_WITHOUT_MARKS,
         "nonce": nonce,
         "change": vars(change),
         "values": [list(setting) for setting in options.settings(after.values)],
         "paused": dict(after.paused),
+        **({"managed": [[*place, owner] for place, owner in after.managed.items()]} if after.managed else {}),
     }
 
 
@@ -153,7 +209,8 @@ def _from_json(number: int, data: Mapping[str, Any]) -> ModuleOptions:
     values: dict[tuple[str, str], dict[str, Any]] = {}
     for scope, target, name, value in data["values"]:
         values.setdefault((scope, target), {})[name] = value
-    return ModuleOptions(number, values, data["paused"])
+    managed = {(scope, target, name): owner for scope, target, name, owner in data.get("managed", ())}
+    return ModuleOptions(number, values, data["paused"], managed)
 
 
 def _read_nonce(content: bytes) -> str:

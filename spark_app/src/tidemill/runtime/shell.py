@@ -23,14 +23,14 @@ from tidemill.runtime.clock import Clock, SystemClock
 from tidemill.runtime.collection import collect
 from tidemill.runtime.failures import attempt_failed
 from tidemill.runtime.hub import AppendHub
-from tidemill.runtime.machine import Machine, Now, Role, Told
+from tidemill.runtime.machine import Machine
+from tidemill.runtime.told import Now, Role, Told
 from tidemill.runtime.upkeep import Upkeep
 from tidemill.runtime.world import World
 from tidemill.state.compaction_plan import plan
 from tidemill.store.lease import FileLease, LeaderLease, describe_process
 from tidemill.store.objects import ObjectStore
 
-LEASE_RENEW_MS: Final = 3_000.0
 PROBE_MS_MIN: Final = 5.0
 PROBE_MS_MAX: Final = 20.0
 PROBE_MS_REMOTE_MAX: Final = 100.0
@@ -53,6 +53,7 @@ class RunnerState:
     is_refused: bool = False
     error: BaseException | None = None
     stop_text: str = ""
+    claimed_id: int = 0
 
     @property
     def processed(self) -> int:
@@ -89,10 +90,11 @@ class TopologyRunner:
         self._hub = hub or AppendHub()
         ids = ids or Ids()
         self._world = World(store, definition, topology, program, lease, self._clock)
-        if claim_wait_ms is None:
-            claim_wait_ms = 0 if isinstance(lease, FileLease) else int(LEASE_RENEW_MS)
+        pace = lease.pace
+        wait_ms = pace.claim_wait_ms if claim_wait_ms is None else claim_wait_ms
         owner = f"{describe_process()} {ids.new_id()}"
-        self._machine = Machine(self._world.spec, ids, owner, Upkeep(plan), claim_wait_ms)
+        self._machine = Machine(self._world.spec, ids, owner, Upkeep(plan), wait_ms, pace.poll_ms)
+        self._renew_ms = pace.renew_ms
         self._probe_ms_max = PROBE_MS_MAX if store.local_path("x") is not None else PROBE_MS_REMOTE_MAX
         self._events: queue.SimpleQueue[events.Event] = queue.SimpleQueue()
         self._cancels: dict[int, threading.Event] = {}
@@ -104,12 +106,18 @@ class TopologyRunner:
         self._probe_ms = PROBE_MS_MIN
         self._changes_at = 0.0
         self._renew_at = 0.0
+        self._turned_at = self._clock.monotonic_ms()
 
     # --- for the caller ----------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> RunnerState:
         return self._state
+
+    @property
+    def turned_ms(self) -> float:
+        """When the loop turned last, in milliseconds of the clock that never goes back."""
+        return self._turned_at
 
     def start(self) -> None:
         """Start to stand by for the topology, and to lead it as soon as nobody else does."""
@@ -160,6 +168,17 @@ class TopologyRunner:
         """Stop, and give the lease up; an attempt under way is cancelled and starts again with the next leader."""
         self._events.put(events.StopRequested())
         self.join(timeout_s)
+
+    def leave(self, timeout_s: float = STOP_SECONDS) -> bool:
+        """Stop as soon as the microbatch under way is committed; one that is not in time is left to the next leader.
+
+        Whether it was in time.
+        """
+        self._events.put(events.StopRequested(is_gentle=True))
+        if self.join(timeout_s):
+            return True
+        self.stop()
+        return False
 
     def kill(self) -> None:
         """Stop as if the process had died: nothing more is written, nobody is told. For tests."""
@@ -250,14 +269,14 @@ class TopologyRunner:
     def _wait(self, wait: events.Wait) -> events.Event:
         """The next event: from the queue, news in the store, a lost lease, or the end of the wait."""
         while not self._is_killed:
-            now = self._clock.monotonic_ms()
+            now = self._turned_at = self._clock.monotonic_ms()
             if now >= wait.until_ms:
                 break
             if self._machine.role != "standby" and not self._renew(now):
                 return events.LeaseLost()
-            pause = self._probe_ms if wait.for_news else LEASE_RENEW_MS
+            pause = self._probe_ms if wait.for_news else self._renew_ms
             try:
-                event = self._events.get(timeout=max(0.0, min(pause, wait.until_ms - now, LEASE_RENEW_MS)) / 1000)
+                event = self._events.get(timeout=max(0.0, min(pause, wait.until_ms - now, self._renew_ms)) / 1000)
             except queue.Empty:
                 if wait.for_news and self._is_news():
                     return events.TimePassed(has_news=True)
@@ -285,7 +304,7 @@ class TopologyRunner:
     def _renew(self, now: float) -> bool:
         if now < self._renew_at:
             return True
-        self._renew_at = now + LEASE_RENEW_MS
+        self._renew_at = now + self._renew_ms
         try:
             return self._lease.try_acquire()
         except StoreUnavailable:
@@ -304,8 +323,10 @@ class TopologyRunner:
         version = machine.running.attempt.version if machine.running else 0
         is_idle = machine.role == "leader" and machine.told.phase in ("idle", "paused")
         state = RunnerState(
-            machine.role, machine.number, machine.entry, machine.told, version, is_idle, machine.is_refused
-        )
+            machine.role, machine.number, machine.entry, machine.told, version, is_idle, machine.is_refused,
+            claimed_id=machine.claimed_id,
+        )  # fmt: skip
+        self._turned_at = self._clock.monotonic_ms()
         with self._changed:
             self._state = state
             self._changed.notify_all()

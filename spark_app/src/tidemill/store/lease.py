@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -24,8 +25,22 @@ from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
 TTL_MILLIS = 10_000
 
 
+@dataclass(frozen=True)
+class LeasePace:
+    """How often a holder renews, how often others ask, and how long a fresh claim of another process is left in peace
+    (no longer than a holder needs to notice that it holds the lease no more), in milliseconds.
+    """
+
+    renew_ms: float = 3_000.0
+    poll_ms: float = 200.0
+    claim_wait_ms: int = 0
+
+
 class LeaderLease(Protocol):
     """The right to try to lead one module. `holder` says who holds it, for people; "" is nobody known."""
+
+    @property
+    def pace(self) -> LeasePace: ...
 
     def try_acquire(self) -> bool:
         """Take the lease, or renew it where it is held; whether it is held now. Call it every third of the TTL."""
@@ -59,6 +74,8 @@ class FileLease:
 
     The lock belongs to the open file, so that two holders within one process exclude each other as well.
     """
+
+    pace = LeasePace()
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -144,6 +161,8 @@ class HeartbeatLease:
     A holder creates the next one in time. Anyone else may create it once the newest has not changed for a whole `ttl`
     on its own clock, so no clocks are compared. Creating the same object excludes all but one.
     """
+
+    pace = LeasePace(claim_wait_ms=3_000)
 
     def __init__(
         self, store: ObjectStore, prefix: str, now_millis: Callable[[], int], ttl_millis: int = TTL_MILLIS

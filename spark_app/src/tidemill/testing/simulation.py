@@ -33,11 +33,13 @@ from tidemill.runtime.clock import ManualClock
 from tidemill.runtime.collection import collect
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.failures import attempt_failed
-from tidemill.runtime.machine import Machine, Now
+from tidemill.runtime.machine import Machine
 from tidemill.runtime.options_log import OptionsLog
+from tidemill.runtime.told import Now
 from tidemill.runtime.upkeep import Upkeep
 from tidemill.runtime.world import World
 from tidemill.store.depot import DepotLog
+from tidemill.store.lease import LeasePace
 from tidemill.store.objects import ObjectStore
 from tidemill.testing.auditor import Auditor
 from tidemill.testing.counting_runner import CountingRunner
@@ -90,6 +92,7 @@ class DeskLease:
     desk: LeaseDesk
     name: str
     is_wrong: Callable[[], bool]
+    pace: LeasePace = LeasePace()
 
     def try_acquire(self) -> bool:
         if self.desk.holder_name in ("", self.name) or self.is_wrong():
@@ -243,11 +246,18 @@ class Simulation:
         elif choice < 95 and self._happens(self.chances.clock_jump * 10):
             self.clock.jump(self.random.choice((-3_600_000, -50, 50, 3_600_000)))
         elif self.chances != CALM and self._happens(self.chances.kill * 10):
-            self._die(self.random.choice(self.processes), "killed")
+            self._end(self.random.choice(self.processes))
         else:
             self.auditor.check_reader()
         while len(self.processes) < self.runners:
             self._start_process()
+
+    def _end(self, process: Process) -> None:
+        """A process is killed, or asked to stop when its microbatch is done."""
+        if self.random.randrange(3):
+            self._die(process, "killed")
+        else:
+            process.inbox.append(events.StopRequested(is_gentle=True))
 
     def _turn(self, process: Process) -> None:
         self.turns += 1
