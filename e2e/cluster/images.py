@@ -18,6 +18,7 @@ from e2e.cluster.plan import CONTAINERD_SOCKET, NodePlan, Plan, cache_folder
 from e2e.cluster.shell import run, start, wait_until
 from e2e.cluster.spaces import first_process, inside, remove_space
 
+IMAGE_FORMAT = 2  # raise it when archive.py writes other images
 MINIO_IMAGE = "localhost/tidemill/minio:dev"
 # Everything that containerd changes in place; all else in its folder is written once.
 DATABASES = ["io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db"]
@@ -68,7 +69,7 @@ def _import_own(ctr: list[str], tools: dict[str, Path]) -> None:
     for ref, name in [(PAUSE_IMAGE, "pause"), (MINIO_IMAGE, "minio")]:
         folder = cache_folder() / "cluster-images/own"
         folder.mkdir(exist_ok=True)
-        archive = folder / f"{tools[name].name}.tar"
+        archive = folder / f"{_content_name(tools[name])}.tar"
         if not archive.exists():
             write_archive(archive, ref, tools[name], name)
         run(*ctr, "images", "import", archive)
@@ -85,8 +86,14 @@ def _import_built(ctr: list[str]) -> list[str]:
 def _fingerprint(tools: dict[str, Path]) -> str:
     index = cache_folder() / "images/images.json"
     content = index.read_bytes() if index.exists() else b""
-    names = f"{tools['pause'].name} {tools['minio'].name}".encode()
+    names = f"{_content_name(tools['pause'])} {_content_name(tools['minio'])}".encode()
     return hashlib.sha256(content + names).hexdigest()
+
+
+def _content_name(program: Path) -> str:
+    """Another program by the same name is most likely of another size or time."""
+    state = program.stat()
+    return f"{program.name}-{state.st_size}-{int(state.st_mtime)}-{IMAGE_FORMAT}"
 
 
 @contextmanager
