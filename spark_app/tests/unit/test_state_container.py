@@ -127,7 +127,7 @@ def test_cache_gives_the_same_when_parts_come_from_disk(tmp_path: Path) -> None:
         assert [held.get(key) for key in (0, 777, 19_999)] == [0, 1554, 39_998]
         assert held.size() == 20_000
     assert reads == ["some/part.zip"]
-    (cached,) = tmp_path.glob("*/0.arrow")
+    (cached,) = tmp_path.glob("*/0.columns")
     cached.write_bytes(b"half a fi")
     loader = PartLoader(read, PartCache(tmp_path, "a store"), cached_bytes_min=1)
     assert ThreadState(info, SnapshotView(snapshot, TaskSet(1, 0), loader)).root("$$m", 0).get(3) == 6

@@ -19,8 +19,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidemill.model.errors import CorruptState
-from tidemill.state.column_files import TableFile
-from tidemill.state.container import Container, Member, MemberMeta, check_counts, map_file, reading_container
+from tidemill.state.column_files import TableFile, allocated_bytes, open_table
+from tidemill.state.container import Container, Member, MemberMeta, map_file, reading_container
 
 BYTES_MAX: Final = 8 * 1024**3
 DISK_SHARE: Final = 4
@@ -31,6 +31,8 @@ UNFINISHED_SECONDS: Final = 3_600
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _META: Final = "meta.json"
+_FORMAT: Final = 2
+"""Entries of other formats are not found, and go when they are the oldest."""
 
 
 class PartCache:
@@ -39,7 +41,7 @@ class PartCache:
     def __init__(self, folder: Path, scope: str, bytes_max: int = BYTES_MAX) -> None:
         self._folder, self._bytes_max = folder, bytes_max
         boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
-        self._scope = f"{boot}\n{scope}\n"
+        self._scope = f"{_FORMAT}\n{boot}\n{scope}\n"
 
     def _path(self, name: str) -> Path:
         return self._folder / hashlib.blake2b((self._scope + name).encode(), digest_size=16).hexdigest()
@@ -80,8 +82,8 @@ class PartCache:
             folder.mkdir(parents=True, mode=0o700)
             described = []
             for number, member in enumerate(members):
-                _write_table(folder / f"{number}.arrow", member)
-                described.append([*member.key, member.meta.rows, list(member.meta.identities)])
+                layout = _write_table(folder / f"{number}.columns", member)
+                described.append([*member.key, layout, list(member.meta.identities)])
             (folder / _META).write_text(json.dumps({"tables": described, "bounds": bounds}))
         except OSError:
             return False
@@ -93,7 +95,7 @@ class PartCache:
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
                 with contextlib.suppress(OSError):
-                    held = sum(file.stat().st_size for file in path.iterdir())
+                    held = sum(map(allocated_bytes, path.iterdir()))
                     entries.append((path.stat().st_mtime, held, path))
             size = sum(held for _, held, _ in entries)
             limit = min(self._bytes_max, (shutil.disk_usage(self._folder).free + size) // DISK_SHARE)
@@ -105,15 +107,15 @@ class PartCache:
                     size -= held
 
 
-def _write_table(path: Path, member: Member) -> None:
+def _write_table(path: Path, member: Member) -> dict[str, Any]:
     file: TableFile | None = None
     try:
         for rows in member.chunks():
             if file is None:
-                file = TableFile(path, rows.schema)
+                file = TableFile(path, rows.schema, member.meta.rows)
             file.append(rows)
         assert file is not None
-        file.finish()
+        return file.finish()
     finally:
         if file is not None:
             file.close()
@@ -121,12 +123,13 @@ def _write_table(path: Path, member: Member) -> None:
 
 def _open(path: Path, meta: dict[str, Any]) -> Container:
     container = Container({}, {}, dict(meta["bounds"]))
-    for number, (pstate, table, rows, identities) in enumerate(meta["tables"]):
-        pages = map_file(path / f"{number}.arrow")
-        container.tables[pstate, table] = pa.ipc.open_file(pa.BufferReader(pages)).read_all()
-        container.pages.append(pages)
-        container.meta[pstate, table] = MemberMeta(rows, tuple(identities))
-    check_counts(container)
+    for number, (pstate, table, layout, identities) in enumerate(meta["tables"]):
+        file = path / f"{number}.columns"
+        pages = map_file(file) if layout["rows"] else None
+        container.tables[pstate, table] = open_table(b"" if pages is None else pages, layout)
+        if pages is not None:
+            container.pages.append(pages)
+        container.meta[pstate, table] = MemberMeta(layout["rows"], tuple(identities))
     return container
 
 

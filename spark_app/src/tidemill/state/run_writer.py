@@ -71,8 +71,11 @@ class RunWriter:
 
 
 def _parquet_writer(sink: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
+    """Differences of numbers are bits already: compressing them again would only cost time."""
     numbers = [field.name for field in schema if pa.types.is_int64(field.type) or pa.types.is_timestamp(field.type)]
+    packed = {"task", "kind", *numbers}
     return pq.ParquetWriter(
-        sink, schema, compression="lz4", use_dictionary=["task", "kind"],
+        sink, schema, use_dictionary=["task", "kind"], write_statistics=False,
+        compression={name: "none" if name in packed else "lz4" for name in schema.names},
         column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
     )  # fmt: skip

@@ -48,6 +48,8 @@ def _combined(arrays: list[Array]) -> Array | None:
     width = 1
     for array in reversed(arrays):
         low, high = int(array.min()), int(array.max())
+        if low == high:
+            continue
         if width * (high - low + 1) >= 2**63:
             return None
         total += (array.astype(np.int64) - low) * width
