@@ -68,11 +68,11 @@ def test_nothing_is_merged_when_there_are_few_young_deltas() -> None:
 @pytest.mark.parametrize(
     ("rows", "keys", "write_cost_max", "levels_max"),
     [
-        (800_000, 1_000_000, 0.3, 13),
-        (800_000, 30_000_000, 2.2, 16),
-        (20_000, 1_000_000, 2.5, 18),
-        (1_000, 1_000_000, 4.5, 20),
-        (1_000, 30_000_000, 5.0, 21),
+        (800_000, 1_000_000, 0.1, 16),
+        (800_000, 30_000_000, 1.4, 18),
+        (20_000, 1_000_000, 2, 18),
+        (1_000, 1_000_000, 4, 23),
+        (1_000, 30_000_000, 4.5, 23),
     ],
 )
 def test_rows_are_rewritten_rarely_and_levels_stay_few_at_any_size(
@@ -104,18 +104,18 @@ def test_a_delta_is_merged_when_it_is_old_even_if_nothing_follows_it() -> None:
 
 def test_a_large_base_stays_when_small_deltas_above_it_are_merged() -> None:
     base = level("run", 1, 5, 10**9)
-    assert plan(Snapshot((base, *deltas(6, 20))), 19) == (1, 15)
+    assert plan(Snapshot((base, *deltas(6, 24))), 23) == (1, 19)
 
 
 def test_a_run_is_drawn_in_when_it_is_no_larger_than_what_is_merged() -> None:
-    levels = (level("run", 1, 5, 10**9), level("run", 6, 8, 120), *deltas(9, 21))
-    assert plan(Snapshot(levels), 20) == (1, 14)
+    levels = (level("run", 1, 5, 10**9), level("run", 6, 8, 160), *deltas(9, 25))
+    assert plan(Snapshot(levels), 24) == (1, 18)
 
 
 def test_what_was_committed_meanwhile_stays_above_when_a_merge_ends() -> None:
-    levels = deltas(1, 13)
-    assert plan(Snapshot(levels), 12) == (0, 12)
-    later = Snapshot((*levels, delta(13)))
+    levels = deltas(1, 17)
+    assert plan(Snapshot(levels), 16) == (0, 16)
+    later = Snapshot((*levels, delta(17)))
     applied = compaction.apply(later, levels, [], is_base=True)
-    assert [(each.kind, each.first, each.last) for each in applied.levels] == [("run", 1, 12), ("delta", 13, 13)]
+    assert [(each.kind, each.first, each.last) for each in applied.levels] == [("run", 1, 16), ("delta", 17, 17)]
     assert level_rows(applied.levels[1]) == 10

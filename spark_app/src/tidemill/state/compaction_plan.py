@@ -12,10 +12,10 @@ from typing import Final
 
 from tidemill.model.snapshot import Level, Snapshot
 
-DELTAS_MAX: Final = 12
+DELTAS_MAX: Final = 16
 """So many deltas are merged at once."""
 
-GROWTH: Final = 1.5
+GROWTH: Final = 1.2
 """A run is drawn in if it holds at most so many times the rows of what is merged above it. Less rewrites old rows more
 rarely, and leaves more runs to read.
 """
