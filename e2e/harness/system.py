@@ -1,0 +1,110 @@
+"""The system under test on the cluster: custom resources, operator, store. Installed once for all stories of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from e2e.cluster import own
+from e2e.cluster.choice import Cluster, find
+from e2e.cluster.shell import run
+from e2e.cluster.tools import find_tools
+from e2e.harness import timeouts
+from e2e.harness.faults import Faults
+from e2e.harness.kubernetes import Kubernetes, Object
+from e2e.harness.reach import Reach
+from e2e.harness.store import Store
+from e2e.harness.waiting import until
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts/tidemill"
+NAMESPACE = "tidemill-system"
+OPERATOR = {"app.kubernetes.io/name": "tidemill-operator"}
+RELEASE = "tidemill"
+
+
+class System:
+    """Everything that stories find on the cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        tools = find_tools()
+        self.cluster = cluster
+        self.helm = str(tools.get("helm", "helm"))
+        self.kubernetes = Kubernetes(cluster.kubeconfig, tools["kubectl"])
+        self.reach = Reach(cluster, self.kubernetes, str(tools["kubectl"]))
+        self.store = Store(self.kubernetes, self.reach)
+        self.faults = Faults(cluster)
+
+    @staticmethod
+    def start(nodes: int) -> System:
+        """The cluster with everything on it, whatever was there before."""
+        cluster = find()
+        if cluster.kind == "own" and not own.is_whole(cluster.plan, max(nodes, len(own.nodes_of(cluster.plan)))):
+            own.up(cluster.plan, nodes)
+        system = System(find())
+        system.install()
+        return system
+
+    def install(self) -> None:
+        """Store, custom resources and operator, all ready."""
+        self.store.install()
+        self.install_operator()
+
+    def install_operator(self) -> None:
+        """As users do, by the chart; a checkout without it has plain manifests."""
+        if (CHART / "Chart.yaml").exists():
+            self._install_chart()
+        else:
+            self.kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
+            self.kubernetes.kubectl("apply", "--server-side", "-f", str(ROOT / "e2e/manifests/operator.yaml"))
+        self.wait_operator_ready()
+
+    def _install_chart(self) -> None:
+        images = {
+            "operator.image.repository": "localhost/tidemill/operator",
+            "operator.image.tag": "dev",
+            "gateway.image.repository": "localhost/tidemill/gateway",
+            "gateway.image.tag": "dev",
+            "operator.replicas": "2",
+        }
+        settings = [part for name, value in images.items() for part in ("--set", f"{name}={value}")]
+        self.helm_run("upgrade", "--install", RELEASE, str(CHART), "--create-namespace", *settings)
+
+    def helm_run(self, *arguments: str) -> str:
+        """One helm command in the operator's namespace."""
+        where = [f"--kubeconfig={self.cluster.kubeconfig}", "--namespace", NAMESPACE]
+        return run(self.helm, *arguments, *where, seconds=timeouts.SYSTEM_UP)
+
+    def wait_operator_ready(self) -> None:
+        """Returns once every replica is ready."""
+
+        def look() -> bool:
+            found = self.kubernetes.get("Deployment", NAMESPACE, "tidemill-operator") or {}
+            status, wanted = found.get("status", {}), found["spec"]["replicas"]
+            fresh = status.get("observedGeneration") == found["metadata"]["generation"]
+            return bool(fresh and status.get("readyReplicas") == wanted == status.get("updatedReplicas"))
+
+        until("the operator is ready", look, timeouts.SYSTEM_UP)
+
+    def operator_pods(self) -> list[Object]:
+        """Pods of the operator that are not on their way out."""
+        pods = self.kubernetes.list("Pod", NAMESPACE, OPERATOR)
+        return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+
+    def operator_leader(self) -> str:
+        """The pod that holds the operator's Lease; empty if none does."""
+        lease = self.kubernetes.get("Lease", NAMESPACE, "tidemill-operator") or {}
+        holder = str(lease.get("spec", {}).get("holderIdentity") or "")
+        names = [pod["metadata"]["name"] for pod in self.operator_pods()]
+        return next((name for name in names if holder.startswith(name)), "")
+
+    def kill_operator(self) -> str:
+        """Deletes the leading replica without any grace; its name."""
+        name = self.operator_leader()
+        if name:
+            self.kubernetes.delete("Pod", NAMESPACE, name, grace=0)
+        return name
+
+    def close(self) -> None:
+        """Ends what runs on this machine; the cluster stays for the next run."""
+        self.faults.mend()
+        self.reach.close()

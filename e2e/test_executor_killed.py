@@ -1,0 +1,45 @@
+"""An executor dies while a microbatch is under way on it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from e2e.harness import timeouts
+from e2e.harness.story import Story
+from e2e.harness.traffic import Appender, Reader, assert_equals_truth
+from e2e.harness.waiting import until
+
+SLOW_MILLIS = 40
+"""Each record takes that long, so that a microbatch is long enough to be hit in its middle."""
+
+
+@pytest.mark.quick
+def test_nothing_is_lost_or_doubled_when_executors_are_killed_mid_microbatch(story: Story) -> None:
+    story.apply(story.counts_on_spark())
+    story.wait_ready()
+    rows, driver = story.rows(), story.leader()["metadata"]["uid"]
+    waits = []
+    with Reader(rows) as reader, Appender(rows, story.ledger, pace=0.5, milliseconds=SLOW_MILLIS) as appender:
+        for how in ("process", "pod", "process"):
+            before = reader.total
+            until("commits go on", lambda b=before: reader.total > b, timeouts.RECOVERY)
+            victim = until("an executor runs", story.executors, timeouts.RECOVERY)[0]
+            until("a microbatch is under way", lambda: _is_processing(story), timeouts.RECOVERY, pause=0.02)
+            killed = time.monotonic()
+            if how == "process" and story.system.cluster.kind == "own":
+                story.system.faults.kill(victim, "python")
+                story.system.faults.kill(victim)
+            else:
+                story.kubernetes.delete("Pod", story.namespace, victim["metadata"]["name"], grace=0)
+            waits.append(reader.first_commit_after(killed, timeouts.RECOVERY) - killed)
+    story.figure("executor killed mid-microbatch to next commit", max(waits), "s", note=f"slowest of {len(waits)}")
+    assert_equals_truth(rows, story.ledger)
+    assert reader.never_went_back()
+    assert not appender.failures and not reader.failures, (appender.failures[:3], reader.failures[:3])
+    assert story.leader()["metadata"]["uid"] == driver, "the driver must live through the loss of its executors"
+
+
+def _is_processing(story: Story) -> bool:
+    return str(story.status().get("phase", "")).lower() in ("prime", "process", "commit", "running")
