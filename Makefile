@@ -3,10 +3,10 @@
 PY := .venv/bin/python
 export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
 
-.PHONY: help setup fmt check test demo bench clean
+.PHONY: help setup fmt check test demo bench e2e clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
 
 setup: ## .venv with the tidemill command, and a Java runtime
 	@bash scripts/setup.sh
@@ -30,6 +30,9 @@ demo: setup ## 336,776 flights through a module that is killed once in the middl
 
 bench: setup ## measure against Structured Streaming and DuckDB; writes benchmarks/results.json
 	@$(PY) -m benchmarks
+
+e2e: setup ## stories on a real Kubernetes cluster; all, or STORIES=quick, or STORIES="name name"
+	@$(PY) -m e2e $(STORIES)
 
 clean: ## remove what the other targets made in this folder
 	rm -rf .venv tidemill-data demo-data .pytest_cache .mypy_cache .ruff_cache .hypothesis
