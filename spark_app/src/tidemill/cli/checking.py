@@ -12,11 +12,11 @@ from tidemill.cli.loading import (
     JsonOption,
     StoreOption,
     existing_store,
-    names_of_modules,
     stored_definition,
 )
 from tidemill.cli.output import EXIT_CORRUPT, command, console, show_json, wants_json
 from tidemill.model.errors import CorruptState
+from tidemill.runtime.definition_log import modules_of
 from tidemill.store.objects import ObjectStore
 
 
@@ -37,7 +37,7 @@ def check(
 
     wants_json(json_)
     opened = existing_store(store)
-    names = [module] if module else names_of_modules(opened)
+    names = [module] if module else modules_of(opened)
     found = []
     for name in names:
         if module:

@@ -15,7 +15,7 @@ import typer
 from tidemill.cluster.stores import absolute_url
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import BadInput, UnknownName
-from tidemill.runtime.definition_log import DefinitionLog, module_names
+from tidemill.runtime.definition_log import DefinitionLog, modules_of
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
 
@@ -95,14 +95,6 @@ def existing_store(url: str) -> ObjectStore:
     return open_store(absolute_url(url))
 
 
-def names_of_modules(store: ObjectStore) -> list[str]:
-    """The modules of a store; a local folder is not searched through."""
-    folder = store.local_path("_")
-    if folder is None:
-        return module_names(store)
-    return sorted(child.name for child in folder.parent.iterdir() if (child / "definition").is_dir())
-
-
 def stored_definition(store: ObjectStore, module: str) -> StoredDefinition:
     """The newest definition of a module.
 
@@ -111,6 +103,6 @@ def stored_definition(store: ObjectStore, module: str) -> StoredDefinition:
     """
     found = DefinitionLog(store, module).newest() if module and "/" not in module else None
     if found is None or found.is_destroyed:
-        known = ", ".join(names_of_modules(store)) or "none"
+        known = ", ".join(modules_of(store)) or "none"
         raise UnknownName(f"There is no module '{module}' in {store.url}; there is {known}.")
     return found

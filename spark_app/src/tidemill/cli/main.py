@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tidemill.cli import appending, checking, exporting, options, reading, running, showing
+from tidemill.cli import appending, checking, exporting, options, reading, running, serving, showing
 
 app = typer.Typer(
     name="tidemill",
@@ -22,5 +22,6 @@ app.command("pause")(showing.pause)
 app.command("resume")(showing.resume)
 app.command("log")(showing.log)
 app.command("export")(exporting.export)
+app.command("gateway")(serving.gateway)
 app.command("check")(checking.check)
 app.add_typer(options.app, name="options")

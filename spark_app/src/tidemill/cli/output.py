@@ -22,7 +22,7 @@ from tidemill.model.errors import (
     RetryableError,
     TidemillError,
 )
-from tidemill.model.values import to_text
+from tidemill.model.json_values import jsonable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,23 +68,6 @@ def show_json(value: Any) -> None:
 
 def to_json(value: Any) -> str:
     return json.dumps(jsonable(value), ensure_ascii=False)
-
-
-def jsonable(value: Any) -> Any:
-    """A data value as JSON has it: sets are lists, bytes hex digits, datetimes ISO texts, other keys their text."""
-    if isinstance(value, dict):
-        return {key if isinstance(key, str) else to_text(key): jsonable(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [jsonable(item) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return [jsonable(item) for item in sorted(value, key=to_text)]
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, datetime.datetime):
-        return value.isoformat()
-    if isinstance(value, float) and value != value:
-        return None
-    return value
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = ()) -> None:

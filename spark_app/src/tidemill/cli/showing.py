@@ -17,7 +17,6 @@ from tidemill.cli.loading import (
     TopologyArgument,
     existing_store,
     load_module,
-    names_of_modules,
     stored_definition,
 )
 from tidemill.cli.output import (
@@ -35,7 +34,7 @@ from tidemill.model.definition import StoredDefinition
 from tidemill.model.entries import Failure
 from tidemill.runtime.clock import SystemClock
 from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.definition_log import DefinitionLog, modules_of
 from tidemill.runtime.leading import LeaderWatch
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.runtime.overview import topology_overview
@@ -148,7 +147,7 @@ def status(
     """Show how the topologies of a store stand; works on running and on stopped modules."""
     wants_json(json_)
     opened = existing_store(store)
-    names = [module] if module else names_of_modules(opened)
+    names = [module] if module else modules_of(opened)
     found = [stored_definition(opened, name) for name in names if module or _is_there(opened, name)]
     rows = [
         topology_overview(opened, definition, topology) for definition in found for topology in definition.topologies

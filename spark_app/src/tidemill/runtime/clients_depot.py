@@ -21,6 +21,7 @@ from tidemill.runtime.depot_partitioning import Partitions, partition_of, partit
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_appender import DepotAppender, chunks
 from tidemill.store.depot_rows import check_records, split_by_partition
+from tidemill.store.depot_segment import Offsets
 
 
 class PartitionInfo(NamedTuple):
@@ -140,6 +141,24 @@ class DepotHandle:
                 appender.append_many(given, route)
         finally:
             self._module.hub.notify(prefix)
+
+    def append_column_async(
+        self, records: Column, *, producer: str | None = None, sequence: int | None = None
+    ) -> Future[Offsets]:
+        """Append a column of records as one, whole or not at all; the future gives where they are.
+
+        Cancelling the future, where that succeeds, means that nothing is appended.
+
+        Raises:
+            RecordRefused: as `append`, at once.
+        """
+        definition, prefix, appender = self._resolve()
+        depot, code = definition.depot(self.name), self._module.depot_code(self.name)
+        check_records(records)  # before they are sorted: a refusal counts them as the caller does
+        rows = split_by_partition(records, partitions_of(depot, code, records, appender.depot.partitions))
+        done = appender.append_rows(rows, _producer(producer, sequence), is_checked=True)
+        done.add_done_callback(lambda future: self._module.hub.notify(prefix))
+        return done
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -48,13 +48,15 @@ class DefinitionLog:
             key = self._log.key(number)
             raise CorruptState(f"{key}: this definition cannot be read: {error!r}", key=key) from error
 
-    def append(self, definition: StoredDefinition, now_ms: int = 0) -> StoredDefinition:
-        """Make this the next revision; returns it with its number, which is one more than the newest.
+    def append(self, definition: StoredDefinition, now_ms: int = 0, after: int | None = None) -> StoredDefinition:
+        """Make this the next revision; returns it with its number, which is one more than the newest, or than `after`.
 
         Raises:
             Lost: another process wrote a revision meanwhile; look at it first.
         """
-        number = (self._newest.number if self._newest else self.newest_number()) + 1
+        if after is None:
+            after = self._newest.number if self._newest else self.newest_number()
+        number = after + 1
         numbered = replace(definition, number=number, nonce=self._ids.nonce(), written_ms=now_ms)
         self._log.append(number, json.dumps(definitions.to_json(numbered)).encode(), numbered.nonce)
         self._newest = numbered
@@ -62,15 +64,19 @@ class DefinitionLog:
 
 
 def known_modules(store: ObjectStore) -> str:
-    """The modules of a store for a person whose name found none; a local folder is not searched through."""
+    """The modules of a store, for a person whose name found none."""
+    names = modules_of(store)
+    return f"there is {', '.join(names)}" if names else "it has no modules"
+
+
+def modules_of(store: ObjectStore) -> list[str]:
+    """The modules of a store, those that were destroyed included; a local folder is not searched through."""
     folder = store.local_path("_")
     if folder is None:
-        names = module_names(store)
-    elif folder.parent.is_dir():
-        names = sorted(child.name for child in folder.parent.iterdir() if (child / "definition").is_dir())
-    else:
-        names = []
-    return f"there is {', '.join(names)}" if names else "it has no modules"
+        return module_names(store)
+    if not folder.parent.is_dir():
+        return []
+    return sorted(child.name for child in folder.parent.iterdir() if (child / "definition").is_dir())
 
 
 def module_names(store: ObjectStore) -> list[str]:

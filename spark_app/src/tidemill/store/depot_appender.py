@@ -46,7 +46,7 @@ class DepotAppender:
     """Appends from any number of threads to one depot; each call gets a future of its records' offsets.
 
     There is no linger: the first append goes at once, alone. A thread of its own writes, and ends when nothing comes.
-    Futures raise what `DepotLog.append` raises.
+    Futures raise what `DepotLog.append` raises; one that could be cancelled was not appended and never will be.
     """
 
     def __init__(self, depot: DepotLog) -> None:
@@ -65,9 +65,12 @@ class DepotAppender:
         """Append one record and wait for it. Raises as `DepotLog.append`, and RecordRefused."""
         return self.append_async(partition, record, producer).result()
 
-    def append_rows(self, rows: PartitionedRows, producer: Producer | None = None) -> Future[Offsets]:
+    def append_rows(
+        self, rows: PartitionedRows, producer: Producer | None = None, *, is_checked: bool = False
+    ) -> Future[Offsets]:
         """Append records that are sorted by partition already, as one segment. Raises RecordRefused."""
-        check_records(rows.column)
+        if not is_checked:
+            check_records(rows.column)
         return self._enqueue(Batch(rows, producer), estimated_bytes(rows.column))
 
     def append_many(self, records: Sequence[Any] | pl.DataFrame | Column, route: Router) -> list[Offsets]:
@@ -130,8 +133,10 @@ class DepotAppender:
             group: list[_Waiting] = []
             size = 0
             while self._waiting and (not group or size + self._waiting[0].size <= GROUP_BYTES_MAX):
-                group.append(self._waiting.popleft())
-                size += group[-1].size
+                waiting = self._waiting.popleft()
+                if waiting.future.set_running_or_notify_cancel():
+                    group.append(waiting)
+                    size += waiting.size
             if not group:
                 self._is_running = False
                 self._changed.notify_all()

@@ -16,6 +16,12 @@ Producer = tuple[str, int]
 TOPOLOGY_PREFIX = "topology/"
 """Producers whose id begins so never expire."""
 
+KEY_PREFIX = "key/"
+"""Producers whose id begins so are the idempotency keys of clients that come and go, often one for each append."""
+
+KEYS_MAX = 4_096
+"""How many of them a depot remembers, those used last: every segment's header carries them all."""
+
 PRODUCER_MILLIS = 24 * 3600 * 1000
 
 
@@ -58,8 +64,8 @@ def plan_commit(
         fresh.append(batch.rows)
         if batch.producer is not None:
             name, sequence = batch.producer
-            before = sequences[name].segment if name in sequences else 0
-            produced.append(Produced(name, sequence, offsets[-1], before))
+            before = sequences.pop(name, None)  # what was used last stands last
+            produced.append(Produced(name, sequence, offsets[-1], before.segment if before else 0))
             sequences[name] = LastSequence(sequence, number, time)
     if not any(rows.counts for rows in fresh) and not produced and starts is None:
         return Commit(None, [], offsets)
@@ -80,7 +86,11 @@ def plan_commit(
 
 def _living(newest: Header, time: int) -> dict[str, LastSequence]:
     oldest = time - PRODUCER_MILLIS
-    return {n: s for n, s in newest.sequences.items() if s.time >= oldest or n.startswith(TOPOLOGY_PREFIX)}
+    living = {n: s for n, s in newest.sequences.items() if s.time >= oldest or n.startswith(TOPOLOGY_PREFIX)}
+    if len(living) > KEYS_MAX:
+        for name in [name for name in living if name.startswith(KEY_PREFIX)][:-KEYS_MAX]:
+            del living[name]
+    return living
 
 
 def _done(

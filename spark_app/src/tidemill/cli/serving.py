@@ -1,0 +1,67 @@
+"""`tidemill gateway`: the HTTP interface of a store's modules."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Annotated, Any
+
+import typer
+
+from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store, load_module
+from tidemill.cli.output import command, say, show_json, wants_json
+
+_MEGABYTE = 1024 * 1024
+
+
+@command
+def gateway(
+    store: StoreOption = STORE_DEFAULT,
+    json_: JsonOption = False,
+    host: Annotated[str, typer.Option("--host", help="Address to listen at; others than loopback need a token.")] = "",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8080,
+    module: Annotated[str, typer.Option("--module", help="Serve this module only.")] = "",
+    entry: Annotated[
+        str, typer.Option("--entry", help="MODULE:CLASS, for partitioners of the module's own; serves it only.")
+    ] = "",
+    token_file: Annotated[
+        str, typer.Option("--token-file", help="Bearer tokens, one a line; also TIDEMILL_TOKEN_FILE, TIDEMILL_TOKEN.")
+    ] = "",
+    open_metrics: Annotated[bool, typer.Option("--open-metrics", help="/metrics needs no token.")] = False,
+    max_body_mb: Annotated[int, typer.Option("--max-body-mb", min=1, max=48, help="Megabytes of one body.")] = 32,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds of one request.")] = 30.0,
+) -> None:
+    """Serve appends, selects, status and options over HTTP; any number of replicas may serve one store."""
+    wants_json(json_)
+    from tidemill.gateway.modules import Modules
+    from tidemill.gateway.server import GatewayServer
+    from tidemill.gateway.settings import GatewaySettings
+    from tidemill.gateway.tokens import tokens_from
+
+    logging.basicConfig(level=logging.WARNING)
+    tokens = tokens_from(token_file, os.environ)
+    declaration = _declared(entry)
+    opened = existing_store(store)
+    settings = GatewaySettings(
+        module=module or None,
+        tokens=tokens,
+        body_bytes_max=max_body_mb * _MEGABYTE,
+        seconds_max=timeout,
+        has_open_metrics=open_metrics,
+    )
+    modules = Modules(opened, settings.module, declaration)
+    server = GatewayServer(modules, settings, host or ("127.0.0.1" if tokens is None else "0.0.0.0"), port)
+    if json_:
+        show_json({"url": server.url, "module": modules.only})
+    else:
+        say(f"Serving {modules.only or 'all modules'} of {opened.url} at {server.url}, OpenAPI at {server.url}/docs.")
+    server.run()
+
+
+def _declared(entry: str) -> Any:
+    if not entry:
+        return None
+    from tidemill.api.recording import record_module
+    from tidemill.plan.check import checked
+
+    return checked(record_module(load_module(entry)))

@@ -1,0 +1,150 @@
+"""The application: routes, health, metrics and errors put together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+
+from tidemill.gateway import depots, faults, pstates, schemas, topologies
+from tidemill.gateway.exchange import Gateway, gateway_of
+from tidemill.gateway.faults import HttpRefusal, malformed
+from tidemill.gateway.guard import OPEN_PATHS, Guard
+from tidemill.gateway.metrics import CONTENT_TYPE, Metrics
+from tidemill.gateway.modules import Modules
+from tidemill.gateway.settings import GatewaySettings
+from tidemill.gateway.work import Work
+from tidemill.model.errors import TidemillError
+from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.overview import topology_overview
+
+READY_SECONDS = 5.0
+PREFIX = "/api/v1"
+_PROBED_MODULE = "_tidemill"
+_STATUS_CODES = {404: "NotFound", 405: "MethodNotAllowed"}
+
+operations = APIRouter(tags=["operations"])
+
+
+def make_app(modules: Modules, settings: GatewaySettings) -> FastAPI:
+    """A gateway on these modules; whoever serves it also runs its lifespan, which settles appends at the end."""
+    gateway = Gateway(settings, modules, Work(settings.threads, settings.seconds_max), Metrics())
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(modules.close)
+        gateway.work.close()
+
+    app = FastAPI(title="Tidemill", version="v1", lifespan=lifespan, redoc_url=None, redirect_slashes=False)
+    app.state.gateway = gateway
+    app.include_router(operations)
+    for router in (depots.routes, pstates.routes, topologies.routes):
+        app.include_router(router, prefix=PREFIX)
+    app.add_exception_handler(TidemillError, _on_error)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_middleware(Guard, settings=settings, metrics=gateway.metrics)
+    app.openapi = lambda: _document(app, settings)  # type: ignore[method-assign]
+    return app
+
+
+# --- operations ------------------------------------------------------------------------------------------------------
+
+
+@operations.get("/healthz", response_class=Response)
+async def healthz() -> Response:
+    """The process answers."""
+    return Response(b"ok\n", media_type="text/plain")
+
+
+@operations.get("/readyz", responses=schemas.probe_answers(), response_class=Response)
+async def readyz(request: Request) -> Response:
+    """The store answers, and the module is there if the gateway serves only one."""
+    gateway = gateway_of(request)
+    name = gateway.modules.only
+
+    def look() -> bool:
+        return DefinitionLog(gateway.modules.store, name or _PROBED_MODULE).newest() is not None or name is None
+
+    if not await gateway.work.read(look, READY_SECONDS):
+        raise HttpRefusal(503, "NotReady", f"The module {name} is not in the store yet.", {"retry-after": "1"})
+    return Response(b"ok\n", media_type="text/plain")
+
+
+@operations.get("/metrics", responses=schemas.metrics_answers(), response_class=Response)
+async def metrics(request: Request) -> Response:
+    """Prometheus metrics of this gateway and of the topologies that it serves."""
+    gateway = gateway_of(request)
+    try:
+        shown = await gateway.work.read(lambda: _overviews(gateway))
+        gateway.metrics.topologies.show(shown, is_store_up=True)
+    except TidemillError:
+        gateway.metrics.topologies.show((), is_store_up=False)
+    return Response(gateway.metrics.text(), media_type=CONTENT_TYPE)
+
+
+def _overviews(gateway: Gateway) -> list[dict[str, Any]]:
+    found = []
+    for name in gateway.modules.served():
+        definition = DefinitionLog(gateway.modules.store, name).newest()
+        if definition is not None and not definition.is_destroyed:
+            found += [
+                topology_overview(gateway.modules.store, definition, topology, gateway.modules.clock)
+                for topology in definition.topologies
+            ]
+    return found
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    found = error if isinstance(error, TidemillError) else faults.unexpected()
+    if faults.status_of(found) >= 500 and not isinstance(found, HttpRefusal):
+        faults.log_failure(found)
+    gateway_of(request).metrics.errors.labels(found.code).inc()
+    body, headers = faults.body_of(found), faults.headers_of(found)
+    return Response(body, faults.status_of(found), headers, "application/json")
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    """What the router refuses: no such path, no such method."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    headers = error.headers if isinstance(error, HTTPException) else None
+    code = _STATUS_CODES.get(status, "BadInput")
+    text = f"{request.method} {request.url.path}: {getattr(error, 'detail', error)}. See /openapi.json."
+    return await _on_error(request, HttpRefusal(status, code, text, headers))
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    found = error.errors()[0] if isinstance(error, RequestValidationError) else {"loc": (), "msg": str(error)}
+    place = ".".join(str(part) for part in found["loc"])
+    return await _on_error(request, malformed(f"{place}: {found['msg']}."))
+
+
+# --- OpenAPI ---------------------------------------------------------------------------------------------------------
+
+
+def _document(app: FastAPI, settings: GatewaySettings) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        found = get_openapi(title=app.title, version=app.version, summary="Streams and state", routes=app.routes)
+        parts = found.setdefault("components", {})
+        parts["schemas"] = {"Error": schemas.ERROR}
+        for path, operations_ in found["paths"].items():
+            for operation in operations_.values():
+                operation["responses"].pop("422", None) if path in OPEN_PATHS else None
+        if settings.tokens is not None:
+            parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            for path, operations_ in found["paths"].items():
+                for operation in operations_.values():
+                    if path not in OPEN_PATHS:
+                        operation["security"] = [{"token": []}]
+        app.openapi_schema = found
+    return app.openapi_schema

@@ -1,0 +1,144 @@
+"""Depots over HTTP: appends, and reads of records."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from tidemill.gateway import schemas
+from tidemill.gateway.exchange import Gateway, answer, body_of, gateway_of, number_of
+from tidemill.gateway.faults import HttpRefusal, malformed
+from tidemill.gateway.formats import ARROW, JSON, MSGPACK, NDJSON, answer_type, media_type, records_of
+from tidemill.model import columns
+from tidemill.store.depot_commit import KEY_PREFIX
+from tidemill.store.depot_segment import Offsets
+
+RECORDS_MAX = 100_000
+"""How many records one read gives at most."""
+
+_KEY_CHARS_MAX = 255
+_BODIES = (JSON, NDJSON, ARROW, MSGPACK)
+routes = APIRouter(tags=["depots"])
+
+_KEY_HEADERS: list[dict[str, Any]] = [
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "schema": schemas.KEY,
+        "description": "A name for this append: the same key again, at any replica, appends nothing.",
+    },
+    {
+        "name": "Idempotency-Sequence",
+        "in": "header",
+        "required": False,
+        "schema": schemas.SEQUENCE,
+        "description": "With a key that names a producer: numbers that rise; one that is not above the last is done.",
+    },
+]
+
+
+@routes.post(
+    "/modules/{module}/depots/{depot}/append",
+    responses=schemas.answers(schemas.APPENDED, "The records are durable."),
+    openapi_extra={**schemas.records_body(), "parameters": _KEY_HEADERS},
+)
+async def append(request: Request, module: str, depot: str) -> Response:
+    """Append records; they go in whole or not at all, and are durable when this answers."""
+    gateway, began = gateway_of(request), time.monotonic()
+    answer_type(request.headers.get("accept"))  # a refusal must come before the append
+    kind = media_type(request.headers.get("content-type"), _BODIES)
+    producer, sequence = _producer(request)
+    body = await body_of(request, gateway.settings.body_bytes_max)
+    count = 0
+
+    def begin() -> Future[Offsets]:
+        nonlocal count
+        handle = gateway.modules.module(module).depot(depot)
+        records = records_of(body, kind)
+        count = columns.length(records)
+        return handle.append_column_async(records, producer=producer, sequence=sequence)
+
+    offsets = await gateway.work.append(begin)
+    _check_same(offsets, count)
+    _count(gateway, module, depot, count, time.monotonic() - began)
+    return answer(request, {"appended": count, "partitions": [list(place) for place in offsets]})
+
+
+def _producer(request: Request) -> tuple[str | None, int | None]:
+    """The idempotent producer that a request names: a key of its own is one whose only sequence is 0."""
+    key = request.headers.get("idempotency-key")
+    sequence = number_of(request, "idempotency-sequence")
+    if key is None:
+        if sequence is not None:
+            raise malformed("Idempotency-Sequence needs an Idempotency-Key, the name of the producer.")
+        return None, None
+    key = key[1:-1] if len(key) > 2 and key[0] == key[-1] == '"' else key
+    if not 0 < len(key) <= _KEY_CHARS_MAX or not all("!" <= letter <= "~" for letter in key):
+        raise malformed(f"Idempotency-Key has 1 to {_KEY_CHARS_MAX} printable ASCII characters and no space.")
+    return KEY_PREFIX + key, sequence or 0
+
+
+def _check_same(offsets: Offsets, count: int) -> None:
+    """A key belongs to one append; where its segment is deleted by now nothing is known of it."""
+    held = sum(end - start for _, start, end in offsets)
+    if offsets and held != count:
+        text = f"This Idempotency-Key was used for an append of {held} records, not of {count}; nothing was appended."
+        raise HttpRefusal(422, "KeyReused", text)
+
+
+def _count(gateway: Gateway, module: str, depot: str, count: int, seconds: float) -> None:
+    labels = (module, "*" + depot.removeprefix("*"))
+    gateway.metrics.appends.labels(*labels).inc()
+    gateway.metrics.records.labels(*labels).inc(count)
+    gateway.metrics.append_seconds.labels(*labels).observe(seconds)
+
+
+@routes.get("/modules/{module}/depots/{depot}", responses=schemas.answers(schemas.ANYTHING))
+async def depot_info(request: Request, module: str, depot: str) -> Response:
+    """Whose the depot is, its name, and how many partitions it has."""
+    gateway = gateway_of(request)
+
+    def read() -> Any:
+        return gateway.modules.module(module).depot(depot).get_object_info()._asdict()
+
+    return answer(request, await gateway.work.read(read))
+
+
+@routes.get("/modules/{module}/depots/{depot}/partitions/{partition}", responses=schemas.answers(schemas.ANYTHING))
+async def partition_info(request: Request, module: str, depot: str, partition: int) -> Response:
+    """The offsets that a partition has now: [start_offset, end_offset)."""
+    gateway = gateway_of(request)
+
+    def read() -> Any:
+        return gateway.modules.module(module).depot(depot).get_partition_info(partition)._asdict()
+
+    return answer(request, await gateway.work.read(read))
+
+
+_RANGE: list[dict[str, Any]] = [
+    {"name": name, "in": "query", "required": True, "schema": schemas.OFFSET} for name in ("start", "end")
+]
+
+
+@routes.get(
+    "/modules/{module}/depots/{depot}/partitions/{partition}/records",
+    responses=schemas.answers({"type": "array", "items": schemas.ANYTHING}),
+    openapi_extra={"parameters": _RANGE},
+)
+async def records(request: Request, module: str, depot: str, partition: int) -> Response:
+    """The records [start, end) of a partition; at most 100,000 in one answer."""
+    gateway = gateway_of(request)
+    start, end = number_of(request, "start"), number_of(request, "end")
+    if start is None or end is None:
+        raise malformed("Say which records: ?start=…&end=….")
+    if end - start > RECORDS_MAX:
+        raise HttpRefusal(422, "BadInput", f"One answer holds at most {RECORDS_MAX:,} records; read them in parts.")
+
+    def read() -> Any:
+        return gateway.modules.module(module).depot(depot).read(partition, start, end)
+
+    return answer(request, await gateway.work.read(read))

@@ -1,0 +1,66 @@
+"""One request and its answer: the parts that all routes share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request, Response
+
+from tidemill.gateway.faults import malformed
+from tidemill.gateway.formats import answer_type, encoded
+from tidemill.gateway.guard import too_large
+from tidemill.gateway.metrics import Metrics
+from tidemill.gateway.modules import Modules
+from tidemill.gateway.settings import GatewaySettings
+from tidemill.gateway.work import Work
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """What one gateway consists of, for its routes."""
+
+    settings: GatewaySettings
+    modules: Modules
+    work: Work
+    metrics: Metrics
+
+
+def gateway_of(request: Request) -> Gateway:
+    found: Gateway = request.app.state.gateway
+    return found
+
+
+async def body_of(request: Request, bound: int) -> bytes:
+    """The whole body.
+
+    Raises:
+        HttpRefusal: 413, it is longer than allowed.
+    """
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > bound:
+            raise too_large(bound)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def answer(request: Request, value: Any) -> Response:
+    """A value in the form that the client likes best."""
+    kind = answer_type(request.headers.get("accept"))
+    return Response(encoded(value, kind), media_type=kind)
+
+
+def number_of(request: Request, name: str, bound: int = 2**53 - 1) -> int | None:
+    """A query parameter or header that is a whole number from 0 on; None where it is not given.
+
+    Raises:
+        HttpRefusal: 400, it is none.
+    """
+    text = request.query_params.get(name, request.headers.get(name))
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 16 or int(text) > bound:
+        raise malformed(f"{name} is a whole number from 0 to {bound}, not {text!r}.")
+    return int(text)

@@ -1,0 +1,85 @@
+"""Errors as HTTP: a status for each class of `model.errors`, and one JSON body for everything bad."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from tidemill.model import errors
+from tidemill.model.errors import BadInput, DefinitionError, TidemillError
+from tidemill.model.json_values import jsonable
+
+RETRY_SECONDS = 1
+_log = logging.getLogger(__name__)
+
+_STATUS: Mapping[str, int] = {
+    "UnknownName": 404,
+    "ModuleExists": 409,
+    "Managed": 409,
+    "SnapshotExpired": 410,
+    "RecordRefused": 422,
+    "SchemaMismatch": 422,
+    "BadPath": 422,
+    "BadOption": 422,
+    "NotOneValue": 422,
+    "NotSelectable": 422,
+    "OutcomeUnknown": 504,
+}
+"""By `code`; those that are not here go by their family."""
+
+
+class HttpRefusal(BadInput):
+    """A request that HTTP itself refuses: no token, a wrong type of body, too large, too late."""
+
+    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.headers = dict(headers or {})
+
+
+def malformed(message: str) -> HttpRefusal:
+    """The request is not of the documented form."""
+    return HttpRefusal(400, "BadInput", message)
+
+
+def status_of(error: TidemillError) -> int:
+    """The HTTP status of an error."""
+    if isinstance(error, HttpRefusal):
+        return error.status
+    if error.code in _STATUS:
+        return _STATUS[error.code]
+    if isinstance(error, BadInput):
+        return 400
+    return 503 if isinstance(error, (errors.RetryableError, errors.Fenced)) else 500
+
+
+def headers_of(error: TidemillError) -> dict[str, str]:
+    """The headers that go with an error: 503 says when to try again."""
+    if isinstance(error, HttpRefusal):
+        return error.headers
+    return {"retry-after": str(RETRY_SECONDS)} if status_of(error) == 503 else {}
+
+
+def body_of(error: TidemillError) -> bytes:
+    """`{"error": {"code", "message", …}}`; the facts of the error's context ride along."""
+    body: dict[str, Any] = {"code": error.code, "message": str(error)}
+    if isinstance(error, DefinitionError):
+        body["faults"] = [vars(fault) for fault in error.faults]
+    for name in ("index", "at"):
+        if isinstance(error.context.get(name), (int, str)):
+            body[name] = error.context[name]
+    return msgspec.json.encode({"error": jsonable(body)})
+
+
+def unexpected() -> TidemillError:
+    """What nobody foresaw, as an error that tells a stranger nothing; the log has it all."""
+    return errors.InvariantViolation("The gateway failed in a way that it does not know; its log says more.")
+
+
+def log_failure(error: TidemillError) -> None:
+    """Leave a trace of what a request met through no fault of its own."""
+    _log.error("%s: %s", error.code, error, exc_info=error)

@@ -1,0 +1,180 @@
+"""Bodies in and out: JSON, JSON lines, Arrow streams and MessagePack, chosen by Content-Type and Accept.
+
+Bodies of records become columns without a Python statement a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+import polars as pl
+import pyarrow as pa
+
+from tidemill.gateway.faults import HttpRefusal, malformed
+from tidemill.model import columns
+from tidemill.model.columns import Column
+from tidemill.model.errors import RecordRefused
+from tidemill.model.json_values import jsonable
+from tidemill.model.packing import pack, unpack
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
+MSGPACK = "application/msgpack"
+
+ANSWERS = (JSON, MSGPACK)
+_SAME: Mapping[str, str] = {"application/x-msgpack": MSGPACK, "application/jsonl": NDJSON, "application/ndjson": NDJSON}
+_lines = msgspec.json.Decoder()
+S = TypeVar("S")
+
+
+class Records(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of an append as JSON or MessagePack: exactly one of the two."""
+
+    record: Any = msgspec.UNSET
+    records: list[Any] | msgspec.UnsetType = msgspec.UNSET
+
+
+# --- what comes in ---------------------------------------------------------------------------------------------------
+
+
+def media_type(header: str | None, known: tuple[str, ...]) -> str:
+    """The type of a body, without its parameters; JSON where nobody says.
+
+    Raises:
+        HttpRefusal: 415, none of those known.
+    """
+    given = (header or JSON).partition(";")[0].strip().lower()
+    found = _SAME.get(given, given)
+    if found not in known:
+        text = f"A body of the type {given!r} is not read here; send {' or '.join(known)}."
+        raise HttpRefusal(415, "UnsupportedMediaType", text, {"accept": ", ".join(known)})
+    return found
+
+
+def decoded(body: bytes, kind: str) -> Any:
+    """A body of JSON or MessagePack as a value.
+
+    Raises:
+        HttpRefusal: 400, it is neither.
+    """
+    try:
+        return unpack(body) if kind == MSGPACK else msgspec.json.decode(body)
+    except (ValueError, TypeError, RecursionError, OverflowError) as error:
+        name = "MessagePack" if kind == MSGPACK else "JSON"
+        raise malformed(f"The body is not {name}: {_first_line(error)}.") from error
+    except Exception as error:  # msgpack raises classes of its own, some of them no ValueError
+        if kind != MSGPACK or type(error).__module__.partition(".")[0] != "msgpack":
+            raise
+        raise malformed(f"The body is not MessagePack: {_first_line(error)}.") from error
+
+
+def converted(value: Any, form: type[S]) -> S:
+    """A decoded body in the documented form.
+
+    Raises:
+        HttpRefusal: 400, says where it differs.
+    """
+    try:
+        return msgspec.convert(value, form)
+    except msgspec.ValidationError as error:
+        raise malformed(f"The body is not of the documented form: {error}.") from error
+
+
+def records_of(body: bytes, kind: str) -> Column:
+    """The records of an append as a column.
+
+    Raises:
+        HttpRefusal: 400, the body is not what its type says.
+        RecordRefused: a line of it is not JSON.
+    """
+    readers: Mapping[str, Callable[[bytes], Column]] = {NDJSON: _from_lines, ARROW: _from_arrow}
+    if kind in readers:
+        return readers[kind](body)
+    form = converted(decoded(body, kind), Records)
+    if (form.record is msgspec.UNSET) == (form.records is msgspec.UNSET):
+        raise malformed('Write {"record": …} for one record, or {"records": […]} for several.')
+    if form.record is not msgspec.UNSET:
+        return [form.record]
+    return columns.from_values(form.records or [], tuples_as_lists=True)
+
+
+def _from_lines(body: bytes) -> Column:
+    try:
+        values = _lines.decode_lines(body)
+    except (ValueError, RecursionError):
+        values = None
+    lines = body.count(b"\n") + (not body.endswith(b"\n"))
+    if values is None or len(values) != lines:
+        values = [_line(line, number) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
+    return columns.from_values(values, tuples_as_lists=True)
+
+
+def _line(line: bytes, number: int) -> Any:
+    try:
+        return msgspec.json.decode(line)
+    except (ValueError, RecursionError) as error:
+        raise RecordRefused(f"Line {number} is not JSON: {_first_line(error)}.") from error
+
+
+def _from_arrow(body: bytes) -> Column:
+    try:
+        table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+        table.validate(full=True)
+        frame = pl.from_arrow(table)
+    except (pa.ArrowException, OSError, ValueError, pl.exceptions.PolarsError) as error:
+        raise malformed(f"The body is not an Arrow stream: {_first_line(error)}.") from error
+    if not isinstance(frame, pl.DataFrame) or not frame.columns:
+        raise malformed("The Arrow stream has no columns; the rows of a table become dict records.")
+    return columns.from_frame(frame)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+# --- what goes out ---------------------------------------------------------------------------------------------------
+
+
+def answer_type(accept: str | None) -> str:
+    """JSON or MessagePack, what the client likes best; JSON where it does not mind.
+
+    Raises:
+        HttpRefusal: 406, it takes neither.
+    """
+    if not accept:
+        return JSON
+    best, chosen = 0.0, ""
+    for kind in ANSWERS:
+        weight = max((w for pattern, w in _accepted(accept) if _matches(pattern, kind)), default=0.0)
+        if weight > best:
+            best, chosen = weight, kind
+    if not chosen:
+        raise HttpRefusal(406, "NotAcceptable", f"Answers are {' or '.join(ANSWERS)}, not {accept!r}.")
+    return chosen
+
+
+def _accepted(accept: str) -> list[tuple[str, float]]:
+    found = []
+    for item in accept.split(","):
+        pattern, *parameters = [part.strip().lower() for part in item.split(";")]
+        weight = 1.0
+        for parameter in parameters:
+            if parameter.startswith("q="):
+                try:
+                    weight = float(parameter[2:])
+                except ValueError:
+                    weight = 0.0
+        found.append((_SAME.get(pattern, pattern), weight))
+    return found
+
+
+def _matches(pattern: str, kind: str) -> bool:
+    return pattern in (kind, "*/*", f"{kind.partition('/')[0]}/*")
+
+
+def encoded(value: Any, kind: str) -> bytes:
+    """A value as JSON or MessagePack."""
+    return pack(value) if kind == MSGPACK else msgspec.json.encode(jsonable(value))

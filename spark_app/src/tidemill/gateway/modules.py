@@ -1,0 +1,130 @@
+"""The modules that a gateway serves: one client each, with handles on their depots and PStates."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from tidemill.model.dataflow import ModuleDeclaration
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.errors import UnknownName
+from tidemill.runtime.clients_depot import DepotHandle
+from tidemill.runtime.clients_module import ModuleClient
+from tidemill.runtime.clients_pstate import PStateHandle
+from tidemill.runtime.clock import Clock, SystemClock
+from tidemill.runtime.definition_log import DefinitionLog, modules_of
+from tidemill.runtime.hub import AppendHub
+from tidemill.store.objects import ObjectStore
+
+ABSENT_MILLIS = 1_000
+"""For how long a name that was not in the store is refused without looking again."""
+
+_ABSENT_MAX = 1_000
+_NAME = re.compile(r"[^/._\x00-\x1f][^/\x00-\x1f]{0,199}")
+"""Names that can be a folder's: `plan.check` refuses the others."""
+
+
+class ServedModule:
+    """A module's client and its handles, made when they are first asked for."""
+
+    def __init__(self, client: ModuleClient) -> None:
+        self.client = client
+        self._lock = threading.Lock()
+        self._handles: dict[str, Any] = {}
+
+    def depot(self, name: str) -> DepotHandle:
+        """A depot by its name, with or without `*`. Raises UnknownName."""
+        found: DepotHandle = self._handle("*" + name.removeprefix("*"), DepotHandle)
+        return found
+
+    def pstate(self, name: str) -> PStateHandle:
+        """A PState by its name, with or without `$$`. Raises UnknownName, NotSelectable."""
+        found: PStateHandle = self._handle("$$" + name.removeprefix("$$"), PStateHandle)
+        return found
+
+    def _handle(self, name: str, kind: Any) -> Any:
+        found = self._handles.get(name)
+        if found is None:
+            made = kind(self.client, name)
+            with self._lock:
+                found = self._handles.setdefault(name, made)
+        return found
+
+
+class Modules:
+    """The modules of one store, or only one of them."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        only: str | None = None,
+        declaration: ModuleDeclaration | None = None,
+        hub: AppendHub | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.store = store
+        self.only = only or (declaration.name if declaration is not None else None)
+        self.clock = clock or SystemClock()
+        self._declaration = declaration
+        self._hub = hub or AppendHub()
+        self._lock = threading.Lock()
+        self._served: dict[str, ServedModule] = {}
+        self._absent: OrderedDict[str, float] = OrderedDict()
+
+    def names(self) -> list[str]:
+        """The modules there are now, without those that were destroyed."""
+        if self.only is not None:
+            return [self.only] if self._is_there(self.only) else []
+        return [name for name in modules_of(self.store) if self._is_there(name)]
+
+    def served(self) -> list[str]:
+        """The modules that somebody asked this gateway for, and the one it is restricted to."""
+        with self._lock:
+            return sorted({*self._served, *([self.only] if self.only else [])})
+
+    def module(self, name: str) -> ServedModule:
+        """The module of this name.
+
+        Raises:
+            UnknownName: there is none, or this gateway does not serve it.
+        """
+        with self._lock:
+            found = self._served.get(name)
+        if found is not None:
+            return found
+        if self.only not in (None, name):
+            raise UnknownName(f"This gateway serves the module {self.only} only.", name=name)
+        if not _NAME.fullmatch(name) or self._is_known_absent(name) or not self._look_for(name):
+            raise UnknownName(f"There is no module {name!r} here.", name=name)
+        client = ModuleClient(self.store, name, self._hub, self.clock)
+        if self._declaration is not None and self._declaration.name == name:
+            client.declare(self._declaration)
+        with self._lock:
+            return self._served.setdefault(name, ServedModule(client))
+
+    def close(self) -> None:
+        """Settle what was handed in to be appended."""
+        with self._lock:
+            served, self._served = list(self._served.values()), {}
+        for module in served:
+            module.client.close()
+
+    def _is_there(self, name: str) -> bool:
+        found: StoredDefinition | None = DefinitionLog(self.store, name).newest()
+        return found is not None and not found.is_destroyed
+
+    def _is_known_absent(self, name: str) -> bool:
+        with self._lock:
+            return self.clock.monotonic_ms() - self._absent.get(name, float("-inf")) < ABSENT_MILLIS
+
+    def _look_for(self, name: str) -> bool:
+        is_there = self._is_there(name)
+        with self._lock:
+            self._absent.pop(name, None)
+            if not is_there:
+                self._absent[name] = self.clock.monotonic_ms()
+            while len(self._absent) > _ABSENT_MAX:
+                self._absent.popitem(last=False)
+        return is_there

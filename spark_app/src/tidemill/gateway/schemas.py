@@ -1,0 +1,148 @@
+"""The OpenAPI document's parts that are not Python types: bodies of several formats, paths as JSON, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.gateway.formats import ARROW, JSON, MSGPACK, NDJSON
+
+Schema = dict[str, Any]
+
+ANYTHING: Schema = {"description": "Any JSON value."}
+BINARY: Schema = {"type": "string", "format": "binary"}
+KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[!-~]+$"}
+SEQUENCE: Schema = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
+OFFSET: Schema = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
+
+ERROR: Schema = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["code", "message"],
+            "properties": {
+                "code": {"type": "string", "description": "Stable; what programs compare."},
+                "message": {"type": "string", "description": "A sentence for people."},
+                "index": {"type": "integer", "description": "Which record of an append is meant."},
+                "at": {"type": "string", "description": "Where in a path."},
+            },
+        }
+    },
+}
+
+RECORDS: Schema = {
+    "description": "Exactly one of the two.",
+    "oneOf": [
+        {
+            "type": "object",
+            "required": ["record"],
+            "properties": {"record": ANYTHING},
+            "additionalProperties": False,
+        },
+        {
+            "type": "object",
+            "required": ["records"],
+            "properties": {"records": {"type": "array", "items": ANYTHING}},
+            "additionalProperties": False,
+        },
+    ],
+}
+
+SELECT: Schema = {
+    "type": "object",
+    "properties": {
+        "path": {
+            "description": 'Navigators: a key, or a list such as ["must", "a"] or ["sortedMapRange", 1, 9].',
+            "type": "array",
+            "items": {"anyOf": [{"type": ["string", "number", "boolean"]}, {"type": "array", "minItems": 1}]},
+            "default": [],
+        },
+        "pkey": {"description": "The key whose partition is asked; the path's first key if it is left out."},
+        "maxStalenessMs": {"type": "number", "minimum": 0, "maximum": 86_400_000, "default": 0},
+        "at": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**53 - 1, "description": "A pinned entry."},
+    },
+    "additionalProperties": False,
+}
+
+SETTINGS: Schema = {
+    "type": "object",
+    "properties": {
+        "topology": {"type": "string", "minLength": 1},
+        "depot": {"type": "string", "minLength": 1},
+        "pstate": {"type": "string", "minLength": 1},
+        "set": {"type": "object", "additionalProperties": ANYTHING},
+        "unset": {"type": "array", "items": {"type": "string"}},
+    },
+    "additionalProperties": False,
+}
+
+APPENDED: Schema = {
+    "type": "object",
+    "required": ["appended", "partitions"],
+    "properties": {
+        "appended": {"type": "integer", "description": "How many records are durable now."},
+        "partitions": {
+            "description": "[partition, start offset, end offset] of these records.",
+            "type": "array",
+            "items": {"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 3},
+        },
+    },
+}
+
+
+def body(schema: Schema, **others: Schema) -> Schema:
+    """A request body that is JSON or MessagePack of the same shape, and other types."""
+    content = {JSON: {"schema": schema}, MSGPACK: {"schema": BINARY}}
+    content |= {kind: {"schema": other} for kind, other in others.items()}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def records_body() -> Schema:
+    """The body of an append."""
+    return body(RECORDS, **{NDJSON: {"type": "string"}, ARROW: BINARY})
+
+
+def answers(schema: Schema, text: str = "Done.") -> dict[int | str, dict[str, Any]]:
+    """The answers of an operation: what it gives, and errors."""
+    found: dict[int | str, dict[str, Any]] = {
+        200: {"description": text, "content": {JSON: {"schema": schema}, MSGPACK: {"schema": BINARY}}}
+    }
+    for status, meaning in _ERRORS.items():
+        found[status] = _error(meaning)
+    return found
+
+
+_ERRORS: Mapping[int, str] = {
+    400: "The request is not of the documented form.",
+    401: "No token, or a wrong one.",
+    404: "There is no such module, depot, PState or topology.",
+    405: "This path has no such method.",
+    406: "No type of answer that the client accepts.",
+    409: "Something else decides this.",
+    410: "The pinned entry is no longer kept.",
+    413: "The body is too large.",
+    415: "The body has a type that is not read here.",
+    422: "Understood, but it does not fit the module.",
+    500: "A fault of the module's code, of the stored data or of Tidemill.",
+    503: "Try again after Retry-After; nothing was done.",
+    504: "Too late; the error says whether something may have been done.",
+}
+
+
+def probe_answers() -> dict[int | str, dict[str, Any]]:
+    return _text_answers("Ready.", (503, 504))
+
+
+def metrics_answers() -> dict[int | str, dict[str, Any]]:
+    return _text_answers("Metrics in Prometheus' text format.", (401, 503, 504))
+
+
+def _text_answers(text: str, statuses: tuple[int, ...]) -> dict[int | str, dict[str, Any]]:
+    found: dict[int | str, dict[str, Any]] = {200: {"description": text, "content": {"text/plain": {"schema": {}}}}}
+    return found | {status: _error(_ERRORS[status]) for status in statuses}
+
+
+def _error(text: str) -> dict[str, Any]:
+    return {"description": text, "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}

@@ -1,0 +1,53 @@
+"""What a gateway is told when it starts."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from tidemill.gateway.tokens import Tokens
+from tidemill.model.errors import BadInput
+
+BODY_BYTES_MAX = 32 * 1024 * 1024
+SECONDS_MAX = 30.0
+IN_FLIGHT_MAX = 512
+THREADS = 16
+
+
+@dataclass(frozen=True)
+class GatewaySettings:
+    """`module` restricts the gateway to one module. Without `tokens` everybody who reaches the port may do everything.
+
+    Bounds: bytes of one body, bytes of all bodies under way, seconds of one request, requests under way, threads.
+    """
+
+    module: str | None = None
+    tokens: Tokens | None = None
+    body_bytes_max: int = BODY_BYTES_MAX
+    seconds_max: float = SECONDS_MAX
+    in_flight_max: int = IN_FLIGHT_MAX
+    in_flight_bytes_max: int = 16 * BODY_BYTES_MAX
+    threads: int = THREADS
+    has_open_metrics: bool = False
+
+
+def check_exposure(host: str, tokens: Tokens | None) -> None:
+    """Refuse to serve without a token where others than this machine can reach the port.
+
+    Raises:
+        BadInput: name a token, or bind to loopback.
+    """
+    if tokens is None and not is_loopback(host):
+        raise BadInput(
+            f"Without a token the gateway serves loopback only, not {host}: "
+            "name a file with --token-file or TIDEMILL_TOKEN_FILE, or bind to 127.0.0.1."
+        )
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

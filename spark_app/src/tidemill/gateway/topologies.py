@@ -1,0 +1,197 @@
+"""Modules and their topologies over HTTP: what there is, how it stands, options, pause and resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from tidemill.gateway import schemas
+from tidemill.gateway.exchange import Gateway, answer, body_of, gateway_of
+from tidemill.gateway.faults import malformed
+from tidemill.gateway.formats import ANSWERS, answer_type, converted, decoded, media_type
+from tidemill.model import options
+from tidemill.model import schema as pstate_schemas
+from tidemill.model.definition import StoredDefinition
+from tidemill.runtime.options_log import OptionsLog
+from tidemill.runtime.overview import topology_overview
+
+routes = APIRouter(tags=["modules"])
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of an edit of options; the object that is named is where they are set, the module without any."""
+
+    topology: str = ""
+    depot: str = ""
+    pstate: str = ""
+    set: dict[str, Any] = msgspec.field(default_factory=dict)
+    unset: list[str] = msgspec.field(default_factory=list)
+
+
+@routes.get("/modules", responses=schemas.answers({"type": "array", "items": {"type": "string"}}))
+async def modules(request: Request) -> Response:
+    """The names of the modules that this gateway serves."""
+    gateway = gateway_of(request)
+    return answer(request, await gateway.work.read(gateway.modules.names))
+
+
+@routes.get("/modules/{module}", responses=schemas.answers(schemas.ANYTHING))
+async def module_summary(request: Request, module: str) -> Response:
+    """The module's definition as it is stored: depots, PStates, topologies."""
+    gateway = gateway_of(request)
+    return answer(request, await gateway.work.read(lambda: summary(_definition(gateway, module))))
+
+
+def summary(definition: StoredDefinition) -> dict[str, Any]:
+    """A stored definition for programs that want to use it."""
+    return {
+        "module": definition.module,
+        "number": definition.number,
+        "tasks": definition.tasks,
+        "threads": definition.threads,
+        "depots": [
+            {
+                "name": depot.name,
+                "partitioner": depot.partitioner,
+                "global": depot.is_global,
+                "tick_millis": depot.tick_millis,
+                "partitions": definition.partitions(depot.name),
+            }
+            for depot in definition.depots.values()
+        ],
+        "topologies": [_topology(topology) for topology in definition.topologies.values()],
+    }
+
+
+def _topology(topology: Any) -> dict[str, Any]:
+    return {
+        "name": topology.name,
+        "sources": [{"source_id": source.source_id, "depot": source.depot} for source in topology.sources],
+        "pstates": [
+            {
+                "name": pstate.name,
+                "schema": pstate_schemas.to_json(pstate.schema),
+                "global": pstate.is_global,
+                "private": pstate.is_private,
+            }
+            for pstate in topology.pstates.values()
+        ],
+    }
+
+
+@routes.get("/modules/{module}/topologies/{topology}", responses=schemas.answers(schemas.ANYTHING))
+async def status(request: Request, module: str, topology: str) -> Response:
+    """How a topology stands, as `tidemill status --json` shows it."""
+    gateway = gateway_of(request)
+
+    def read() -> Any:
+        definition = _definition(gateway, module)
+        definition.topology(topology)
+        return topology_overview(gateway.modules.store, definition, topology, gateway.modules.clock)
+
+    return answer(request, await gateway.work.read(read))
+
+
+@routes.post("/modules/{module}/topologies/{topology}/pause", responses=schemas.answers(schemas.ANYTHING))
+async def pause(request: Request, module: str, topology: str) -> Response:
+    """Pause a topology; `is_pause_seen` of its status says when the microbatch under way is done."""
+    return await _paused(request, module, topology, is_paused=True)
+
+
+@routes.post("/modules/{module}/topologies/{topology}/resume", responses=schemas.answers(schemas.ANYTHING))
+async def resume(request: Request, module: str, topology: str) -> Response:
+    """Let a paused topology go on."""
+    return await _paused(request, module, topology, is_paused=False)
+
+
+async def _paused(request: Request, module: str, topology: str, is_paused: bool) -> Response:
+    gateway = gateway_of(request)
+    answer_type(request.headers.get("accept"))
+
+    def change() -> Any:
+        _definition(gateway, module).topology(topology)
+        log = OptionsLog(gateway.modules.store, module)
+        if is_paused:
+            log.pause(topology)
+        else:
+            log.resume(topology)
+        return {"topology": topology, "is_paused": is_paused}
+
+    return answer(request, await gateway.work.read(change))
+
+
+@routes.get("/modules/{module}/options", responses=schemas.answers(schemas.ANYTHING))
+async def options_of(request: Request, module: str) -> Response:
+    """What is set, and what is decided by a resource."""
+    gateway = gateway_of(request)
+
+    def read() -> Any:
+        _definition(gateway, module)
+        return _shown(OptionsLog(gateway.modules.store, module))
+
+    return answer(request, await gateway.work.read(read))
+
+
+@routes.patch(
+    "/modules/{module}/options",
+    responses=schemas.answers(schemas.ANYTHING),
+    openapi_extra=schemas.body(schemas.SETTINGS),
+)
+async def edit_options(request: Request, module: str) -> Response:
+    """Set and unset options of the module or of one of its objects; they hold from the next microbatch on."""
+    gateway = gateway_of(request)
+    answer_type(request.headers.get("accept"))
+    kind = media_type(request.headers.get("content-type"), ANSWERS)
+    body = await body_of(request, gateway.settings.body_bytes_max)
+    edit = converted(decoded(body, kind), Settings)
+
+    def change() -> Any:
+        scope, target = _place(_definition(gateway, module), edit)
+        for name, value in edit.set.items():  # all are checked before the first is set
+            options.check_scope(name, scope, target)
+            options.check_value(name, value)
+        for name in edit.unset:
+            options.check_scope(name, scope, target)
+        log = OptionsLog(gateway.modules.store, module)
+        for name, value in edit.set.items():
+            log.set(scope, target, name, value)
+        for name in edit.unset:
+            log.unset(scope, target, name)
+        return _shown(log)
+
+    return answer(request, await gateway.work.read(change))
+
+
+def _shown(log: OptionsLog) -> dict[str, Any]:
+    now = log.read()
+    return {
+        "set": [
+            {"scope": scope, "object": target, "name": name, "value": value}
+            for scope, target, name, value in options.settings(now.values)
+        ],
+        "paused": sorted(now.paused),
+        "managed": [
+            {"scope": scope, "object": target, "name": name, "by": owner}
+            for (scope, target, name), owner in now.managed.items()
+        ],
+    }
+
+
+def _place(definition: StoredDefinition, edit: Settings) -> tuple[str, str]:
+    given = [(scope, getattr(edit, scope)) for scope in ("topology", "depot", "pstate") if getattr(edit, scope)]
+    if len(given) > 1:
+        raise malformed("Name one object at most: topology, depot or pstate.")
+    if not given:
+        return "module", ""
+    scope, name = given[0]
+    if scope == "topology":
+        return scope, definition.topology(name).name
+    if scope == "depot":
+        return scope, definition.depot("*" + name.removeprefix("*")).name
+    return scope, definition.pstate("$$" + name.removeprefix("$$"))[1].name
+
+
+def _definition(gateway: Gateway, module: str) -> StoredDefinition:
+    return gateway.modules.module(module).client.definition()
