@@ -47,11 +47,11 @@ def select(stories: list[str]) -> list[str]:
     Raises:
         ValueError: there is no such story; its text lists them.
     """
-    if stories in ([], ["all"]):
-        return [str(HERE)]
-    if stories == ["quick"]:
-        return [str(HERE), "-m", "quick"]
     known = {path.stem.removeprefix("test_"): str(path) for path in sorted(HERE.glob("test_*.py"))}
+    if stories in ([], ["all"]):
+        return list(known.values())
+    if stories == ["quick"]:
+        return [*known.values(), "-m", "quick"]
     unknown = [name for name in stories if name not in known]
     if unknown:
         raise ValueError(f"There is no story {', '.join(unknown)}; there are quick, all, {', '.join(known)}.")
