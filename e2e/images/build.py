@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from e2e.images import base, buildah, layout, secrets
 from e2e.images.layout import Built
-from e2e.images.places import ROOT
+from e2e.images.places import ROOT, cache
 from e2e.images.recipes import RECIPES, Recipe, with_parents
 
 
@@ -31,12 +34,21 @@ def build(names: list[str]) -> list[Outcome]:
         raise buildah.ImageError(f"No image {', '.join(unknown)}; there are {', '.join(RECIPES)}.")
     keys = {"base": base.KEY}
     outcomes = []
-    for recipe in with_parents(names or list(RECIPES)):
-        keys[recipe.name] = recipe.key(keys[recipe.parent])
-        outcomes.append(_ensure(recipe, keys[recipe.name]))
-    if any(outcome.seconds for outcome in outcomes):
-        layout.prune()
+    with _alone():
+        for recipe in with_parents(names or list(RECIPES)):
+            keys[recipe.name] = recipe.key(keys[recipe.parent])
+            outcomes.append(_ensure(recipe, keys[recipe.name]))
+        if any(outcome.seconds for outcome in outcomes):
+            layout.prune()
     return outcomes
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One build at a time: index and layout are read, then written. The lock ends with the process."""
+    with (cache() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _ensure(recipe: Recipe, key: str) -> Outcome:
