@@ -19,6 +19,7 @@ from tidemill.model.errors import SnapshotExpired
 from tidemill.runtime.check import check_module
 from tidemill.runtime.collection import Collected, collect_topology
 from tidemill.runtime.commit_log import CommitLog
+from tidemill.state.compaction_plan import DELTAS_MAX
 from tidemill.state.paths import compile_path
 from tidemill.store.objects import ObjectStore
 
@@ -108,7 +109,7 @@ def test_pinned_handle_expires_when_its_entry_is_collected(desk: Desk) -> None:
 
 
 def test_last_two_microbatches_can_be_restored_when_all_else_is_compacted_and_collected(desk: Desk) -> None:
-    noted = [desk.note() for _ in range(12)]
+    noted = [desk.note() for _ in range(DELTAS_MAX)]
     eventually(lambda: any(level.kind == "run" for level in desk.head()[1].snapshot.levels))
     noted += [desk.note() for _ in range(2)]
     assert desk.collect().objects > 0

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tidemill.model.errors import OutcomeUnknown
+from tidemill.runtime.clock import ManualClock
+from tidemill.runtime.leading import topology_lease
 from tidemill.store.lease import FileLease, HeartbeatLease, describe_process, lease_for
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import ObjectStore
@@ -147,3 +149,17 @@ def test_sleeper_does_not_hold_when_others_went_on(store: ObjectStore, clock: Cl
 def test_kind_of_lease_follows_when_the_store_is_known(tmp_path: Path, clock: Clock) -> None:
     assert isinstance(lease_for(LocalStore(tmp_path), "m/lease", clock), FileLease)
     assert isinstance(lease_for(MemoryStore(), "m/lease", clock), HeartbeatLease)
+
+
+def test_holder_keeps_the_lease_when_the_wall_clock_is_set() -> None:
+    clocks = [ManualClock(), ManualClock()]
+    store = MemoryStore()
+    first, second = (topology_lease(store, "m", clock) for clock in clocks)
+    assert first.try_acquire() and not second.try_acquire()
+    for clock in clocks:
+        clock.jump(86_400_000)
+    assert first.is_held() and not second.try_acquire()
+    for clock in clocks:
+        clock.jump(-2 * 86_400_000)
+        clock.advance(60_000)
+    assert not first.is_held() and second.try_acquire()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tidemill.model.errors import NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable
-from tidemill.store.local import LocalStore
+from tidemill.store.local import LocalStore, sweep_unfinished
 from tidemill.store.log import Log
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
 from tidemill.store.urls import FORMAT_KEY, check_store, connect, open_store, probe_create
@@ -212,3 +212,15 @@ def test_key_is_refused_when_it_leaves_the_folder(tmp_path: Path) -> None:
     for key in ("../x", "/etc/passwd", "a/../../b"):
         with pytest.raises(ValueError, match="not a key"):
             LocalStore(tmp_path).get(key)
+
+
+def test_unfinished_creates_are_swept_when_they_are_old(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.create("a/b/1", b"whole")
+    old, young = tmp_path / "a" / "b" / ".create-old", tmp_path / "a" / ".create-young"
+    for path, seconds in ((old, 1_000), (young, 3_000)):
+        path.write_bytes(b"half")
+        os.utime(path, (seconds, seconds))
+    assert sweep_unfinished(tmp_path / "a", 2_000_000) == 1
+    assert not old.exists() and young.exists() and store.get("a/b/1") == b"whole"
+    assert sweep_unfinished(tmp_path / "nothing", 2_000_000) == 0

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tidemill.engine.superstep import SUPERSTEPS_MAX
 from tidemill.model import options
 from tidemill.model.errors import OptionError
 
@@ -68,3 +71,11 @@ def test_option_says_nothing_when_it_does_not_matter_on_an_engine() -> None:
     option = options.find_option("topology.microbatch.ack.branching.factor")
     assert option.meaning_on("local") == ""
     assert option.meaning_on("spark") == option.help
+
+
+def test_options_that_the_engine_reads_are_in_the_registry() -> None:
+    folder = Path(options.__file__).parent.parent
+    texts = [path.read_text() for path in folder.rglob("*.py") if path.name != "options.py"]
+    named = {name for text in texts for name in re.findall(r'"((?:topology|depot|worker|store)\.[a-z.]+)"', text)}
+    assert named - set(options.OPTIONS) == set()
+    assert options.resolve("topology.microbatch.superstep.limit", {}, "mb") == SUPERSTEPS_MAX

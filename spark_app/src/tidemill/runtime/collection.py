@@ -17,9 +17,12 @@ from tidemill.model.snapshot import Snapshot
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.world import World
 from tidemill.store.depot_retention import retain, roll
+from tidemill.store.local import sweep_unfinished
 from tidemill.store.objects import NotFound, ObjectStore
 
 FOLDERS: Final = ("deltas", "runs")
+UNFINISHED_MS: Final = 3_600_000
+"""A create that began so long ago belongs to a process that died."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,20 @@ class Collected:
 def collect(world: World, retention_ms: int) -> Collected:
     """Delete what nothing reaches in one topology, and what retention gives up of its depots."""
     found = collect_topology(world.commit_log, world.store, world.prefix, world.clock.now_ms() - retention_ms)
+    _sweep(world, world.prefix)
+    _sweep(world, world.definition.options_prefix)
     for name in world.depots:
         if _is_keeper(world, name):
             _keep_depot(world, name)
+            _sweep(world, world.definition.depot_prefix(name))
     return found
+
+
+def _sweep(world: World, prefix: str) -> None:
+    """Processes that were killed leave unfinished creates in a store that is a folder."""
+    folder = world.store.local_path(prefix)
+    if folder is not None:
+        sweep_unfinished(folder, world.clock.now_ms() - UNFINISHED_MS)
 
 
 def collect_topology(log: CommitLog, store: ObjectStore, prefix: str, cutoff_ms: int) -> Collected:

@@ -10,7 +10,7 @@ from tidemill.store.objects import ObjectStore
 
 def topology_lease(store: ObjectStore, prefix: str, clock: Clock) -> LeaderLease:
     """The right to lead the topology below `prefix`."""
-    return lease_for(store, f"{prefix}/lease", clock.now_ms)
+    return lease_for(store, f"{prefix}/lease", lambda: int(clock.monotonic_ms()))
 
 
 class LeaderWatch:

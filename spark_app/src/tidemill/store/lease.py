@@ -63,7 +63,10 @@ def describe_process() -> str:
 
 
 def lease_for(store: ObjectStore, prefix: str, now_millis: Callable[[], int]) -> LeaderLease:
-    """A file lock on a local folder, heartbeat objects elsewhere; `prefix` is a folder of the lease's own."""
+    """A file lock on a local folder, heartbeat objects elsewhere; `prefix` is a folder of the lease's own.
+
+    `now_millis` is a clock that is never set: only what passed on it counts.
+    """
     if isinstance(store, LocalStore):
         return FileLease(store.folder / prefix / "leader.lock")
     return HeartbeatLease(store, prefix, now_millis)

@@ -122,6 +122,20 @@ class LocalStore:
         return f"The store {self.folder} {advice} ({error.strerror or error})"
 
 
+def sweep_unfinished(folder: Path, before_ms: int) -> int:
+    """Delete the unfinished creates below a folder that were last written before `before_ms`; how many there were.
+
+    Only a process that died leaves one. A create that is under way all the same fails, and is tried again.
+    """
+    count = 0
+    for path in folder.rglob(f"{_TEMPORARY}*"):
+        with suppress(OSError):
+            if path.stat().st_mtime_ns < before_ms * 1_000_000:
+                path.unlink()
+                count += 1
+    return count
+
+
 def _write_temporary(folder: Path, data: Buffer) -> str:
     """A synced file with a passing name in the folder where it shall get its name."""
     name = str(folder / f"{_TEMPORARY}{nonce()}")
