@@ -12,11 +12,9 @@ from e2e.harness.kubernetes import Object, condition, is_true
 from e2e.harness.rows import CountsRows, Gateway
 from e2e.harness.store import credentials
 from e2e.harness.system import NAMESPACE as SYSTEM_NAMESPACE
-from e2e.harness.system import System
+from e2e.harness.system import STORY_LABEL, System
 from e2e.harness.traffic import Ledger
 from e2e.harness.waiting import until
-
-LABEL = "tidemill.dev/e2e"
 
 
 class Story:
@@ -37,7 +35,7 @@ class Story:
     def open(self) -> None:
         """Namespace, bucket and Secret; what an interrupted run left is removed first."""
         self.close()
-        labels = {LABEL: "story", "pod-security.kubernetes.io/enforce": "restricted"}
+        labels = {STORY_LABEL: "story", "pod-security.kubernetes.io/enforce": "restricted"}
         metadata = {"name": self.namespace, "labels": labels}
         self.kubernetes.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         self.kubernetes.apply(credentials(self.namespace))

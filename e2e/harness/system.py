@@ -20,6 +20,7 @@ CHART = ROOT / "charts/tidemill"
 NAMESPACE = "tidemill-system"
 OPERATOR = {"app.kubernetes.io/name": "tidemill-operator"}
 RELEASE = "tidemill"
+STORY_LABEL = "tidemill.dev/e2e"
 
 
 class System:
@@ -42,7 +43,16 @@ class System:
             own.up(cluster.plan, nodes)
         system = System(find())
         system.install()
+        system.sweep()
         return system
+
+    def sweep(self) -> None:
+        """Removes namespaces of stories that an interrupted run left behind; each with all that is in it."""
+        left = self.kubernetes.kubectl("get", "namespaces", "-l", f"{STORY_LABEL}=story", "-o", "name").split()
+        for name in left:
+            where = ["-n", name.removeprefix("namespace/"), "--all", "--wait=false"]
+            self.kubernetes.kubectl("delete", "modules.tidemill.dev,topologies.tidemill.dev", *where)
+            self.kubernetes.kubectl("delete", name, "--wait=false")
 
     def install(self) -> None:
         """Store, custom resources and operator, all ready."""
