@@ -13,6 +13,7 @@ from tidemill.api.aggregators import AccumulatorAgg, Agg, CombinerAgg, CompoundA
 from tidemill.api.arguments import Constant, Expr, Helpers, operation, vectorized
 from tidemill.api.block import Block, Case, LoopVars, SelectOptions
 from tidemill.api.depots import Depot
+from tidemill.api.emits import CapturedEmit, MockOutputCollector
 from tidemill.api.later import LimitAgg, SubBatch, SubSource
 from tidemill.api.launching import AckLevel, LaunchConfig, UpdateOptions
 from tidemill.api.module import Module, Setup, Topologies
@@ -21,15 +22,18 @@ from tidemill.api.ranges import SortedRangeFromOptions, SortedRangeOptions, Sort
 from tidemill.api.schemas import PState, SubindexOptions
 from tidemill.api.topology import MicrobatchSourceOptions, MicrobatchTopology, OffsetAgo
 from tidemill.model.errors import (
+    ApiUnavailable,
     AttemptLost,
     AttemptTimeout,
     BadInput,
     BadPath,
     CorruptState,
     DefinitionError,
+    EngineUnavailable,
     Fault,
     Fenced,
     InvariantViolation,
+    Managed,
     ModuleExists,
     NewerFormat,
     NotOneValue,
@@ -75,11 +79,13 @@ __all__ = [
     "AccumulatorAgg",
     "AckLevel",
     "Agg",
+    "ApiUnavailable",
     "AttemptLost",
     "AttemptTimeout",
     "BadInput",
     "BadPath",
     "Block",
+    "CapturedEmit",
     "Case",
     "CombinerAgg",
     "CompoundAgg",
@@ -87,6 +93,7 @@ __all__ = [
     "CorruptState",
     "DefinitionError",
     "Depot",
+    "EngineUnavailable",
     "Expr",
     "Fault",
     "Fenced",
@@ -96,8 +103,10 @@ __all__ = [
     "LaunchConfig",
     "LimitAgg",
     "LoopVars",
+    "Managed",
     "MicrobatchSourceOptions",
     "MicrobatchTopology",
+    "MockOutputCollector",
     "Module",
     "ModuleExists",
     "NewerFormat",

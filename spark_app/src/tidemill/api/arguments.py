@@ -72,6 +72,11 @@ class Helpers:
         """A new variable name."""
         return f"*{prefix}~{next(Helpers._numbers)}"
 
+    @staticmethod
+    def gen_pstate_var(prefix: str = "pstate") -> str:
+        """A new name of a temporary PState."""
+        return f"$${prefix}~{next(Helpers._numbers)}"
+
 
 def to_arg(value: Any, at: Location, faults: list[Fault]) -> dataflow.Arg:
     """Record one argument; what is wrong with it is added to `faults`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from tidemill.api.arguments import to_plain_function
 from tidemill.api.locations import caller_location
@@ -23,6 +23,9 @@ class Partitioning:
 
 class Depot:
     """The ways to partition a depot. An object or class with `choose_partition_index(record, partitions)` too."""
+
+    TOMBSTONE: Final = "tidemill.Depot.TOMBSTONE"
+    """What the function of a depot migration returns for a record that goes; migrations come in a later version."""
 
     @staticmethod
     def random() -> Partitioning:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemill.api.starters import starter
+from tidemill.model.errors import BadInput
 
 
 class LaterNodes:
@@ -16,6 +17,14 @@ class LaterNodes:
     def _later(self, feature: str, blocks: Sequence[Any]) -> Any:
         """Record the feature, with the mistakes inside the blocks that it was given."""
         raise NotImplementedError
+
+    def execute(self) -> Any:
+        """Run a block without a module.
+
+        Raises:
+            BadInput: always; a later version has it.
+        """
+        raise BadInput("Block.execute() is not available in this version; run it in a module on InProcessCluster.")
 
     @starter
     def atomic_block(self, block: Any) -> Any:
