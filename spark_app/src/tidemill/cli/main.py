@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import typer
 
-from tidemill.cli import appending, checking, exporting, options, reading, running, serving, showing
+from tidemill.cli import (
+    appending,
+    checking,
+    destroying,
+    driving,
+    exporting,
+    options,
+    reading,
+    running,
+    serving,
+    showing,
+)
 
 app = typer.Typer(
     name="tidemill",
@@ -24,4 +35,6 @@ app.command("log")(showing.log)
 app.command("export")(exporting.export)
 app.command("gateway")(serving.gateway)
 app.command("check")(checking.check)
+app.command("destroy")(destroying.destroy)
+app.command("drive")(driving.drive)
 app.add_typer(options.app, name="options")

@@ -28,6 +28,7 @@ from tidemill.cli.output import (
     time_text,
     wants_json,
 )
+from tidemill.cli.verdict import Candidate, partitioner_text, split_names, start_text
 from tidemill.model import schema as schemas
 from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
@@ -53,12 +54,24 @@ def describe(
         bool, typer.Option("--plan", help="Show which segments run by columns or by rows, and why.")
     ] = False,
     json_: JsonOption = False,
+    against: Annotated[
+        str, typer.Option("--against", help="A store: say whether the module may follow what it holds.")
+    ] = "",
+    tasks: Annotated[int, typer.Option("--tasks", help="With --against: the number of tasks.")] = 4,
+    threads: Annotated[int, typer.Option("--threads", help="With --against: the number of threads.")] = 2,
+    objects_to_delete: Annotated[
+        str, typer.Option("--objects-to-delete", help="With --against: depots and PStates that go, A,B.")
+    ] = "",
+    conf: Annotated[str, typer.Option("--conf", help="With --against: a spark.json to check.")] = "",
 ) -> None:
-    """Check a module and show what it declares; nothing is run and no store is needed."""
+    """Check a module and show what it declares; nothing is run, and no store is needed without --against."""
     from tidemill.api.recording import record_module
     from tidemill.plan.check import checked
 
     wants_json(json_)
+    if against:
+        Candidate(name, against, tasks, threads, split_names(objects_to_delete), conf).show(json_)
+        return
     declaration = checked(record_module(load_module(name)))
     plans = list(_segments(declaration)) if plan else None
     if json_:
@@ -66,10 +79,10 @@ def describe(
         return
     console().print(f"Module {declaration.name}", style="bold")
     show_table("Depots", ("depot", "partitioner", "global", "tick ms"), (
-        (d.name, _partitioner(d), d.is_global, d.tick_millis) for d in declaration.depots
+        (d.name, partitioner_text(d), d.is_global, d.tick_millis) for d in declaration.depots
     ))  # fmt: skip
     show_table("Sources", ("topology", "source", "depot", "start from"), (
-        (t.name, s.source_id, s.depot, _start(s.start_from)) for t in declaration.topologies for s in t.sources
+        (t.name, s.source_id, s.depot, start_text(s.start_from)) for t in declaration.topologies for s in t.sources
     ))  # fmt: skip
     show_table("PStates", ("topology", "PState", "schema", "global", "private"), (
         (t.name, p.name, schemas.to_text(p.schema), p.is_global, p.is_private)
@@ -80,28 +93,19 @@ def describe(
         show_table("Segments", columns, ([row[column] for column in columns] for row in plans))
 
 
-def _partitioner(depot: Any) -> str:
-    if depot.tick_millis is not None:
-        return "tick"
-    return f"{depot.partitioner}({depot.function.name})" if depot.function is not None else str(depot.partitioner)
-
-
-def _start(start: Any) -> str:
-    return f"{start.kind} {start.amount}" if start.kind not in ("end", "beginning") else str(start.kind)
-
-
 def _described(declaration: ModuleDeclaration) -> dict[str, Any]:
     return {
         "module": declaration.name,
         "depots": [
-            {"name": d.name, "partitioner": _partitioner(d), "global": d.is_global, "tick_millis": d.tick_millis}
+            {"name": d.name, "partitioner": partitioner_text(d), "global": d.is_global, "tick_millis": d.tick_millis}
             for d in declaration.depots
         ],
         "topologies": [
             {
                 "name": t.name,
                 "sources": [
-                    {"source_id": s.source_id, "depot": s.depot, "start_from": _start(s.start_from)} for s in t.sources
+                    {"source_id": s.source_id, "depot": s.depot, "start_from": start_text(s.start_from)}
+                    for s in t.sources
                 ],
                 "pstates": [
                     {

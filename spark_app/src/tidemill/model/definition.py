@@ -73,7 +73,10 @@ class StoredTopology:
 
 @dataclass(frozen=True)
 class StoredDefinition:
-    """One revision of a module. `options` are those that the code sets; they hold from the launch of the module on."""
+    """One revision of a module. `options` are those that the code sets; they hold from the launch of the module on.
+
+    `revision` is that of the Module on Kubernetes that wrote it, 0 elsewhere.
+    """
 
     module: str
     tasks: int
@@ -86,6 +89,7 @@ class StoredDefinition:
     written_ms: int = 0
     is_destroyed: bool = False
     options: tuple[tuple[str, str, str, Any], ...] = field(default=(), compare=False)
+    revision: int = field(default=0, compare=False)
 
     @property
     def options_prefix(self) -> str:
@@ -181,6 +185,7 @@ def update(
         old,
         number=old.number + 1,
         is_destroyed=False,
+        revision=0,
         depots={depot.name: _depot(depot, old.depots.get(depot.name), ids) for depot in declaration.depots},
         topologies={
             topology.name: _topology(topology, old.topologies.get(topology.name), ids)
@@ -353,6 +358,7 @@ def to_json(definition: StoredDefinition) -> dict[str, Any]:
         "depots": [dict(vars(depot)) for depot in definition.depots.values()],
         "topologies": [_topology_json(topology) for topology in definition.topologies.values()],
         "options": [list(setting) for setting in definition.options],
+        **({"revision": definition.revision} if definition.revision else {}),
     }
 
 
@@ -390,6 +396,7 @@ def from_json(data: Mapping[str, Any]) -> StoredDefinition:
         written_ms=data["written_ms"],
         is_destroyed=data["is_destroyed"],
         options=tuple((scope, target, name, value) for scope, target, name, value in data["options"]),
+        revision=data.get("revision", 0),
     )
 
 

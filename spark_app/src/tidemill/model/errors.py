@@ -7,7 +7,7 @@
     │   ├── RecordRefused, SchemaMismatch, BadPath, OptionError, StoreRefused
     │   ├── NotOneValue, NotSelectable, UnknownName, ModuleExists, SnapshotExpired, Managed
     ├── RetryableError       nobody: the same call may succeed later
-    │   ├── StoreUnavailable, AttemptTimeout, AttemptLost, EngineUnavailable
+    │   ├── StoreUnavailable, AttemptTimeout, AttemptLost, EngineUnavailable, ApiUnavailable
     ├── Fenced               nobody: another leader took over, stop
     ├── OutcomeUnknown       the caller: look whether the write happened before anything else
     ├── CorruptState         a person: stored bytes are not what was written
@@ -182,6 +182,12 @@ class EngineUnavailable(RetryableError):
     """The engine that runs attempts did not start, or gave too few workers in time."""
 
     code = "EngineUnavailable"
+
+
+class ApiUnavailable(RetryableError):
+    """The Kubernetes API did not answer, or refused."""
+
+    code = "ApiUnavailable"
 
 
 class Fenced(TidemillError):

@@ -15,7 +15,7 @@ from typing import Final
 from tidemill.engine.work import AttemptRunner
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.entries import Entry
-from tidemill.model.errors import Fenced, RetryableError, StoreUnavailable
+from tidemill.model.errors import Fenced, RetryableError
 from tidemill.model.ids import Ids
 from tidemill.plan.program import Program
 from tidemill.runtime import events
@@ -307,7 +307,7 @@ class TopologyRunner:
         self._renew_at = now + self._renew_ms
         try:
             return self._lease.try_acquire()
-        except StoreUnavailable:
+        except RetryableError:
             return True
 
     def _now(self) -> Now:

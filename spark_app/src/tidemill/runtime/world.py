@@ -11,7 +11,7 @@ from typing import Any
 from tidemill.engine.work import AttemptWork, CompactionWork, SourceWork
 from tidemill.model.definition import StoredDefinition, plain_name
 from tidemill.model.entries import Attempt
-from tidemill.model.errors import OutcomeUnknown, SnapshotExpired, StoreUnavailable
+from tidemill.model.errors import OutcomeUnknown, RetryableError, SnapshotExpired
 from tidemill.model.options import resolve_all
 from tidemill.model.snapshot import Snapshot
 from tidemill.plan.program import Program
@@ -78,7 +78,7 @@ class World:
         """What the store says; `StoreFailed` where it says nothing."""
         try:
             return self._answer(question)
-        except (StoreUnavailable, OutcomeUnknown) as error:
+        except (RetryableError, OutcomeUnknown) as error:
             return events.StoreFailed(str(error))
 
     def _answer(self, question: events.Question) -> events.Event:

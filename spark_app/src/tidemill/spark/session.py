@@ -29,12 +29,14 @@ from pyspark.java_gateway import launch_gateway
 
 from tidemill.model import errors
 from tidemill.plan.program import Program
+from tidemill.runtime.clock import SystemClock
 from tidemill.spark.jvm import Stages
 from tidemill.spark.settings import SparkSettings, spark_conf, worker_environment
 from tidemill.spark.worker import ShippedProgram, warm_worker
 
 FOLDER_PREFIX = "tidemill-spark-"
 PROGRAMS_KEPT = 16
+EXECUTORS_WAIT_MS = 300_000
 JAVA_MISSING = (
     "Spark needs a Java runtime, version 17 or newer, and none was found: install one "
     "(Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17) or set JAVA_HOME."
@@ -49,6 +51,7 @@ class Session:
 
         Raises:
             BadInput: there is no Java, or the settings do not start a context.
+            EngineUnavailable: on Kubernetes, it did not start or its executors did not come; try again.
         """
         self.settings = settings
         self.folder = make_folder()
@@ -57,13 +60,38 @@ class Session:
         self._programs: OrderedDict[str, _Shipment] = OrderedDict()
         self.context = _start_context(settings, self.folder)
         self.stages = Stages(self.context, sys.executable, worker_environment())
-        self.slots = int(self.context.defaultParallelism)
         try:
+            self._await_executors()
             self.warm()
         except Py4JJavaError as error:
             reason = _python_error(error)
             self.stop()
             raise errors.BadInput(f"Spark's Python workers cannot import Tidemill: {reason}") from error
+        except errors.EngineUnavailable:
+            self.stop()
+            raise
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at once now; changes as executors come and go."""
+        return max(1, int(self.context.defaultParallelism))
+
+    @property
+    def executors(self) -> int:
+        """How many executors are registered now; the driver itself does not count."""
+        return int(self.context._jsc.sc().getExecutorMemoryStatus().size()) - 1
+
+    def _await_executors(self) -> None:
+        """Raises: EngineUnavailable: too few executors registered in time."""
+        clock, never = SystemClock(), threading.Event()
+        deadline = clock.monotonic_ms() + EXECUTORS_WAIT_MS
+        while self.executors < self.settings.executors:
+            if clock.monotonic_ms() > deadline:
+                raise errors.EngineUnavailable(
+                    f"{self.executors} of {self.settings.executors} executors registered within "
+                    f"{EXECUTORS_WAIT_MS / 1000:g} s: look at their pods; the cluster may have no room for them."
+                )
+            clock.wait(never, 50)
 
     def warm(self) -> None:
         """Starts a Python worker in every slot and imports there what steps need, so that no microbatch pays for it."""
@@ -185,9 +213,8 @@ def _start_context(settings: SparkSettings, folder: Path) -> SparkContext:
             return SparkContext(conf=conf, gateway=gateway)
         except (PySparkRuntimeError, Py4JJavaError) as error:
             _end_gateway()
-            raise errors.BadInput(
-                f"Spark did not start with master {settings.master}: {_reason(error, folder)}"
-            ) from error
+            kind = errors.EngineUnavailable if settings.kubernetes is not None else errors.BadInput
+            raise kind(f"Spark did not start with master {settings.master}: {_reason(error, folder)}") from error
 
 
 def _process_environment(settings: SparkSettings) -> dict[str, str]:

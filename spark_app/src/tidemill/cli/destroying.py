@@ -1,0 +1,35 @@
+"""`tidemill destroy`: a module's data, deleted for good."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tidemill.cli.loading import STORE_DEFAULT, JsonOption, ModuleArgument, StoreOption, existing_store
+from tidemill.cli.output import command, say, show_json, wants_json
+from tidemill.cluster.launch import destroy as destroy_module
+from tidemill.model.errors import BadInput
+from tidemill.runtime.definition_log import DefinitionLog
+
+
+@command
+def destroy(
+    module: ModuleArgument,
+    store: StoreOption = STORE_DEFAULT,
+    json_: JsonOption = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Needed: nothing can bring the data back.")] = False,
+) -> None:
+    """Delete a module's depots, PStates and progress from a store. Stop everything that runs it first."""
+    wants_json(json_)
+    if not yes:
+        raise BadInput(f"This deletes all data of module '{module}' in {store}; say --yes if that is what you want.")
+    if not module or "/" in module:
+        raise BadInput(f"There is no module {module!r}.")
+    opened = existing_store(store)
+    is_there = DefinitionLog(opened, module).newest() is not None
+    destroy_module(opened, module)
+    if json_:
+        show_json({"module": module, "is_deleted": is_there})
+    else:
+        say(f"Module {module} is deleted." if is_there else f"There was no module {module}.")

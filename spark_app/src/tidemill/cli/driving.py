@@ -1,0 +1,75 @@
+"""`tidemill drive`: what a driver pod of the operator runs; people use `tidemill run`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from tidemill.cli.loading import ClassArgument
+from tidemill.cli.output import command
+from tidemill.cli.verdict import declared, split_names
+
+CONF_DEFAULT = "/etc/tidemill/spark.json"
+TERMINATION_LOG = Path("/dev/termination-log")
+
+Names = Annotated[str, typer.Option("--objects-to-delete", envvar="TIDEMILL_OBJECTS_TO_DELETE", help="A,B")]
+
+
+@command
+def drive(
+    entry: ClassArgument,
+    store: Annotated[str, typer.Option("--store", envvar="TIDEMILL_STORE")],
+    module_resource: Annotated[str, typer.Option("--module-resource", envvar="TIDEMILL_MODULE_RESOURCE")],
+    topology_resource: Annotated[str, typer.Option("--topology-resource", envvar="TIDEMILL_TOPOLOGY_RESOURCE")],
+    topology: Annotated[str, typer.Option("--topology", envvar="TIDEMILL_TOPOLOGY")],
+    revision: Annotated[int, typer.Option("--revision", envvar="TIDEMILL_REVISION")],
+    definition_base: Annotated[int, typer.Option("--definition-base", envvar="TIDEMILL_DEFINITION_BASE")],
+    tasks: Annotated[int, typer.Option("--tasks", envvar="TIDEMILL_TASKS")] = 4,
+    threads: Annotated[int, typer.Option("--threads", envvar="TIDEMILL_THREADS")] = 2,
+    objects_to_delete: Names = "",
+    engine: Annotated[str, typer.Option("--engine", envvar="TIDEMILL_ENGINE", help="spark | local.")] = "spark",
+    conf: Annotated[str, typer.Option("--conf", envvar="TIDEMILL_CONF", help="spark.json")] = CONF_DEFAULT,
+    port: Annotated[int, typer.Option("--port", envvar="TIDEMILL_PORT", help="Probes and metrics.")] = 8081,
+) -> None:
+    """Drive one topology of one revision of a Module in a pod; the operator starts it."""
+    from tidemill.kubernetes import drive as driving
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    stop = _stop_on_signals()
+    try:
+        plan = driving.RevisionPlan(
+            declared(entry), revision, definition_base, tasks, threads, split_names(objects_to_delete)
+        )
+        resources = driving.ResourceNames(module_resource, topology_resource, topology)
+        driving.drive(plan, resources, store, engine, Path(conf), port, stop)
+    except Exception as error:
+        _leave_word(error)
+        raise
+
+
+def _stop_on_signals() -> threading.Event:
+    stop = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, ask)
+    return stop
+
+
+def _leave_word(error: Exception) -> None:
+    """The kubelet shows it as the reason why the container ended."""
+    try:
+        if TERMINATION_LOG.exists() and os.access(TERMINATION_LOG, os.W_OK):
+            TERMINATION_LOG.write_text(str(error)[:4000])
+    except OSError as failed:
+        logging.getLogger("tidemill.drive").warning("no word could be left: %s", failed)

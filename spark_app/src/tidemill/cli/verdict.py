@@ -1,0 +1,152 @@
+"""`tidemill describe --against STORE`: whether a module may follow what a store holds, with all reasons at once.
+
+The operator runs it for each new revision, and reads the last line of its output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidemill.cli.loading import load_module
+from tidemill.cli.output import console, show_json
+from tidemill.cluster.stores import absolute_url
+from tidemill.model import schema as schemas
+from tidemill.model.dataflow import ModuleDeclaration
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.errors import BadInput, DefinitionError, Fault
+from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.store.objects import ObjectStore
+from tidemill.store.urls import open_store
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A module's class that wants to follow what a store holds."""
+
+    entry: str
+    store: str
+    tasks: int
+    threads: int
+    objects_to_delete: tuple[str, ...]
+    conf: str = ""
+
+    def show(self, is_json: bool) -> None:
+        """Print the verdict; a refusal is a verdict too.
+
+        Raises:
+            StoreUnavailable, CorruptState: there is no verdict.
+        """
+        verdict = self.verdict()
+        if is_json:
+            show_json(verdict)
+            return
+        out = console()
+        out.print(f"Module {verdict['module']} after definition {verdict['base']}: ", end="", markup=False)
+        out.print("may lead." if verdict["isValid"] else "refused:", style="bold")
+        for fault in verdict["faults"]:
+            out.print(f"{fault['subject']}: {fault['text']} {fault['advice']}".rstrip(), markup=False)
+
+    def verdict(self) -> dict[str, Any]:
+        """As the operator reads it. Raises: as `show`."""
+        found: dict[str, Any] = {
+            "tidemill": "describe", "module": None, "base": 0, "isValid": False, "faults": [], "definition": None,
+            "gateway": "stock",
+        }  # fmt: skip
+        faults: list[Fault] = []
+        try:
+            declaration = declared(self.entry)
+            store = open_store(absolute_url(self.store))
+            found |= {"module": declaration.name, "base": DefinitionLog(store, declaration.name).newest_number()}
+            found |= self._described(declaration, found["base"], store)
+        except DefinitionError as error:
+            faults += error.faults or [Fault(self.entry, str(error))]
+        except BadInput as error:
+            faults.append(Fault(self.entry, str(error)))
+        faults += self._conf_faults()
+        found["faults"] = [{"subject": f.location, "text": f.text, "advice": f.advice} for f in faults]
+        return found | {"isValid": not faults}
+
+    def _described(self, declaration: ModuleDeclaration, base: int, store: ObjectStore) -> dict[str, Any]:
+        from tidemill.kubernetes.turn import RevisionPlan, planned
+
+        plan = RevisionPlan(declaration, 0, base, self.tasks, self.threads, self.objects_to_delete)
+        definition = planned(store, plan)
+        gateway = "module" if needs_code(definition) else "stock"
+        return {"definition": summary(declaration), "gateway": gateway}
+
+    def _conf_faults(self) -> list[Fault]:
+        if not self.conf:
+            return []
+        from tidemill.kubernetes.spark_json import check_settings
+
+        return [Fault(subject, text) for subject, text in check_settings(Path(self.conf))]
+
+
+def declared(entry: str) -> ModuleDeclaration:
+    """What a module's class declares, checked.
+
+    Raises:
+        BadInput: there is no such class. DefinitionError: lists all its faults.
+    """
+    from tidemill.api.recording import record_module
+    from tidemill.plan.check import checked
+
+    return checked(record_module(load_module(entry)))
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def needs_code(definition: StoredDefinition) -> bool:
+    """Whether serving the module needs functions of its own code: partitioners that are not built in."""
+    depots = definition.depots.values()
+    is_custom = any(
+        d.partitioner == "custom" or (d.partitioner == "hash_by" and d.operation is None)
+        for d in depots
+        if not d.is_global
+    )
+    pstates = [pstate for topology in definition.topologies.values() for pstate in topology.pstates.values()]
+    return is_custom or any(pstate.has_key_partitioner for pstate in pstates)
+
+
+def summary(declaration: ModuleDeclaration) -> dict[str, Any]:
+    """A declaration in short, for `Module.status.definition`."""
+    return {
+        "depots": [
+            {"name": d.name, "partitioner": partitioner_text(d), "isGlobal": d.is_global, "tickMillis": d.tick_millis}
+            for d in declaration.depots
+        ],
+        "pstates": [
+            {
+                "name": p.name, "topology": t.name, "schema": schemas.to_text(p.schema), "isGlobal": p.is_global,
+                "isPrivate": p.is_private,
+            }
+            for t in declaration.topologies for p in t.pstates
+        ],
+        "topologies": [
+            {
+                "name": t.name,
+                "sources": [
+                    {"sourceId": s.source_id, "depot": s.depot, "startFrom": start_text(s.start_from)}
+                    for s in t.sources
+                ],
+            }
+            for t in declaration.topologies
+        ],
+    }  # fmt: skip
+
+
+def partitioner_text(depot: Any) -> str:
+    """How a depot is partitioned, in a word or two."""
+    if depot.tick_millis is not None:
+        return "tick"
+    return f"{depot.partitioner}({depot.function.name})" if depot.function is not None else str(depot.partitioner)
+
+
+def start_text(start: Any) -> str:
+    """Where a source starts, in a word or two."""
+    return f"{start.kind} {start.amount}" if start.kind not in ("end", "beginning") else str(start.kind)

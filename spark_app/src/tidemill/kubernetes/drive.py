@@ -1,0 +1,79 @@
+"""`tidemill drive`, wired: the pod's facts from the environment, the API, the engine, the probes, the driver."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemill.cluster.stores import absolute_url
+from tidemill.kubernetes.api import ClusterApi
+from tidemill.kubernetes.driver import Driver, DriverNames
+from tidemill.kubernetes.engines import engine_opener
+from tidemill.kubernetes.probes import Metrics, ProbeServer, Told
+from tidemill.kubernetes.turn import RevisionPlan
+from tidemill.model.errors import BadInput
+from tidemill.runtime.clock import SystemClock
+from tidemill.spark.on_kubernetes import DriverPod
+from tidemill.store.urls import open_store
+
+__all__ = ["ResourceNames", "RevisionPlan", "drive"]
+
+
+@dataclass(frozen=True)
+class ResourceNames:
+    """The Module and the Topology in the cluster, and the topology's name in the code."""
+
+    module: str
+    topology: str
+    code_topology: str
+
+
+def drive(
+    plan: RevisionPlan,
+    resources: ResourceNames,
+    store_url: str,
+    engine: str,
+    conf: Path,
+    port: int,
+    stop: threading.Event,
+) -> None:
+    """Drive one topology until `stop` is set.
+
+    Raises:
+        DefinitionError, BadInput: the module or its settings must change.
+        RetryableError: store, API or engine did not answer at the start.
+    """
+    pod = pod_from_environment()
+    clock, told = SystemClock(), Told()
+    labels = {"module": resources.module, "topology": resources.topology, "revision": str(plan.revision)}
+    metrics = Metrics(told, labels)
+    drivers: list[Driver] = []
+    server = ProbeServer(port, told, metrics, lambda: drivers[0].trouble if drivers else "")
+    api = ClusterApi(pod.namespace)
+    try:
+        names = DriverNames(resources.module, resources.topology, resources.code_topology, pod.name, pod.uid)
+        opener = engine_opener(engine, conf, f"tidemill {plan.declaration.name} {names.code_topology}", pod, api)
+        store = open_store(absolute_url(store_url))
+        driver = Driver(names, plan, store, api, opener, told, metrics, clock)
+        drivers.append(driver)
+        driver.run(stop)
+    finally:
+        api.close()
+        server.close()
+
+
+def pod_from_environment() -> DriverPod:
+    """This pod, as the downward API says.
+
+    Raises:
+        BadInput: a variable is not set.
+    """
+    missing = [name for name in ("POD_NAME", "POD_NAMESPACE", "POD_IP", "POD_UID") if not os.environ.get(name)]
+    if missing:
+        raise BadInput(
+            f"{', '.join(missing)} is not set: `tidemill drive` runs in a pod; use `tidemill run` elsewhere."
+        )
+    found = {name: os.environ[f"POD_{name}"] for name in ("NAME", "NAMESPACE", "IP", "UID")}
+    return DriverPod(found["NAME"], found["NAMESPACE"], found["IP"], found["UID"])

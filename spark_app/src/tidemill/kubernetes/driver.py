@@ -1,0 +1,260 @@
+"""A driver pod's life: prepare, be warm, wait for its turn, lead one topology, and give way in good order."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from tidemill.cluster.launch import programs
+from tidemill.engine.work import AttemptRunner
+from tidemill.kubernetes.api import Leases
+from tidemill.kubernetes.follower import Follower, Resources
+from tidemill.kubernetes.lease import KubernetesLease
+from tidemill.kubernetes.probes import Metrics, Told
+from tidemill.kubernetes.resources import active_revision, with_starts
+from tidemill.kubernetes.turn import RevisionPlan, Turn
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.errors import RetryableError
+from tidemill.runtime.clock import Clock
+from tidemill.runtime.shell import RunnerState, TopologyRunner, describe
+from tidemill.store.objects import ObjectStore
+
+POLL_MS: Final = 500.0
+LOOK_SECONDS: Final = 0.25
+TURN_MS: Final = 1_000.0
+LEAVE_SECONDS: Final = 10.0
+AGAIN_MS: Final = 1_000.0
+HANGING_MS: Final = 120_000.0
+"""The longest that a runner's loop may wait for the store in one call, and some."""
+
+log = logging.getLogger("tidemill.drive")
+
+
+class DriverApi(Resources, Protocol):
+    """What a driver asks of Kubernetes."""
+
+    def leases(self, name: str) -> Leases: ...
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Where attempts run, once it is warm."""
+
+    runner: AttemptRunner
+    application: str = ""
+    close: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
+class DriverNames:
+    """Who this driver is: resources of the cluster, the topology's name in the code, its pod with its uid."""
+
+    module: str
+    topology: str
+    code_topology: str
+    pod: str
+    uid: str
+
+    @property
+    def identity(self) -> str:
+        """As the Lease names its holder."""
+        return f"{self.pod}_{self.uid}"
+
+
+class Driver:
+    """Drives one topology of one revision until it is told to stop."""
+
+    def __init__(
+        self,
+        names: DriverNames,
+        plan: RevisionPlan,
+        store: ObjectStore,
+        api: DriverApi,
+        open_engine: Callable[[], Engine],
+        told: Told,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        """Checks the revision against the store.
+
+        Raises:
+            DefinitionError: lists all faults of the module.
+            UnknownName: it has no such topology.
+        """
+        self._names, self._plan, self._store, self._api = names, plan, store, api
+        self._open_engine, self._told, self._metrics, self._clock = open_engine, told, metrics, clock
+        self._turn = Turn(store, plan, clock)
+        self._turn.planned.topology(names.code_topology)
+        self._engine: Engine | None = None
+        self._runner: TopologyRunner | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Lead whenever it is this revision's turn; returns after `stop` is set.
+
+        Raises:
+            TidemillError: nothing that can be waited for.
+        """
+        self._tell("starting", "the engine starts")
+        engine = self._warm_engine(stop)
+        if engine is None:
+            return
+        try:
+            while not stop.is_set():
+                definition = self._await_turn(stop)
+                if definition is None:
+                    break
+                self._lead(engine, definition, stop)
+        finally:
+            engine.close()
+        if not stop.is_set():
+            log.info("superseded: another definition leads; waiting to be deleted")
+            stop.wait()
+
+    @property
+    def trouble(self) -> str:
+        """Why the driver is sick; empty is healthy."""
+        runner = self._runner
+        if runner is None or self._clock.monotonic_ms() - runner.turned_ms < HANGING_MS:
+            return ""
+        return f"the runner's loop has not turned for {HANGING_MS / 1000:g} s"
+
+    # --- before its turn ---------------------------------------------------------------------------------------------
+
+    def _warm_engine(self, stop: threading.Event) -> Engine | None:
+        """The engine, or None where `stop` came first: a signal must not wait for Spark."""
+        made: list[Engine | BaseException] = []
+        is_done = threading.Event()
+
+        def start() -> None:
+            try:
+                made.append(self._open_engine())
+            except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
+                made.append(error)
+            is_done.set()
+
+        threading.Thread(target=start, name="start engine", daemon=True).start()
+        while not self._clock.wait(is_done, 50):
+            if stop.is_set():
+                return None
+        if isinstance(made[0], BaseException):
+            raise made[0]
+        self._engine = made[0]
+        self._tell("warm", "")
+        return made[0]
+
+    def _await_turn(self, stop: threading.Event) -> StoredDefinition | None:
+        """The definition to lead with; None where the turn is over, or `stop` was set."""
+        while not stop.is_set():
+            try:
+                verdict, definition = self._turn.look()
+                if verdict == "over":
+                    self._tell("superseded", "another definition leads")
+                    return None
+                if definition is not None:
+                    return self._with_starts(definition)
+                if verdict == "mine" and active_revision(self._api.module(self._names.module)) == self._plan.revision:
+                    self._turn.write()
+                    continue
+                self._tell("waiting", f"revision {self._plan.revision} may not lead yet")
+            except RetryableError as error:
+                self._tell("waiting", str(error))
+            self._clock.wait(stop, POLL_MS)
+        return None
+
+    def _with_starts(self, definition: StoredDefinition) -> StoredDefinition:
+        module, topology = self._api.module(self._names.module), self._api.topology(self._names.topology)
+        return with_starts(definition, self._names.code_topology, module, topology)
+
+    # --- its turn ----------------------------------------------------------------------------------------------------
+
+    def _lead(self, engine: Engine, definition: StoredDefinition, stop: threading.Event) -> None:
+        """Stand by for the Lease and lead, until the runner is over or `stop` is set."""
+        name = self._names.code_topology
+        lease = KubernetesLease(
+            self._api.leases(self._names.topology), self._names.topology, self._names.identity, definition.number,
+            self._clock,
+        )  # fmt: skip
+        runner = TopologyRunner(
+            store=self._store, definition=definition, topology=name, runner=engine.runner, lease=lease,
+            program=programs(self._plan.declaration, definition)[name], clock=self._clock,
+        )  # fmt: skip
+        follower = Follower(
+            self._api, self._store, definition, runner, self._told, self._clock, module=self._names.module,
+            topology=self._names.topology, revision=self._plan.revision, leader=self._names.pod,
+            application=engine.application,
+        )  # fmt: skip
+        runner.start()
+        follower.start()
+        self._runner = runner
+        try:
+            self._watch(runner, follower, stop)
+        finally:
+            follower.close()
+            self._runner = None
+        self._take_end(runner.state, stop)
+
+    def _watch(self, runner: TopologyRunner, follower: Follower, stop: threading.Event) -> None:
+        seen, looked_at = runner.state, self._clock.monotonic_ms()
+        while not runner.state.is_over:
+            if stop.is_set():
+                self._tell("stopping", "finishing the microbatch under way")
+                follower.close()
+                if not runner.leave(LEAVE_SECONDS):
+                    log.warning(
+                        "the microbatch under way did not end in %g s: the next leader retries it", LEAVE_SECONDS
+                    )
+                return
+            seen = self._note(runner, follower, seen)
+            if seen.role == "standby" and self._clock.monotonic_ms() - looked_at > TURN_MS:
+                looked_at = self._clock.monotonic_ms()
+                if self._is_over():
+                    runner.stop()
+
+    def _is_over(self) -> bool:
+        """A standby does not see a newer definition by itself."""
+        try:
+            return self._turn.look()[0] == "over"
+        except RetryableError:
+            return False
+
+    def _note(self, runner: TopologyRunner, follower: Follower, seen: RunnerState) -> RunnerState:
+        """Wait a little for news of the runner, and tell them."""
+        try:
+            state = runner.wait_for(lambda now: now is not seen, LOOK_SECONDS)
+        except TimeoutError:
+            return seen
+        follower.note()
+        role = "leader" if state.role == "leader" else "standby"
+        if self._told.state != role:
+            log.info("%s", describe(runner.topology, state))
+        self._told.runner = state
+        self._tell(role, state.told.store_trouble)
+        before, after = seen.entry, state.entry
+        if before is not None and after is not None and after.committed and after.last_id != before.last_id:
+            self._metrics.observe(dict(after.committed[0].metrics))
+        if state.told.failure is not None and state.told.failures_in_row > seen.told.failures_in_row:
+            self._told.failures += 1
+            failure = state.told.failure
+            log.warning(
+                "attempt %d/%d failed: %s: %s", failure.microbatch_id, failure.version, failure.code, failure.message
+            )
+        return state
+
+    def _take_end(self, state: RunnerState, stop: threading.Event) -> None:
+        """Why a runner is over: what can be waited for is, the rest is the process's end."""
+        self._told.runner = None
+        if stop.is_set():
+            return
+        log.info("the runner ended: %s %s %s", state.role, state.stop_text, state.error or "")
+        self._tell("standby", state.stop_text)
+        if state.error is not None and not isinstance(state.error, RetryableError):
+            raise state.error
+        self._clock.wait(stop, AGAIN_MS if state.error is not None else 0)
+
+    def _tell(self, state: str, text: str) -> None:
+        if self._told.state != state:
+            log.info("%s %s", state, text)
+        self._told.state, self._told.text = state, text  # type: ignore[assignment]

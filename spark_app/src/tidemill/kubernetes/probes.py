@@ -1,0 +1,139 @@
+"""The driver's HTTP: `/healthz` and `/readyz` for the kubelet, `/metrics` for Prometheus."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from tidemill.runtime.shell import RunnerState
+
+State = Literal["starting", "warm", "waiting", "standby", "leader", "superseded", "stopping"]
+READY: tuple[State, ...] = ("warm", "waiting", "standby", "leader")
+SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+@dataclass
+class Told:
+    """What the probes tell; the driver writes it, requests read it."""
+
+    state: State = "starting"
+    text: str = ""
+    runner: RunnerState | None = None
+    lag: dict[str, int] = field(default_factory=dict)
+    failures: int = 0
+
+
+class Metrics(Collector):
+    """The metrics of one driver; values are read when they are asked for."""
+
+    def __init__(self, told: Told, labels: dict[str, str]) -> None:
+        self.registry = CollectorRegistry()
+        self._told = told
+        self._labels = labels
+        self._phases = Histogram(
+            "tidemill_microbatch_phase_seconds", "Duration of a phase of a committed microbatch.",
+            [*labels, "phase"], buckets=SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self.registry.register(self)
+
+    def observe(self, metrics: dict[str, float]) -> None:
+        """A microbatch was committed; its phases took so many milliseconds."""
+        for phase in ("prime", "process", "commit"):
+            if f"{phase}_ms" in metrics:
+                self._phases.labels(**self._labels, phase=phase).observe(metrics[f"{phase}_ms"] / 1000)
+
+    def collect(self) -> Iterator[Metric]:
+        runner, told = self._told.runner, self._told
+        entry = runner.entry if runner is not None else None
+        yield self._gauge("tidemill_leader", "1 where this driver leads.", float(told.state == "leader"))
+        yield self._gauge("tidemill_ready", "1 where this driver is ready.", float(told.state in READY))
+        if runner is None or entry is None:
+            return
+        yield self._gauge("tidemill_microbatch_id", "ID of the newest committed microbatch.", entry.last_id)
+        yield self._gauge("tidemill_microbatch_version", "The attempt that committed it.", entry.last_version)
+        yield self._gauge("tidemill_epoch", "How often the topology was claimed.", entry.epoch)
+        yield self._gauge("tidemill_failures_in_row", "Failed attempts since a commit.", runner.told.failures_in_row)
+        yield self._counter("tidemill_processed_records", "Records processed since the first launch.", entry.processed)
+        yield self._counter("tidemill_failed_attempts", "Failed attempts seen by this driver.", told.failures)
+        yield self._each("tidemill_lag_records", "Records that wait.", "depot", told.lag)
+        phases = {str(runner.told.phase if runner.role == "leader" else runner.role): 1}
+        yield self._each("tidemill_phase", "1 for what the runner does now.", "phase", phases)
+
+    def text(self) -> bytes:
+        """In Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        family = GaugeMetricFamily(name, text, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), value)
+        return family
+
+    def _counter(self, name: str, text: str, value: float) -> Metric:
+        family = CounterMetricFamily(name, text, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), value)
+        return family
+
+    def _each(self, name: str, text: str, label: str, values: dict[str, Any]) -> Metric:
+        family = GaugeMetricFamily(name, text, labels=[*self._labels, label])
+        for key, value in values.items():
+            family.add_metric([*self._labels.values(), key], value)
+        return family
+
+
+class ProbeServer:
+    """Serves the probes in threads of its own until it is closed; port 0 takes any free one."""
+
+    def __init__(self, port: int, told: Told, metrics: Metrics, trouble: Callable[[], str], host: str = "") -> None:
+        """`trouble` says why the driver is sick; empty is healthy."""
+
+        class Handler(_Handler):
+            pages = {
+                "/healthz": lambda: _page(not (sick := trouble()), told, sick),
+                "/readyz": lambda: _page(told.state in READY, told, told.text),
+                "/metrics": lambda: (200, CONTENT_TYPE_LATEST, metrics.text()),
+            }
+
+        self._server = ThreadingHTTPServer((host, port), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, name="probes", daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+Page = tuple[int, str, bytes]
+
+
+def _page(is_good: bool, told: Told, text: str) -> Page:
+    body = json.dumps({"state": told.state, "text": text}).encode()
+    return 200 if is_good else 503, "application/json", body
+
+
+class _Handler(BaseHTTPRequestHandler):
+    pages: dict[str, Callable[[], Page]] = {}
+
+    def do_GET(self) -> None:
+        make = self.pages.get(self.path.partition("?")[0])
+        status, kind, body = make() if make is not None else (404, "text/plain", b"not found\n")
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Probes come each second: nothing is logged."""

@@ -1,0 +1,123 @@
+"""Whose turn it is: a driver of a revision may write one definition, and lead only under that one.
+
+Revision n was made against definition B and may write B + 1 and nothing else. So all drivers of a revision agree, and
+a stray pod of an older one can do nothing, whatever the operator believes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tidemill.cluster.launch import delete_data, programs
+from tidemill.model import definition as definitions
+from tidemill.model.dataflow import ModuleDeclaration
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.errors import BadInput, DefinitionError, Fault
+from tidemill.model.ids import Ids
+from tidemill.runtime.clock import Clock
+from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.options_log import OptionsLog
+from tidemill.store.log import Lost
+from tidemill.store.objects import NotFound, ObjectStore
+
+Verdict = Literal["early", "mine", "over"]
+
+
+@dataclass(frozen=True)
+class RevisionPlan:
+    """A revision of a module: what it declares, and the number of the definition that it follows (0: none)."""
+
+    declaration: ModuleDeclaration
+    revision: int
+    base: int
+    tasks: int
+    threads: int
+    objects_to_delete: tuple[str, ...] = ()
+
+
+def planned(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition:
+    """The definition that the revision would write, checked against the one that it follows; nothing is written.
+
+    Raises:
+        DefinitionError: lists everything that cannot be.
+        BadInput: the definition that it follows is not in the store.
+    """
+    before = _base(store, plan)
+    if before is None or before.is_destroyed:
+        made = definitions.launch(plan.declaration, plan.tasks, plan.threads, Ids())
+        faults = [_not_there(name) for name in plan.objects_to_delete]
+    else:
+        definitions.launch(plan.declaration, plan.tasks, plan.threads, Ids())  # checks tasks and threads
+        made = definitions.update(before, plan.declaration, plan.objects_to_delete, Ids())
+        faults = [] if before.tasks == plan.tasks else [_other_tasks(before.tasks, plan.tasks)]
+    if faults:
+        raise DefinitionError(faults, module=plan.declaration.name)
+    made = replace(made, threads=plan.threads, revision=plan.revision)
+    programs(plan.declaration, made)
+    return made
+
+
+def _base(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition | None:
+    if plan.base == 0:
+        return None
+    try:
+        return DefinitionLog(store, plan.declaration.name).read(plan.base)
+    except NotFound as error:
+        text = f"The store has no definition {plan.base} of module {plan.declaration.name}, which this one follows."
+        raise BadInput(text, base=plan.base) from error
+
+
+def _not_there(name: str) -> Fault:
+    return Fault(name, "is listed in objects_to_delete, but is not in the running module.", "Take it off the list.")
+
+
+def _other_tasks(before: int, now: int) -> Fault:
+    return Fault("tasks", f"changes from {before} to {now}.", "The number of tasks never changes: keep it.")
+
+
+class Turn:
+    """Follows the definitions of one module in the store for one revision."""
+
+    def __init__(self, store: ObjectStore, plan: RevisionPlan, clock: Clock) -> None:
+        """Raises: what `planned` raises."""
+        self._store = store
+        self._plan = plan
+        self._clock = clock
+        self._log = DefinitionLog(store, plan.declaration.name)
+        self.planned = planned(store, plan)
+
+    def look(self) -> tuple[Verdict, StoredDefinition | None]:
+        """Whose turn it is; where it is ours, with the definition that was written for it (None: not yet).
+
+        Raises:
+            StoreUnavailable: ask again.
+        """
+        number = self._log.newest_number()
+        if number < self._plan.base:
+            return "early", None
+        if number > self._plan.base + 1:
+            return "over", None
+        if number == self._plan.base:
+            return "mine", None
+        stored = self._log.read(number)
+        is_ours = stored.revision == self._plan.revision and not stored.is_destroyed
+        is_ours = is_ours and stored.is_equal_to(self.planned)
+        return ("mine", replace(stored, threads=self._plan.threads)) if is_ours else ("over", None)
+
+    def write(self) -> None:
+        """Write the revision's definition, where nobody has written one meanwhile; `look` tells who did.
+
+        Raises:
+            StoreUnavailable: ask again.
+        """
+        base, name = self._plan.base, self._plan.declaration.name
+        before = _base(self._store, self._plan)
+        if before is None or before.is_destroyed:
+            delete_data(self._store, name)
+            # Options that the code sets come first: a crash in between leaves a store in which the module is still new.
+            OptionsLog(self._store, name).set_many(self._plan.declaration.options)
+        try:
+            self._log.append(self.planned, self._clock.now_ms(), after=base)
+        except Lost:
+            return
