@@ -20,8 +20,9 @@ from rich.text import Text
 from tidemill.api.launching import LaunchConfig
 from tidemill.cli.loading import STORE_DEFAULT, ClassArgument, JsonOption, StoreOption, load_module
 from tidemill.cli.output import command, messages, say, show_json, wants_json
+from tidemill.cli.serving import serving_beside
 from tidemill.model.entries import Failure
-from tidemill.model.errors import BadInput, Fenced, TidemillError
+from tidemill.model.errors import Fenced, TidemillError
 from tidemill.runtime.clock import SystemClock
 from tidemill.runtime.lag import LagReader
 from tidemill.runtime.shell import RunnerState
@@ -68,15 +69,13 @@ def run(
         str, typer.Option("--master", help="Spark master, such as local[4]; all cores if left out.")
     ] = "",
     engine: Annotated[str, typer.Option("--engine", envvar="TIDEMILL_ENGINE", help="spark | local.")] = "spark",
-    port: Annotated[int, typer.Option("--port", help="Serve HTTP there; comes with a later version.")] = 0,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Serve HTTP there; 0 is not at all.")] = 0,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when every record is processed.")] = False,
 ) -> None:
     """Run a module on a store; started again it goes on where it was, a second one stands by."""
     wants_json(json_)
-    if port:
-        raise BadInput("The HTTP gateway comes with a later version of Tidemill; leave --port out.")
     with _signals(), contextlib.suppress(_Stopped):
-        _run(name, _made(store), LaunchConfig(tasks, threads), engine, master, until_idle, json_)
+        _run(name, _made(store), LaunchConfig(tasks, threads), engine, master, port, until_idle, json_)
 
 
 def _made(store: str) -> str:
@@ -86,7 +85,7 @@ def _made(store: str) -> str:
 
 
 def _run(
-    name: str, store: str, config: LaunchConfig, engine: str, master: str, until_idle: bool, is_json: bool
+    name: str, store: str, config: LaunchConfig, engine: str, master: str, port: int, until_idle: bool, is_json: bool
 ) -> None:
     from tidemill.cluster.engines import open_engine
     from tidemill.cluster.launch import launch
@@ -98,7 +97,8 @@ def _run(
     running = None
     try:
         running = launch(store, module, config, runner)
-        _watch(running, until_idle, is_json)
+        with serving_beside(running, port, is_json):
+            _watch(running, until_idle, is_json)
     finally:
         # Leaves what kill -9 would leave: the attempt under way is cancelled, nothing is written for it.
         if running is not None:

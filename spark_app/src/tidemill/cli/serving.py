@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -56,6 +58,28 @@ def gateway(
     else:
         say(f"Serving {modules.only or 'all modules'} of {opened.url} at {server.url}, OpenAPI at {server.url}/docs.")
     server.run()
+
+
+@contextlib.contextmanager
+def serving_beside(running: Any, port: int, is_json: bool) -> Iterator[None]:
+    """A gateway on loopback in the process of a runner, which sees at once what is appended; none on port 0."""
+    if not port:
+        yield
+        return
+    from tidemill.gateway.modules import Modules
+    from tidemill.gateway.server import GatewayServer
+    from tidemill.gateway.settings import GatewaySettings
+    from tidemill.gateway.tokens import tokens_from
+
+    modules = Modules(running.store, declaration=running.declaration, hub=running.hub)
+    server = GatewayServer(modules, GatewaySettings(tokens=tokens_from("", os.environ)), "127.0.0.1", port)
+    server.start()
+    try:
+        if not is_json:
+            say(f"Serving {running.definition.module} at {server.url}.")
+        yield
+    finally:
+        server.stop()
 
 
 def _declared(entry: str) -> Any:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
@@ -21,6 +23,14 @@ GRACE_SECONDS = 20
 START_SECONDS = 30.0
 _BACKLOG = 2048
 _log = logging.getLogger(__name__)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever runs it: after an asked stop the process ends as one that did its work."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
 class GatewayServer:
@@ -47,7 +57,7 @@ class GatewayServer:
             timeout_keep_alive=75,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._thread: threading.Thread | None = None
 
     @property
@@ -57,7 +67,9 @@ class GatewayServer:
         return f"http://{host}:{self.port}"
 
     def run(self) -> None:
-        """Serve until SIGTERM or Ctrl-C; what is under way then is finished."""
+        """Serve until SIGTERM or Ctrl-C; what is under way then is finished. For the main thread."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._server.handle_exit)
         self._server.run(sockets=[self._socket])
 
     def start(self) -> None:

@@ -3,8 +3,8 @@ end?": true}]]`.
 
 A path is a list of navigators. A bare string, number or boolean is a key; a list is a navigator by its name in
 camel or snake case and its arguments. `"#__fOps.IS_EVEN"` is a built-in function, `"#__L123"` the integer 123 (JSON
-readers may round large numbers). The first navigator may be `["pkey", k]`, the key that decides which task is
-asked.
+readers may round large numbers), `"#__Stext"` the string "text", whatever that begins with. The first navigator may
+be `["pkey", k]`, the key that decides which task is asked.
 """
 
 from __future__ import annotations
@@ -125,9 +125,13 @@ def _value(item: Any, at: str) -> Any:
         return {_value(key, at): _value(part, at) for key, part in item.items()}
     if not (isinstance(item, str) and item.startswith("#__")):
         return item
+    if item.startswith("#__S"):
+        return item.removeprefix("#__S")
     number = re.fullmatch(r"#__L(-?\d+)", item)
     if number is None:
-        raise BadPath(f'at {at}: {item!r} is no value; long integers are written "#__L123"', at=at)
+        raise BadPath(
+            f'at {at}: {item!r} is no value; write "#__L123" for a long integer, "#__Stext" for a string', at=at
+        )
     return int(number[1])
 
 

@@ -1,0 +1,100 @@
+"""`Client`: the modules behind one gateway."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote
+
+from tidemill.client.connection import RETRY_SECONDS, Connection, Request, packed
+from tidemill.client.depot import DepotClient
+from tidemill.client.pstate import PStateClient
+
+_THREADS = 16
+
+
+class Client:
+    """A connection to a gateway (several kept-alive ones underneath); safe for several threads; close it when done.
+
+    `token` defaults to TIDEMILL_TOKEN. What is not answered is tried again for `retry_seconds`: selects always,
+    appends under a key, so that each is done once.
+    """
+
+    def __init__(
+        self, url: str, token: str | None = None, *, retry_seconds: float = RETRY_SECONDS, transport: Any = None
+    ) -> None:
+        chosen = os.environ.get("TIDEMILL_TOKEN") if token is None else token
+        self._connection = Connection(url, chosen, retry_seconds, transport)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tidemill-client")
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Settle what is under way and close the connections."""
+        self._threads.shutdown()
+        self._connection.close()
+
+    def depot(self, module: str, name: str) -> DepotClient:
+        """A depot. Raises UnknownName where there is none."""
+        return DepotClient(self._connection, self._threads, module, name)
+
+    def pstate(self, module: str, name: str) -> PStateClient:
+        """A PState. Raises UnknownName, NotSelectable."""
+        return PStateClient(self._connection, self._threads, module, name)
+
+    def modules(self) -> list[str]:
+        """The names of the modules that the gateway serves."""
+        found: list[str] = self._get("/modules")
+        return found
+
+    def definition(self, module: str) -> dict[str, Any]:
+        """What the module declares: depots, PStates, topologies."""
+        return self._get(_module(module))  # type: ignore[no-any-return]
+
+    def status(self, module: str, topology: str) -> dict[str, Any]:
+        """How a topology stands, as `tidemill status --json` shows it."""
+        return self._get(_topology(module, topology))  # type: ignore[no-any-return]
+
+    def options(self, module: str) -> dict[str, Any]:
+        """What is set on the module and its objects, and what a resource decides."""
+        return self._get(f"{_module(module)}/options")  # type: ignore[no-any-return]
+
+    def set_option(self, module: str, name: str, value: Any, **place: str) -> None:
+        """Set an option on the module, or on the object that `topology=`, `depot=` or `pstate=` names.
+
+        Raises:
+            OptionError: the option, its value or its place is not possible.
+            Managed: a resource decides it.
+        """
+        self._patch(module, {**place, "set": {name: value}})
+
+    def unset_option(self, module: str, name: str, **place: str) -> None:
+        """Take a setting away."""
+        self._patch(module, {**place, "unset": [name]})
+
+    def pause_microbatch_topology(self, module: str, topology: str) -> None:
+        """Pause a topology; the microbatch under way ends first (`is_pause_seen` of its status)."""
+        self._connection.send(Request("POST", f"{_topology(module, topology)}/pause"))
+
+    def resume_microbatch_topology(self, module: str, topology: str) -> None:
+        """Let a paused topology go on."""
+        self._connection.send(Request("POST", f"{_topology(module, topology)}/resume"))
+
+    def _get(self, path: str) -> Any:
+        return self._connection.send(Request("GET", path))
+
+    def _patch(self, module: str, edit: dict[str, Any]) -> None:
+        self._connection.send(Request("PATCH", f"{_module(module)}/options", packed(edit)))
+
+
+def _module(module: str) -> str:
+    return f"/modules/{quote(module, safe='')}"
+
+
+def _topology(module: str, topology: str) -> str:
+    return f"{_module(module)}/topologies/{quote(topology, safe='')}"

@@ -1,0 +1,148 @@
+"""Requests to a gateway: kept-alive connections, retries of what is safe to repeat, and Tidemill's own errors."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2 as httpx
+import msgspec
+
+from tidemill.model import errors
+from tidemill.model.errors import BadInput, DefinitionError, OutcomeUnknown, StoreUnavailable, TidemillError
+from tidemill.model.packing import pack, unpack
+from tidemill.runtime.clock import Clock, SystemClock
+
+MSGPACK = "application/msgpack"
+RETRY_SECONDS = 30.0
+REQUEST_SECONDS = 35.0
+"""More than a gateway's own bound, which says what became of an append."""
+
+_CONNECTIONS_MAX = 64
+_FIRST_PAUSE_MS = 50.0
+_PAUSE_MS_MAX = 3_000.0
+_RETRIED = frozenset({502, 503, 504})
+_CLASSES: Mapping[str, type[TidemillError]] = {
+    kind.code: kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, TidemillError)
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request; `is_write` is whether a repeat needs a key, which `headers` then has."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    kind: str = MSGPACK
+    headers: Mapping[str, str] | None = None
+    params: Mapping[str, Any] | None = None
+    is_write: bool = False
+
+
+class Connection:
+    """The connections to one gateway; safe for several threads."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        retry_seconds: float,
+        transport: httpx.BaseTransport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        headers = {"accept": MSGPACK} | ({"authorization": f"Bearer {token}"} if token else {})
+        self._http = httpx.Client(
+            base_url=f"{url.rstrip('/')}/api/v1",
+            headers=headers,
+            timeout=httpx.Timeout(REQUEST_SECONDS, connect=5.0),
+            limits=httpx.Limits(max_connections=_CONNECTIONS_MAX, max_keepalive_connections=_CONNECTIONS_MAX),
+            transport=transport,
+            trust_env=False,
+        )
+        self._url = url
+        self._retry_ms = 1000 * retry_seconds
+        self._clock = clock or SystemClock()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def send(self, request: Request) -> Any:
+        """The answer; tried again while the gateway does not answer or says that it may.
+
+        Raises:
+            StoreUnavailable: nothing was done, and no time is left to try again.
+            OutcomeUnknown: it is not known whether a write was done.
+            TidemillError: as the library, by what the gateway says.
+        """
+        deadline = self._clock.monotonic_ms() + self._retry_ms
+        pause_ms, is_unknown = _FIRST_PAUSE_MS, False
+        while True:
+            error, hint_ms = self._tried(request)
+            if not isinstance(error, TidemillError):
+                return error
+            is_unknown = is_unknown or isinstance(error, OutcomeUnknown)
+            if not isinstance(error, (errors.RetryableError, OutcomeUnknown)):
+                raise error
+            pause = max(pause_ms * (0.5 + int.from_bytes(os.urandom(2), "big") / 2**17), hint_ms)
+            if self._clock.monotonic_ms() + pause > deadline:
+                raise _given_up(error, is_unknown)
+            self._clock.wait(threading.Event(), pause)
+            pause_ms = min(2 * pause_ms, _PAUSE_MS_MAX)
+
+    def _tried(self, request: Request) -> tuple[Any, float]:
+        """The answer or an error, and how long the gateway wants to be left alone, in milliseconds."""
+        headers = {**(request.headers or {}), **({"content-type": request.kind} if request.body is not None else {})}
+        try:
+            found = self._http.request(
+                request.method, request.path, content=request.body, headers=headers, params=request.params
+            )
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            return StoreUnavailable(f"{self._url} does not answer: {error}"), 0.0
+        except httpx.TransportError as error:
+            text = f"{self._url} broke off: {type(error).__name__}: {error}"
+            return (OutcomeUnknown(text) if request.is_write else StoreUnavailable(text)), 0.0
+        if found.is_success:
+            is_packed = found.headers.get("content-type", "").startswith(MSGPACK)
+            return (unpack(found.content) if is_packed else found.content), 0.0
+        return error_of(found.status_code, found.content, request.is_write), _hint_ms(found.headers)
+
+
+def _hint_ms(headers: Mapping[str, str]) -> float:
+    given = headers.get("retry-after", "")
+    return min(1000.0 * int(given), _PAUSE_MS_MAX) / 4 if given.isdigit() else 0.0
+
+
+def _given_up(error: TidemillError, is_unknown: bool) -> TidemillError:
+    """What an earlier try left open stays open, whatever the last one said."""
+    if is_unknown and not isinstance(error, OutcomeUnknown):
+        return OutcomeUnknown(f"{error} An earlier try may have been done.")
+    return error
+
+
+def error_of(status: int, content: bytes, is_write: bool) -> TidemillError:
+    """The library's error for an answer of the gateway, or of a proxy in front of it."""
+    try:
+        told = msgspec.json.decode(content)["error"]
+        code, message = str(told["code"]), str(told["message"])
+    except (ValueError, KeyError, TypeError):
+        told, code, message = {}, "", f"The gateway answered {status}: {content[:200]!r}."
+    kind = _CLASSES.get(code)
+    if kind is None:
+        if status in _RETRIED:
+            is_open = is_write and code not in ("Busy", "Timeout", "NotReady")
+            return OutcomeUnknown(message) if is_open else StoreUnavailable(message)
+        kind = BadInput if status < 500 else TidemillError
+    if issubclass(kind, DefinitionError):
+        return kind(message)
+    context = {name: told[name] for name in ("index", "at") if name in told}
+    return kind(message, **context)
+
+
+def packed(value: Any) -> bytes:
+    """A body of MessagePack."""
+    return pack(value)

@@ -1,0 +1,216 @@
+"""`DepotClient`: appends to a depot through a gateway, each done once however often it is tried; reads of records."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any
+from urllib.parse import quote
+
+import polars as pl
+import pyarrow as pa
+
+from tidemill.api.launching import AckLevel
+from tidemill.client.connection import MSGPACK, Connection, Request, packed
+from tidemill.model.errors import BadInput, OutcomeUnknown, RecordRefused, StoreUnavailable, TidemillError
+from tidemill.model.ids import nonce
+from tidemill.runtime.clients_depot import PartitionInfo
+from tidemill.runtime.clients_module import ObjectInfo
+from tidemill.store.depot_rows import check_records
+
+ARROW = "application/vnd.apache.arrow.stream"
+CHUNK_RECORDS = 10_000
+CHUNK_ROWS = 50_000
+READ_RECORDS = 50_000
+
+
+class Lanes:
+    """Names under which appends are numbered; each has one append under way, so that its numbers arrive in order.
+
+    A gateway remembers one number a name: a name for each append would fill its memory.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: list[tuple[str, int]] = []
+
+    def take(self) -> tuple[str, int]:
+        """A name, and the number of the append that it is taken for."""
+        with self._lock:
+            return self._free.pop() if self._free else (nonce(), 0)
+
+    def give_back(self, name: str, sequence: int) -> None:
+        """The append of this number is settled."""
+        with self._lock:
+            self._free.append((name, sequence + 1))
+
+
+class DepotClient:
+    """One depot of one module; safe for several threads."""
+
+    def __init__(self, connection: Connection, threads: Executor, module: str, name: str) -> None:
+        self.name = "*" + name.removeprefix("*") if isinstance(name, str) else name
+        self._connection = connection
+        self._threads = threads
+        self._path = f"/modules/{quote(module, safe='')}/depots/{quote(str(self.name), safe='*')}"
+        self._lanes = Lanes()
+        self.get_object_info()
+
+    # --- appending ---------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        record: Any,
+        ack: AckLevel = AckLevel.ACK,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> dict[str, Any]:
+        """Append one record; when this returns it is durable, once. Returns {}.
+
+        Raises:
+            RecordRefused: the record is no data, or the depot takes none from clients; nothing was appended.
+            StoreUnavailable: nothing was appended; the gateway or its store did not answer for too long.
+            OutcomeUnknown: the record is in the depot once or not at all.
+        """
+        if not isinstance(ack, AckLevel):
+            raise BadInput(f"ack= is an AckLevel, such as AckLevel.ACK, not {ack!r}.")
+        future = self.append_async(record, ack, producer=producer, sequence=sequence)
+        return {} if ack is AckLevel.NONE else future.result()
+
+    def append_async(
+        self,
+        record: Any,
+        ack: AckLevel = AckLevel.ACK,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> Future[dict[str, Any]]:
+        """Append one record without waiting; the future gives or raises what `append` does."""
+        check_records([record], None)
+        numbered = _numbered(producer, sequence)
+        body = packed({"record": record})
+        return self._threads.submit(lambda: self._append(body, MSGPACK, numbered))
+
+    def append_many(
+        self,
+        records: Iterable[Any] | pl.DataFrame | pa.Table,
+        ack: AckLevel = AckLevel.ACK,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> None:
+        """Append many records in chunks, in order; rows of a data frame or an Arrow table are dicts.
+
+        With `producer` and `sequence` all of them are one append.
+
+        Raises:
+            RecordRefused: a record is no data; the chunks before it are appended (`appended` of the error's context
+                counts their records). And as `append`.
+        """
+        numbered = _numbered(producer, sequence)
+        appended = 0
+        for count, body, kind in _bodies(records, is_one=numbered is not None):
+            try:
+                self._append(body, kind, numbered)
+            except TidemillError as error:
+                error.context["appended"] = appended
+                raise
+            appended += count
+
+    def _append(self, body: bytes, kind: str, numbered: tuple[str, int] | None) -> dict[str, Any]:
+        name, sequence = numbered or self._lanes.take()
+        headers = {"idempotency-key": name, "idempotency-sequence": str(sequence)}
+        try:
+            self._connection.send(
+                Request("POST", f"{self._path}/append", body, kind=kind, headers=headers, is_write=True)
+            )
+        except (OutcomeUnknown, StoreUnavailable):
+            raise  # a try that is still on its way must not meet a later number of this name
+        except TidemillError:
+            if numbered is None:
+                self._lanes.give_back(name, sequence)
+            raise
+        if numbered is None:
+            self._lanes.give_back(name, sequence)
+        return {}
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def get_object_info(self) -> ObjectInfo:
+        """Whose the depot is, its name and its number of partitions."""
+        return ObjectInfo(**self._connection.send(Request("GET", self._path)))
+
+    def get_partition_info(self, partition: int) -> PartitionInfo:
+        """The offsets that a partition has now. Raises BadInput where there is no such partition."""
+        return PartitionInfo(**self._connection.send(Request("GET", self._partition(partition))))
+
+    def read(self, partition: int, start: int, end: int) -> list[Any]:
+        """The records [start, end) of a partition; tuples come back as lists.
+
+        Raises:
+            BadInput: there is no such partition, or no record at one of these offsets.
+        """
+        path = f"{self._partition(partition)}/records"
+        for offset in (start, end):
+            if isinstance(offset, bool) or not isinstance(offset, int):
+                raise BadInput(f"An offset is a whole number, not {offset!r}.")
+        found: list[Any] = []
+        for first in range(start, max(end, start + 1), READ_RECORDS):
+            params = {"start": first, "end": min(end, first + READ_RECORDS)}
+            found += self._connection.send(Request("GET", path, params=params))
+        return found
+
+    def get_partition_info_async(self, partition: int) -> Future[PartitionInfo]:
+        """`get_partition_info` without waiting."""
+        return self._threads.submit(lambda: self.get_partition_info(partition))
+
+    def read_async(self, partition: int, start: int, end: int) -> Future[list[Any]]:
+        """`read` without waiting."""
+        return self._threads.submit(lambda: self.read(partition, start, end))
+
+    def _partition(self, partition: int) -> str:
+        if isinstance(partition, bool) or not isinstance(partition, int):
+            raise BadInput(f"A partition is a whole number, not {partition!r}.")
+        return f"{self._path}/partitions/{partition}"
+
+
+def _numbered(producer: str | None, sequence: int | None) -> tuple[str, int] | None:
+    if (producer is None) != (sequence is None):
+        raise BadInput("An idempotent append needs both: producer= (a name) and sequence= (a number that rises).")
+    if producer is None or sequence is None:
+        return None
+    if not isinstance(producer, str) or not producer:
+        raise BadInput(f"producer= is a name, not {producer!r}.")
+    if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence < 2**53:
+        raise BadInput(f"sequence= is a whole number from 0 on that fits 53 bits, not {sequence!r}.")
+    return quote(producer, safe="!#$&'()*+,/:;=?@[]"), sequence
+
+
+def _bodies(records: Any, is_one: bool) -> Iterator[tuple[int, bytes, str]]:
+    """(records, body, type) of each chunk."""
+    if isinstance(records, (pa.Table, pa.RecordBatch)):
+        records = pl.DataFrame(pl.from_arrow(records))
+    if isinstance(records, pl.DataFrame):
+        rows = max(1, records.height) if is_one else CHUNK_ROWS
+        for start in range(0, records.height, rows):
+            chunk = records.slice(start, rows)
+            yield chunk.height, _arrow(chunk), ARROW
+        return
+    if isinstance(records, (str, bytes, dict)) or not isinstance(records, Iterable):
+        raise RecordRefused(f"append_many takes many records, not one {type(records).__name__}; use append for it.")
+    values: Sequence[Any] = records if isinstance(records, list) else list(records)
+    size = max(1, len(values)) if is_one else CHUNK_RECORDS
+    for start in range(0, len(values), size):
+        part = list(values[start : start + size])
+        check_records(part, start)
+        yield len(part), packed({"records": part}), MSGPACK
+
+
+def _arrow(frame: pl.DataFrame) -> bytes:
+    table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())

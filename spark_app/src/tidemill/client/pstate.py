@@ -1,0 +1,91 @@
+"""`PStateClient`: selects from a PState through a gateway."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+from typing import Any
+from urllib.parse import quote
+
+from tidemill.api.path import Path
+from tidemill.client.connection import Connection, Request, packed
+from tidemill.client.paths import path_to_json, value_to_json
+from tidemill.model import dataflow
+from tidemill.model.errors import BadInput, BadPath
+from tidemill.runtime.clients_module import ObjectInfo
+
+_UNGIVEN: Any = object()
+
+
+class PStateClient:
+    """One PState of one module; safe for several threads. `entry` pins it to one entry of the commit log."""
+
+    def __init__(
+        self, connection: Connection, threads: Executor, module: str, name: str, entry: int | None = None
+    ) -> None:
+        self.name = "$$" + name.removeprefix("$$") if isinstance(name, str) else name
+        self.entry = entry
+        self._module = module
+        self._connection = connection
+        self._threads = threads
+        self._path = f"/modules/{quote(module, safe='')}/pstates/{quote(str(self.name), safe='$')}"
+        if entry is None:
+            self.get_object_info()
+
+    def select(
+        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+    ) -> list[Any]:
+        """What the path navigates to, in order.
+
+        Raises:
+            BadPath: the path cannot be followed, says no partition, or calls a function of the caller's.
+            NotSelectable: it selects a subindexed structure whole, or the PState is private.
+            SnapshotExpired: the pinned entry was collected.
+            StoreUnavailable: the gateway or its store did not answer for too long.
+        """
+        found: list[Any] = self._asked("select", path, pkey, max_staleness_ms)
+        return found
+
+    def select_one(
+        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+    ) -> Any:
+        """The one value that the path navigates to. Raises NotOneValue on none or several, and as `select`."""
+        return self._asked("selectOne", path, pkey, max_staleness_ms)
+
+    def select_async(
+        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+    ) -> Future[list[Any]]:
+        """`select` without waiting."""
+        return self._threads.submit(lambda: self.select(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
+
+    def select_one_async(
+        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+    ) -> Future[Any]:
+        """`select_one` without waiting."""
+        return self._threads.submit(lambda: self.select_one(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
+
+    def get_object_info(self) -> ObjectInfo:
+        """Whose the PState is, its name and its number of partitions."""
+        found = self._connection.send(Request("GET", self._path))
+        return ObjectInfo(found["module_name"], found["name"], found["num_partitions"])
+
+    def at(self, entry: int) -> PStateClient:
+        """A handle on the state as of this entry of the commit log, for as long as it is kept."""
+        if isinstance(entry, bool) or not isinstance(entry, int):
+            raise BadInput(f"An entry of the commit log is a whole number, as current_entry() gives it, not {entry!r}.")
+        return PStateClient(self._connection, self._threads, self._module, self.name, entry)
+
+    def current_entry(self) -> int:
+        """The entry that a select would read now, for `at`; 0 before the topology's first."""
+        return int(self._connection.send(Request("GET", self._path))["entry"])
+
+    def _asked(self, verb: str, path: Path | dataflow.Path | None, pkey: Any, max_staleness_ms: float) -> Any:
+        body: dict[str, Any] = {"path": path_to_json(path), "maxStalenessMs": max_staleness_ms}
+        if pkey is not _UNGIVEN:
+            body["pkey"] = value_to_json(pkey)
+        if self.entry is not None:
+            body["at"] = self.entry
+        try:
+            asked = packed(body)
+        except (TypeError, OverflowError) as error:
+            raise BadPath(f"{self.name}: the path holds what is no data: {error}.") from error
+        return self._connection.send(Request("POST", f"{self._path}/{verb}", asked))
