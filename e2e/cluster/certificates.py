@@ -17,15 +17,14 @@ def make_all(plan: Plan, nodes: list[NodePlan]) -> None:
     """The authority, the certificates it signs, and a kubeconfig for the administrator and for each kubelet."""
     plan.pki.mkdir(parents=True)
     plan.pki.chmod(0o700)
-    key, crt = plan.pki / "ca.key", plan.pki / "ca.crt"
-    run("openssl", "req", "-x509", *CURVE, "-days", DAYS, "-subj", "/CN=tidemill-cluster", "-keyout", key, "-out", crt)
+    make_authority(plan.pki)
     run("openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", plan.pki / "accounts.key")
-    _sign(plan, "apiserver", "/CN=kube-apiserver", _server_names(plan))
-    _sign(plan, "admin", "/O=system:masters/CN=admin", "DNS:admin")
+    sign(plan.pki, "apiserver", "/CN=kube-apiserver", _server_names(plan))
+    sign(plan.pki, "admin", "/O=system:masters/CN=admin", "DNS:admin")
     _write_kubeconfig(plan, "admin", plan.kubeconfig)
     for node in nodes:
         subject = f"/O=system:nodes/CN=system:node:{node.name}"
-        _sign(plan, node.name, subject, f"DNS:{node.name},IP:{node.address}")
+        sign(plan.pki, node.name, subject, f"DNS:{node.name},IP:{node.address}")
         _write_kubeconfig(plan, node.name, plan.pki / f"{node.name}.kubeconfig")
 
 
@@ -35,11 +34,18 @@ def _server_names(plan: Plan) -> str:
     return ",".join([*(f"DNS:{name}" for name in ["localhost", *names]), *(f"IP:{address}" for address in addresses)])
 
 
-def _sign(plan: Plan, name: str, subject: str, names: str) -> None:
-    path = plan.pki / name
+def make_authority(folder: Path) -> None:
+    """An authority: `ca.crt` and `ca.key` in a folder."""
+    key, crt = folder / "ca.key", folder / "ca.crt"
+    run("openssl", "req", "-x509", *CURVE, "-days", DAYS, "-subj", "/CN=tidemill-tests", "-keyout", key, "-out", crt)
+
+
+def sign(folder: Path, name: str, subject: str, names: str) -> None:
+    """A certificate by the authority of a folder, as NAME.crt and NAME.key there."""
+    path = folder / name
     request = run("openssl", "req", *CURVE, "-subj", subject, "-addext", f"subjectAltName={names}", "-keyout",
                   path.with_suffix(".key"))  # fmt: skip
-    authority: list[str | Path] = ["-CA", plan.pki / "ca.crt", "-CAkey", plan.pki / "ca.key", "-CAcreateserial"]
+    authority: list[str | Path] = ["-CA", folder / "ca.crt", "-CAkey", folder / "ca.key", "-CAcreateserial"]
     run("openssl", "x509", "-req", *authority, "-days", DAYS, "-copy_extensions", "copy", "-out",
         path.with_suffix(".crt"), text=request)  # fmt: skip
 

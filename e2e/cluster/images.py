@@ -19,7 +19,7 @@ from e2e.cluster.shell import run, start, wait_until
 from e2e.cluster.spaces import first_process, inside, remove_space
 
 IMAGE_FORMAT = 2  # raise it when archive.py writes other images
-MINIO_IMAGE = "localhost/tidemill/minio:dev"
+OWN_IMAGES = {"pause": PAUSE_IMAGE, "probe": "localhost/tidemill/probe:1", "minio": "localhost/tidemill/minio:dev"}
 # Everything that containerd changes in place; all else in its folder is written once.
 DATABASES = ["io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db"]
 
@@ -66,7 +66,7 @@ def load_archives(nodes: list[NodePlan], archives: list[Path]) -> None:
 
 
 def _import_own(ctr: list[str], tools: dict[str, Path]) -> None:
-    for ref, name in [(PAUSE_IMAGE, "pause"), (MINIO_IMAGE, "minio")]:
+    for name, ref in OWN_IMAGES.items():
         folder = cache_folder() / "cluster-images/own"
         folder.mkdir(exist_ok=True)
         archive = folder / f"{_content_name(tools[name])}.tar"
@@ -86,8 +86,8 @@ def _import_built(ctr: list[str]) -> list[str]:
 def _fingerprint(tools: dict[str, Path]) -> str:
     index = cache_folder() / "images/images.json"
     content = index.read_bytes() if index.exists() else b""
-    names = f"{_content_name(tools['pause'])} {_content_name(tools['minio'])}".encode()
-    return hashlib.sha256(content + names).hexdigest()
+    names = " ".join(_content_name(tools[name]) for name in OWN_IMAGES)
+    return hashlib.sha256(content + names.encode()).hexdigest()
 
 
 def _content_name(program: Path) -> str:

@@ -6,17 +6,20 @@ import json
 import shutil
 from pathlib import Path
 
+from e2e.cluster import disks
 from e2e.cluster.plan import CGROUPS, CONTAINERD_SOCKET, NodePlan
 from e2e.cluster.shell import ClusterError, run, start, wait_until
 from e2e.cluster.spaces import end_all, first_process, inside, remove_group
 
 HERE = Path(__file__).parent
+KUBELET_FOLDER = Path("/var/lib/kubelet")  # only a place to mount on: each node has its own there
 PAUSE_IMAGE = "localhost/tidemill/pause:1"
 
 
 def prepare(node: NodePlan) -> None:
     """Writes the node's settings. Its containerd folder may be there already, with images."""
     plan = node.cluster
+    disks.make_folders(node)
     for folder in [node.folder / "kubelet", node.folder / "cni", plan.logs / node.name]:
         folder.mkdir(parents=True, exist_ok=True)
     (node.folder / "containerd.toml").write_text(containerd_settings(node.folder / "containerd", node.folder / "cni"))
@@ -31,6 +34,7 @@ def start_node(node: NodePlan, tools: dict[str, Path]) -> None:
         return
     plan = node.cluster
     _make_group(node.space)
+    KUBELET_FOLDER.mkdir(exist_ok=True)
     start(
         inside(
             node.space, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",

@@ -7,7 +7,9 @@ folder="$1" log="$2" name="$3" kubelet="$4" kube_proxy="$5" kubeconfig="$6" pods
 mount --make-rshared /
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/log
-mkdir -p /run/containerd /run/lock
+mkdir -p /run/containerd /run/lock /run/disks
+mount --bind "$folder/disks" /run/disks
+mount -t tmpfs tmpfs /var/lib/kubelet # the kubelet writes there whatever its root folder
 
 keep() { # program arguments...: starts it again when it ends
     local log="$log/$1.log"

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from e2e.cluster import certificates, control, images, network, node, packages, spaces
+from e2e.cluster import certificates, control, disks, images, network, node, packages, spaces
 from e2e.cluster.plan import CGROUPS, NodePlan, Plan
 from e2e.cluster.shell import ClusterError, run, say, succeeds, wait_until
 from e2e.cluster.tools import find_tools
@@ -49,7 +49,7 @@ def _create(plan: Plan, node_count: int, tools: dict[str, Path]) -> None:
     for each in nodes:
         node.prepare(each)
         node.start_node(each, tools)
-    _apply_services(plan, tools)
+    _apply_basics(plan, tools, nodes)
     wait_nodes_ready(plan, tools, node_count)
 
 
@@ -75,6 +75,9 @@ def down(plan: Plan) -> None:
 
 
 def _remove_folder(plan: Plan) -> None:
+    # Removed with the last cluster only, since it would take away the mounts on it in the nodes of others.
+    if not spaces.spaces_of_all() and node.KUBELET_FOLDER.is_dir() and not any(node.KUBELET_FOLDER.iterdir()):
+        node.KUBELET_FOLDER.rmdir()
     for mount in _mounts_below(plan.folder):
         run("umount", "-l", mount)
     if plan.folder.exists():
@@ -137,13 +140,17 @@ def wait_nodes_ready(plan: Plan, tools: dict[str, Path], node_count: int) -> Non
         raise ClusterError(f"{error} Logs: {plan.logs}") from error
 
 
-def _apply_services(plan: Plan, tools: dict[str, Path]) -> None:
-    """The `kube-dns` Service. CoreDNS runs beside the control plane, so that no node's loss takes names away."""
+def _apply_basics(plan: Plan, tools: dict[str, Path], nodes: list[NodePlan]) -> None:
+    """Volumes, and the `kube-dns` Service.
+
+    CoreDNS runs beside the control plane, so that no node's loss takes names away.
+    """
     text = (HERE / "manifests/dns.yaml").read_text()
     text = text.replace("${DNS_SERVICE}", plan.dns_service_address).replace("${CONTROL}", plan.control_address)
     kubectl: list[str | Path] = [tools["kubectl"], f"--kubeconfig={plan.kubeconfig}"]
     wait_until("kube-system exists", lambda: succeeds(*kubectl, "get", "namespace", "kube-system"), 30)
     run(*kubectl, "apply", "-f", "-", text=text)
+    run(*kubectl, "apply", "-f", "-", text=disks.manifest(nodes))
 
 
 def _groups(plan: Plan) -> list[str]:

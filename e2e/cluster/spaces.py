@@ -12,8 +12,12 @@ from e2e.cluster.shell import run, wait_until
 
 def spaces_of(plan: Plan) -> list[str]:
     """The network namespaces of a cluster that exist, known by their names."""
-    folder = Path("/run/netns")
-    return sorted(path.name for path in folder.glob(f"{plan.tag}-*")) if folder.is_dir() else []
+    return [name for name in spaces_of_all() if name.startswith(f"{plan.tag}-")]
+
+
+def spaces_of_all() -> list[str]:
+    """Those of all clusters of this machine."""
+    return sorted(path.name for path in Path("/run/netns").glob("tm[0-9]-*"))
 
 
 def processes_in(space: str) -> list[int]:

@@ -7,7 +7,8 @@ kubernetes=v1.34.4 # from 1.35 on the kubelet refuses cgroup v1; 1.36 wants cont
 etcd=v3.6.16
 coredns=v1.14.7
 helm=v4.3.1
-pause=1 # raise it when pause.go changes
+pause=1 # raise these when their files change
+probe=1
 kubernetes_programs="kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl"
 
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -72,22 +73,24 @@ kubernetes_go_mod() {
     sed -n "s|^\t\(k8s.io/[a-z-]*\) => \./staging/.*|replace \1 => \1 $staging|p" "$mod"
 }
 
-build_pause() {
-    [ ! -x "$bin/pause-$pause" ] || return 0
+build_file() { # name version: a program of one file, beside this one
+    local name="$1" version="$2"
+    [ ! -x "$bin/$name-$version" ] || return 0
     find_go
     new_work
-    mkdir -p "$work/out/pause"
-    cp "$here/pause.go" "$work/"
-    (cd "$work" && go_build "$work/out/pause" "" pause.go)
-    mv "$work/out/pause/pause" "$bin/pause-$pause"
+    mkdir -p "$work/out"
+    cp "$here/$name.go" "$work/"
+    (cd "$work" && go_build "$work/out" "" "$name.go")
+    mv "$work/out/$name" "$bin/$name-$version"
 }
 
 build_kubernetes
-build_pause
+build_file pause "$pause"
+build_file probe "$probe"
 build etcd "$etcd" go.etcd.io/etcd/server/v3 go.etcd.io/etcd/server/v3
 build coredns "$coredns" github.com/coredns/coredns github.com/coredns/coredns
 build helm "$helm" helm.sh/helm/v4 helm.sh/helm/v4/cmd/helm
 
 for name in $kubernetes_programs; do echo "$name $bin/$name-$kubernetes"; done
-for name in etcd coredns helm pause; do echo "$name $bin/$name-${!name}"; done
+for name in etcd coredns helm pause probe; do echo "$name $bin/$name-${!name}"; done
 echo "minio $(sh "$here/../../scripts/minio.sh")"
