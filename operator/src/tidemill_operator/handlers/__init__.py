@@ -1,0 +1,1 @@
+"""The process: settings, logs, leadership, kopf's watches, the web port. Nothing here decides anything."""

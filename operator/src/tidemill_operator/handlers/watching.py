@@ -1,0 +1,52 @@
+"""kopf watches; what it sees goes into the world, which wakes whom it concerns.
+
+Only `on.event` is used: it stores nothing on objects, so users' objects get no annotations and no finalizers of kopf.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kopf
+
+from tidemill_operator.observe.world import World
+from tidemill_operator.resources.kinds import WATCHED, Kind
+
+
+def registry(world: World) -> kopf.OperatorRegistry:
+    """Handlers for every watched kind."""
+    found = kopf.OperatorRegistry()
+    for kind in WATCHED:
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=found)(_handler(world, kind))
+    kopf.on.login(registry=found)(_login)
+    return found
+
+
+def _handler(world: World, kind: Kind) -> Any:
+    async def seen(event: kopf.RawEvent, **_: Any) -> None:
+        obj = {**event["object"], "apiVersion": kind.api_version, "kind": kind.kind}
+        if event["type"] == "DELETED":
+            world.remove(obj)
+        else:
+            world.put(obj)
+
+    return seen
+
+
+def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+
+def settings() -> kopf.OperatorSettings:
+    """kopf as a plain watcher: no events, no peers, no scanning for namespaces, only our own objects."""
+    found = kopf.OperatorSettings()
+    found.posting.enabled = False
+    found.peering.standalone = True
+    found.scanning.disabled = True
+    found.networking.request_timeout = 30.0
+    found.watching.connect_timeout = 10.0
+    found.queueing.idle_timeout = 1.0
+    for kind in WATCHED:
+        if kind.selector is not None:
+            found.watching.label_selectors[kind.group, kind.version, kind.plural] = kind.selector
+    return found

@@ -1,0 +1,129 @@
+"""The cache of everything the operator watches; reconciling reads it instead of the API server.
+
+What the API server answers to our own writes is put in at once, so that the next decision sees it even before the watch
+does. An event that is older than what is known is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from tidemill_operator.observe.mattering import what_matters
+from tidemill_operator.resources import names
+from tidemill_operator.resources.names import Json
+
+
+class Ref(NamedTuple):
+    """One object: kind, namespace, name."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+def ref_of(obj: Mapping[str, Any]) -> Ref:
+    return Ref(obj["kind"], names.namespace_of(obj), names.name_of(obj))
+
+
+def module_of(obj: Mapping[str, Any]) -> str | None:
+    """The Module that an object belongs to."""
+    if obj["kind"] == "Module":
+        return names.name_of(obj)
+    if obj["kind"] == "Topology":
+        return str(obj["spec"]["moduleRef"]["name"])
+    found: str | None = obj["metadata"].get("labels", {}).get(names.MODULE_LABEL)
+    return found
+
+
+class World:
+    """Objects by reference, and by (kind, namespace, Module)."""
+
+    def __init__(self, notify: Callable[[Json], None] | None = None) -> None:
+        """`notify` is called with each object that came, went, or changed in something that matters."""
+        self._notify = notify or (lambda obj: None)
+        self._objects: dict[Ref, Json] = {}
+        self._by_module: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
+
+    def get(self, kind: str, namespace: str, name: str) -> Json | None:
+        return self._objects.get(Ref(kind, namespace, name))
+
+    def of_module(self, kind: str, namespace: str, module: str) -> list[Json]:
+        """Objects of this kind that belong to the Module, in no order."""
+        found = self._by_module.get((kind, namespace, module), {})
+        return [self._objects[Ref(kind, namespace, name)] for name in found]
+
+    def all(self, kind: str) -> list[Json]:
+        return [obj for ref, obj in self._objects.items() if ref.kind == kind]
+
+    def listen(self, notify: Callable[[Json], None]) -> None:
+        self._notify = notify
+
+    def put(self, obj: Mapping[str, Any]) -> None:
+        """Remember `obj`, unless this or something newer is known."""
+        ref = ref_of(obj)
+        known = self._objects.get(ref)
+        if known is not None and not _is_newer(obj, known):
+            return
+        if known is not None:
+            self._forget(ref, known)
+        trimmed = _trimmed(obj)
+        self._objects[ref] = trimmed
+        module = module_of(trimmed)
+        if module is not None:
+            self._by_module[(ref.kind, ref.namespace, module)][ref.name] = None
+        if known is None or what_matters(known) != what_matters(trimmed):
+            self._notify(trimmed)
+
+    def remove(self, obj: Mapping[str, Any]) -> None:
+        """Forget `obj`, unless another one has taken its name since."""
+        known = self._objects.get(ref_of(obj))
+        if known is None or known["metadata"].get("uid") != obj["metadata"].get("uid"):
+            return
+        self._forget(ref_of(obj), known)
+        self._notify(known)
+
+    def replace(self, kind: str, objects: Iterable[Mapping[str, Any]], namespace: str | None = None) -> None:
+        """Make `objects` all there is of a kind (in a namespace): finds deletions that a watch has missed."""
+        present = {ref_of(obj): obj for obj in objects}
+        for obj in present.values():
+            self.put(obj)
+        gone = [obj for ref, obj in self._objects.items() if _is_in(ref, kind, namespace) and ref not in present]
+        for obj in gone:
+            self._forget(ref_of(obj), obj)
+            self._notify(obj)
+
+    def _forget(self, ref: Ref, known: Mapping[str, Any]) -> None:
+        del self._objects[ref]
+        module = module_of(known)
+        if module is not None:
+            named = self._by_module[(ref.kind, ref.namespace, module)]
+            named.pop(ref.name, None)
+            if not named:
+                del self._by_module[(ref.kind, ref.namespace, module)]
+
+
+def _is_in(ref: Ref, kind: str, namespace: str | None) -> bool:
+    return ref.kind == kind and namespace in (None, ref.namespace)
+
+
+def _is_newer(obj: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    new, old = obj["metadata"].get("resourceVersion", ""), known["metadata"].get("resourceVersion", "")
+    if new.isdigit() and old.isdigit():
+        return int(new) > int(old)
+    return bool(new != old)
+
+
+def _trimmed(obj: Mapping[str, Any]) -> Json:
+    """Without the bulk that nobody reads: who set which field (but for Topologies, where it says whose they are)."""
+    metadata = dict(obj["metadata"])
+    fields = metadata.pop("managedFields", None)
+    if obj["kind"] == "Topology" and fields:
+        metadata["managedFields"] = [_short(entry) for entry in fields]
+    return {**obj, "metadata": metadata}
+
+
+def _short(entry: Mapping[str, Any]) -> Json:
+    kept = {key: entry[key] for key in ("manager", "subresource") if key in entry}
+    return {**kept, "fieldsV1": {key: {} for key in entry.get("fieldsV1", {})}}

@@ -1,0 +1,1 @@
+"""Reconciling: one loop for each object that was woken, always observe, decide, apply."""

@@ -1,0 +1,93 @@
+"""Reconciles one object: observe, decide, apply, and again at once while something changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from tidemill_operator.apply.api import Conflict, Invalid
+from tidemill_operator.apply.metrics import LAST_RECONCILE, RECONCILES
+from tidemill_operator.apply.performing import Performer
+from tidemill_operator.decide.actions import Decision
+from tidemill_operator.decide.module import decide_module
+from tidemill_operator.decide.topology import decide_topology
+from tidemill_operator.observe.problems import Problem
+from tidemill_operator.observe.views import module_view, topology_unit
+from tidemill_operator.observe.world import World
+from tidemill_operator.reconcile.queue import Key
+from tidemill_operator.resources.reasons import Reason
+from tidemill_operator.resources.settings import Defaults
+
+log = logging.getLogger(__name__)
+
+PASSES: Final = 20
+"""Steps of one reconcile; a healthy one needs three. More would mean that two decisions undo each other."""
+
+RESYNC_SECONDS: Final = 300.0
+"""Every object is looked at this often even if nothing happens. It costs no API call as long as all is well."""
+
+REFUSED_RETRY_SECONDS: Final = 30.0
+
+
+class Reconciler:
+    """`refused` remembers, by object, what the API server said no to, at which generation, until when."""
+
+    def __init__(self, world: World, performer: Performer, defaults: Defaults, now: Callable[[], datetime]) -> None:
+        self._world, self._performer, self._defaults, self._now = world, performer, defaults, now
+        self._refused: dict[Key, tuple[int, datetime, Problem]] = {}
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring an object to where nothing is left to do now; returns after how many seconds to look again.
+
+        Raises:
+            ApiFailure: try again later, with back-off.
+        """
+        for _ in range(PASSES):
+            decision = self._decide(key)
+            if decision is None:
+                self._refused.pop(key, None)
+                return None
+            try:
+                changes = await self._performer.perform(decision.actions)
+            except Conflict as error:
+                log.info("decided on something stale, looking again", extra={"object": key, "cause": error.message})
+                raise
+            except Invalid as error:
+                self._refuse(key, error)
+                continue
+            if not changes:
+                RECONCILES.labels(kind=key.kind, result="done").inc()
+                LAST_RECONCILE.set_to_current_time()
+                return min(RESYNC_SECONDS, decision.again_seconds or RESYNC_SECONDS)
+        RECONCILES.labels(kind=key.kind, result="unsettled").inc()
+        log.error("no end after %d steps", PASSES, extra={"object": key})
+        return 5.0
+
+    def _decide(self, key: Key) -> Decision | None:
+        now, refused = self._now(), self._refusal(key)
+        if key.kind == "Module":
+            view = module_view(self._world, key.namespace, key.name, now, refused)
+            return None if view is None else decide_module(view, now, self._defaults)
+        unit = topology_unit(self._world, key.namespace, key.name, now, refused)
+        return None if unit is None else decide_topology(unit, now)
+
+    def _refuse(self, key: Key, error: Invalid) -> None:
+        obj = self._world.get(*key)
+        generation = obj["metadata"]["generation"] if obj is not None else 0
+        problem = Problem(Reason.INVALID_OBJECT, error.message)
+        self._refused[key] = (generation, self._now(), problem)
+        log.warning("refused by the API server: %s", error.message, extra={"object": key})
+
+    def _refusal(self, key: Key) -> Problem | None:
+        """What was refused, until the spec changes or it is time to try again."""
+        found, obj = self._refused.get(key), self._world.get(*key)
+        if found is None or obj is None:
+            return None
+        generation, since, problem = found
+        is_old = (self._now() - since).total_seconds() > REFUSED_RETRY_SECONDS
+        if is_old or generation != obj["metadata"]["generation"]:
+            del self._refused[key]
+            return None
+        return problem

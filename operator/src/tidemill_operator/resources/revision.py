@@ -1,0 +1,134 @@
+"""Revisions: what of a Module's spec makes drivers differ, kept as ControllerRevisions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from tidemill_operator.resources import names
+from tidemill_operator.resources.names import Json
+
+Origin = Literal["spec", "rollback"]
+
+_COPIED: Final = (
+    *("image", "imagePullPolicy", "imagePullSecrets"),
+    *("entry", "tasks", "threads", "engine", "store", "spark"),
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the describe Job said: whether the image's module may follow definition number `base` of the store."""
+
+    module: str
+    base: int
+    is_valid: bool
+    faults: tuple[str, ...] = ()
+    depots: tuple[str, ...] = ()
+    pstates: tuple[str, ...] = ()
+    topologies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The depots that each topology reads."""
+
+    needs_own_gateway: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "module": self.module,
+                "base": self.base,
+                "isValid": self.is_valid,
+                "faults": list(self.faults),
+                "depots": list(self.depots),
+                "pstates": list(self.pstates),
+                "topologies": {name: list(depots) for name, depots in self.topologies.items()},
+                "needsOwnGateway": self.needs_own_gateway,
+            }
+        )
+
+    @staticmethod
+    def from_json(text: str) -> Verdict:
+        found = json.loads(text)
+        return Verdict(
+            module=found["module"],
+            base=found["base"],
+            is_valid=found["isValid"],
+            faults=tuple(found["faults"]),
+            depots=tuple(found["depots"]),
+            pstates=tuple(found["pstates"]),
+            topologies={name: tuple(depots) for name, depots in found["topologies"].items()},
+            needs_own_gateway=found["needsOwnGateway"],
+        )
+
+
+@dataclass(frozen=True)
+class Revision:
+    """Revision `number` of a Module. `origin` rollback: its template is that of revision `copy_of`."""
+
+    number: int
+    template: Json = field(default_factory=dict)
+    origin: Origin = "spec"
+    copy_of: int | None = None
+    verdict: Verdict | None = None
+
+    @property
+    def full_digest(self) -> str:
+        return names.digest(self.template)
+
+    @property
+    def running_digest(self) -> str:
+        """Equal for templates whose drivers are equal once their definition is in place."""
+        return running_digest(self.template)
+
+    @property
+    def is_valid(self) -> bool:
+        return self.verdict is not None and self.verdict.is_valid
+
+
+def template_of(spec: Mapping[str, Any]) -> Json:
+    """What of a Module's spec makes drivers differ."""
+    template = {name: spec[name] for name in _COPIED if name in spec}
+    if spec.get("objectsToDelete"):
+        template["objectsToDelete"] = sorted(spec["objectsToDelete"])
+    nonce = spec.get("rollout", {}).get("retryNonce")
+    if nonce:
+        template["retryNonce"] = nonce
+    return template
+
+
+def running_digest(template: Mapping[str, Any]) -> str:
+    """Deletions are done when a revision runs, so dropping `objectsToDelete` afterwards is no new revision."""
+    return names.digest({name: value for name, value in template.items() if name != "objectsToDelete"})
+
+
+def controller_revision(module: Mapping[str, Any], revision: Revision) -> Json:
+    """The object that remembers a revision. Its data never changes; the verdict comes later, as an annotation."""
+    name = names.name_of(module)
+    built = names.base_object(
+        "apps/v1",
+        "ControllerRevision",
+        names.revision_name(name, revision.number),
+        module,
+        names.labels(name, "definition", revision=revision.number),
+    )
+    if revision.verdict is not None:
+        built["metadata"]["annotations"] = {names.VERDICT_ANNOTATION: revision.verdict.to_json()}
+    built["revision"] = revision.number
+    built["data"] = {"template": revision.template, "origin": revision.origin}
+    if revision.copy_of is not None:
+        built["data"]["copyOf"] = revision.copy_of
+    return built
+
+
+def read_revision(obj: Mapping[str, Any]) -> Revision:
+    """The revision that a ControllerRevision of ours remembers."""
+    data = obj.get("data", {})
+    text = obj["metadata"].get("annotations", {}).get(names.VERDICT_ANNOTATION)
+    return Revision(
+        number=int(obj["revision"]),
+        template=data.get("template", {}),
+        origin=data.get("origin", "spec"),
+        copy_of=data.get("copyOf"),
+        verdict=Verdict.from_json(text) if text else None,
+    )

@@ -1,0 +1,14 @@
+"""What the operator's own installation decides about the objects it makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """`gateway_image` is the stock gateway; `driver_role` the ClusterRole that each Module's drivers are bound to."""
+
+    gateway_image: str = "tidemill-gateway:0.1.0"
+    driver_role: str = "tidemill-driver"
+    has_network_policies: bool = True
