@@ -19,6 +19,8 @@ check: setup ## lint, types, layers, links in docs
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
+	PYTHONPATH=operator/src .venv/bin/lint-imports --no-cache --config operator/pyproject.toml
+	$(PY) scripts/generate_crds.py --check
 	$(PY) scripts/check_docs.py
 
 test: setup ## all tests (real Spark, a real MinIO server)
