@@ -11,6 +11,7 @@ from tidemill.model.options import resolve
 from tidemill.model.snapshot import Level, Part, Snapshot
 from tidemill.runtime import compose, events
 from tidemill.runtime.events import Instruction, ModuleOptions
+from tidemill.state.folding import COMBINERS_DIFFER
 
 Planner = Callable[[Snapshot, int], "tuple[int, int] | None"]
 """`state.compaction_plan.plan`, or a stand-in: the levels to merge, by the snapshot and the newest microbatch."""
@@ -38,6 +39,7 @@ class Upkeep:
     compact_at: float = 0.0
     _is_collecting: bool = False
     _compacting: Compacting | None = None
+    _is_whole: bool = False
 
     def work(self, entry: Entry, options: ModuleOptions, token: int, at: float) -> list[Instruction]:
         """What is to be started now."""
@@ -66,6 +68,8 @@ class Upkeep:
         chosen = self.plan(entry.snapshot, entry.last_id)
         if chosen is None:
             return []
+        if self._is_whole:
+            chosen = 0, chosen[1]
         first, stop = chosen
         levels = entry.snapshot.levels[first:stop]
         new_id = entry.last_id + 1
@@ -84,9 +88,12 @@ class Upkeep:
             return
         if isinstance(event, events.CompactionDone):
             compacting.parts = event.parts
-            self.trouble = ""
+            self.trouble, self._is_whole = "", False
             return
         self._compacting = None
+        if COMBINERS_DIFFER in event.text and not compacting.is_base:
+            self._is_whole = True
+            return
         self.compact_at, self.trouble = at + BACK_OFF_MS, event.text
 
     @property

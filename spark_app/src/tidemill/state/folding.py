@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from tidemill.model.aggregation import by_identity
+from tidemill.model.errors import BadInput
 from tidemill.state.codecs import key_codec, value_codec
 from tidemill.state.container import CLEAR, DELETE, OPERAND, PUT
 from tidemill.state.nodes import ABSENT
@@ -166,6 +167,10 @@ def common_identities(table: Table, all_identities: Sequence[Identities]) -> Ide
     return tuple(merged)
 
 
+COMBINERS_DIFFER: Final = "levels with different combiners can only be merged down to the base"
+"""An update changed a combiner: only a value can hold what the old one and then the new one do."""
+
+
 def _resolve_in_steps(
     table: Table, frames: list[tuple[pl.DataFrame, Identities]], is_base: bool
 ) -> tuple[pl.DataFrame, Identities]:
@@ -173,7 +178,7 @@ def _resolve_in_steps(
     and bases.
     """
     if not is_base:
-        raise ValueError("levels with different combiners can only be merged down to the base")
+        raise BadInput(COMBINERS_DIFFER)
     state: dict[tuple[Any, ...], Any] = {}
     columns = key_columns(table)
     for frame, identities in frames:
