@@ -43,6 +43,9 @@ RECORDS_PER_PARTITION = 10_000
 """Small enough for several microbatches, so that there is a middle to be killed in."""
 
 KILL_AFTER_ROWS = 100_000
+STANDS_BY = ": standby,"
+"""What a runner says once it has started and waits for its turn."""
+
 SECONDS_MAX = 300
 console = Console()
 
@@ -112,6 +115,7 @@ class Demo:
         self.start_runner()
         self.wait_for_claims()
         self.start_runner()
+        self.wait_for_standby()
         options = OptionsLog(self.store, MODULE)
         options.set("depot", "*flights", "depot.microbatch.max.records", RECORDS_PER_PARTITION)
         appender = threading.Thread(target=self.append_all, daemon=True)
@@ -139,6 +143,13 @@ class Demo:
                 definition = self.definition()
                 if definition is not None and all(self.statuses(definition).values()):
                     return
+                self.check_alive(False)
+                time.sleep(0.1)
+
+    def wait_for_standby(self) -> None:
+        """The second runner has started all it needs to take over: what follows its death of the first is no start."""
+        with console.status("Starting a second runner, which stands by ..."):
+            while STANDS_BY not in (self.folder.parent / "runner-2.log").read_text(errors="replace"):
                 self.check_alive(False)
                 time.sleep(0.1)
 
