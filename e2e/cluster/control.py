@@ -59,7 +59,7 @@ def running(plan: Plan) -> dict[str, int]:
             program = os.readlink(f"/proc/{pid}/exe").rsplit("/", 1)[-1].removesuffix(" (deleted)")
         except (FileNotFoundError, ProcessLookupError):
             continue
-        found[next((name for name in PROGRAMS if program.startswith(name)), program)] = pid
+        found.update({name: pid for name in PROGRAMS if program.startswith(f"{name}-")})
     return found
 
 
@@ -139,7 +139,7 @@ def _controller_manager(plan: Plan, program: Path) -> Command:
 
 def _write_corefile(plan: Plan) -> Path:
     path = plan.folder / "Corefile"
-    path.write_text(f""".:53 {{
+    path.write_text(f"""cluster.local:53 in-addr.arpa:53 {{
   bind {plan.control_address}
   errors
   kubernetes cluster.local in-addr.arpa {{
@@ -147,10 +147,13 @@ def _write_corefile(plan: Plan) -> Path:
     pods verified
     ttl 5
   }}
+  cache 5
+}}
+.:53 {{
+  bind {plan.control_address}
   template ANY ANY . {{
     rcode NXDOMAIN
   }}
-  cache 5
 }}
 """)
     return path

@@ -19,6 +19,8 @@ from e2e.cluster.shell import run, start, wait_until
 from e2e.cluster.spaces import first_process, inside, remove_space
 
 IMAGE_FORMAT = 2  # raise it when archive.py writes other images
+# A copy that went on after this process was killed would write into a folder that is being removed.
+_ENDS_WITH_THIS = ["setpriv", "--pdeathsig", "KILL"]
 OWN_IMAGES = {"pause": PAUSE_IMAGE, "probe": "localhost/tidemill/probe:1", "minio": "localhost/tidemill/minio:dev"}
 # Everything that containerd changes in place; all else in its folder is written once.
 DATABASES = ["io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db"]
@@ -42,9 +44,9 @@ def link_store(node: NodePlan) -> None:
     with _locked_store() as store:
         source = store / "containerd"
         if source.stat().st_dev != node.folder.stat().st_dev:
-            run("cp", "-a", source, target)
+            run(*_ENDS_WITH_THIS, "cp", "-a", source, target)
             return
-        run("cp", "-al", source, target)
+        run(*_ENDS_WITH_THIS, "cp", "-al", source, target)
         for database in DATABASES:
             (target / database).unlink()
             shutil.copy2(source / database, target / database)

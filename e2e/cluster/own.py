@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shutil
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from e2e.cluster import certificates, control, disks, images, network, node, packages, spaces
-from e2e.cluster.plan import CGROUPS, NodePlan, Plan
+from e2e.cluster.plan import CGROUPS, NodePlan, Plan, cache_folder
 from e2e.cluster.shell import ClusterError, run, say, succeeds, wait_until
 from e2e.cluster.tools import find_tools
 
@@ -19,6 +22,11 @@ HERE = Path(__file__).parent
 def up(plan: Plan, node_count: int) -> None:
     """Starts the cluster, unless it runs; what a crash left behind is removed first."""
     packages.install_missing()
+    with _locked(plan):
+        _up(plan, node_count)
+
+
+def _up(plan: Plan, node_count: int) -> None:
     tools = find_tools()
     if is_whole(plan, node_count):
         wait_nodes_ready(plan, tools, node_count)
@@ -26,7 +34,7 @@ def up(plan: Plan, node_count: int) -> None:
         return
     if exists(plan):
         say("Removing what another start left behind ...")
-        down(plan)
+        _down(plan)
     begin = time.monotonic()
     _create(plan, node_count, tools)
     say(f"{node_count} node{'s' if node_count > 1 else ''} ready after {time.monotonic() - begin:.1f} s.")
@@ -61,6 +69,20 @@ def _store_images(plan: Plan, nodes: list[NodePlan], tools: dict[str, Path]) -> 
 
 def down(plan: Plan) -> None:
     """Ends everything of the cluster and removes it, also what a crash left behind. Nothing there is fine."""
+    with _locked(plan):
+        _down(plan)
+
+
+@contextmanager
+def _locked(plan: Plan) -> Iterator[None]:
+    """One start or end of a cluster at a time."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / f"{plan.folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _down(plan: Plan) -> None:
     names = spaces.spaces_of(plan)
     for space in names:
         if space.startswith(f"{plan.tag}-node"):

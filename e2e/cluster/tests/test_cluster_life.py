@@ -48,7 +48,7 @@ def clean() -> None:
 
 def relevant(names: set[str]) -> set[str]:
     """Other clusters and tests may run beside this one; what is ours has our number, or no number at all."""
-    others = [f"tm{number}-" for number in range(10) if number != NUMBER] + [" cni", "pytest", "veth"]
+    others = [f"tm{number}-" for number in range(10) if number != NUMBER] + [" cni", "pytest", "veth", "buildah"]
     return {name for name in names if not any(other in name for other in others)}
 
 
