@@ -1,4 +1,7 @@
-"""Depot and PState handles: partitioners, records, reads, routing, freshness, and what they refuse."""
+"""Depot and PState handles, in the cluster's process and over HTTP: partitioners, records, reads, routing, freshness.
+
+What they refuse is part of it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from gateways import WAYS, launched
 
 from tidemill import (
     AckLevel,
@@ -69,10 +73,15 @@ class Handles(Module):
            .compound_agg("$$own", CompoundAgg.map("*k", Agg.count())))  # fmt: skip
 
 
+@pytest.fixture(scope="module", params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    """The same test with the cluster's own handles, and with those of the gateway's client."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[InProcessCluster]:
-    with InProcessCluster.create(engine="local") as cluster:
-        cluster.launch_module(Handles(), LaunchConfig(TASKS, 2))
+def cluster(way: str) -> Iterator[InProcessCluster]:
+    with launched(way, Handles(), LaunchConfig(TASKS, 2)) as cluster:
         yield cluster
 
 
@@ -92,10 +101,11 @@ def ends(handle: Any) -> list[int]:
 
 @pytest.mark.parametrize("key", ["a", "", 7, -1, 2.0, 2.5, None, True, b"x", ["deep", 1]])
 @pytest.mark.parametrize(("depot", "place"), [("*first", 0), ("*second", 1)])
-def test_a_record_goes_where_its_key_hashes_when_appended_alone_or_in_bulk(key: Any, depot: str, place: int) -> None:
+def test_a_record_goes_where_its_key_hashes_when_appended_alone_or_in_bulk(
+    way: str, key: Any, depot: str, place: int
+) -> None:
     record = [key, 0] if place == 0 else [0, key]
-    with InProcessCluster.create(engine="local") as cluster:
-        cluster.launch_module(Handles(), LaunchConfig(TASKS, 2))
+    with launched(way, Handles(), LaunchConfig(TASKS, 2)) as cluster:
         cluster.pause_microbatch_topology("Handles", "mb")
         handle = cluster.cluster_depot("Handles", depot)
         assert handle.append(record) == {}
@@ -203,8 +213,18 @@ def test_values_are_found_when_a_path_leads_to_them(filled: InProcessCluster) ->
     assert nested.select(Path.key("a").all()) == [[1, "a"], [2, "a"]]
     assert nested.select(Path.key("a").map_vals()) == ["a", "a"]
     assert counts.select(Path.must("c"), pkey="c") == []
-    assert counts.select(Path.map_vals().filter_pred(lambda value: value > 1), pkey="a") == [2]
+    assert counts.select(Path.map_vals().filter_greater_than(1), pkey="a") == [2]
     assert filled.cluster_pstate("Handles", "$$own").select_one(Path.key("a")) == 2
+
+
+def test_a_function_in_a_path_runs_when_the_caller_is_in_the_process(filled: InProcessCluster, way: str) -> None:
+    counts, path = filled.cluster_pstate("Handles", "$$counts"), Path.map_vals().filter_pred(lambda value: value > 1)
+    if way == "process":
+        assert counts.select(path, pkey="a") == [2]
+    else:
+        with pytest.raises(BadPath, match="does not travel"):
+            counts.select(path, pkey="a")
+    assert counts.select(Path.key("a").view(Ops.INC)) == [3]
 
 
 def test_a_global_value_is_its_initial_one_when_nothing_was_written(filled: InProcessCluster) -> None:
@@ -253,9 +273,8 @@ def test_a_handle_is_refused_when_the_name_is_unknown_or_private(cluster: InProc
         cluster.cluster_query("Handles", "q")
 
 
-def test_a_pinned_handle_stays_when_the_topology_goes_on() -> None:
-    with InProcessCluster.create(engine="local") as cluster:
-        cluster.launch_module(Handles(), LaunchConfig(TASKS, 2))
+def test_a_pinned_handle_stays_when_the_topology_goes_on(way: str) -> None:
+    with launched(way, Handles(), LaunchConfig(TASKS, 2)) as cluster:
         first, counts = cluster.cluster_depot("Handles", "*first"), cluster.cluster_pstate("Handles", "$$counts")
         for number in range(1, 4):
             first.append(["a", number])

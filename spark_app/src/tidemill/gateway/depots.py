@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from tidemill.gateway import schemas
 from tidemill.gateway.exchange import Gateway, answer, body_of, gateway_of, number_of
-from tidemill.gateway.faults import HttpRefusal, malformed
+from tidemill.gateway.faults import HttpRefusal, malformed, unfitting
 from tidemill.gateway.formats import ARROW, JSON, MSGPACK, NDJSON, answer_type, media_type, records_of
 from tidemill.model import columns
 from tidemill.store.depot_commit import KEY_PREFIX
@@ -74,7 +74,7 @@ def _producer(request: Request) -> tuple[str | None, int | None]:
     sequence = number_of(request, "idempotency-sequence")
     if key is None:
         if sequence is not None:
-            raise malformed("Idempotency-Sequence needs an Idempotency-Key, the name of the producer.")
+            raise unfitting("Idempotency-Sequence needs an Idempotency-Key, the name of the producer.")
         return None, None
     key = key[1:-1] if len(key) > 2 and key[0] == key[-1] == '"' else key
     if not 0 < len(key) <= _KEY_CHARS_MAX or not all("!" <= letter <= "~" for letter in key):
@@ -136,7 +136,7 @@ async def records(request: Request, module: str, depot: str, partition: int) -> 
     if start is None or end is None:
         raise malformed("Say which records: ?start=…&end=….")
     if end - start > RECORDS_MAX:
-        raise HttpRefusal(422, "BadInput", f"One answer holds at most {RECORDS_MAX:,} records; read them in parts.")
+        raise unfitting(f"One answer holds at most {RECORDS_MAX:,} records; read them in parts.")
 
     def read() -> Any:
         return gateway.modules.module(module).depot(depot).read(partition, start, end)

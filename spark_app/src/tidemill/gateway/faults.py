@@ -20,12 +20,6 @@ _STATUS: Mapping[str, int] = {
     "ModuleExists": 409,
     "Managed": 409,
     "SnapshotExpired": 410,
-    "RecordRefused": 422,
-    "SchemaMismatch": 422,
-    "BadPath": 422,
-    "BadOption": 422,
-    "NotOneValue": 422,
-    "NotSelectable": 422,
     "OutcomeUnknown": 504,
 }
 """By `code`; those that are not here go by their family."""
@@ -46,6 +40,11 @@ def malformed(message: str) -> HttpRefusal:
     return HttpRefusal(400, "BadInput", message)
 
 
+def unfitting(message: str) -> HttpRefusal:
+    """The request is of the documented form, and cannot be carried out."""
+    return HttpRefusal(422, "BadInput", message)
+
+
 def status_of(error: TidemillError) -> int:
     """The HTTP status of an error."""
     if isinstance(error, HttpRefusal):
@@ -53,7 +52,7 @@ def status_of(error: TidemillError) -> int:
     if error.code in _STATUS:
         return _STATUS[error.code]
     if isinstance(error, BadInput):
-        return 400
+        return 422
     return 503 if isinstance(error, (errors.RetryableError, errors.Fenced)) else 500
 
 

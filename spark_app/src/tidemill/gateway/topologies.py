@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from tidemill.gateway import schemas
 from tidemill.gateway.exchange import Gateway, answer, body_of, gateway_of
-from tidemill.gateway.faults import malformed
+from tidemill.gateway.faults import malformed, unfitting
 from tidemill.gateway.formats import ANSWERS, answer_type, converted, decoded, media_type
 from tidemill.model import options
 from tidemill.model import schema as pstate_schemas
@@ -17,15 +17,16 @@ from tidemill.model.definition import StoredDefinition
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.runtime.overview import topology_overview
 
+_SCOPES = ("topology", "depot", "pstate")
 routes = APIRouter(tags=["modules"])
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
     """The body of an edit of options; the object that is named is where they are set, the module without any."""
 
-    topology: str = ""
-    depot: str = ""
-    pstate: str = ""
+    topology: str | None = None
+    depot: str | None = None
+    pstate: str | None = None
     set: dict[str, Any] = msgspec.field(default_factory=dict)
     unset: list[str] = msgspec.field(default_factory=list)
 
@@ -180,9 +181,11 @@ def _shown(log: OptionsLog) -> dict[str, Any]:
 
 
 def _place(definition: StoredDefinition, edit: Settings) -> tuple[str, str]:
-    given = [(scope, getattr(edit, scope)) for scope in ("topology", "depot", "pstate") if getattr(edit, scope)]
+    given = [(scope, name) for scope in _SCOPES if (name := getattr(edit, scope)) is not None]
+    if not all(name for _, name in given):
+        raise malformed("The name of an object is not empty.")
     if len(given) > 1:
-        raise malformed("Name one object at most: topology, depot or pstate.")
+        raise unfitting("Name one object at most: topology, depot or pstate.")
     if not given:
         return "module", ""
     scope, name = given[0]
