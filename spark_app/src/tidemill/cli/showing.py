@@ -164,6 +164,11 @@ def status(
     for row in rows:
         if row["failure"] is not None:
             show_failure(f"{row['module']} {row['topology']}", Failure(**row["failure"]))
+        if row["skipped"]:
+            text = (
+                f"{row['module']} {row['topology']}: retention deleted {row['skipped']:,} records before they were read"
+            )
+            console().print(text, style="bold red", markup=False)
 
 
 def _is_there(store: ObjectStore, name: str) -> bool:

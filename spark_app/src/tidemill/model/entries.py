@@ -102,7 +102,7 @@ class Entry:
 
     `compacted` is the number of the newest entry in which a compaction's result entered (0: none), so that
     collection walks from change to change. `attempts` counts failures in a row; `appends` is the place of staged
-    depot appends (none yet).
+    depot appends (none yet). `skipped` counts records that retention deleted before they were read.
     """
 
     kind: Kind
@@ -123,6 +123,7 @@ class Entry:
     paused_seen: int = 0
     failure: Failure | None = None
     owner: str = ""
+    skipped: int = 0
 
     @property
     def last_id(self) -> int:
@@ -161,6 +162,8 @@ def to_json(entry: Entry) -> dict[str, Any]:
         "compacted": entry.compacted,
         "paused_seen": entry.paused_seen,
     }
+    if entry.skipped:
+        data["skipped"] = entry.skipped
     if entry.attempt is not None:
         data["attempt"] = _attempt_json(entry.attempt)
     if entry.failure is not None:
@@ -219,6 +222,7 @@ def from_json(data: Mapping[str, Any]) -> Entry:
         compacted=data["compacted"],
         paused_seen=data["paused_seen"],
         failure=Failure(**data["failure"]) if "failure" in data else None,
+        skipped=data.get("skipped", 0),
     )
 
 

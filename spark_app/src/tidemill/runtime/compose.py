@@ -20,7 +20,7 @@ from tidemill.model.entries import (
 from tidemill.model.errors import invariant
 from tidemill.model.snapshot import Level, Part, Snapshot
 from tidemill.runtime.events import StartsResolved, TopologySpec
-from tidemill.runtime.ranges import advance
+from tidemill.runtime.ranges import advance, skipped_records
 
 INLINE_PREFIX = "log/"
 
@@ -136,6 +136,7 @@ def commit(entry: Entry, number: int, finished: Finished, author: Author) -> tup
         attempt=None,
         committed=(done, *entry.committed[:1]),
         processed=entry.processed + records,
+        skipped=entry.skipped + skipped_records(entry.progress, attempt, finished.outcome.exploded),
         snapshot=Snapshot(levels),
         previous=entry.snapshot,
         failure=None,

@@ -37,6 +37,7 @@ def topology_overview(
         "microbatch": f"{found.microbatch_id}/{found.version}" if found else "0/0",
         "under way": "{}/{}".format(*found.under_way) if found and found.under_way else None,
         "processed": found.processed if found else 0,
+        "skipped": found.skipped if found else 0,
         "waiting": sum(waiting.values()),
         "lag": waiting,
         "rows/s": found.rows_per_second if found else 0.0,

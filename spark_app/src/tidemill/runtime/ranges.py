@@ -13,7 +13,7 @@ from tidemill.runtime.events import DepotEnds, Looked, SourceSpec, TopologySpec
 def fix_range(progress: SourceProgress, ends: DepotEnds, records_max: int) -> Ranges:
     """[start, end) of each partition: from the progress on, at most `records_max`.
 
-    Records that retention deleted before they were read are skipped; with coordinated trimming there are none.
+    Records that retention deleted before they were read are skipped, and counted by the commit (`skipped_records`).
 
     Raises:
         CorruptState: the depot ends before what was processed of it: acknowledged records are lost (S6).
@@ -71,6 +71,16 @@ def next_tick_in_ms(spec: TopologySpec, ticks: Mapping[str, int], now_ms: int) -
         if source.tick_millis is not None
     ]
     return min(waits, default=float("inf"))
+
+
+def skipped_records(progress: Mapping[str, SourceProgress], attempt: Attempt, exploded: frozenset[str]) -> int:
+    """Records between the progress and the ranges of a committed attempt: retention deleted them unread."""
+    return sum(
+        max(0, start - at)
+        for source_id, ranges in attempt.ranges.items()
+        if source_id in exploded and source_id in progress
+        for at, (start, _) in zip(progress[source_id].offsets, ranges, strict=True)
+    )
 
 
 def advance(

@@ -29,6 +29,7 @@ class TopologyStatus:
     version: int
     under_way: tuple[int, int] | None
     processed: int
+    skipped: int
     rows_per_second: float
     metrics: dict[str, float]
     is_paused: bool
@@ -65,6 +66,7 @@ def topology_status(store: ObjectStore, definition: StoredDefinition, topology: 
         version=entry.last_version,
         under_way=(entry.attempt.microbatch_id, entry.attempt.version) if entry.attempt else None,
         processed=entry.processed,
+        skipped=entry.skipped,
         rows_per_second=rows_per_second(newest) if newest else 0.0,
         metrics=dict(newest.metrics) if newest else {},
         is_paused=paused is not None,
@@ -108,6 +110,8 @@ def _line(number: int, entry: Entry, commits: dict[int, Committed]) -> dict[str,
         done = commits.get(number, entry.committed[0])
         line |= {"microbatch_id": done.microbatch_id, "version": done.version, "records": done.records}
         line |= {"rows_per_second": rows_per_second(done), "metrics": dict(done.metrics)}
+    if entry.skipped:
+        line["skipped"] = entry.skipped
     if entry.attempt is not None:
         begun = entry.attempt
         line["begun"] = {"microbatch_id": begun.microbatch_id, "version": begun.version, "records": begun.records}
