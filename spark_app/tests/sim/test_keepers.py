@@ -11,7 +11,7 @@ from keepers import KeeperSimulation, kinds_of_writes
 from tidemill.testing.simulation import CALM, CrashAt
 
 FIRST = int(os.environ.get("TIDEMILL_SIM_FIRST_SEED", "1"))
-SEEDS = int(os.environ.get("TIDEMILL_SIM_SEEDS", "400"))
+SEEDS = int(os.environ.get("TIDEMILL_SIM_SEEDS", "800"))
 STEPS = 150
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tidemill.testing.simulation import CALM, CrashAt, Simulation
 
-SEEDS = int(os.environ.get("TIDEMILL_SIM_SEEDS", "150"))
+SEEDS = int(os.environ.get("TIDEMILL_SIM_SEEDS", "1000"))
 SEED_OF_CRASHES = 3
 FIRST_SEED = int(os.environ.get("TIDEMILL_SIM_FIRST_SEED", "1"))
 

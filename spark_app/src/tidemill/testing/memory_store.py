@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ class MemoryStore:
         self.url = f"memory://{name}"
         self.counts: dict[str, int] = {}
         self.objects: dict[str, bytes] = {}
+        self._keys: list[str] = []
         self._lock = threading.Lock()
 
     def get(self, key: str) -> bytes:
@@ -34,6 +36,7 @@ class MemoryStore:
             if key in self.objects:
                 raise AlreadyExists(f"An object {key} exists in {self.url}.", key=key)
             self.objects[key] = bytes(data)
+            insort(self._keys, key)
 
     def exists(self, key: str) -> bool:
         count_request(self.counts, "exists")
@@ -41,11 +44,18 @@ class MemoryStore:
 
     def delete(self, key: str) -> None:
         count_request(self.counts, "delete")
-        self.objects.pop(key, None)
+        with self._lock:
+            if self.objects.pop(key, None) is not None:
+                self._keys = [other for other in self._keys if other != key]
 
     def list(self, prefix: str) -> Iterator[str]:
         count_request(self.counts, "list")
-        return iter(sorted(key for key in list(self.objects) if not prefix or key.startswith(prefix + "/")))
+        with self._lock:
+            if len(self._keys) != len(self.objects):  # a test put one there
+                self._keys = sorted(self.objects)
+            low = bisect_left(self._keys, prefix + "/") if prefix else 0
+            high = bisect_left(self._keys, prefix + "0") if prefix else len(self._keys)  # "0" follows "/"
+            return iter(self._keys[low:high])
 
     def local_path(self, key: str) -> Path | None:
         return None
