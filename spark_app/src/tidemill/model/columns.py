@@ -30,6 +30,8 @@ PLAIN_TYPES: dict[type, pl.DataType | type[pl.DataType]] = {
     bytes: pl.Binary,
 }
 _INT64 = (-(2**63), 2**63 - 1)
+DEPTH_MAX = 8
+"""Records nested deeper are not taken apart into columns."""
 
 
 @dataclass(frozen=True)
@@ -50,26 +52,29 @@ Column = Union[pl.Series, RecordColumn, list[Any]]
 # --- between values and columns --------------------------------------------------------------------------------------
 
 
-def from_values(values: Sequence[Any], tuples_as_lists: bool = False) -> Column:
-    """The best column for these values; `tuples_as_lists` is for records that are about to be stored."""
+def from_values(values: Sequence[Any], tuples_as_lists: bool = False, depth: int = 0) -> Column:
+    """The best column for these values; `tuples_as_lists` is for records that are about to be stored.
+
+    Records in records, `depth` levels of them, stay values beyond a bound: columns would be many and short there.
+    """
     kinds = set(map(type, values))
     nullable = type(None) in kinds
     kinds.discard(type(None))
     if len(kinds) != 1:
-        if tuples_as_lists and kinds == {tuple, list} and not nullable:
-            return _records_of_lists(values, tuples_as_lists)
+        if tuples_as_lists and kinds == {tuple, list} and not nullable and depth < DEPTH_MAX:
+            return _records_of_lists(values, tuples_as_lists, depth)
         return list(values)
     kind = kinds.pop()
     if kind in PLAIN_TYPES:
         return _plain(values, kind)
     if kind is datetime.datetime:
         return _datetimes(values)
-    if nullable:
+    if nullable or depth >= DEPTH_MAX:
         return list(values)
     if kind is list or (kind is tuple and tuples_as_lists):
-        return _records_of_lists(values, tuples_as_lists)
+        return _records_of_lists(values, tuples_as_lists, depth)
     if kind is dict:
-        return _records_of_dicts(values, tuples_as_lists)
+        return _records_of_dicts(values, tuples_as_lists, depth)
     return list(values)
 
 
@@ -86,11 +91,11 @@ def _datetimes(values: Sequence[Any]) -> Column:
     return list(values)
 
 
-def _records_of_lists(values: Sequence[Any], tuples_as_lists: bool) -> Column:
+def _records_of_lists(values: Sequence[Any], tuples_as_lists: bool, depth: int) -> Column:
     width = len(values[0])
     if width == 0 or any(map(partial(_differs, width), map(len, values))):
         return list(values)
-    columns = tuple(from_values(list(map(itemgetter(i), values)), tuples_as_lists) for i in range(width))
+    columns = tuple(from_values(list(map(itemgetter(i), values)), tuples_as_lists, depth + 1) for i in range(width))
     return RecordColumn("list", tuple(map(str, range(width))), columns)
 
 
@@ -98,12 +103,12 @@ def _differs(expected: Any, actual: Any) -> bool:
     return bool(expected != actual)
 
 
-def _records_of_dicts(values: Sequence[Any], tuples_as_lists: bool) -> Column:
+def _records_of_dicts(values: Sequence[Any], tuples_as_lists: bool, depth: int) -> Column:
     names = tuple(values[0])
     is_uniform = not any(map(partial(_differs, names), map(tuple, values)))
     if not names or not is_uniform or any(type(name) is not str for name in names):
         return list(values)
-    columns = tuple(from_values(list(map(itemgetter(name), values)), tuples_as_lists) for name in names)
+    columns = tuple(from_values(list(map(itemgetter(name), values)), tuples_as_lists, depth + 1) for name in names)
     return RecordColumn("dict", names, columns)
 
 
