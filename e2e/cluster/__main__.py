@@ -29,6 +29,7 @@ def _up(cluster: Cluster, given: argparse.Namespace) -> None:
         own.up(cluster.plan, given.nodes)
     elif cluster.kind == "kind":
         kind.up(given.nodes)
+        kind.load_all(find_tools())
     else:
         say(f"KUBECONFIG names a cluster, so that one is used:\n{check_given(cluster.kubeconfig)}")
         return
@@ -80,7 +81,10 @@ def _status(cluster: Cluster, given: argparse.Namespace) -> None:
 
 def _load(cluster: Cluster, given: argparse.Namespace) -> None:
     if cluster.kind == "kind":
-        kind.load_archives(given.archives)
+        if given.archives:
+            kind.load_archives(given.archives)
+        else:
+            kind.load_all(find_tools())
         return
     nodes = own.nodes_of(_own(cluster).plan)
     if given.archives:

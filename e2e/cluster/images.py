@@ -15,8 +15,10 @@ from pathlib import Path
 from e2e.cluster.archive import write_archive
 from e2e.cluster.node import PAUSE_IMAGE, containerd_command, containerd_settings
 from e2e.cluster.plan import CONTAINERD_SOCKET, NodePlan, Plan, cache_folder
-from e2e.cluster.shell import run, start, wait_until
+from e2e.cluster.shell import ClusterError, run, start, wait_until
 from e2e.cluster.spaces import first_process, inside, remove_space
+from e2e.images import load
+from e2e.images.buildah import ImageError
 
 IMAGE_FORMAT = 2  # raise it when archive.py writes other images
 # A copy that went on after this process was killed would write into a folder that is being removed.
@@ -33,7 +35,8 @@ def fill_store(plan: Plan, tools: dict[str, Path]) -> None:
         if stamp.exists() and stamp.read_text() == wanted:
             return
         with _store_containerd(plan, store) as ctr:
-            _import_own(ctr, tools)
+            for archive in own_archives(tools):
+                run(*ctr, "images", "import", archive)
             _import_built(ctr)
         stamp.write_text(wanted)
 
@@ -67,22 +70,24 @@ def load_archives(nodes: list[NodePlan], archives: list[Path]) -> None:
             run(*containerd_command(node), "images", "import", archive)
 
 
-def _import_own(ctr: list[str], tools: dict[str, Path]) -> None:
+def own_archives(tools: dict[str, Path]) -> list[Path]:
+    """Archives of the images that hold one program of the cluster."""
+    folder = cache_folder() / "cluster-images/own"
+    folder.mkdir(parents=True, exist_ok=True)
+    archives = []
     for name, ref in OWN_IMAGES.items():
-        folder = cache_folder() / "cluster-images/own"
-        folder.mkdir(exist_ok=True)
         archive = folder / f"{_content_name(tools[name])}.tar"
         if not archive.exists():
             write_archive(archive, ref, tools[name], name)
-        run(*ctr, "images", "import", archive)
+        archives.append(archive)
+    return archives
 
 
 def _import_built(ctr: list[str]) -> list[str]:
     try:
-        from e2e.images import load
-    except ImportError:
-        return []
-    return list(load.into_containerd(ctr, refs=None))
+        return list(load.into_containerd(ctr, refs=None))
+    except ImageError as error:
+        raise ClusterError(str(error)) from error
 
 
 def _fingerprint(tools: dict[str, Path]) -> str:

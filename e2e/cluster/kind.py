@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
+import tempfile
 from pathlib import Path
 
+from e2e.cluster.images import own_archives
 from e2e.cluster.plan import cache_folder
 from e2e.cluster.shell import run, succeeds
 
@@ -32,6 +35,14 @@ def up(node_count: int) -> None:
     config = {"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": roles}
     run("kind", "create", "cluster", "--name", NAME, "--wait", "120s", "--kubeconfig", kubeconfig(), "--config", "-",
         text=json.dumps(config))  # fmt: skip
+
+
+def load_all(tools: dict[str, Path]) -> None:
+    """Puts the images that are built, and those of the cluster's own programs, on all nodes."""
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder) / "built.tar"
+        run(sys.executable, "-m", "e2e.images", "archive", built)
+        load_archives([*own_archives(tools), built])
 
 
 def down() -> None:
