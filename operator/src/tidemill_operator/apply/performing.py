@@ -33,6 +33,14 @@ TOKEN_CHECK_SECONDS = 300.0
 """A token Secret can not be seen (we may only create Secrets), so creating it is tried at this pace."""
 
 
+_NO_VERDICT = revision.Verdict(
+    module="",
+    base=0,
+    is_valid=False,
+    faults=("the describe Job printed no verdict (build the image FROM the Tidemill runner, with its entrypoint)",),
+)
+
+
 class Performer:
     """Does what was decided. Counts the actions that changed something, so that one can look again."""
 
@@ -136,15 +144,19 @@ class Performer:
             text = await self._api.log(namespace, action.pod, "describe")
         except Missing:
             return 0
-        verdict = parse_verdict(text)
+        verdict = parse_verdict(text) or _NO_VERDICT
         stored = self._world.get(
             "ControllerRevision", namespace, names.revision_name(names.name_of(action.module), action.number)
         )
-        if verdict is None or stored is None:
+        if stored is None:
             return 0
         known = revision.read_revision(stored)
         described = revision.Revision(known.number, known.template, known.origin, known.copy_of, verdict)
-        return await self._ensure(revision.controller_revision(action.module, described))
+        changes = await self._ensure(revision.controller_revision(action.module, described))
+        if verdict.is_valid:
+            note = f"Revision {action.number} may follow definition {verdict.base} of the store"
+            await self._events.post(Announce(action.module, Happening.DEFINITION_VALID, note), self._now())
+        return changes
 
     async def _set_finalizer(self, action: SetFinalizer) -> None:
         metadata = {**_identity(action.obj), "finalizers": [names.FINALIZER] if action.is_wanted else []}

@@ -132,9 +132,11 @@ def _new_revision(view: ModuleView, intent: Intent) -> Revision:
 def _describe(view: ModuleView, update: Revision) -> Iterator[Action]:
     job = view.describes.get(update.number, JobView())
     yield Ensure(driver.config_map(view.obj, update))
-    if job.pod is not None and not (job.problem is not None and job.problem.message and not job.is_complete):
+    is_log_gone = job.is_complete and job.pod is None
+    gave_up = job.is_failed and job.may_retry and job.finished_seconds > RETRY_DESCRIBE_SECONDS
+    if job.pod is not None:
         yield ReadVerdict(view.obj, update.number, job.pod)
-    if job.is_failed and job.may_retry and job.finished_seconds > RETRY_DESCRIBE_SECONDS:
+    elif is_log_gone or gave_up:
         yield Delete(jobs.describe(view.obj, update))
     elif not job.exists:
         yield Ensure(jobs.describe(view.obj, update))
@@ -169,7 +171,15 @@ def _gateway(view: ModuleView, intent: Intent, defaults: Defaults) -> Iterator[A
 
 
 def _history(view: ModuleView, intent: Intent) -> Iterator[Action]:
-    """Old revisions beyond the limit; what is in use, was rolled back or is the newest of the spec stays."""
+    """Old revisions beyond the limit; what is in use, was rolled back or is the newest of the spec stays.
+
+    What a revision needs only while it has drivers goes with them.
+    """
+    needed = {intent.update, *_live(view, intent)}
+    for number, item in view.revisions.items():
+        if number not in needed:
+            yield Delete(driver.config_map(view.obj, item))
+            yield Delete(jobs.describe(view.obj, item))
     asked = [number for number, item in view.revisions.items() if item.origin == "spec"]
     kept = {intent.update, intent.active, intent.current, max(asked, default=0)}
     if intent.rollback is not None:

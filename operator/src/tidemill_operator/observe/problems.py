@@ -14,6 +14,9 @@ from tidemill_operator.resources.reasons import Reason
 
 _PULL: Final = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
 _CONFIG: Final = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+_PASSING: Final = "failed to sync"
+"""A kubelet says this of a Secret that it has not read yet; it reads it within seconds."""
+
 _REFUSED_EXIT_CODE: Final = 1
 _CRASHES: Final = 2
 _SCHEDULING_GRACE_SECONDS: Final = 10
@@ -72,7 +75,7 @@ def _container_problem(pod: Mapping[str, Any], status: Mapping[str, Any]) -> Pro
     reason, text = waiting.get("reason", ""), waiting.get("message", "")
     if reason in _PULL:
         return Problem(Reason.IMAGE_PULL_FAILED, f"{reason} of image {status.get('image')}: {redacted(text)}")
-    if reason in _CONFIG:
+    if reason in _CONFIG and _PASSING not in text:
         return Problem(Reason.CONTAINER_CONFIG, f"pod {name_of(pod)}: {reason}: {redacted(text)}")
     if status.get("ready"):
         return None
@@ -90,7 +93,8 @@ def _ending(pod: Mapping[str, Any], status: Mapping[str, Any], ended: Mapping[st
     words += f": {last_words(ended.get('message', ''))}" if ended.get("message") else ""
     if code == _REFUSED_EXIT_CODE:
         return Problem(Reason.REFUSED, words)
-    if int(status.get("restartCount", 0)) < _CRASHES:
+    is_restarted = pod.get("spec", {}).get("restartPolicy") != "Never"
+    if is_restarted and int(status.get("restartCount", 0)) < _CRASHES:
         return None
     return Problem(Reason.STORE_UNAVAILABLE if code == RETRY_EXIT_CODE else Reason.CRASH_LOOP, words)
 

@@ -17,7 +17,7 @@ from tidemill_operator.resources.revision import Revision
 
 @dataclass(frozen=True)
 class JobView:
-    """A describe or destroy Job. `pod` is one whose log can be read: it ended. `is_over` means no retry is left."""
+    """A describe or destroy Job. `pod` succeeded: its log can be read. `may_retry`: it failed for want of a store."""
 
     exists: bool = False
     is_complete: bool = False
@@ -261,16 +261,16 @@ def job_view(job: Json | None, pods: Sequence[Json], now: datetime) -> JobView:
     }
     failed = conditions.get("Failed")
     over = failed or conditions.get("Complete") or {}
-    ended = [pod for pod in mine if pod.get("status", {}).get("phase") in ("Succeeded", "Failed")]
-    newest = max(ended, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=None)
+    newest = sorted(mine, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))[-1:]
+    succeeded = [pod for pod in mine if pod.get("status", {}).get("phase") == "Succeeded"]
     return JobView(
         exists=not job["metadata"].get("deletionTimestamp"),
         is_complete="Complete" in conditions or "SuccessCriteriaMet" in conditions,
         is_failed=failed is not None,
         may_retry=failed is not None and failed.get("reason") != "PodFailurePolicy",
         finished_seconds=age_seconds(over.get("lastTransitionTime"), now),
-        pod=names.name_of(newest) if newest is not None else None,
-        problem=_first_problem(mine, now),
+        pod=names.name_of(succeeded[0]) if succeeded else None,
+        problem=None if succeeded else _first_problem(newest, now),
     )
 
 

@@ -51,7 +51,7 @@ class WorkQueue:
     async def take(self) -> tuple[Key, float]:
         """The next object and since when it was due; nobody else gets it until `done` or `failed`."""
         while True:
-            found = self._next()
+            found = self.take_due()
             if isinstance(found, tuple):
                 return found
             self._changed.clear()
@@ -60,8 +60,8 @@ class WorkQueue:
             except TimeoutError:
                 continue
 
-    def _next(self) -> tuple[Key, float] | float | None:
-        """An object that is due; else seconds until one is; else None."""
+    def take_due(self) -> tuple[Key, float] | float | None:
+        """An object that is due, and since when; else seconds until one is; else None."""
         held: list[tuple[float, Key]] = []
         found: tuple[Key, float] | float | None = None
         while self._heap and found is None:

@@ -1,0 +1,399 @@
+"""An API server in memory, the controllers that act on what the operator makes, and drivers that commit.
+
+It can end the operator's process at any call, before the call takes effect or after.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tidemill_operator.apply.api import Conflict, Invalid, Missing
+from tidemill_operator.apply.events import EventRecorder
+from tidemill_operator.apply.performing import Performer
+from tidemill_operator.observe.world import World
+from tidemill_operator.reconcile.queue import Key, WorkQueue
+from tidemill_operator.reconcile.reconciler import Reconciler
+from tidemill_operator.reconcile.waking import wake
+from tidemill_operator.resources import names
+from tidemill_operator.resources.settings import Defaults
+
+Json = dict[str, Any]
+NAMESPACE = "ns"
+
+
+class Killed(BaseException):
+    """The operator's process ended here."""
+
+
+class ManualTime:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def seconds(self) -> float:
+        return self.now.timestamp()
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    @property
+    def text(self) -> str:
+        return self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class ApiDouble:
+    """Objects by (kind, namespace, name). `seen` gets every change, as a watch does."""
+
+    def __init__(self, time: ManualTime) -> None:
+        self.objects: dict[tuple[str, str, str], Json] = {}
+        self.calls: Counter[str] = Counter()
+        self.created: Counter[str] = Counter()
+        self.history: list[str] = []
+        self.logs: dict[str, str] = {}
+        self.refuse: Callable[[Json], str | None] = lambda obj: None
+        self.seen: Callable[[str, Json], None] = lambda kind, obj: None
+        self.kill_at: int | None = None
+        self.is_killed_after_effect = False
+        self._time, self._version, self._uid = time, 0, 0
+
+    # what tests and controllers do
+
+    def put(self, obj: Json) -> Json:
+        """Create or replace as a user or another controller would."""
+        key = (obj["kind"], obj["metadata"].get("namespace", NAMESPACE), obj["metadata"]["name"])
+        obj = copy.deepcopy(obj)
+        known = self.objects.get(key)
+        metadata = obj["metadata"]
+        metadata["namespace"] = key[1]
+        if known is None:
+            self._uid += 1
+            metadata.update(uid=f"uid-{self._uid}", creationTimestamp=self._time.text, generation=1)
+            self.created[obj["kind"]] += 1
+        else:
+            kept = {name: known["metadata"][name] for name in ("uid", "creationTimestamp")}
+            is_changed = known.get("spec") != obj.get("spec")
+            metadata.update(kept, generation=known["metadata"]["generation"] + int(is_changed))
+            if known.get("status") and "status" not in obj:
+                obj["status"] = known["status"]
+        if known is not None and _content(known) == _content(obj):
+            return copy.deepcopy(known)
+        self._version += 1
+        metadata["resourceVersion"] = str(self._version)
+        self.objects[key] = obj
+        self.seen("MODIFIED", copy.deepcopy(obj))
+        return copy.deepcopy(obj)
+
+    def edit(self, kind: str, name: str, change: Callable[[Json], None]) -> Json:
+        obj = copy.deepcopy(self.objects[(kind, NAMESPACE, name)])
+        change(obj)
+        return self.put(obj)
+
+    def remove(self, kind: str, name: str) -> None:
+        """Delete, at once unless a finalizer holds it; what it owns goes too."""
+        obj = self.objects.get((kind, NAMESPACE, name))
+        if obj is None:
+            return
+        if obj["metadata"].get("finalizers"):
+            self.edit(kind, name, lambda found: found["metadata"].update(deletionTimestamp=self._time.text))
+            return
+        del self.objects[(kind, NAMESPACE, name)]
+        self.seen("DELETED", copy.deepcopy(obj))
+        for other in list(self.objects.values()):
+            if any(owner["uid"] == obj["metadata"]["uid"] for owner in other["metadata"].get("ownerReferences", ())):
+                self.remove(other["kind"], other["metadata"]["name"])
+
+    def find(self, kind: str, name: str) -> Json:
+        return self.objects[(kind, NAMESPACE, name)]
+
+    def names(self, kind: str) -> list[str]:
+        return sorted(name for found, _, name in self.objects if found == kind)
+
+    # the protocol
+
+    async def apply(self, obj: Json) -> Json:
+        return self._call("apply", obj, lambda: self._applied(obj))
+
+    async def apply_status(self, obj: Json) -> Json:
+        return self._call("status", obj, lambda: self._status(obj))
+
+    async def create(self, obj: Json) -> Json:
+        return self._call("create", obj, lambda: self._new(obj))
+
+    async def replace(self, obj: Json) -> Json:
+        def effect() -> Json:
+            known = self.objects.get(_key(obj))
+            if known is None or known["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+                raise Conflict(409, "changed")
+            return self.put(obj)
+
+        return self._call("update", obj, effect)
+
+    async def get(self, kind: str, namespace: str, name: str) -> Json:
+        def effect() -> Json:
+            if (kind, namespace, name) not in self.objects:
+                raise Missing(404, f"no {kind} {name}")
+            return copy.deepcopy(self.objects[(kind, namespace, name)])
+
+        return self._call("get", {"kind": kind, "metadata": {"name": name}}, effect)
+
+    async def delete(self, kind: str, namespace: str, name: str) -> None:
+        self._call("delete", {"kind": kind, "metadata": {"name": name}}, lambda: self.remove(kind, name))
+
+    async def log(self, namespace: str, pod: str, container: str) -> str:
+        return self._call("log", {"kind": "Pod", "metadata": {"name": pod}}, lambda: self.logs.get(pod, ""))
+
+    async def list(self, kind: str, namespace: str | None) -> list[Json]:
+        return [copy.deepcopy(obj) for (found, _, _), obj in self.objects.items() if found == kind]
+
+    def _call(self, verb: str, obj: Json, effect: Callable[[], Any]) -> Any:
+        text = f"{verb} {obj['kind']}/{obj['metadata'].get('name', '')}"
+        is_last = self.kill_at is not None and len(self.history) == self.kill_at
+        self.history.append(text)
+        self.calls[verb] += 1
+        if is_last and not self.is_killed_after_effect:
+            raise Killed(text)
+        answer = effect()
+        if is_last:
+            raise Killed(text)
+        return answer
+
+    def _applied(self, obj: Json) -> Json:
+        refusal = self.refuse(obj)
+        if refusal:
+            raise Invalid(422, refusal)
+        known = self.objects.get(_key(obj))
+        uid = obj["metadata"].get("uid")
+        if uid is not None and (known is None or known["metadata"]["uid"] != uid):
+            raise Conflict(409, "uid mismatch")
+        merged = _merged(known or {}, obj)
+        if "finalizers" in obj["metadata"]:
+            merged["metadata"]["finalizers"] = list(obj["metadata"]["finalizers"])
+        if known is not None and known["kind"] == "ControllerRevision" and known["data"] != obj["data"]:
+            raise Invalid(422, "data: field is immutable")
+        answer = self.put(merged)
+        if answer["metadata"].get("deletionTimestamp") and not answer["metadata"].get("finalizers"):
+            self.remove(answer["kind"], answer["metadata"]["name"])
+        return answer
+
+    def _status(self, obj: Json) -> Json:
+        known = self.objects.get(_key(obj))
+        if known is None or known["metadata"]["uid"] != obj["metadata"]["uid"]:
+            raise Conflict(409, "gone")
+        version = obj["metadata"].get("resourceVersion")
+        if version is not None and version != known["metadata"]["resourceVersion"]:
+            raise Conflict(409, "changed")
+        changed = copy.deepcopy(known)
+        status = obj["status"] if version is not None else {**known.get("status", {}), **obj["status"]}
+        changed["status"] = copy.deepcopy(status)
+        return self.put(changed)
+
+    def _new(self, obj: Json) -> Json:
+        if _key(obj) in self.objects:
+            raise Conflict(409, "exists")
+        return self.put(obj)
+
+
+def _key(obj: Json) -> tuple[str, str, str]:
+    return obj["kind"], obj["metadata"].get("namespace", NAMESPACE), obj["metadata"]["name"]
+
+
+def _content(obj: Json) -> Json:
+    metadata = {name: value for name, value in obj["metadata"].items() if name not in ("resourceVersion", "generation")}
+    return {**obj, "metadata": metadata}
+
+
+def _merged(known: Any, wanted: Any) -> Any:
+    if isinstance(known, dict) and isinstance(wanted, dict):
+        return {**known, **{key: _merged(known.get(key), value) for key, value in wanted.items()}}
+    return copy.deepcopy(wanted)
+
+
+class ClusterDouble:
+    """The API server with controllers: Jobs, Deployments, drivers. `images` says how each image behaves."""
+
+    def __init__(self) -> None:
+        self.time = ManualTime()
+        self.api = ApiDouble(self.time)
+        self.images: dict[str, Json] = {}
+        self.definition = 0
+        self.defined_by = 0
+        self.operator = OperatorDouble(self.api, self.time)
+        self.restarts = 0
+
+    def restart_operator(self) -> None:
+        self.restarts += 1
+        self.operator = OperatorDouble(self.api, self.time)
+
+    async def settle(self, seconds: float = 120.0, is_killing: bool = False) -> None:
+        """Let operator and controllers act until `seconds` have passed."""
+        end = self.time.seconds() + seconds
+        while self.time.seconds() < end:
+            try:
+                await self.operator.step()
+            except Killed:
+                assert is_killing
+                self.api.kill_at = None
+                self.restart_operator()
+                await self.operator.step()
+            self.act()
+            self.time.pass_seconds(1.0)
+
+    def act(self) -> None:
+        """One turn of everything that is not the operator."""
+        for job in [obj for obj in self.api.objects.values() if obj["kind"] == "Job"]:
+            self._run_job(job)
+        for deployment in [obj for obj in self.api.objects.values() if obj["kind"] == "Deployment"]:
+            self._run_deployment(deployment)
+        for topology in [obj for obj in self.api.objects.values() if obj["kind"] == "Topology"]:
+            self._lead(topology)
+
+    def _image(self, pod_spec: Json) -> Json:
+        return self.images.get(pod_spec["containers"][0]["image"], {})
+
+    def _run_job(self, job: Json) -> None:
+        name = names.name_of(job) + "-pod"
+        if ("Pod", NAMESPACE, name) in self.api.objects:
+            return
+        template, image = job["spec"]["template"], self._image(job["spec"]["template"]["spec"])
+        self.api.put(
+            {
+                "kind": "Pod",
+                "metadata": {
+                    "name": name,
+                    "labels": {**template["metadata"]["labels"], "job-name": names.name_of(job)},
+                    "ownerReferences": [{"kind": "Job", "uid": job["metadata"]["uid"]}],
+                },
+                "spec": {"restartPolicy": "Never"},
+                "status": image.get("describe_status", {"phase": "Succeeded"}),
+            }
+        )
+        verdict = {
+            "tidemill": "describe",
+            "module": "Flights",
+            "base": self.definition,
+            "isValid": not image.get("faults"),
+            "faults": image.get("faults", []),
+            "definition": {
+                "depots": [{"name": "*d"}],
+                "pstates": [{"name": "$$p"}],
+                "topologies": [
+                    {"name": topology, "sources": [{"depot": "*d"}]} for topology in image.get("topologies", ["core"])
+                ],
+            },
+            "gateway": "stock",
+        }
+        self.api.logs[name] = "warming up\n" + json.dumps(verdict)
+
+    def _run_deployment(self, deployment: Json) -> None:
+        wanted = deployment["spec"]["replicas"]
+        template, name = deployment["spec"]["template"], names.name_of(deployment)
+        image = self._image(template["spec"])
+        for number in range(wanted):
+            pod_name = f"{name}-{names.digest(template, 4)}-{number}"
+            if ("Pod", NAMESPACE, pod_name) not in self.api.objects:
+                self.api.put(
+                    {
+                        "kind": "Pod",
+                        "metadata": {
+                            "name": pod_name,
+                            "labels": dict(template["metadata"]["labels"]),
+                            "ownerReferences": [{"kind": "Deployment", "uid": deployment["metadata"]["uid"]}],
+                        },
+                        "spec": {},
+                        "status": image.get("driver_status") or _ready_status(),
+                    }
+                )
+        ready = 0 if image.get("driver_status") else wanted
+        status = {
+            "observedGeneration": deployment["metadata"]["generation"],
+            "replicas": wanted,
+            "updatedReplicas": wanted,
+            "readyReplicas": ready,
+        }
+        if deployment.get("status") != status:
+            self.api.edit("Deployment", name, lambda found: found.update(status=status))
+
+    def _lead(self, topology: Json) -> None:
+        """The driver of the active revision leads and commits once a second; it writes its definition first."""
+        module = self.api.objects.get(("Module", NAMESPACE, topology["spec"]["moduleRef"]["name"]))
+        if module is None:
+            return
+        active = module.get("status", {}).get("activeRevision", 0)
+        pods = [
+            pod
+            for pod in self.api.objects.values()
+            if pod["kind"] == "Pod"
+            and pod["metadata"]["labels"].get(names.TOPOLOGY_LABEL) == names.name_of(topology)
+            and pod["status"].get("conditions")
+        ]
+        status = topology.get("status", {})
+        mine = [pod for pod in pods if pod["metadata"]["labels"][names.REVISION_LABEL] == str(active)]
+        if mine and (status.get("revision") != active or status.get("leader") not in map(names.name_of, mine)):
+            if self.defined_by != active:
+                self.defined_by, self.definition = active, self.definition + 1
+            self._report(topology, revision=active, leader=names.name_of(mine[0]), commits=0)
+        elif status.get("leader") in map(names.name_of, pods):
+            self._report(topology, status["revision"], status["leader"], status["commitsSinceClaim"] + 1)
+
+    def _report(self, topology: Json, revision: int, leader: str, commits: int) -> None:
+        failing = self._failing(leader)
+        status = {
+            **topology.get("status", {}),
+            "revision": revision,
+            "leader": leader,
+            "commitsSinceClaim": 0 if failing else commits,
+            "failuresInRow": topology.get("status", {}).get("failuresInRow", 0) + 1 if failing else 0,
+            "failures": [{"code": "UserCodeError", "message": "boom"}] if failing else [],
+            "lag": {"*d": 1},
+        }
+        self.api.edit("Topology", names.name_of(topology), lambda found: found.update(status=status))
+
+    def _failing(self, leader: str) -> bool:
+        revision = self.api.find("Pod", leader)["metadata"]["labels"][names.REVISION_LABEL]
+        module = self.api.find("Pod", leader)["metadata"]["labels"][names.MODULE_LABEL]
+        image = self.api.find("ControllerRevision", f"{module}-{revision}")["data"]["template"]["image"]
+        return bool(self.images.get(image, {}).get("is_failing"))
+
+
+def _ready_status() -> Json:
+    return {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+class OperatorDouble:
+    """The operator's process without kopf: its world is fed by the API double."""
+
+    def __init__(self, api: ApiDouble, time: ManualTime) -> None:
+        self.world = World()
+        self.queue = WorkQueue(time.seconds)
+        self.world.listen(lambda obj: wake(self.world, self.queue, obj))
+        performer = Performer(api, self.world, EventRecorder(api, "test"), time)
+        self.reconciler = Reconciler(self.world, performer, Defaults(), time)
+        self.reconciles: Counter[str] = Counter()
+        for obj in list(api.objects.values()):
+            self._seen("MODIFIED", obj)
+        api.seen = self._seen
+
+    def _seen(self, kind: str, obj: Json) -> None:
+        if obj["kind"] in ("Secret", "Event", "Lease"):
+            return
+        if kind == "DELETED":
+            self.world.remove(obj)
+        else:
+            self.world.put(obj)
+
+    async def step(self) -> None:
+        """Reconcile everything that is due."""
+        while isinstance(found := self.queue.take_due(), tuple):
+            key: Key = found[0]
+            self.reconciles[key.kind] += 1
+            try:
+                self.queue.done(key, await self.reconciler.reconcile(key))
+            except Conflict:
+                self.queue.failed(key)
