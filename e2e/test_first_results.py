@@ -12,6 +12,7 @@ from e2e.harness import modules, timeouts
 from e2e.harness.rows import Gateway
 from e2e.harness.story import Story
 from e2e.harness.waiting import until
+from tidemill import Path
 
 CHUNK_RECORDS = 5_000
 MODULE = "FlightsModule"
@@ -36,17 +37,17 @@ def test_a_year_of_flights_comes_out_right_when_a_module_is_applied(story: Story
 def _first_commit(gateway: Gateway) -> float:
     """Appends one airline until it can be read back; when that was."""
     gateway.append(MODULE, "*airlines", [{"carrier": "ZZ", "name": "First of all"}], "first")
-    return time.monotonic() if gateway.select_one(MODULE, "$$airlineNames", ["ZZ"]) == "First of all" else 0.0
+    return time.monotonic() if gateway.select_one(MODULE, "$$airlineNames", Path.key("ZZ")) == "First of all" else 0.0
 
 
 def _append_all(gateway: Gateway) -> int:
     total = 0
     for table in data.TABLES:
-        records = data.read(table).to_dicts()
-        for start in range(0, len(records), CHUNK_RECORDS):
-            piece = records[start : start + CHUNK_RECORDS]
+        records = data.read(table)
+        for start in range(0, records.height, CHUNK_RECORDS):
+            piece = records.slice(start, CHUNK_RECORDS)
             gateway.append(MODULE, f"*{table}", piece, f"{table}-{start}")
-            total += len(piece)
+            total += piece.height
     return total
 
 
@@ -54,13 +55,17 @@ def _wait_for_all(gateway: Gateway, seconds: float) -> None:
     expected = truth.compute()["$$carriers"]
 
     def look() -> bool:
-        seen = {key: (gateway.select_one(MODULE, "$$carriers", [key]) or {}).get("flights") for key in expected}
+        seen = {key: (gateway.select_one(MODULE, "$$carriers", Path.key(key)) or {}).get("flights") for key in expected}
         return seen == {key: row["flights"] for key, row in expected.items()}
 
     until("all flights are counted", look, seconds, pause=1.0)
     airports = truth.compute()["$$airportNames"]
     last = list(airports)[-1]
-    until("all airports are known", lambda: gateway.select_one(MODULE, "$$airportNames", [last]), timeouts.CAUGHT_UP)
+    until(
+        "all airports are known",
+        lambda: gateway.select_one(MODULE, "$$airportNames", Path.key(last)),
+        timeouts.CAUGHT_UP,
+    )
 
 
 def _compare(gateway: Gateway) -> None:
@@ -68,11 +73,11 @@ def _compare(gateway: Gateway) -> None:
     wrong: dict[str, Any] = {}
     for pstate, expected in truth.compute().items():
         if pstate == "$$topRoutes":
-            seen: Any = gateway.select_one(MODULE, pstate, [["stay"]])
+            seen: Any = gateway.select_one(MODULE, pstate, Path.stay())
         elif pstate in ("$$days", "$$weather"):
-            seen = {key: dict(gateway.select(MODULE, pstate, [key, ["all"]])) for key in expected}
+            seen = {key: dict(gateway.select(MODULE, pstate, Path.key(key).all())) for key in expected}
         else:
-            seen = {key: gateway.select_one(MODULE, pstate, [key]) for key in expected}
+            seen = {key: gateway.select_one(MODULE, pstate, Path.key(key)) for key in expected}
         if seen != expected:
             wrong[pstate] = seen
     assert not wrong, {name: str(value)[:300] for name, value in wrong.items()}

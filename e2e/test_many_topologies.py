@@ -21,14 +21,14 @@ UP_SECONDS = 900.0
 @pytest.mark.timeout(2400)
 def test_one_operator_keeps_up_when_fifty_topologies_run(story: Story) -> None:
     """Drivers are light: `engine: Local`, a tenth of a core at most when nothing is to do."""
-    base = {**modules.COUNTS, "engine": "Local", "tasks": 1, "threads": 1, "image": modules.image(f"many{COUNT - 1}")}
+    base = {**modules.COUNTS, "engine": "Local", "tasks": 1, "threads": 1, "image": modules.image(f"many{COUNT}")}
     applied = story.apply(story.module(base=base))
     story.wait_ready(seconds=UP_SECONDS)
     ready = time.monotonic() - applied
     rows = story.rows()
     story.append(rows, [f"record-{i}" for i in range(20)])
     assert_equals_truth(rows, story.ledger)
-    for number in range(COUNT - 1):
+    for number in range(COUNT):
         pstate = f"$$t{number:02}"
         until(f"{pstate} counts", lambda p=pstate: len(rows.ids("k0", p)) == 20, timeouts.CAUGHT_UP)
     calls = _calls(story)

@@ -77,7 +77,7 @@ class System:
             "operator.replicas": "2",
         }
         settings = [part for name, value in images.items() for part in ("--set", f"{name}={value}")]
-        self.helm_run("upgrade", "--install", RELEASE, str(CHART), "--create-namespace", *settings)
+        self.helm_run("upgrade", "--install", RELEASE, str(CHART), "--create-namespace", "--take-ownership", *settings)
 
     def helm_run(self, *arguments: str) -> str:
         """One helm command in the operator's namespace."""

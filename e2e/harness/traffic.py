@@ -13,6 +13,7 @@ from e2e.harness.waiting import WaitedInVain, until
 
 KEYS = 8
 BATCH_RECORDS = 10
+FAILURES_MAX = 5_000
 
 
 class Counted(Protocol):
@@ -109,7 +110,7 @@ class Appender:
 
     def _append(self, batch: list[list[Any]], idempotency_key: str) -> None:
         end = time.monotonic() + timeouts.RECOVERY
-        while time.monotonic() < end:
+        while time.monotonic() < end and len(self.failures) < FAILURES_MAX:
             begin = time.monotonic()
             try:
                 self._rows.append(batch, idempotency_key)
