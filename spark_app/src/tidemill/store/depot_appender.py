@@ -19,6 +19,7 @@ from tidemill.store.depot import DepotLog
 from tidemill.store.depot_commit import Batch, Producer
 from tidemill.store.depot_rows import (
     PartitionedRows,
+    check_frame,
     check_records,
     estimated_bytes,
     in_one_partition,
@@ -162,6 +163,7 @@ class DepotAppender:
 def chunks(records: Sequence[Any] | pl.DataFrame | Column) -> Iterable[Column]:
     """Columns of bounded size, in order."""
     if isinstance(records, pl.DataFrame):
+        check_frame(records)
         records = columns.from_frame(records)
     if isinstance(records, (pl.Series, columns.RecordColumn)):
         rows = _rows_per_chunk(records)

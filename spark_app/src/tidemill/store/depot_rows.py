@@ -99,6 +99,18 @@ def check_records(column: Column, first: int | None = 0) -> None:
             check_size(value, index, is_only=first is None)
 
 
+def check_frame(frame: pl.DataFrame) -> None:
+    """Refuse times without a zone, as in records of any other form: nobody can tell which moment they mean.
+
+    Raises:
+        RecordRefused: says which column, and what to do.
+    """
+    for name, dtype in frame.schema.items():
+        if isinstance(dtype, pl.Datetime) and dtype.time_zone is None:
+            advice = f'Give it one: frame.with_columns(pl.col("{name}").dt.replace_time_zone("UTC")).'
+            raise RecordRefused(f"The column {name!r} holds datetimes without a time zone. {advice}", column=name)
+
+
 def check_values(column: Column, first: int | None = None) -> None:
     """Series hold data by their type; only values must be looked at."""
     if isinstance(column, RecordColumn):
