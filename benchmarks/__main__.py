@@ -1,7 +1,7 @@
 """All benchmarks, each beside its peer in the same run; prints a table and writes benchmarks/results.json.
 
 usage: python -m benchmarks [NAME …] [--quick]
-Names: counts small growth access; --quick: fewer rounds, smaller growth, results.json is left alone.
+Names: counts small growth access gateway; --quick: fewer rounds, smaller growth, results.json is left alone.
 """
 
 from __future__ import annotations
@@ -162,7 +162,34 @@ def access(is_quick: bool) -> list[Figure]:
     ]
 
 
-PARTS = {"counts": counts, "small": small, "growth": growth, "access": access}
+def gateway(is_quick: bool) -> list[Figure]:
+    """Appends and selects over HTTP on MinIO."""
+    command = "python -m benchmarks gateway"
+    appends = measured("benchmarks.gateway", "appends")
+    acks = measured("benchmarks.gateway", "acks")
+    reads = measured("benchmarks.gateway", "reads")
+    return [
+        Figure(
+            "gateway_records_per_cpu_second", appends["records_per_cpu_second"], "records/s a core", None,
+            "1k-record batches of JSON lines on MinIO, target 100,000", command,
+        ),
+        Figure(
+            "gateway_records_per_second", appends["records_per_second"], "records/s", None,
+            f"4 connections; MinIO and the clients share the {CORES} cores", command,
+        ),
+        Figure(
+            "gateway_ack_p50", acks["batch_p50_ms"], "ms", None, "1k-record batches on MinIO, target 20", command
+        ),
+        Figure("gateway_ack_one_record_p50", acks["one_record_p50_ms"], "ms", None, "on MinIO", command),
+        Figure(
+            "gateway_select_one_p50", reads["select_one_p50_ms"], "ms", None,
+            "100k keys on MinIO, freshness probe, target 5", command,
+        ),
+        Figure("gateway_select_one_p99", reads["select_one_p99_ms"], "ms", None, "the same", command),
+    ]  # fmt: skip
+
+
+PARTS = {"counts": counts, "small": small, "growth": growth, "access": access, "gateway": gateway}
 
 
 def main() -> int:
