@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import httpx2
 from lightkube import ApiError, Client, KubeConfig
+from lightkube.config.client_adapter import verify_cluster
+from lightkube.config.kubeconfig import SingleConfig
 from lightkube.core.exceptions import ConfigError
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.types import PatchType
@@ -55,7 +58,8 @@ class ClusterApi:
             raise BadInput(f"There is no access to a Kubernetes API: {error}.") from error
         # trust_env would send calls to the cluster through a proxy that is meant for the world outside.
         timeout = httpx2.Timeout(SECONDS_MAX)
-        self._client = Client(config, namespace=namespace, timeout=timeout, trust_env=False)
+        transport = httpx2.HTTPTransport(verify=_verification(config))
+        self._client = Client(config, namespace=namespace, timeout=timeout, transport=transport, trust_env=False)
 
     def close(self) -> None:
         self._client.close()
@@ -102,6 +106,14 @@ class ClusterApi:
                     return None
                 raise
             return found
+
+
+def _verification(config: SingleConfig) -> ssl.SSLContext:
+    """The cluster's own authority is trusted as it is: since Python 3.13 those without a key usage are refused."""
+    assert config.user is not None
+    context = verify_cluster(config.cluster, config.user, config.abs_file, trust_env=False)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
 
 
 class _NamedLease:
