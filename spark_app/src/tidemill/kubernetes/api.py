@@ -108,9 +108,9 @@ class ClusterApi:
             return found
 
 
-def _verification(config: SingleConfig) -> ssl.SSLContext:
+def _verification(config: SingleConfig | None) -> ssl.SSLContext:
     """The cluster's own authority is trusted as it is: since Python 3.13 those without a key usage are refused."""
-    assert config.user is not None
+    assert config is not None and config.user is not None
     context = verify_cluster(config.cluster, config.user, config.abs_file, trust_env=False)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
