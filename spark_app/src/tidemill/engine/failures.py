@@ -8,14 +8,35 @@ from types import TracebackType
 from typing import Any
 
 from tidemill.model.dataflow import Location
-from tidemill.model.errors import AttemptTimeout, BadInput, InvariantViolation, RetryableError, UserCodeError
+from tidemill.model.errors import (
+    AttemptTimeout,
+    BadInput,
+    CorruptState,
+    InvariantViolation,
+    NewerFormat,
+    RetryableError,
+    SnapshotExpired,
+    UserCodeError,
+)
+from tidemill.store.objects import NotFound
 
 SAMPLE_CHARS_MAX = 2000
+_NOT_THE_MODULES = (
+    UserCodeError,
+    RetryableError,
+    InvariantViolation,
+    AttemptTimeout,
+    CorruptState,
+    NewerFormat,
+    SnapshotExpired,
+    NotFound,
+)
+"""What a step raises that is not the fault of the module's code: its state cannot be read, or it was stopped."""
 
 
 def user_error(error: BaseException, step: str, at: Location, sample: Mapping[str, Any] | None) -> BaseException:
     """`error` as the `UserCodeError` to raise from it; errors that are not the module's pass as they are."""
-    if isinstance(error, (UserCodeError, RetryableError, InvariantViolation, AttemptTimeout)):
+    if isinstance(error, _NOT_THE_MODULES):
         return error
     text = f"{step} at {at} raised {type(error).__name__}: {message_of(error)}"
     trace = "".join(traceback.format_exception(type(error), error, own_frames(error)))

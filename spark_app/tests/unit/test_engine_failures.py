@@ -1,0 +1,22 @@
+"""Whose fault an error in a step is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill.engine.failures import user_error
+from tidemill.model.dataflow import Location
+from tidemill.model.errors import CorruptState, NewerFormat, SnapshotExpired, StoreUnavailable, UserCodeError
+from tidemill.store.objects import NotFound
+
+
+@pytest.mark.parametrize("kind", [CorruptState, NewerFormat, SnapshotExpired, StoreUnavailable, NotFound])
+def test_error_passes_as_it_is_when_state_cannot_be_read(kind: type[Exception]) -> None:
+    error = kind("deltas/1.zip does not match its checksum")
+    assert user_error(error, "local_select($$s)", Location(), None) is error
+
+
+def test_error_names_its_step_when_a_function_of_the_module_raised() -> None:
+    found = user_error(ValueError("no"), "each(f)", Location("m.py", 3), {"*k": 1})
+    assert isinstance(found, UserCodeError)
+    assert "each(f) at m.py:3 raised ValueError: no (record: *k=1)" in str(found)
