@@ -42,7 +42,8 @@ def drive(
     from tidemill.kubernetes import drive as driving
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    for noisy in ("httpx2", "httpcore2", "py4j"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     stop = _stop_on_signals()
     try:
         plan = driving.RevisionPlan(

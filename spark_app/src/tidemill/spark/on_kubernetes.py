@@ -94,6 +94,7 @@ def kubernetes_conf(place: OnKubernetes, run: str) -> dict[str, str]:
         "spark.storage.decommission.enabled": "true",
         # An executor that hangs without a word holds its attempt up for that long.
         "spark.network.timeout": "30s",
+        "spark.network.timeoutInterval": "10s",
         "spark.executor.heartbeatInterval": "5s",
         **({"spark.kubernetes.executor.podTemplateFile": executors.template} if executors.template else {}),
         "spark.kubernetes.executor.podTemplateContainerName": "executor",

@@ -212,9 +212,10 @@ def _start_context(settings: SparkSettings, folder: Path) -> SparkContext:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
             return SparkContext(conf=conf, gateway=gateway)
         except (PySparkRuntimeError, Py4JJavaError) as error:
+            reason = _reason(error, folder)  # the JVM is asked for it
             _end_gateway()
             kind = errors.EngineUnavailable if settings.kubernetes is not None else errors.BadInput
-            raise kind(f"Spark did not start with master {settings.master}: {_reason(error, folder)}") from error
+            raise kind(f"Spark did not start with master {settings.master}: {reason}") from error
 
 
 def _process_environment(settings: SparkSettings) -> dict[str, str]:
@@ -237,7 +238,17 @@ def _reason(error: Exception, folder: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     if any("UnsupportedClassVersionError" in line for line in lines):
         return JAVA_MISSING.replace("none was found", "the one found is older")
-    return " | ".join(lines[-5:]) or str(error).splitlines()[0]
+    return " | ".join(lines[-5:]) or _java_error(error)
+
+
+def _java_error(error: Exception) -> str:
+    """The line that says why in a Java exception: the innermost cause."""
+    try:
+        lines = str(error).splitlines()
+    except (Py4JError, OSError):
+        return type(error).__name__
+    causes = [line.strip() for line in lines if line.startswith("Caused by: ")]
+    return (causes or [line for line in lines[1:] if line.strip()] or lines)[-1 if causes else 0].strip(": ")
 
 
 def _python_error(error: Py4JJavaError) -> str:
