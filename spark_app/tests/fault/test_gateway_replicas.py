@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import pytest
 from gateways import served
 
 from tidemill import Agg, CompoundAgg, Depot, LaunchConfig, Module, Ops, PState
+from tidemill import Path as Key
 from tidemill.client import Client
 from tidemill.cluster.launch import launch
 from tidemill.gateway.modules import Modules
@@ -169,6 +171,42 @@ def test_a_gateway_is_refused_when_it_would_serve_strangers(tmp_path: Path) -> N
     command = [*TIDEMILL, "gateway", "--store", str(tmp_path / "store"), "--host", "0.0.0.0", "--port", "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1 and "--token-file" in done.stderr
+
+
+MODULE_FILE = """
+from tidemill import Agg, CompoundAgg, Depot, Module, Ops, PState
+
+class Beside(Module):
+    def define(self, setup, topologies):
+        setup.declare_depot("*words", Depot.hash_by(lambda word: word))
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$counts", PState.map_schema(str, int))
+        (mb.source("*words").out("*microbatch").explode_microbatch("*microbatch").out("*word")
+           .compound_agg("$$counts", CompoundAgg.map("*word", Agg.count())))
+"""
+
+
+def test_a_runner_serves_its_module_when_it_has_a_port(tmp_path: Path) -> None:
+    file = tmp_path / "beside_module.py"
+    file.write_text(MODULE_FILE)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [*TIDEMILL, "run", f"{file}:Beside", "--store", str(tmp_path / "store"), "--engine", "local"]
+    runner = subprocess.Popen([*command, "--port", str(port)], stderr=subprocess.PIPE, text=True)
+    try:
+        with Client(f"http://127.0.0.1:{port}") as client:
+            client.depot("Beside", "words").append_many(["tide", "mill", "tide"])
+            counts, looks = client.pstate("Beside", "counts"), 0
+            while counts.select_one(Key.key("tide")) != 2:
+                looks += 1
+                assert looks < 2_000, client.status("Beside", "mb")
+            assert client.modules() == ["Beside"]
+        runner.terminate()
+        assert runner.wait(30) == 0
+    finally:
+        runner.kill()
+        runner.communicate()
 
 
 WITHOUT_SPARK = """

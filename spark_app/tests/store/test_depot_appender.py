@@ -170,3 +170,13 @@ def test_everything_handed_in_is_settled_when_closed(appender: DepotAppender, ga
     gate.opened.set()
     appender.close()
     assert all(future.done() for future in futures)
+
+
+def test_an_append_is_left_out_when_it_was_cancelled_in_time(appender: DepotAppender, gate: Gate) -> None:
+    first = appender.append_async(0, "first")
+    assert gate.arrived.wait(SECONDS_MAX)
+    waiting, last = appender.append_async(0, "waiting"), appender.append_async(0, "last")
+    assert not first.cancel() and waiting.cancel()
+    gate.opened.set()
+    assert (first.result(SECONDS_MAX), last.result(SECONDS_MAX)) == (((0, 0, 1),), ((0, 1, 2),))
+    assert columns.to_values(appender.depot.read_columns(0, 0, 2)) == ["first", "last"]

@@ -14,6 +14,7 @@ from tidemill.model import columns
 from tidemill.model.columns import Column
 from tidemill.model.dataflow import StartFrom
 from tidemill.model.errors import BadInput, CorruptState, OutcomeUnknown, StoreUnavailable
+from tidemill.store import depot_commit
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_retention import RollingLimits, retain, roll
 from tidemill.store.depot_rows import of_pairs, split_by_partition
@@ -229,6 +230,18 @@ def test_producer_is_forgotten_after_a_day_when_it_is_no_topology(depot: DepotLo
 
 
 # --- rolling ---------------------------------------------------------------------------------------------------------
+
+
+def test_keys_used_last_are_remembered_when_there_are_many(depot: DepotLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(depot_commit, "KEYS_MAX", 3)
+    depot.append([(0, ["own"])], ("producer", 1))
+    for sequence, name in enumerate(["a", "b", "c", "a", "d", "e"]):
+        depot.append([(0, [name])], (f"key/{name}", sequence))
+    known = set(depot.newest().sequences)
+    assert "producer" in known and {"key/a", "key/d", "key/e"} <= known and "key/b" not in known
+    before = depot.ends()
+    depot.append([(0, ["a"])], ("key/a", 3))
+    assert depot.ends() == before
 
 
 def test_offsets_and_records_stay_when_segments_are_rolled(depot: DepotLog) -> None:

@@ -1,0 +1,208 @@
+"""The gateway's client: what it tries again and under which name, what it gives up, and how paths travel."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill import BadInput, BadPath, Constant, Expr, Ops, Path, UnknownName
+from tidemill.api.path import path_of
+from tidemill.client.connection import Connection, Request
+from tidemill.client.depot import Lanes
+from tidemill.client.paths import path_to_json, value_to_json
+from tidemill.model.dataflow import Const, Function, Nav
+from tidemill.model.dataflow import Path as RecordedPath
+from tidemill.model.errors import OutcomeUnknown, StoreUnavailable, TidemillError
+from tidemill.model.packing import pack, unpack
+from tidemill.runtime.clock import ManualClock
+from tidemill.state.path_json import path_from_json
+
+APPEND = Request("POST", "/append", b"x", headers={"idempotency-key": "k"}, is_write=True)
+SELECT = Request("POST", "/select", b"x")
+Answer = httpx.Response | Exception
+
+
+def answer(status: int, code: str = "", headers: dict[str, str] | None = None) -> httpx.Response:
+    return httpx.Response(status, json={"error": {"code": code, "message": f"says {code}"}}, headers=headers)
+
+
+def done() -> httpx.Response:
+    return httpx.Response(200, content=pack([b"done"]), headers={"content-type": "application/msgpack"})
+
+
+class Scripted:
+    """A gateway that gives these answers, the last one for ever; remembers what it was asked, and when."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.asked: list[httpx.Request] = []
+        self.times: list[float] = []
+        self.clock = ManualClock()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        self.times.append(self.clock.monotonic_ms())
+        given = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    def send(self, request: Request, seconds: float = 30) -> Any:
+        connection = Connection("http://gateway", "t", seconds, httpx.MockTransport(self), self.clock)
+        return connection.send(request)
+
+
+PASSING: list[Callable[[], Answer]] = [
+    lambda: httpx.ConnectError("refused"),
+    lambda: httpx.ReadTimeout("slow"),
+    lambda: httpx.RemoteProtocolError("cut"),
+    lambda: answer(503, "StoreUnavailable"),
+    lambda: answer(503, "Busy"),
+    lambda: answer(504, "OutcomeUnknown"),
+    lambda: answer(504, "Timeout"),
+    lambda: httpx.Response(502, text="a proxy's page"),
+]
+
+
+@pytest.mark.parametrize("failure", PASSING)
+@pytest.mark.parametrize("request_", [APPEND, SELECT])
+def test_a_request_is_sent_again_as_it_was_when_that_may_help(failure: Callable[[], Answer], request_: Request) -> None:
+    gateway = Scripted(failure(), failure(), done())
+    assert gateway.send(request_) == [b"done"]
+    assert len(gateway.asked) == 3
+    assert len({(r.content, r.headers.get("idempotency-key"), r.headers["authorization"]) for r in gateway.asked}) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (404, "UnknownName", UnknownName),
+        (422, "BadPath", BadPath),
+        (413, "TooLarge", BadInput),
+        (401, "Unauthorized", BadInput),
+    ],
+)
+def test_a_refusal_is_raised_at_once_when_trying_again_cannot_help(
+    status: int, code: str, kind: type[Exception]
+) -> None:
+    gateway = Scripted(answer(status, code))
+    with pytest.raises(kind, match=f"says {code}"):
+        gateway.send(APPEND)
+    assert len(gateway.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "request_", "kind"),
+    [
+        ([httpx.ConnectError("refused")], APPEND, StoreUnavailable),
+        ([answer(503, "StoreUnavailable")], APPEND, StoreUnavailable),
+        ([answer(504, "Timeout")], APPEND, StoreUnavailable),
+        ([httpx.ReadTimeout("slow"), httpx.ConnectError("refused")], APPEND, OutcomeUnknown),
+        ([httpx.ReadTimeout("slow")], SELECT, StoreUnavailable),
+        ([httpx.Response(502, text="?")], APPEND, OutcomeUnknown),
+        ([httpx.Response(502, text="?")], SELECT, StoreUnavailable),
+        ([httpx.Response(500, text="?")], SELECT, TidemillError),
+    ],
+)
+def test_an_error_says_whether_it_may_be_done_when_time_is_up(
+    answers: list[Answer], request_: Request, kind: type[Exception]
+) -> None:
+    gateway = Scripted(*answers)
+    with pytest.raises(kind) as raised:
+        gateway.send(request_, seconds=5)
+    assert type(raised.value) is kind
+    assert gateway.clock.monotonic_ms() <= 5_000
+
+
+def test_pauses_grow_and_heed_the_gateway_when_it_stays_busy() -> None:
+    gateway = Scripted(answer(503, "Busy"))
+    with pytest.raises(StoreUnavailable):
+        gateway.send(SELECT, seconds=20)
+    pauses = [after - before for before, after in zip(gateway.times, gateway.times[1:], strict=False)]
+    assert 25 <= pauses[0] <= 50 and max(pauses) <= 3_000 and pauses[-1] > 1_000
+    told = Scripted(answer(503, "Busy", {"retry-after": "1"}), done())
+    told.send(SELECT)
+    assert told.times[1] >= 250
+
+
+def test_a_name_has_one_append_under_way_when_several_are_sent_at_once() -> None:
+    lanes = Lanes()
+    first, second = lanes.take(), lanes.take()
+    assert first[0] != second[0] and (first[1], second[1]) == (0, 0)
+    lanes.give_back(*first)
+    assert lanes.take() == (first[0], 1)
+    assert lanes.take()[0] not in (first[0], second[0])
+
+
+# --- paths -----------------------------------------------------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.binary()
+    | st.text() | st.text().map("#__".__add__) | st.datetimes(timezones=st.just(datetime.UTC)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.integers(-9, 9), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+PLAIN = ("key", "must", "filter_equal", "sub_map", "null_to_val", "nth")
+
+
+@given(st.lists(st.tuples(st.sampled_from(PLAIN), VALUES), max_size=4))
+def test_a_path_arrives_as_it_was_when_its_values_are_of_any_kind(navs: list[tuple[str, Any]]) -> None:
+    recorded = RecordedPath(tuple(Nav(name, (Const(value),)) for name, value in navs))
+    found = path_from_json(unpack(pack(path_to_json(recorded))))
+    assert found.path == recorded
+
+
+@given(VALUES)
+def test_a_partition_key_arrives_as_it_was_when_it_looks_like_a_mark(value: Any) -> None:
+    assert path_from_json(unpack(pack([["pkey", value_to_json(value)]]))).pkey == value
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        Path.all(),
+        Path.key("a").sorted_map_range(1, 9, include_end=True),
+        Path.sorted_map_range_from("a", max_amt=3),
+        Path.sorted_set_range_to(5, include_end=True, max_amt=2),
+        Path.if_path(Path.must("a"), Path.key("b"), Path.stop()),
+        Path.multi_path(Path.key("a").all(), Path.filter_selected(Path.filter_pred(Ops.IS_EVEN))),
+        Path.subselect(Path.map_vals().view(Ops.PLUS, 1)),
+        Path.collect(Path.map_keys()).map_vals(),
+        Path.sorted_map_range({"a": 1}, {"b": 2}),
+    ],
+)
+def test_a_path_arrives_as_it_was_when_it_has_paths_options_and_operations(path: Path) -> None:
+    assert navs_of(path_from_json(unpack(pack(path_to_json(path)))).path) == navs_of(path_of(path))
+
+
+def navs_of(path: RecordedPath) -> list[Any]:
+    """A path to compare: an option is a value, however it was recorded."""
+    return [
+        (nav.name, [_compared(arg) for arg in nav.args], {name: _compared(value) for name, value in nav.options})
+        for nav in path.navs
+    ]
+
+
+def _compared(arg: Any) -> Any:
+    if isinstance(arg, RecordedPath):
+        return navs_of(arg)
+    if isinstance(arg, Function):
+        return arg.name
+    return arg.value if isinstance(arg, Const) else arg
+
+
+def test_arguments_are_worked_out_here_when_they_are_expressions_or_look_like_variables() -> None:
+    path = Path.key(Expr(Ops.PLUS, 1, 2)).key("*a").key(Constant("*b"))
+    assert path_to_json(path) == [["key", 3], ["key", "*a"], ["key", "*b"]]
+
+
+@pytest.mark.parametrize("path", [Path.view(lambda value: value), Path.filter_pred(str.isupper), Path.view(len)])
+def test_a_path_is_refused_when_it_calls_a_function_of_the_callers(path: Path) -> None:
+    with pytest.raises(BadPath, match="does not travel"):
+        path_to_json(path)
