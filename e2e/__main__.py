@@ -15,6 +15,7 @@ from types import FrameType
 from e2e.cluster import own
 from e2e.cluster.choice import Cluster, find
 from e2e.cluster.shell import ClusterError, say
+from e2e.harness.system import cluster_number
 
 HERE = Path(__file__).parent
 NODES = "2"
@@ -26,14 +27,16 @@ def main(stories: list[str]) -> int:
     try:
         selection = select(stories)
         subprocess.run([sys.executable, "-m", "e2e.images", "build"], check=True)
-        cluster = find()
+        cluster = find(cluster_number())
         was_up = cluster.kind != "own" or own.exists(cluster.plan)
         try:
-            subprocess.run([sys.executable, "-m", "e2e.cluster", "up", "--nodes", _nodes(cluster)], check=True)
+            subprocess.run(
+                [sys.executable, "-m", "e2e.cluster", *_number(), "up", "--nodes", _nodes(cluster)], check=True
+            )
             return tell(selection)
         finally:
             if not was_up:
-                subprocess.run([sys.executable, "-m", "e2e.cluster", "down"], check=True)
+                subprocess.run([sys.executable, "-m", "e2e.cluster", *_number(), "down"], check=True)
     except (ClusterError, subprocess.CalledProcessError, ValueError) as error:
         say(str(error))
         return 1
@@ -72,6 +75,10 @@ def tell(selection: list[str]) -> int:
 def _nodes(cluster: Cluster) -> str:
     running = len(own.nodes_of(cluster.plan)) if cluster.kind == "own" else 0
     return str(running) if running else NODES
+
+
+def _number() -> list[str]:
+    return ["--number", str(cluster_number())]
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

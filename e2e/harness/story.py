@@ -16,6 +16,8 @@ from e2e.harness.system import STORY_LABEL, System
 from e2e.harness.traffic import Ledger
 from e2e.harness.waiting import until
 
+GATEWAY_PORT = 80
+
 
 class Story:
     """What a test works with. `name` is the test's file without `test_`; it names namespace and bucket."""
@@ -183,7 +185,7 @@ class Story:
             secret = self.kubernetes.get("Secret", self.namespace, f"{name}-gateway-token")
             assert secret is not None
             token = base64.b64decode(secret["data"]["token"]).decode()
-            address = self.system.reach.address(self.namespace, f"{name}-gateway", 8080)
+            address = self.system.reach.address(self.namespace, f"{name}-gateway", GATEWAY_PORT)
             self._gateways[name] = Gateway(f"http://{address}", token)
         return self._gateways[name]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from e2e.cluster import own
@@ -23,6 +24,11 @@ RELEASE = "tidemill"
 STORY_LABEL = "tidemill.dev/e2e"
 
 
+def cluster_number() -> int:
+    """Which cluster of this machine to use, where it starts its own: E2E_CLUSTER, 0 to 9."""
+    return int(os.environ.get("E2E_CLUSTER", "0"))
+
+
 class System:
     """Everything that stories find on the cluster."""
 
@@ -38,10 +44,10 @@ class System:
     @staticmethod
     def start(nodes: int) -> System:
         """The cluster with everything on it, whatever was there before."""
-        cluster = find()
+        cluster = find(cluster_number())
         if cluster.kind == "own" and not own.is_whole(cluster.plan, max(nodes, len(own.nodes_of(cluster.plan)))):
             own.up(cluster.plan, nodes)
-        system = System(find())
+        system = System(find(cluster_number()))
         system.install()
         system.sweep()
         return system
@@ -77,7 +83,16 @@ class System:
             "operator.replicas": "2",
         }
         settings = [part for name, value in images.items() for part in ("--set", f"{name}={value}")]
-        self.helm_run("upgrade", "--install", RELEASE, str(CHART), "--create-namespace", "--take-ownership", *settings)
+        self.helm_run(
+            "upgrade",
+            "--install",
+            RELEASE,
+            str(CHART),
+            "--create-namespace",
+            "--take-ownership",
+            "--force-conflicts",
+            *settings,
+        )
 
     def helm_run(self, *arguments: str) -> str:
         """One helm command in the operator's namespace."""
