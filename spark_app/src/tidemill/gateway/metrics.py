@@ -28,12 +28,9 @@ class Metrics:
         self.requests = self._counter("gateway_requests", "HTTP requests answered.", ("route", "status"))
         self.errors = self._counter("gateway_errors", "Requests answered by an error.", ("code",))
         self.request_seconds = self._histogram("gateway_request_seconds", "Time to answer.", ("route",))
-        self.in_flight = Gauge(
-            "tidemill_gateway_requests_in_flight", "Requests under way.", registry=self.registry
-        )  # fmt: skip
+        self.in_flight = Gauge("tidemill_gateway_requests_in_flight", "Requests under way.", registry=self.registry)
         self.appends = self._counter("gateway_appends", "Appends that are durable.", depot)
         self.records = self._counter("gateway_appended_records", "Records that are durable.", depot)
-        self.repeats = self._counter("gateway_repeated_appends", "Appends that had been done before.", depot)
         self.append_seconds = self._histogram("gateway_append_seconds", "From request to durable.", depot)
         self.selects = self._counter("gateway_selects", "Selects answered.", pstate)
         self.select_seconds = self._histogram("gateway_select_seconds", "Time of a select.", pstate)
