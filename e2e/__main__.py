@@ -30,13 +30,11 @@ def main(stories: list[str]) -> int:
         cluster = find(cluster_number())
         was_up = cluster.kind != "own" or own.exists(cluster.plan)
         try:
-            subprocess.run(
-                [sys.executable, "-m", "e2e.cluster", *_number(), "up", "--nodes", _nodes(cluster)], check=True
-            )
+            _cluster("up", "--nodes", _nodes(cluster))
             return tell(selection)
         finally:
             if not was_up:
-                subprocess.run([sys.executable, "-m", "e2e.cluster", *_number(), "down"], check=True)
+                _cluster("down")
     except (ClusterError, subprocess.CalledProcessError, ValueError) as error:
         say(str(error))
         return 1
@@ -77,8 +75,9 @@ def _nodes(cluster: Cluster) -> str:
     return str(running) if running else NODES
 
 
-def _number() -> list[str]:
-    return ["--number", str(cluster_number())]
+def _cluster(*arguments: str) -> None:
+    command = [sys.executable, "-m", "e2e.cluster", "--number", str(cluster_number())]
+    subprocess.run([*command, *arguments], check=True)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
