@@ -5,6 +5,7 @@ That kube-proxy turns a Service's address into that of a pod for whoever asks fr
 
 from __future__ import annotations
 
+import json
 import os
 import ssl
 import urllib.request
@@ -126,7 +127,25 @@ def _api_server(plan: Plan, program: Path) -> Command:
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             # Without this `kubectl logs` would look the node's name up.
             "--kubelet-preferred-address-types=InternalIP", "--authorization-mode=Node,RBAC",
-            "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true", "--profiling=false"]  # fmt: skip
+            "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true", "--profiling=false",
+            *_audit(plan)]  # fmt: skip
+
+
+def _audit(plan: Plan) -> Command:
+    """Who asked for what, of pods that talk to the API server: tells which rights are used (e2e/test_rights.py)."""
+    kubernetes = {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]}
+    accounts = {"level": "Metadata", "userGroups": ["system:serviceaccounts"]}
+    policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+              "rules": [kubernetes, accounts, {"level": "None"}]}  # fmt: skip
+    path = plan.folder / "audit.json"
+    path.write_text(json.dumps(policy))
+    return [f"--audit-policy-file={path}", f"--audit-log-path={audit_log(plan)}", "--audit-log-maxsize=50",
+            "--audit-log-maxbackup=1"]  # fmt: skip
+
+
+def audit_log(plan: Plan) -> Path:
+    """Where the API server writes, as JSON lines, what service accounts asked for."""
+    return plan.logs / "audit.log"
 
 
 def _controller_manager(plan: Plan, program: Path) -> Command:

@@ -46,7 +46,8 @@ def store_env(store: Mapping[str, Any]) -> list[Json]:
     authority = store.get("caSecretRef")
     if authority:
         path = f"{CA_FOLDER}/{authority.get('key', 'ca.crt')}"
-        env += [{"name": "AWS_CA_BUNDLE", "value": path}, {"name": "SSL_CERT_FILE", "value": path}]
+        # Not SSL_CERT_FILE: a module's own code would trust nobody else any more.
+        env.append({"name": "AWS_CA_BUNDLE", "value": path})
     return env
 
 

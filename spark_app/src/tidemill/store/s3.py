@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import obstore
 from obstore import exceptions as client_errors
 from obstore.store import S3Store
 
-from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
+from tidemill.model.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
 from tidemill.store.objects import AlreadyExists, Buffer, NotFound, count_request
 
 _REFUSED = (client_errors.PermissionDeniedError, client_errors.UnauthenticatedError)
 _TIMEOUT = timedelta(seconds=30)
 _CONNECT_TIMEOUT = timedelta(seconds=5)
 _READ_RETRY = timedelta(seconds=10)
+_CERTIFICATE: Final = re.compile(r"InvalidCertificate\(\s*(\w+)")
+"""How the client names what is wrong with a certificate, in the long form of an error."""
 
 
 class S3ObjectStore:
@@ -28,12 +31,13 @@ class S3ObjectStore:
     the answer is settled by `store.log`, which reads the slot.
     """
 
-    def __init__(self, url: str, bucket: str, prefix: str, config: dict[str, Any]) -> None:
+    def __init__(self, url: str, bucket: str, prefix: str, config: dict[str, Any], authority: bytes = b"") -> None:
+        """`authority`: certificates (PEM) that are trusted beside the system's."""
         self.url = url
         self.counts: dict[str, int] = {}
         self._prefix = f"{prefix}/" if prefix else ""
-        self._reads = _client(bucket, config, retries=5)
-        self._writes = _client(bucket, config, retries=0)
+        self._reads = _client(bucket, config, authority, retries=5)
+        self._writes = _client(bucket, config, authority, retries=0)
 
     def get(self, key: str) -> bytes:
         count_request(self.counts, "get")
@@ -99,20 +103,38 @@ class S3ObjectStore:
             raise self._unavailable(key, error) from error
 
     def _unavailable(self, key: str, error: Exception) -> StoreUnavailable:
-        if isinstance(error, _REFUSED):
+        untrusted = _CERTIFICATE.search(str(error))
+        if untrusted:
+            advice = (
+                f"has a certificate that is not trusted ({untrusted[1]}); check its authority (AWS_CA_BUNDLE; "
+                "spec.store.caSecretRef of a Module) and the endpoint's name"
+            )
+        elif isinstance(error, _REFUSED):
             advice = "refuses the credentials; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
         else:
             advice = "did not answer; is it running, and is the endpoint right?"
         return StoreUnavailable(f"The store {self.url} {advice} ({key}: {_first_line(error)})", key=key)
 
 
-def _client(bucket: str, config: dict[str, Any], retries: int) -> S3Store:
-    return S3Store(
-        bucket,
-        config=config,
-        client_options={"allow_http": True, "timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT},
-        retry_config={"max_retries": retries, "retry_timeout": _READ_RETRY},
-    )
+def _client(bucket: str, config: dict[str, Any], authority: bytes, retries: int) -> S3Store:
+    is_plain = str(config.get("endpoint", "")).startswith("http://")
+    trusted: dict[str, Any] = {"root_certificate": authority} if authority else {}
+    try:
+        return S3Store(
+            bucket,
+            config=config,
+            client_options={
+                "allow_http": is_plain,
+                "timeout": _TIMEOUT,
+                "connect_timeout": _CONNECT_TIMEOUT,
+                **trusted,
+            },
+            retry_config={"max_retries": retries, "retry_timeout": _READ_RETRY},
+        )
+    except client_errors.GenericError as error:
+        if untrusted := _CERTIFICATE.search(str(error)):
+            raise StoreRefused(f"The certificates in AWS_CA_BUNDLE cannot be read ({untrusted[1]})") from error
+        raise
 
 
 def _first_line(error: Exception) -> str:

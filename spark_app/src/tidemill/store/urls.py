@@ -30,8 +30,9 @@ _opened: dict[tuple[int, str], ObjectStore] = {}
 def open_store(url: str, probe: bool = True) -> ObjectStore:
     """The store of this URL; the same object for the same URL within a process.
 
-    Credentials come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION. Workers that open
-    what a runner probed already pass `probe=False`.
+    Credentials come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION. AWS_CA_BUNDLE
+    names a file of certificates (PEM) that are trusted beside the system's. Workers that open what a runner probed
+    already pass `probe=False`.
 
     Raises:
         StoreRefused: the URL is wrong, or the store ignores create-if-absent.
@@ -77,7 +78,21 @@ def _connect_s3(url: str) -> ObjectStore:
     if "endpoint" in options:
         config["endpoint"] = options["endpoint"]
         config["virtual_hosted_style_request"] = False
-    return S3ObjectStore(url, parts.netloc, unquote(parts.path).strip("/"), config)
+    return S3ObjectStore(url, parts.netloc, unquote(parts.path).strip("/"), config, _authority())
+
+
+def _authority() -> bytes:
+    """Certificates that are trusted beside the system's; the S3 client itself ignores this variable of AWS."""
+    named = os.environ.get("AWS_CA_BUNDLE", "")
+    if not named:
+        return b""
+    try:
+        found = Path(named).read_bytes()
+    except OSError as error:
+        raise StoreRefused(f"AWS_CA_BUNDLE names {named}, which cannot be read: {error.strerror}") from error
+    if b"-----BEGIN CERTIFICATE-----" not in found:
+        raise StoreRefused(f"AWS_CA_BUNDLE names {named}, which holds no certificate (PEM)")
+    return found
 
 
 def check_store(store: ObjectStore) -> None:
