@@ -82,6 +82,8 @@ def kubernetes_conf(place: OnKubernetes, run: str) -> dict[str, str]:
         "spark.kubernetes.executor.podNamePrefix": f"{pod.name}-{run}",
         f"spark.kubernetes.executor.label.{POD_LABEL}": pod.uid,
         "spark.kubernetes.executor.disableConfigMap": "true",
+        # There is none. With both settings a driver needs no rights on Services and claims, which are others' too.
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
         "spark.kubernetes.allocation.batch.delay": "200ms",
