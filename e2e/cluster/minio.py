@@ -24,15 +24,19 @@ class Store:
     ca_secret: str | None = None
 
 
-def install(kubectl: list[str | Path], namespace: str, *, tls: bool = False) -> Store:
+def install(
+    kubectl: list[str | Path], namespace: str, *, tls: bool = False, user: str = USER, password: str = PASSWORD
+) -> Store:
     """Brings MinIO into a namespace that exists and waits until it is ready.
 
-    With `tls` it talks HTTPS only, and the Secret `minio-ca` holds the authority to trust, as `ca.crt`.
+    With `tls` it talks HTTPS only, and the Secret `minio-ca` holds the authority to trust, as `ca.crt`. `user` and
+    `password` are its credentials, in the Secret `minio`.
 
     Raises:
         ClusterError: it is not ready within a minute.
     """
     text = (HERE / "manifests/minio.yaml").read_text()
+    text = text.replace(f"_ID: {USER}\n", f"_ID: {user}\n").replace(f"_KEY: {PASSWORD}\n", f"_KEY: {password}\n")
     host = f"minio.{namespace}.svc"
     if tls:
         _apply_certificate(kubectl, namespace, host)
