@@ -3,10 +3,10 @@
 PY := .venv/bin/python
 export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
 
-.PHONY: help setup fmt check test demo bench e2e clean
+.PHONY: help setup fmt check test test-kubernetes demo bench e2e clean
 
 help: ## list the targets
-	@grep -E '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 setup: ## .venv with the tidemill command, and a Java runtime
 	@bash scripts/setup.sh
@@ -35,6 +35,11 @@ bench: setup ## measure against Structured Streaming and DuckDB; writes benchmar
 
 e2e: setup ## stories on a real Kubernetes cluster; all, or STORIES=quick, or STORIES="name name"
 	@$(PY) -m e2e $(STORIES)
+
+test-kubernetes: setup ## tests of images, chart and test cluster (root; builds what is missing)
+	@bash e2e/cluster/tools.sh
+	@$(PY) -m e2e.images build
+	@$(PY) -m pytest images/tests charts/tests/test_chart.py e2e/cluster/tests
 
 clean: ## remove what the other targets made in this folder
 	rm -rf .venv tidemill-data demo-data .pytest_cache .mypy_cache .ruff_cache .hypothesis
