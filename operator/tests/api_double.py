@@ -5,7 +5,6 @@ It can end the operator's process at any call, before the call takes effect or a
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -24,6 +23,13 @@ from tidemill_operator.resources.settings import Defaults
 
 Json = dict[str, Any]
 NAMESPACE = "ns"
+
+
+def copied(value: Any) -> Any:
+    """A deep copy of a JSON value; several times as fast as `copy.deepcopy`."""
+    if isinstance(value, dict):
+        return {key: copied(child) for key, child in value.items()}
+    return [copied(child) for child in value] if isinstance(value, list) else value
 
 
 class Killed(BaseException):
@@ -68,7 +74,7 @@ class ApiDouble:
     def put(self, obj: Json) -> Json:
         """Create or replace as a user or another controller would."""
         key = (obj["kind"], obj["metadata"].get("namespace", NAMESPACE), obj["metadata"]["name"])
-        obj = copy.deepcopy(obj)
+        obj = copied(obj)
         known = self.objects.get(key)
         metadata = obj["metadata"]
         metadata["namespace"] = key[1]
@@ -83,15 +89,15 @@ class ApiDouble:
             if known.get("status") and "status" not in obj:
                 obj["status"] = known["status"]
         if known is not None and _content(known) == _content(obj):
-            return copy.deepcopy(known)
+            return copied(known)
         self._version += 1
         metadata["resourceVersion"] = str(self._version)
         self.objects[key] = obj
-        self.seen("MODIFIED", copy.deepcopy(obj))
-        return copy.deepcopy(obj)
+        self.seen("MODIFIED", copied(obj))
+        return copied(obj)
 
     def edit(self, kind: str, name: str, change: Callable[[Json], None]) -> Json:
-        obj = copy.deepcopy(self.objects[(kind, NAMESPACE, name)])
+        obj = copied(self.objects[(kind, NAMESPACE, name)])
         change(obj)
         return self.put(obj)
 
@@ -104,7 +110,7 @@ class ApiDouble:
             self.edit(kind, name, lambda found: found["metadata"].update(deletionTimestamp=self._time.text))
             return
         del self.objects[(kind, NAMESPACE, name)]
-        self.seen("DELETED", copy.deepcopy(obj))
+        self.seen("DELETED", copied(obj))
         for other in list(self.objects.values()):
             if any(owner["uid"] == obj["metadata"]["uid"] for owner in other["metadata"].get("ownerReferences", ())):
                 self.remove(other["kind"], other["metadata"]["name"])
@@ -139,7 +145,7 @@ class ApiDouble:
         def effect() -> Json:
             if (kind, namespace, name) not in self.objects:
                 raise Missing(404, f"no {kind} {name}")
-            return copy.deepcopy(self.objects[(kind, namespace, name)])
+            return copied(self.objects[(kind, namespace, name)])
 
         return self._call("get", {"kind": kind, "metadata": {"name": name}}, effect)
 
@@ -150,7 +156,7 @@ class ApiDouble:
         return self._call("log", {"kind": "Pod", "metadata": {"name": pod}}, lambda: self.logs.get(pod, ""))
 
     async def list(self, kind: str, namespace: str | None) -> list[Json]:
-        return [copy.deepcopy(obj) for (found, _, _), obj in self.objects.items() if found == kind]
+        return [copied(obj) for (found, _, _), obj in self.objects.items() if found == kind]
 
     def _call(self, verb: str, obj: Json, effect: Callable[[], Any]) -> Any:
         text = f"{verb} {obj['kind']}/{obj['metadata'].get('name', '')}"
@@ -189,9 +195,9 @@ class ApiDouble:
         version = obj["metadata"].get("resourceVersion")
         if version is not None and version != known["metadata"]["resourceVersion"]:
             raise Conflict(409, "changed")
-        changed = copy.deepcopy(known)
+        changed = copied(known)
         status = obj["status"] if version is not None else {**known.get("status", {}), **obj["status"]}
-        changed["status"] = copy.deepcopy(status)
+        changed["status"] = copied(status)
         return self.put(changed)
 
     def _new(self, obj: Json) -> Json:
@@ -205,14 +211,13 @@ def _key(obj: Json) -> tuple[str, str, str]:
 
 
 def _content(obj: Json) -> Json:
-    metadata = {name: value for name, value in obj["metadata"].items() if name not in ("resourceVersion", "generation")}
-    return {**obj, "metadata": metadata}
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": "", "generation": 0}}
 
 
 def _merged(known: Any, wanted: Any) -> Any:
     if isinstance(known, dict) and isinstance(wanted, dict):
         return {**known, **{key: _merged(known.get(key), value) for key, value in wanted.items()}}
-    return copy.deepcopy(wanted)
+    return copied(wanted)
 
 
 class ClusterDouble:
@@ -247,12 +252,10 @@ class ClusterDouble:
 
     def act(self) -> None:
         """One turn of everything that is not the operator."""
-        for job in [obj for obj in self.api.objects.values() if obj["kind"] == "Job"]:
-            self._run_job(job)
-        for deployment in [obj for obj in self.api.objects.values() if obj["kind"] == "Deployment"]:
-            self._run_deployment(deployment)
-        for topology in [obj for obj in self.api.objects.values() if obj["kind"] == "Topology"]:
-            self._lead(topology)
+        acts = {"Job": self._run_job, "Deployment": self._run_deployment, "Topology": self._lead}
+        for kind, act in acts.items():
+            for obj in [obj for obj in self.api.objects.values() if obj["kind"] == kind]:
+                act(obj)
 
     def _image(self, pod_spec: Json) -> Json:
         return self.images.get(pod_spec["containers"][0]["image"], {})
@@ -282,7 +285,7 @@ class ClusterDouble:
             "faults": image.get("faults", []),
             "definition": {
                 "depots": [{"name": "*d"}],
-                "pstates": [{"name": "$$p"}],
+                "pstates": [{"name": name} for name in image.get("pstates", ["$$p"])],
                 "topologies": [
                     {"name": topology, "sources": [{"depot": "*d"}]} for topology in image.get("topologies", ["core"])
                 ],
@@ -311,6 +314,11 @@ class ClusterDouble:
                     }
                 )
         ready = 0 if image.get("driver_status") else wanted
+        if self._is_superseded(template):
+            ready = 0
+            for number in range(wanted):
+                pod_name = f"{name}-{names.digest(template, 4)}-{number}"
+                self.api.edit("Pod", pod_name, lambda found: found.update(status={"phase": "Running"}))
         status = {
             "observedGeneration": deployment["metadata"]["generation"],
             "replicas": wanted,
@@ -320,6 +328,17 @@ class ClusterDouble:
         if deployment.get("status") != status:
             self.api.edit("Deployment", name, lambda found: found.update(status=status))
 
+    def _is_superseded(self, template: Json) -> bool:
+        """A driver may write the definition after its base, or lead under it if its own revision wrote it."""
+        arguments = template["spec"]["containers"][0].get("args", [])
+        if "--definition-base" not in arguments:
+            return False
+        base = int(arguments[arguments.index("--definition-base") + 1])
+        is_theirs = self.definition == base + 1 and self.defined_by != int(
+            template["metadata"]["labels"][names.REVISION_LABEL]
+        )
+        return self.definition > base + 1 or is_theirs
+
     def _lead(self, topology: Json) -> None:
         """The driver of the active revision leads and commits once a second; it writes its definition first."""
         module = self.api.objects.get(("Module", NAMESPACE, topology["spec"]["moduleRef"]["name"]))
@@ -328,9 +347,8 @@ class ClusterDouble:
         active = module.get("status", {}).get("activeRevision", 0)
         pods = [
             pod
-            for pod in self.api.objects.values()
-            if pod["kind"] == "Pod"
-            and pod["metadata"]["labels"].get(names.TOPOLOGY_LABEL) == names.name_of(topology)
+            for pod in self.operator.world.of_module("Pod", NAMESPACE, names.name_of(module))
+            if pod["metadata"]["labels"].get(names.TOPOLOGY_LABEL) == names.name_of(topology)
             and pod["status"].get("conditions")
         ]
         status = topology.get("status", {})
@@ -348,6 +366,7 @@ class ClusterDouble:
             **topology.get("status", {}),
             "revision": revision,
             "leader": leader,
+            "definition": self.definition,
             "commitsSinceClaim": 0 if failing else commits,
             "failuresInRow": topology.get("status", {}).get("failuresInRow", 0) + 1 if failing else 0,
             "failures": [{"code": "UserCodeError", "message": "boom"}] if failing else [],

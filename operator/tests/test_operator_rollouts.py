@@ -479,7 +479,7 @@ def test_the_data_is_destroyed_first_when_the_policy_is_delete(cluster: ClusterD
     job = cluster.api.find("Job", "flights-destroy")
     arguments = job["spec"]["template"]["spec"]["containers"][0]["args"]
     assert arguments == ["tidemill", "destroy", "Flights", "--store", "s3://b/p", "--yes"]
-    assert [name for name in cluster.api.names("Deployment")] == []
+    assert not cluster.api.names("Deployment")
 
     complete = {"type": "Complete", "status": "True", "lastTransitionTime": cluster.time.text}
     cluster.api.edit("Job", "flights-destroy", lambda obj: obj.update(status={"conditions": [complete]}))
@@ -516,3 +516,30 @@ def test_a_topology_says_what_is_wrong_when_it_names_nothing(cluster: ClusterDou
         "c": None,
         "d": ("True", "DuplicateTopology"),
     }
+
+
+def test_the_binding_is_made_anew_when_it_is_to_another_role(cluster: ClusterDouble) -> None:
+    cluster.api.put(module())
+    run(cluster)
+    before = cluster.api.find("RoleBinding", "flights-driver")
+    other = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "old"}
+    cluster.api.edit("RoleBinding", "flights-driver", lambda obj: obj.update(roleRef=other))
+
+    run(cluster, 5)
+
+    after = cluster.api.find("RoleBinding", "flights-driver")
+    assert after["roleRef"]["name"] == "tidemill-driver"
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+
+
+def test_drivers_come_after_what_they_name_when_everything_is_new(cluster: ClusterDouble) -> None:
+    cluster.api.put(module())
+    spec = {"moduleRef": {"name": "flights"}, "topology": "core"}
+    cluster.api.put({"kind": "Topology", "metadata": {"name": "mine"}, "spec": spec})
+
+    run(cluster, 10)
+
+    applied = cluster.api.history
+    driver = applied.index("apply Deployment/mine-1")
+    assert applied.index("apply ServiceAccount/flights-driver") < driver
+    assert applied.index("apply RoleBinding/flights-driver") < driver

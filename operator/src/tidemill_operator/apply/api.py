@@ -28,6 +28,10 @@ class Invalid(ApiFailure):
     """The object can not be as described; only a change of the spec (or of a policy) helps."""
 
 
+class Going(Invalid):
+    """The namespace is being deleted: nothing can be made in it any more."""
+
+
 class Api(Protocol):
     """Objects are dicts with apiVersion and kind. Every write carries the field manager `tidemill-operator`."""
 

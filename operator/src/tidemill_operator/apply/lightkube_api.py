@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from typing import Any
 
 import httpx2
-from lightkube import AsyncClient
+from lightkube import AsyncClient, KubeConfig
+from lightkube.config.client_adapter import verify_cluster
 from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.types import CascadeType, PatchType
 
-from tidemill_operator.apply.api import ApiFailure, Conflict, Invalid, Missing
+from tidemill_operator.apply.api import ApiFailure, Conflict, Going, Invalid, Missing
 from tidemill_operator.apply.metrics import API_CALLS
 from tidemill_operator.resources import names
 from tidemill_operator.resources.kinds import KINDS
@@ -28,8 +30,7 @@ class LightkubeApi:
     """`Api` over lightkube. Kinds that lightkube knows are used as generic resources too: dict in, dict out."""
 
     def __init__(self, client: AsyncClient | None = None) -> None:
-        timeout = httpx2.Timeout(_TIMEOUT_SECONDS)
-        self._client = client or AsyncClient(field_manager=names.FIELD_MANAGER, timeout=timeout)
+        self._client = client or _connect()
         self._resources: dict[str, Any] = {}
 
     async def apply(self, obj: Json) -> Json:
@@ -106,6 +107,25 @@ class LightkubeApi:
         return answer
 
 
+def _connect() -> AsyncClient:
+    """A client for the cluster we are in, or that of KUBECONFIG.
+
+    The cluster's own authority is trusted as it is: since Python 3.13 those without a key usage are refused.
+    """
+    config = KubeConfig.from_env().get()
+    if config is None or config.user is None:
+        raise ApiFailure(0, "no cluster: run in a pod with a service account, or set KUBECONFIG")
+    context = verify_cluster(config.cluster, config.user, config.abs_file, trust_env=False)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return AsyncClient(
+        config,
+        field_manager=names.FIELD_MANAGER,
+        timeout=httpx2.Timeout(_TIMEOUT_SECONDS),
+        transport=httpx2.AsyncHTTPTransport(verify=context),
+        trust_env=False,
+    )
+
+
 def _failure(error: Exception) -> ApiFailure:
     if not isinstance(error, httpx2.HTTPStatusError):
         return ApiFailure(0, f"the API server does not answer: {type(error).__name__} {error}")
@@ -113,5 +133,7 @@ def _failure(error: Exception) -> ApiFailure:
     status = error.status if isinstance(error, ApiError) else None
     code = int(getattr(status, "code", None) or code)
     text = str(getattr(status, "message", None) or error)
+    if code == 403 and "being terminated" in text:
+        return Going(code, text)
     kinds: dict[int, type[ApiFailure]] = {404: Missing, 409: Conflict, 400: Invalid, 422: Invalid}
     return kinds.get(code, ApiFailure)(code, text)

@@ -111,7 +111,7 @@ class Performer:
 
     async def _repaired(self, wanted: Json, is_gone: bool) -> None:
         REPAIRS.labels(kind=wanted["kind"]).inc()
-        owner = wanted["metadata"]["ownerReferences"][0]
+        owner = next(iter(wanted["metadata"].get("ownerReferences", ())), {"kind": "", "name": ""})
         obj = self._world.get(owner["kind"], names.namespace_of(wanted), owner["name"])
         if obj is None:
             return

@@ -11,7 +11,7 @@ from tidemill_operator.observe.views import ModuleView
 from tidemill_operator.resources import conditions, gateway, jobs, names, topology
 from tidemill_operator.resources.conditions import State
 from tidemill_operator.resources.reasons import Happening, Reason
-from tidemill_operator.resources.revision import Revision
+from tidemill_operator.resources.revision import Revision, Verdict, template_of
 
 RETRY_SECONDS = 30.0
 
@@ -21,7 +21,7 @@ def decide_deleted(view: ModuleView, now: datetime) -> Decision:
     if names.FINALIZER not in view.obj["metadata"].get("finalizers", ()):
         return Decision()
     revision = _described(view)
-    if view.spec.get("deletionPolicy") != "Delete" or revision is None:
+    if view.spec.get("deletionPolicy") != "Delete" or revision is None or _is_namespace_going(view):
         return Decision([SetFinalizer(view.obj, False), Announce(view.obj, Happening.DATA_RETAINED, _retained(view))])
     actions = [*_stopping(view)]
     if view.pods > 0:
@@ -40,7 +40,22 @@ def _described(view: ModuleView) -> Revision | None:
     intent = Intent.read(view.status)
     numbers = [intent.active, intent.current, *sorted(view.revisions, reverse=True)]
     found = [view.revisions[number] for number in numbers if number in view.revisions]
-    return next((item for item in found if item.verdict is not None and item.verdict.module), None)
+    known = next((item for item in found if item.verdict is not None and item.verdict.module), None)
+    return known or _remembered(view)
+
+
+def _remembered(view: ModuleView) -> Revision | None:
+    """A deletion in the foreground takes our records of revisions first; the status has what is needed."""
+    told = view.status.get("definition")
+    if not told:
+        return None
+    verdict = Verdict(str(told["module"]), base=0, is_valid=True)
+    return Revision(int(told["revision"]), template_of(view.spec), verdict=verdict)
+
+
+def _is_namespace_going(view: ModuleView) -> bool:
+    """Nothing can be made in a namespace that is being deleted: the Module must not hold it up for ever."""
+    return view.refused is not None and view.refused.reason == Reason.NAMESPACE_GOING
 
 
 def _stored_name(revision: Revision) -> str:

@@ -87,7 +87,10 @@ def live_revisions(intent: Intent, revisions: Mapping[int, Revision], is_recreat
     wanted = {intent.current, intent.active, intent.update}
     if intent.rollback is not None and intent.rollback.number == intent.active != intent.current:
         wanted.add(intent.rollback.failed)
-    if is_recreate and is_replacing(intent, revisions):
+    if is_recreate and intent.rollback is not None and intent.rollback.number == intent.active != intent.current:
+        back = revisions.get(intent.active)
+        wanted = {intent.active} if back is not None and back.is_valid else {intent.rollback.failed}
+    elif is_recreate and is_replacing(intent, revisions):
         wanted = {intent.active} if intent.active == intent.update else set()
     return sorted((number for number in wanted if number in revisions and revisions[number].is_valid), reverse=True)
 

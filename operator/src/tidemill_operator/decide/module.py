@@ -103,12 +103,20 @@ def _objects(view: ModuleView, plan: Plan, defaults: Defaults) -> Iterator[Actio
         yield from _describe(view, update)
     live = [view.revisions[number] for number in _live(view, intent)]
     if live:
+        yield from _rebinding(view, defaults)
         yield from (Ensure(built) for built in access.objects(view.obj, defaults))
     for item in live:
         yield Ensure(driver.config_map(view.obj, item))
     yield from _topologies(view, intent)
     yield from _gateway(view, intent, defaults)
     yield from _history(view, intent)
+
+
+def _rebinding(view: ModuleView, defaults: Defaults) -> Iterator[Action]:
+    """A binding can not be turned to another role (the operator was installed anew under another name)."""
+    wanted = access.role_binding(view.obj, defaults)
+    if view.binding is not None and view.binding["roleRef"] != wanted["roleRef"]:
+        yield Delete(wanted)
 
 
 def _live(view: ModuleView, intent: Intent) -> list[int]:
@@ -124,7 +132,7 @@ def _finalizer(view: ModuleView) -> Iterator[Action]:
 def _new_revision(view: ModuleView, intent: Intent) -> Revision:
     rollback = intent.rollback
     if rollback is not None and rollback.number == intent.update:
-        template = view.revisions[rollback.stable].template
+        template = revision.rollback_template(view.revisions[rollback.stable], view.revisions.get(rollback.failed))
         return Revision(intent.update, template, "rollback", copy_of=rollback.stable)
     return Revision(intent.update, revision.template_of(view.spec))
 
@@ -150,7 +158,7 @@ def _topologies(view: ModuleView, intent: Intent) -> Iterator[Action]:
         wanted |= dict.fromkeys(verdict.topologies if verdict else ())
     for name in wanted:
         if view.runner_of(name) is None:
-            yield Ensure(topology.generated(view.obj, name))
+            yield Ensure(topology.generated(view.obj, name, wanted))
             yield Announce(view.obj, Happening.TOPOLOGY_CREATED, f"Topology for {name}")
     is_settled = intent.current == intent.active == intent.update
     for runner in view.topologies:

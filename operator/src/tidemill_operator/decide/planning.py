@@ -44,6 +44,8 @@ def plan(view: ModuleView, now: datetime, stamp: str) -> Plan:
     if revision is None:
         text = f"revision {number} is being made of the spec"
         return Plan(intent, reconciling(Reason.NEW_REVISION, text, _is_serving(view)))
+    if intent.current != number and _is_overtaken(view, revision):
+        return _described_again(view, intent, revision, stamp)
     if revision.verdict is None:
         return _describing(view, intent, revision, now)
     if not revision.is_valid:
@@ -78,6 +80,34 @@ def target(view: ModuleView, intent: Intent) -> int:
     if newest is not None and _is_same(newest, template) and newest.number >= intent.active:
         return newest.number
     return max([0, intent.update, intent.active, intent.current, *view.revisions]) + 1
+
+
+def _is_overtaken(view: ModuleView, revision: Revision) -> bool:
+    """Whether another revision wrote a definition after this one was described: its drivers may never lead then."""
+    verdict = revision.verdict
+    if verdict is None or not verdict.is_valid:
+        return False
+    for runner in view.topologies:
+        leading = view.revisions.get(int(runner.status.get("revision") or 0))
+        is_other = leading is not None and leading.number != revision.number and leading.verdict is not None
+        if is_other and runner.is_led and leading.verdict.module == verdict.module:
+            if int(runner.status.get("definition") or 0) > verdict.base:
+                return True
+    return False
+
+
+def _described_again(view: ModuleView, intent: Intent, revision: Revision, stamp: str) -> Plan:
+    """The same template under a new number, which is described against the newest definition."""
+    number = max([intent.update, *view.revisions]) + 1
+    rollback = intent.rollback
+    if rollback is not None and rollback.number == revision.number:
+        again = replace(intent, update=number, update_time=stamp, rollback=replace(rollback, number=number))
+        again = again.activating(number, stamp) if intent.active == revision.number else again
+    else:
+        again = intent.updating(number, stamp)
+    note = f"Revision {number}: as {revision.number}, after a definition that was written meanwhile"
+    state = reconciling(Reason.NEW_REVISION, note, _is_serving(view))
+    return Plan(again, state, ((Happening.REVISION_CREATED, note),))
 
 
 def _is_same(revision: Revision | None, template: dict[str, object]) -> bool:
@@ -175,6 +205,11 @@ def _warming(view: ModuleView, intent: Intent, revision: Revision, now: datetime
             reason = Reason.NO_ROOM_FOR_SURGE if problem.reason == Reason.UNSCHEDULABLE else problem.reason
             text = f"revision {number}: {problem.message}. Revision {intent.active} goes on"
             return Plan(intent, stalled(reason, text, _is_serving(view)), again_seconds=LOOK_AGAIN_SECONDS)
+    if age_seconds(intent.update_time, now) > deadline_seconds(view):
+        late = ", ".join(runner.topology for runner in waiting) or "a topology"
+        text = f"revision {number}: drivers of {late} are not warm after {deadline_seconds(view)} s"
+        state = stalled(Reason.DEADLINE_EXCEEDED, f"{text}. Revision {intent.active} goes on", _is_serving(view))
+        return Plan(intent, state, again_seconds=LOOK_AGAIN_SECONDS)
     text = f"drivers of revision {number} get warm ({len(waiting)} to go)"
     return Plan(intent, reconciling(Reason.WARMING, text, _is_serving(view)), again_seconds=LOOK_AGAIN_SECONDS)
 
@@ -202,6 +237,8 @@ def _settling(view: ModuleView, intent: Intent, revision: Revision, now: datetim
         reason, text = Reason.ROLLING_BACK, f"revision {intent.rollback.stable} comes back as revision {number}"
     elif all(runner.is_led_by(number) for runner in runners):
         reason, text = Reason.STABILIZING, f"revision {number} leads and is not stable yet"
+    elif not intent.current:
+        reason, text = Reason.STARTING, f"drivers of revision {number} start"
     else:
         reason, text = Reason.HANDING_OVER, f"revision {number} takes over"
     return Plan(intent, reconciling(reason, text, _is_serving(view)), again_seconds=LOOK_AGAIN_SECONDS)
@@ -211,6 +248,10 @@ def _unstable(view: ModuleView, intent: Intent, revision: Revision, trouble: Tro
     is_automatic = view.spec.get("rollout", {}).get("rollback", "Automatic") == "Automatic"
     can_return = intent.current in view.revisions and revision.origin == "spec" and trouble.is_of_revision
     text = f"revision {revision.number} is not stable: {trouble.message}"
+    deleted = revision.template.get("objectsToDelete", ())
+    if is_automatic and can_return and deleted:
+        text += f"; going back would start {', '.join(deleted)} empty, which this revision deletes: mend the image"
+        return Plan(intent, stalled(Reason.ROLLBACK_IMPOSSIBLE, text), again_seconds=LOOK_AGAIN_SECONDS)
     if not (is_automatic and can_return):
         return Plan(intent, stalled(trouble.reason, text), again_seconds=LOOK_AGAIN_SECONDS)
     number = max([intent.update, *view.revisions]) + 1

@@ -12,7 +12,7 @@ from tidemill_operator.decide.module import stalled_news, stamp
 from tidemill_operator.decide.planning import is_recreate
 from tidemill_operator.decide.settling import trouble_of
 from tidemill_operator.observe.problems import age_seconds
-from tidemill_operator.observe.views import ModuleView, TopologyUnit, TopologyView
+from tidemill_operator.observe.views import ModuleView, TopologyUnit, TopologyView, revision_of
 from tidemill_operator.resources import conditions, driver, launching, topology
 from tidemill_operator.resources.conditions import State
 from tidemill_operator.resources.names import Json
@@ -20,6 +20,9 @@ from tidemill_operator.resources.reasons import Happening, Reason
 
 GENERATED_WAIT_SECONDS: Final = 5.0
 """A Topology that a person applies together with its Module may come so much later, and is not too late."""
+
+MODULE_WAIT_SECONDS: Final = 10.0
+"""A Module that is applied together with its Topology may come so much later."""
 
 LOOK_AGAIN_SECONDS: Final = 5.0
 _BY_CODE: Final = "code"
@@ -76,18 +79,37 @@ def _drivers(unit: TopologyUnit) -> Iterator[Action]:
             yield Ensure(driver.disruption_budget(unit.module.obj, unit.view.obj))
         elif unit.budget is not None:
             yield Delete(unit.budget)
-    yield from (Ensure(built) for built in wanted)
+    ready = [built for built in wanted if _is_prepared(unit, built)]
+    yield from (Ensure(built) for built in ready)
     kept = {(built["kind"], built["metadata"]["name"]) for built in wanted}
     for obj in unit.launched:
         is_going = bool(obj["metadata"].get("deletionTimestamp"))
-        if (obj["kind"], obj["metadata"]["name"]) not in kept and not is_going:
+        if (obj["kind"], obj["metadata"]["name"]) not in kept and not is_going and not _may_be_wanted(unit, obj):
             yield Delete(obj)
+
+
+def _may_be_wanted(unit: TopologyUnit, obj: Json) -> bool:
+    """A revision that the status names and whose record is gone is being described again: its drivers go on."""
+    module = unit.module
+    if module is None or module.obj["metadata"].get("deletionTimestamp") or _is_duplicate(unit):
+        return False
+    intent, number = Intent.read(module.status), revision_of(obj)
+    found = module.revisions.get(number)
+    return number in (intent.active, intent.current) and (found is None or found.verdict is None)
+
+
+def _is_prepared(unit: TopologyUnit, built: Json) -> bool:
+    """Whether its Module's reconcile has made what the pods name; its making wakes us."""
+    return unit.has_account and revision_of(built) in unit.configured
 
 
 def _state(unit: TopologyUnit, now: datetime) -> State:
     name = topology.module_of(unit.view.obj)
     if unit.refused is not None:
         return conditions.stalled(unit.refused.reason, unit.refused.message)
+    age = age_seconds(unit.view.obj["metadata"].get("creationTimestamp"), now)
+    if unit.module is None and age < MODULE_WAIT_SECONDS:
+        return conditions.reconciling(Reason.WAITING_FOR_MODULE, f"there is no Module {name} yet in this namespace")
     if unit.module is None:
         return conditions.stalled(Reason.MODULE_NOT_FOUND, f"there is no Module {name} in this namespace")
     if unit.module.obj["metadata"].get("deletionTimestamp"):

@@ -120,7 +120,8 @@ class Operator:
         """Whether the list worked, or is not needed."""
         try:
             for namespace in self.options.namespaces or (None,):
-                self.world.replace(kind.kind, await self.api.list(kind.kind, namespace), namespace)
+                before = self.world.refs(kind.kind, namespace)
+                self.world.replace(kind.kind, await self.api.list(kind.kind, namespace), before)
         except Missing:
             if not kind.is_optional:
                 log.warning("the kind %s is not there yet; install the custom resources", kind.kind)

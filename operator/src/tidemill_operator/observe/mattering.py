@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-_COMMITS_COUNTED: Final = 1000
+_COMMITS_COUNTED: Final = 10
 """More commits since a claim than this are not told apart here; a rollout that wants more is looked at by time."""
 
 

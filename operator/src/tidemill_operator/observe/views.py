@@ -85,6 +85,7 @@ class ModuleView:
     destroy: JobView = field(default_factory=JobView)
     pods: int = 0
     refused: Problem | None = None
+    binding: Json | None = None
 
     @property
     def name(self) -> str:
@@ -119,6 +120,10 @@ class TopologyUnit:
     module: ModuleView | None
     launched: Sequence[Json] = ()
     budget: Json | None = None
+    has_account: bool = False
+    configured: frozenset[int] = frozenset()
+    """Revisions that have their ConfigMap."""
+
     refused: Problem | None = None
 
 
@@ -137,6 +142,8 @@ def topology_unit(
         launched=_launched(world, obj),
         budget=world.get("PodDisruptionBudget", namespace, name),
         refused=refused,
+        has_account=world.get("ServiceAccount", namespace, names.driver_access_name(module_name)) is not None,
+        configured=frozenset(revision_of(item) for item in world.of_module("ConfigMap", namespace, module_name)),
     )
 
 
@@ -177,6 +184,7 @@ def module_view(
         destroy=job_view(jobs.get(names.destroy_name(name)), pods, now),
         pods=len(_with_role(pods, "driver")) + len(_with_role(pods, "executor")) + len(gateways),
         refused=refused,
+        binding=world.get("RoleBinding", namespace, names.driver_access_name(name)),
     )
 
 
@@ -221,7 +229,9 @@ def _drivers_view(obj: Json, launched: Sequence[Json], pods: Sequence[Json], now
     drivers = _with_role(pods, "driver")
     alive = [pod for pod in drivers if not pod["metadata"].get("deletionTimestamp")]
     ready = tuple(sorted(names.name_of(pod) for pod in alive if is_pod_ready(pod)))
-    problem = _first_problem(drivers, now) or _first_problem(_with_role(pods, "executor"), now)
+    # Spark replaces executors that end: only what keeps them from starting is a problem.
+    executors = [pod for pod in _with_role(pods, "executor") if pod.get("status", {}).get("phase") == "Pending"]
+    problem = _first_problem(drivers, now) or _first_problem(executors, now)
     deployments = [item for item in launched if item["kind"] == "Deployment"]
     problem = problem or next((found for item in deployments if (found := _refused_pods(item))), None)
     wanted = driver.replicas(obj)

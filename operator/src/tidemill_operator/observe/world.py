@@ -6,13 +6,16 @@ does. An event that is older than what is known is dropped.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tidemill_operator.observe.mattering import what_matters
 from tidemill_operator.resources import names
 from tidemill_operator.resources.names import Json
+
+
+_BURIED_MAX = 5_000
 
 
 class Ref(NamedTuple):
@@ -44,6 +47,7 @@ class World:
         """`notify` is called with each object that came, went, or changed in something that matters."""
         self._notify = notify or (lambda obj: None)
         self._objects: dict[Ref, Json] = {}
+        self._gone: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
         self._by_module: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
 
     def get(self, kind: str, namespace: str, name: str) -> Json | None:
@@ -64,7 +68,8 @@ class World:
         """Remember `obj`, unless this or something newer is known."""
         ref = ref_of(obj)
         known = self._objects.get(ref)
-        if known is not None and not _is_newer(obj, known):
+        latest = known or self._gone.get(obj["metadata"].get("uid", ""))
+        if latest is not None and not _is_newer(obj, latest):
             return
         if known is not None:
             self._forget(ref, known)
@@ -82,17 +87,32 @@ class World:
         if known is None or known["metadata"].get("uid") != obj["metadata"].get("uid"):
             return
         self._forget(ref_of(obj), known)
+        self._bury(obj)
         self._notify(known)
 
-    def replace(self, kind: str, objects: Iterable[Mapping[str, Any]], namespace: str | None = None) -> None:
-        """Make `objects` all there is of a kind (in a namespace): finds deletions that a watch has missed."""
+    def _bury(self, obj: Mapping[str, Any]) -> None:
+        """A late answer to a call of ours, or a list, may still show what was deleted: only something newer counts."""
+        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        self._gone[obj["metadata"].get("uid", "")] = {"metadata": metadata}
+        while len(self._gone) > _BURIED_MAX:
+            self._gone.popitem(last=False)
+
+    def refs(self, kind: str, namespace: str | None = None) -> set[Ref]:
+        """What is known of a kind (in a namespace)."""
+        return {ref for ref in self._objects if _is_in(ref, kind, namespace)}
+
+    def replace(self, kind: str, objects: Iterable[Mapping[str, Any]], before: set[Ref]) -> None:
+        """Forget what of `before`, known when the list was asked for, is not listed: a watch may miss deletions.
+
+        What came to be known since may have been made after the list.
+        """
         present = {ref_of(obj): obj for obj in objects}
         for obj in present.values():
             self.put(obj)
-        gone = [obj for ref, obj in self._objects.items() if _is_in(ref, kind, namespace) and ref not in present]
-        for obj in gone:
-            self._forget(ref_of(obj), obj)
-            self._notify(obj)
+        for ref in before - present.keys():
+            obj = self._objects.get(ref)
+            if obj is not None:
+                self.remove(obj)
 
     def _forget(self, ref: Ref, known: Mapping[str, Any]) -> None:
         del self._objects[ref]

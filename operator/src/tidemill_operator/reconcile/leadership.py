@@ -69,19 +69,31 @@ class Leadership:
         renewed = self._clock()
         while self._clock() - renewed < RENEW_DEADLINE_SECONDS:
             await asyncio.sleep(RENEW_SECONDS)
+            asked, left = self._clock(), RENEW_DEADLINE_SECONDS - (self._clock() - renewed)
             try:
-                lease = await self._api.get("Lease", self._namespace, self._name)
-            except Missing:
-                lease = self._frame()
-            except ApiFailure as error:
-                log.warning("the Lease can not be renewed: %s", error.message)
-                continue
-            holder = lease.get("spec", {}).get("holderIdentity") or ""
-            if holder not in ("", self._identity):
+                # A call that hangs must not outlast the Lease: others take it then.
+                async with asyncio.timeout(max(0.0, left)):
+                    found = await self._renew()
+            except TimeoutError:
                 break
-            if await self._write(lease, is_new="resourceVersion" not in lease["metadata"]):
-                renewed = self._clock()
+            if found is False:
+                break
+            renewed = asked if found else renewed
         self.is_held = False
+
+    async def _renew(self) -> bool | None:
+        """Whether it is ours for another while; False: somebody else has it; None: not known."""
+        try:
+            lease = await self._api.get("Lease", self._namespace, self._name)
+        except Missing:
+            lease = self._frame()
+        except ApiFailure as error:
+            log.warning("the Lease can not be renewed: %s", error.message)
+            return None
+        holder = lease.get("spec", {}).get("holderIdentity") or ""
+        if holder not in ("", self._identity):
+            return False
+        return await self._write(lease, is_new="resourceVersion" not in lease["metadata"]) or None
 
     async def release(self) -> None:
         """Let the next replica in at once."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from tidemill_operator.apply.api import Conflict, Invalid
+from tidemill_operator.apply.api import Conflict, Going, Invalid
 from tidemill_operator.apply.metrics import LAST_RECONCILE, RECONCILES
 from tidemill_operator.apply.performing import Performer
 from tidemill_operator.decide.actions import Decision
@@ -76,7 +76,8 @@ class Reconciler:
     def _refuse(self, key: Key, error: Invalid) -> None:
         obj = self._world.get(*key)
         generation = obj["metadata"]["generation"] if obj is not None else 0
-        problem = Problem(Reason.INVALID_OBJECT, error.message)
+        reason = Reason.NAMESPACE_GOING if isinstance(error, Going) else Reason.INVALID_OBJECT
+        problem = Problem(reason, error.message)
         self._refused[key] = (generation, self._now(), problem)
         log.warning("refused by the API server: %s", error.message, extra={"object": key})
 

@@ -9,7 +9,7 @@ from tidemill_operator.reconcile.queue import Key, WorkQueue
 from tidemill_operator.resources import names
 from tidemill_operator.resources.names import Json
 
-_SHARED = ("Module", "ControllerRevision")
+_SHARED = ("Module", "ControllerRevision", "ConfigMap", "ServiceAccount")
 """A change of one of these may concern every Topology of the Module."""
 
 

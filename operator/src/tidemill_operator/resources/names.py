@@ -110,7 +110,7 @@ def destroy_name(module: str) -> str:
     return f"{module}-destroy"
 
 
-def generated_topology_name(module: str, topology: str) -> str:
+def generated_topology_name(module: str, topology: str, is_ambiguous: bool = False) -> str:
     """`M-<topology>` as a valid name: capitals and other signs folded, long ones shortened with a digest.
 
     Two names that fold to the same one differ by the digest that folding adds.
@@ -118,6 +118,6 @@ def generated_topology_name(module: str, topology: str) -> str:
     folded = re.sub(r"[^a-z0-9]+", "-", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", topology).lower()).strip("-")
     name = f"{module}-{folded}"
     is_plain = re.sub("[_-]", "", topology).isalnum() and bool(folded)
-    if is_plain and len(name) <= TOPOLOGY_NAME_LIMIT:
+    if is_plain and len(name) <= TOPOLOGY_NAME_LIMIT and not is_ambiguous:
         return name
     return f"{name[: TOPOLOGY_NAME_LIMIT - 7].rstrip('-')}-{digest(topology, 6)}"

@@ -45,6 +45,7 @@ class Reason(StrEnum):
     DUPLICATE_TOPOLOGY = "DuplicateTopology"
     MODULE_NOT_FOUND = "ModuleNotFound"
     DESTROY_FAILED = "DestroyFailed"
+    NAMESPACE_GOING = "NamespaceGoing"
 
 
 MEANING: dict[Reason, str] = {
@@ -80,6 +81,7 @@ MEANING: dict[Reason, str] = {
     Reason.NO_SUCH_TOPOLOGY: "The module's code has no topology of this name.",
     Reason.DUPLICATE_TOPOLOGY: "An older Topology runs this topology already; delete one of the two.",
     Reason.MODULE_NOT_FOUND: "There is no Module of this name in the namespace.",
+    Reason.NAMESPACE_GOING: "The namespace is being deleted: nothing can be made in it.",
     Reason.DESTROY_FAILED: "The data could not be deleted; tried again. `deletionPolicy: Retain` lets the Module go.",
 }
 

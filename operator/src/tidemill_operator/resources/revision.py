@@ -97,6 +97,18 @@ def template_of(spec: Mapping[str, Any]) -> Json:
     return template
 
 
+def rollback_template(stable: Revision, failed: Revision | None) -> Json:
+    """The stable revision's template; PStates that the failed one added go if its definition was written ("?").
+
+    Depots that it added do not: somebody may have appended to them. Then the rollback is no valid update.
+    """
+    template = {name: value for name, value in stable.template.items() if name != "objectsToDelete"}
+    known = stable.verdict.pstates if stable.verdict is not None else ()
+    added = failed.verdict.pstates if failed is not None and failed.verdict is not None else ()
+    gone = sorted(f"{name}?" for name in added if name not in known)
+    return {**template, "objectsToDelete": gone} if gone else template
+
+
 def running_digest(template: Mapping[str, Any]) -> str:
     """Deletions are done when a revision runs, so dropping `objectsToDelete` afterwards is no new revision."""
     return names.digest({name: value for name, value in template.items() if name != "objectsToDelete"})

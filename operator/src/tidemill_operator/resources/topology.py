@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidemill_operator.resources import names
 from tidemill_operator.resources.names import Json
 
 
-def generated(module: Mapping[str, Any], topology: str) -> Json:
+def generated(module: Mapping[str, Any], topology: str, among: Iterable[str] = ()) -> Json:
     """A Topology that holds only references; everything else comes from the Module's defaults and the code."""
     name = names.name_of(module)
     made = names.generated_topology_name(name, topology)
+    if any(made == names.generated_topology_name(name, other) for other in among if other > topology):
+        made = names.generated_topology_name(name, topology, is_ambiguous=True)
     labels = names.labels(name, "topology") | {names.GENERATED_LABEL: "true"}
     built = names.base_object(names.API_VERSION, "Topology", made, module, labels)
     built["spec"] = {"moduleRef": {"name": name}, "topology": topology}
