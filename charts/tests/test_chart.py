@@ -12,8 +12,9 @@ import rendering
 import yaml
 from rendering import CHART, EVERYTHING, ROOT
 
-READ = {"get", "list", "watch"}
-OWNED = READ | {"create", "patch", "delete"}
+SEEN = {"list", "watch"}
+MADE = SEEN | {"create", "patch"}
+OWNED = MADE | {"delete"}
 
 
 def _all(verbs: set[str], *resources: str) -> set[str]:
@@ -21,29 +22,25 @@ def _all(verbs: set[str], *resources: str) -> set[str]:
 
 
 OPERATOR = (
-    _all(READ | {"patch"}, "tidemill.dev/modules")
+    _all(SEEN | {"patch"}, "tidemill.dev/modules")
     | _all(OWNED, "tidemill.dev/topologies", "apps/deployments", "apps/controllerrevisions", "batch/jobs")
     | _all({"patch"}, "tidemill.dev/modules/status", "tidemill.dev/topologies/status")
     | _all({"update"}, "tidemill.dev/modules/finalizers", "tidemill.dev/topologies/finalizers")
-    | _all(OWNED, "core/configmaps", "core/services", "core/serviceaccounts")
-    | _all(OWNED, "networking.k8s.io/networkpolicies", "policy/poddisruptionbudgets")
+    | _all(MADE, "core/services", "core/serviceaccounts", "networking.k8s.io/networkpolicies")
+    | _all(OWNED, "core/configmaps", "policy/poddisruptionbudgets")
     | _all(OWNED, "rbac.authorization.k8s.io/rolebindings", "sparkoperator.k8s.io/sparkapplications")
-    | _all(READ, "core/pods")
-    | {"get core/pods/log", "create core/secrets", "create core/events", "patch core/events"}
+    | _all(SEEN, "core/pods")
+    | {"get core/pods/log", "create core/secrets", "create core/events"}
     | {'bind rbac.authorization.k8s.io/clusterroles["tidemill-driver"]'}
-)
-CLUSTER_WIDE = {"list core/namespaces", "watch core/namespaces"} | _all(
-    READ, "apiextensions.k8s.io/customresourcedefinitions"
 )
 DRIVER = (
     _all({"get"}, "tidemill.dev/modules", "tidemill.dev/topologies")
-    | _all({"get", "patch"}, "tidemill.dev/topologies/status")
+    | _all({"patch"}, "tidemill.dev/topologies/status")
     | _all({"get", "create", "update"}, "coordination.k8s.io/leases")
-    | _all(READ | {"create", "update", "patch", "delete", "deletecollection"}, "core/pods")
-    | _all({"list", "delete", "deletecollection"}, "core/services", "core/configmaps", "core/persistentvolumeclaims")
+    | _all({"get", "list", "watch", "create", "delete", "deletecollection"}, "core/pods")
 )
 LEASE = {"create coordination.k8s.io/leases"} | {
-    f'{verb} coordination.k8s.io/leases["tidemill-operator"]' for verb in ("get", "update", "patch")
+    f'{verb} coordination.k8s.io/leases["tidemill-operator"]' for verb in ("get", "update")
 }
 
 
@@ -76,7 +73,7 @@ def test_custom_resources_are_left_to_somebody_else_when_asked() -> None:
 
 def test_operator_has_exactly_the_rights_it_needs_when_it_serves_all_namespaces() -> None:
     objects = rendering.render()
-    assert rendering.rights(rendering.one(objects, "ClusterRole", "tidemill-operator")) == OPERATOR | CLUSTER_WIDE
+    assert rendering.rights(rendering.one(objects, "ClusterRole", "tidemill-operator")) == OPERATOR
     assert rendering.rights(rendering.one(objects, "ClusterRole", "tidemill-driver")) == DRIVER
     assert rendering.rights(rendering.one(objects, "Role", "tidemill-operator-lease")) == LEASE
     assert len([item for item in objects if item["kind"] == "ClusterRoleBinding"]) == 1

@@ -57,26 +57,28 @@ capabilities: {drop: [ALL]}
 
 {{/* What the operator may do in the namespaces whose Modules it runs. */}}
 {{- define "tidemill.operatorRules" -}}
-- {apiGroups: [tidemill.dev], resources: [modules], verbs: [get, list, watch, patch]}
-- {apiGroups: [tidemill.dev], resources: [topologies], verbs: [get, list, watch, create, patch, delete]}
+- {apiGroups: [tidemill.dev], resources: [modules], verbs: [list, watch, patch]}
+- {apiGroups: [tidemill.dev], resources: [topologies], verbs: [list, watch, create, patch, delete]}
 - {apiGroups: [tidemill.dev], resources: [modules/status, topologies/status], verbs: [patch]}
 # Owner references with blockOwnerDeletion need this.
 - {apiGroups: [tidemill.dev], resources: [modules/finalizers, topologies/finalizers], verbs: [update]}
-- {apiGroups: [apps], resources: [deployments, controllerrevisions], verbs: [get, list, watch, create, patch, delete]}
-- {apiGroups: [batch], resources: [jobs], verbs: [get, list, watch, create, patch, delete]}
-- {apiGroups: [""], resources: [configmaps, services, serviceaccounts], verbs: [get, list, watch, create, patch, delete]}
-- {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}
+- {apiGroups: [apps], resources: [deployments, controllerrevisions], verbs: [list, watch, create, patch, delete]}
+- {apiGroups: [batch], resources: [jobs], verbs: [list, watch, create, patch, delete]}
+- {apiGroups: [""], resources: [configmaps], verbs: [list, watch, create, patch, delete]}
+# These go with their Module, whose garbage they are.
+- {apiGroups: [""], resources: [services, serviceaccounts], verbs: [list, watch, create, patch]}
+- {apiGroups: [networking.k8s.io], resources: [networkpolicies], verbs: [list, watch, create, patch]}
+- {apiGroups: [""], resources: [pods], verbs: [list, watch]}
 - {apiGroups: [""], resources: [pods/log], verbs: [get]}
 # It makes a gateway's token once and can never read one.
 - {apiGroups: [""], resources: [secrets], verbs: [create]}
-- {apiGroups: [""], resources: [events], verbs: [create, patch]}
-- {apiGroups: [networking.k8s.io], resources: [networkpolicies], verbs: [get, list, watch, create, patch, delete]}
-- {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [get, list, watch, create, patch, delete]}
-- {apiGroups: [rbac.authorization.k8s.io], resources: [rolebindings], verbs: [get, list, watch, create, patch, delete]}
+- {apiGroups: [""], resources: [events], verbs: [create]}
+- {apiGroups: [policy], resources: [poddisruptionbudgets], verbs: [list, watch, create, patch, delete]}
+- {apiGroups: [rbac.authorization.k8s.io], resources: [rolebindings], verbs: [list, watch, create, patch, delete]}
 # It may hand this one role on and needs none of the role's rights itself.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [clusterroles]
   resourceNames: [{{ include "tidemill.driverRole" . }}]
   verbs: [bind]
-- {apiGroups: [sparkoperator.k8s.io], resources: [sparkapplications], verbs: [get, list, watch, create, patch, delete]}
+- {apiGroups: [sparkoperator.k8s.io], resources: [sparkapplications], verbs: [list, watch, create, patch, delete]}
 {{- end -}}
