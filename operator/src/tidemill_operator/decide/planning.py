@@ -89,10 +89,11 @@ def _is_overtaken(view: ModuleView, revision: Revision) -> bool:
         return False
     for runner in view.topologies:
         leading = view.revisions.get(int(runner.status.get("revision") or 0))
-        is_other = leading is not None and leading.number != revision.number and leading.verdict is not None
-        if is_other and runner.is_led and leading.verdict.module == verdict.module:
-            if int(runner.status.get("definition") or 0) > verdict.base:
-                return True
+        if leading is None or leading.verdict is None or not runner.is_led:
+            continue
+        is_other = leading.number != revision.number and leading.verdict.module == verdict.module
+        if is_other and int(runner.status.get("definition") or 0) > verdict.base:
+            return True
     return False
 
 

@@ -14,7 +14,6 @@ from tidemill_operator.observe.mattering import what_matters
 from tidemill_operator.resources import names
 from tidemill_operator.resources.names import Json
 
-
 _BURIED_MAX = 5_000
 
 
@@ -110,9 +109,9 @@ class World:
         for obj in present.values():
             self.put(obj)
         for ref in before - present.keys():
-            obj = self._objects.get(ref)
-            if obj is not None:
-                self.remove(obj)
+            missed = self._objects.get(ref)
+            if missed is not None:
+                self.remove(missed)
 
     def _forget(self, ref: Ref, known: Mapping[str, Any]) -> None:
         del self._objects[ref]
