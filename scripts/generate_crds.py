@@ -1,4 +1,4 @@
-"""Writes what of crds/ follows from the registry of options, and docs/reference/crds.md from crds/.
+"""Writes what of crds/ follows from the registry of options, and the reference pages of crds/ and of reasons.
 
 `python scripts/generate_crds.py` writes; with `--check` it only says which files are not up to date, and exits 1.
 """
@@ -19,6 +19,7 @@ from tidemill.model import errors, options
 ROOT = Path(__file__).resolve().parent.parent
 CRDS = ("crds/module.yaml", "crds/topology.yaml")
 REFERENCE = "docs/reference/crds.md"
+REASONS = "docs/reference/reasons.md"
 
 _MARKED = re.compile(
     r"^(?P<indent> *)(?P<name>\w+): # generated: (?P<what>\w+)\n(?P<body>.*?)^(?P=indent)# end generated$", re.M | re.S
@@ -28,6 +29,7 @@ _MARKED = re.compile(
 def main(arguments: list[str]) -> int:
     written = {name: generate_crd((ROOT / name).read_text()) for name in CRDS}
     written[REFERENCE] = reference(yaml.safe_load(written[name]) for name in CRDS)
+    written[REASONS] = reasons_page()
     stale = [name for name, text in written.items() if not is_written(name, text)]
     if "--check" in arguments:
         sys.stderr.writelines(f"{name} is not up to date: run scripts/generate_crds.py\n" for name in stale)
@@ -247,6 +249,28 @@ def reference(crds: Iterator[Mapping[str, Any]]) -> str:
             lines += list(_rows(part, schema["properties"][part]))
         lines += ["", "Refused with these sentences:", ""]
         lines += [f"- {message}" for message in dict.fromkeys(_messages(schema))]
+    return "\n".join(lines) + "\n"
+
+
+def reasons_page() -> str:
+    """The reference page of all reasons of conditions and events."""
+    sys.path.insert(0, str(ROOT / "operator/src"))
+    from tidemill_operator.resources import reasons
+
+    lines = [
+        "# Reasons",
+        "",
+        "Made by `scripts/generate_crds.py`. Conditions: `Ready` always; `Reconciling` and `Stalled` only while true "
+        "(kstatus). Reasons are stable: match on them, not on messages.",
+        "",
+        "## Of conditions",
+        "",
+        "| reason | what is so, and who must act |",
+        "| --- | --- |",
+    ]
+    lines += [f"| `{reason}` | {reasons.MEANING[reason]} |" for reason in reasons.Reason]
+    lines += ["", "## Of events", "", "| reason | what happened |", "| --- | --- |"]
+    lines += [f"| `{reason}` | {reasons.HAPPENING_MEANING[reason]} |" for reason in reasons.Happening]
     return "\n".join(lines) + "\n"
 
 
