@@ -21,7 +21,7 @@ from tidemill.spark.on_kubernetes import DriverPod, mebibytes
 from tidemill.spark.settings import spark_conf
 
 AGO = {"count": 5, "unit": "Records"}
-POD = DriverPod("flights-1-abc", "ns", "10.1.2.3", "uid-1")
+POD = DriverPod("flights-1-abc", "ns", "10.1.2.3", "uid-1", "flights-counts")
 
 
 def written(folder: Path, **more: Any) -> Path:
@@ -38,6 +38,8 @@ def test_executors_reach_the_driver_and_never_end_it_when_they_fail(tmp_path: Pa
     conf = conf_of(tmp_path)
     assert (conf["spark.driver.bindAddress"], conf["spark.driver.host"]) == ("10.1.2.3", "10.1.2.3")
     assert conf["spark.kubernetes.driver.pod.name"] == "flights-1-abc"
+    assert conf["spark.kubernetes.executor.label.tidemill.dev/topology"] == "flights-counts"
+    assert conf["spark.kubernetes.driver.service.deleteOnTermination"] == "false", "a driver may delete no Services"
     assert int(conf["spark.executor.maxNumFailures"]) > 10**9
     assert conf["spark.stage.ignoreDecommissionFetchFailure"] == "false"
     assert (conf["spark.task.maxFailures"], conf["spark.executor.instances"]) == ("1", "2")

@@ -45,7 +45,7 @@ def drive(
         DefinitionError, BadInput: the module or its settings must change.
         RetryableError: store, API or engine did not answer at the start.
     """
-    pod = pod_from_environment()
+    pod = pod_from_environment(resources.topology)
     clock, told = SystemClock(), Told()
     labels = {"module": resources.module, "topology": resources.topology, "revision": str(plan.revision)}
     metrics = Metrics(told, labels)
@@ -64,8 +64,8 @@ def drive(
         server.close()
 
 
-def pod_from_environment() -> DriverPod:
-    """This pod, as the downward API says.
+def pod_from_environment(topology: str) -> DriverPod:
+    """This pod, as the downward API says; it works for a Topology.
 
     Raises:
         BadInput: a variable is not set.
@@ -76,4 +76,4 @@ def pod_from_environment() -> DriverPod:
             f"{', '.join(missing)} is not set: `tidemill drive` runs in a pod; use `tidemill run` elsewhere."
         )
     found = {name: os.environ[f"POD_{name}"] for name in ("NAME", "NAMESPACE", "IP", "UID")}
-    return DriverPod(found["NAME"], found["NAMESPACE"], found["IP"], found["UID"])
+    return DriverPod(found["NAME"], found["NAMESPACE"], found["IP"], found["UID"], topology)

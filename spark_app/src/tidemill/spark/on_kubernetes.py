@@ -17,6 +17,8 @@ DRIVER_PORT: Final = 7078
 BLOCKS_PORT: Final = 7079
 POD_LABEL: Final = "tidemill.dev/driver-pod"
 """On executors: the uid of the driver's pod, by which a restarted container finds those of its predecessor."""
+TOPOLOGY_LABEL: Final = "tidemill.dev/topology"
+"""On executors: which Topology they work for; the pod template is the same for all of a Module."""
 HEAP_MEBIBYTES_MIN: Final = 512
 _EVER: Final = "2147483647"
 _UNITS: Final = {
@@ -34,12 +36,13 @@ _UNITS: Final = {
 
 @dataclass(frozen=True)
 class DriverPod:
-    """The pod in which the driver runs."""
+    """The pod in which the driver runs; `topology` is the name of its Topology object."""
 
     name: str
     namespace: str
     ip: str
     uid: str
+    topology: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ def kubernetes_conf(place: OnKubernetes, run: str) -> dict[str, str]:
         "spark.kubernetes.container.image.pullPolicy": executors.pull_policy,
         "spark.kubernetes.executor.podNamePrefix": f"{pod.name}-{run}",
         f"spark.kubernetes.executor.label.{POD_LABEL}": pod.uid,
+        **({f"spark.kubernetes.executor.label.{TOPOLOGY_LABEL}": pod.topology} if pod.topology else {}),
         "spark.kubernetes.executor.disableConfigMap": "true",
         # There is none. With both settings a driver needs no rights on Services and claims, which are others' too.
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
