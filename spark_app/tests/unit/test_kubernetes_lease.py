@@ -215,3 +215,14 @@ def test_only_one_wins_when_two_take_a_free_lease_at_the_same_moment(desk: Desk)
     for thread in asked:
         thread.join()
     assert [first.is_held(), second.is_held()].count(True) == 1
+
+
+def test_lease_goes_with_its_topology_when_that_is_deleted(desk: Desk) -> None:
+    topology = {"metadata": {"name": "t", "uid": "u-1"}}
+    lease = KubernetesLease(desk.api.leases("t"), "t", "a", 1, desk.clock, topology)
+    desk.made.append(lease)
+    assert lease.try_acquire()
+    found = desk.fake.get("leases", "t")
+    assert found is not None
+    owner = {"apiVersion": "tidemill.dev/v1alpha1", "kind": "Topology", "name": "t", "uid": "u-1"}
+    assert found["metadata"]["ownerReferences"] == [owner]

@@ -45,6 +45,12 @@ class Next(Shop):
     depots = ("*d", "*e")
 
 
+class Added(Shop):
+    """One PState more."""
+
+    pstates = {**Shop.pstates, "$$added": PState.map_schema(str, int)}
+
+
 class Custom(Module):
     def define(self, setup: Any, topologies: Any) -> None:
         setup.declare_depot("*d", Depot.hash_by(lambda record: record))
@@ -70,6 +76,16 @@ def test_module_may_lead_when_the_store_has_none(tmp_path: Path) -> None:
 def test_equal_module_may_follow_when_the_store_has_it(store: str) -> None:
     found = verdict("Shop", store)
     assert (found["isValid"], found["base"]) == (True, 1)
+
+
+def test_what_may_be_there_goes_only_if_it_is_when_a_rollback_names_it(store: str) -> None:
+    assert verdict("Shop", store, delete=("$$added?",))["isValid"]
+    DefinitionLog(open_store(store), "Shop").append(
+        definitions.update(DefinitionLog(open_store(store), "Shop").read(1), record_module(Added()), (), Ids(2))
+    )
+    assert not verdict("Shop", store)["isValid"]
+    found = verdict("Shop", store, delete=("$$added?", "$$other?"))
+    assert (found["isValid"], found["base"]) == (True, 2)
 
 
 def test_all_reasons_are_told_at_once_when_an_update_can_not_be(store: str) -> None:

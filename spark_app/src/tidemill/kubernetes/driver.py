@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from tidemill.cluster.launch import programs
 from tidemill.engine.work import AttemptRunner
-from tidemill.kubernetes.api import Leases
+from tidemill.kubernetes.api import Document, Leases
 from tidemill.kubernetes.follower import Follower, Resources
 from tidemill.kubernetes.lease import KubernetesLease
 from tidemill.kubernetes.probes import Metrics, Told
@@ -90,6 +90,7 @@ class Driver:
         self._turn.planned.topology(names.code_topology)
         self._engine: Engine | None = None
         self._runner: TopologyRunner | None = None
+        self._resource: Document | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Lead whenever it is this revision's turn; returns after `stop` is set.
@@ -165,8 +166,8 @@ class Driver:
         return None
 
     def _with_starts(self, definition: StoredDefinition) -> StoredDefinition:
-        module, topology = self._api.module(self._names.module), self._api.topology(self._names.topology)
-        return with_starts(definition, self._names.code_topology, module, topology)
+        module, self._resource = self._api.module(self._names.module), self._api.topology(self._names.topology)
+        return with_starts(definition, self._names.code_topology, module, self._resource)
 
     # --- its turn ----------------------------------------------------------------------------------------------------
 
@@ -175,7 +176,7 @@ class Driver:
         name = self._names.code_topology
         lease = KubernetesLease(
             self._api.leases(self._names.topology), self._names.topology, self._names.identity, definition.number,
-            self._clock,
+            self._clock, self._resource,
         )  # fmt: skip
         runner = TopologyRunner(
             store=self._store, definition=definition, topology=name, runner=engine.runner, lease=lease,

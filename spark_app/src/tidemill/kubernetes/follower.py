@@ -24,6 +24,9 @@ from tidemill.runtime.shell import TopologyRunner
 from tidemill.store.objects import ObjectStore
 
 PERIOD_MS: Final = 1_000.0
+RELEASE_MS: Final = 30_000.0
+"""Pace of looking for resources that decided options and are gone."""
+
 APPLY_AGAIN_MS: Final = 60_000.0
 """Somebody may have changed our fields: they are written again even where nothing changed."""
 
@@ -69,6 +72,7 @@ class Follower:
         self._lag = LagReader(store, definition, runner.topology)
         self._standing = Standing()
         self._applied: tuple[dict[str, Any], float] | None = None
+        self._released_at: float | None = None
         self._troubles: dict[str, str] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"follow {topology}", daemon=True)
@@ -105,12 +109,27 @@ class Follower:
 
     def follow(self) -> None:
         """Bring what the resources decide into the options log."""
+        self._release_gone()
         topology, module = self._resources.topology(self._topology), self._resources.module(self._module)
         if topology is not None:
             wanted = topology_settings(topology, self._runner.topology, self._definition)
             self._manage(f"Topology {self._topology}", wanted)
         if module is not None:
             self._manage(f"Module {self._module}", module_settings(module))
+
+    def _release_gone(self) -> None:
+        """What a Topology or Module decided is open again when it is gone: another name must not find it closed."""
+        now = self._clock.monotonic_ms()
+        if self._released_at is not None and now - self._released_at < RELEASE_MS:
+            return
+        reads = {"Topology": self._resources.topology, "Module": self._resources.module}
+        for owner in sorted({*self._options.read().managed.values()}):
+            kind, _, name = owner.partition(" ")
+            if kind in reads and name not in (self._topology, self._module) and reads[kind](name) is None:
+                log.info("%s is gone: what it decided is open again", owner)
+                self._options.manage(owner, {})
+                self._runner.wake()
+        self._released_at = now
 
     def _manage(self, owner: str, wanted: Wanted) -> None:
         before = self._options.read()

@@ -34,12 +34,22 @@ class KubernetesLease:
 
     pace = LeasePace(renew_ms=500.0, poll_ms=300.0, claim_wait_ms=int(RENEW_MS))
 
-    def __init__(self, leases: Leases, name: str, identity: str, definition: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        leases: Leases,
+        name: str,
+        identity: str,
+        definition: int,
+        clock: Clock,
+        owner: Document | None = None,
+    ) -> None:
+        """`owner` is the Topology with which the Lease goes."""
         self._leases = leases
         self._name = name
         self._identity = identity
         self._definition = definition
         self._clock = clock
+        self._owners = [_owner(owner)] if owner and (owner.get("metadata") or {}).get("uid") else []
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._is_ours = False
@@ -147,6 +157,8 @@ class KubernetesLease:
         """The lease as it is to be; what others put into its metadata stays."""
         metadata = dict(lease.get("metadata") or {})
         metadata.pop("managedFields", None)
+        if self._owners:
+            metadata["ownerReferences"] = self._owners
         annotations = {**(metadata.get("annotations") or {}), DEFINITION: str(self._definition)}
         before = _spec(lease)
         now = datetime.datetime.fromtimestamp(self._clock.now_ms() / 1000, datetime.UTC)
@@ -162,6 +174,12 @@ class KubernetesLease:
             + (bool(before) and bool(holder) and not is_same),
         }
         return {"metadata": {**metadata, "name": self._name, "annotations": annotations}, "spec": spec}
+
+
+def _owner(topology: Document) -> Document:
+    metadata = topology["metadata"]
+    kind = {"apiVersion": "tidemill.dev/v1alpha1", "kind": "Topology"}
+    return {**kind, "name": metadata["name"], "uid": metadata["uid"]}
 
 
 def _spec(lease: Document) -> Document:

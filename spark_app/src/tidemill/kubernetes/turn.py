@@ -44,12 +44,13 @@ def planned(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition:
         BadInput: the definition that it follows is not in the store.
     """
     before = _base(store, plan)
+    listed = _to_delete(before, plan.objects_to_delete)
     if before is None or before.is_destroyed:
         made = definitions.launch(plan.declaration, plan.tasks, plan.threads, Ids())
-        faults = [_not_there(name) for name in plan.objects_to_delete]
+        faults = [_not_there(name) for name in listed]
     else:
         definitions.launch(plan.declaration, plan.tasks, plan.threads, Ids())  # checks tasks and threads
-        made = definitions.update(before, plan.declaration, plan.objects_to_delete, Ids())
+        made = definitions.update(before, plan.declaration, listed, Ids())
         faults = [] if before.tasks == plan.tasks else [_other_tasks(before.tasks, plan.tasks)]
     if faults:
         raise DefinitionError(faults, module=plan.declaration.name)
@@ -66,6 +67,14 @@ def _base(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition | None:
     except NotFound as error:
         text = f"The store has no definition {plan.base} of module {plan.declaration.name}, which this one follows."
         raise BadInput(text, base=plan.base) from error
+
+
+def _to_delete(before: StoredDefinition | None, names: tuple[str, ...]) -> tuple[str, ...]:
+    """`$$p?` goes only where there is a `$$p`: whether a revision that is rolled back got to write it is not known."""
+    there: set[str] = set()
+    if before is not None and not before.is_destroyed:
+        there = {*before.depots, *(name for topology in before.topologies.values() for name in topology.pstates)}
+    return tuple(name.removesuffix("?") for name in names if not name.endswith("?") or name[:-1] in there)
 
 
 def _not_there(name: str) -> Fault:

@@ -1,0 +1,106 @@
+"""What a leader makes of its resources: options of resources that are gone must not stay closed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tidemill import Depot, Module
+from tidemill.api.recording import record_module
+from tidemill.kubernetes.follower import RELEASE_MS, Follower
+from tidemill.kubernetes.probes import Told
+from tidemill.model import definition as definitions
+from tidemill.model.errors import ApiUnavailable
+from tidemill.model.ids import Ids
+from tidemill.runtime.clock import SystemClock
+from tidemill.runtime.options_log import PAUSED, OptionsLog
+from tidemill.runtime.shell import TopologyRunner
+from tidemill.store.objects import ObjectStore
+from tidemill.store.urls import open_store
+
+
+class Small(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*d", Depot.random())
+        topologies.microbatch("mb").source("*d").out("*microbatch")
+
+
+class Resources:
+    def __init__(self, **topologies: Any) -> None:
+        self.topologies = topologies
+        self.asked: list[str] = []
+        self.is_away = False
+
+    def module(self, name: str) -> Any:
+        return {"spec": {}} if name == "m" else None
+
+    def topology(self, name: str) -> Any:
+        if self.is_away:
+            raise ApiUnavailable("away")
+        self.asked.append(name)
+        return self.topologies.get(name)
+
+    def apply_topology_status(self, name: str, status: Mapping[str, Any]) -> bool:
+        return True
+
+
+class ManualClock(SystemClock):
+    at = 0.0
+
+    def monotonic_ms(self) -> float:
+        return self.at
+
+
+def following(store: ObjectStore, resources: Resources, clock: ManualClock) -> Follower:
+    definition = definitions.launch(record_module(Small()), 2, 1, Ids(1))
+    runner = cast(TopologyRunner, SimpleNamespace(topology="mb", wake=lambda: None, state=None))
+    return Follower(
+        resources, store, definition, runner, Told(), clock, module="m", topology="new", revision=1, leader="pod"
+    )
+
+
+def test_pause_of_a_topology_that_is_gone_ends_when_another_one_runs_its_code(tmp_path: Path) -> None:
+    store, clock = open_store(tmp_path.as_uri()), ManualClock()
+    log = OptionsLog(store, "Small")
+    log.manage("Topology old", {("topology", "mb", PAUSED): True})
+    resources = Resources(new={"spec": {"paused": False}}, old={"spec": {"paused": True}})
+    follower = following(store, resources, clock)
+    follower.follow()
+    assert "mb" in log.read().paused, "the other one is still there: it decides"
+
+    del resources.topologies["old"]
+    clock.at += RELEASE_MS
+    follower.follow()
+
+    assert log.read().paused == {}
+    assert log.read().managed == {("topology", "mb", PAUSED): "Topology new"}
+
+
+def test_nothing_is_opened_when_the_api_does_not_answer(tmp_path: Path) -> None:
+    store, clock = open_store(tmp_path.as_uri()), ManualClock()
+    log = OptionsLog(store, "Small")
+    log.manage("Topology old", {("topology", "mb", PAUSED): True})
+    resources = Resources(new={"spec": {}})
+    resources.is_away = True
+    follower = following(store, resources, clock)
+    with pytest.raises(ApiUnavailable):
+        follower.follow()
+    assert "mb" in log.read().paused
+
+    resources.is_away = False
+    follower.follow()
+    assert log.read().paused == {}
+
+
+def test_others_are_not_asked_for_again_when_little_time_has_passed(tmp_path: Path) -> None:
+    store, clock = open_store(tmp_path.as_uri()), ManualClock()
+    OptionsLog(store, "Small").manage("Topology old", {("topology", "mb", PAUSED): True})
+    resources = Resources(new={"spec": {}}, old={"spec": {}})
+    follower = following(store, resources, clock)
+    for _ in range(5):
+        follower.follow()
+    assert resources.asked.count("old") == 1
