@@ -14,7 +14,7 @@ def launched(module: Mapping[str, Any], topology: Mapping[str, Any], revision: R
     """The object that runs the drivers of this topology at this revision."""
     is_application = revision.template.get("spark", {}).get("launcher") == "SparkApplication"
     if is_application and driver.engine_of(revision.template) == "spark":
-        from tidemill_operator.resources import spark_application  # its models take a second to import
+        from tidemill_operator.resources.spark_application import application  # its models take a second to import
 
-        return spark_application.application(module, topology, revision)
+        return application(module, topology, revision)
     return driver.deployment(module, topology, revision)
