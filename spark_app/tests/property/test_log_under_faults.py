@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.model import columns
 from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
+from tidemill.store import depot_producers
 from tidemill.store.depot import DepotLog
-from tidemill.store.depot_retention import RollingLimits, roll
+from tidemill.store.depot_retention import RollingLimits, retain, roll
 from tidemill.store.log import Log, Lost, Void
 from tidemill.store.objects import AlreadyExists, Buffer
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
@@ -150,12 +152,13 @@ def test_log_holds_each_entry_as_its_writer_was_told_when_the_store_fails(data: 
 
 
 class Model:
-    """What clients were told about each record; records are unique strings."""
+    """What clients were told about each record; records are unique strings. `sent` is what producers were told."""
 
     def __init__(self) -> None:
         self.placed: dict[str, tuple[int, int]] = {}
         self.refused: set[str] = set()
         self.unknown: set[str] = set()
+        self.sent: list[tuple[Any, Any, Any]] = []
         self.count = 0
 
     def append(self, depot: DepotLog, draw: Callable[[Any], Any], producer: str | None) -> None:
@@ -173,20 +176,25 @@ class Model:
                 self._insist(depot, batch, identity)
         else:
             self._place(batch, offsets)
-            if producer and draw(st.booleans()):
-                self._repeat(depot, batch, identity, offsets)
+            if producer:
+                self.sent.append((batch, identity, offsets))
 
-    def _repeat(self, depot: DepotLog, batch: Any, identity: Any, offsets: Any) -> None:
-        """What is in the depot stays there, whatever the store says to a second append."""
-        with suppress(StoreUnavailable, OutcomeUnknown):
-            assert depot.append(batch, identity) == offsets
+    def repeat(self, depot: DepotLog, draw: Callable[[Any], Any]) -> None:
+        """What is in the depot stays there once, whoever repeats it; where it is may be deleted by now."""
+        if self.sent:
+            batch, identity, offsets = draw(st.sampled_from(self.sent))
+            with suppress(StoreUnavailable, OutcomeUnknown):
+                again = depot.append(batch, identity)
+                assert again == offsets or (again == () and any(depot.starts()))
 
     def _insist(self, depot: DepotLog, batch: Any, identity: Any) -> None:
         """An idempotent producer asks again until it is told: then its records are there exactly once."""
         try:
-            self._place(batch, depot.append(batch, identity))
+            offsets = depot.append(batch, identity)
         except (StoreUnavailable, OutcomeUnknown):
             return
+        self.sent.append((batch, identity, offsets))
+        self._place(batch, offsets)
 
     def _place(self, batch: Any, offsets: Any) -> None:
         at = {partition: start for partition, start, _ in offsets}
@@ -200,37 +208,73 @@ class Model:
         return [f"r{self.count - i}" for i in range(size)]
 
 
-@settings(max_examples=150, deadline=None)
+class Depots:
+    """Processes at one depot: one whose store fails, others that get in between; each may be a new one any time."""
+
+    def __init__(self, draw: Callable[[Any], Any]) -> None:
+        self.draw = draw
+        self.store = MemoryStore()
+        self.weather = Weather(draw, self.store)
+        self.weather.interrupt = self.others
+        self.model = Model()
+        self.stormy = self.calm = self.opened(self.store)
+        self.restart()
+
+    def opened(self, store: Any) -> DepotLog:
+        return DepotLog(store, "d", PARTITIONS, lambda: 0, PATIENCE)
+
+    def restart(self) -> None:
+        """New processes: their stores share no cache with those before."""
+        self.stormy = self.opened(StormyStore(self.weather))
+        self.calm = self.opened(FaultyObjectStore(self.store))
+
+    def others(self) -> None:
+        work = {
+            "append": lambda: self.model.append(self.calm, self.draw, self.draw(st.sampled_from([None, "q", "key/b"]))),
+            "repeat": lambda: self.model.repeat(self.calm, self.draw),
+            "roll": lambda: roll(self.calm, RollingLimits(segments_min=1, segments_max=3)),
+            "retain": lambda: retain(self.calm, 4, (99,) * PARTITIONS, grace_millis=0),
+            "land": self.weather.land,
+        }
+        for _ in range(self.draw(st.integers(1, 4))):
+            work[self.draw(st.sampled_from(sorted(work)))]()
+
+    def step(self) -> None:
+        kind = self.draw(st.sampled_from(["append", "append", "repeat", "restart"]))
+        if kind == "append":
+            self.model.append(self.stormy, self.draw, self.draw(st.sampled_from([None, "p", "key/a"])))
+        elif kind == "repeat":
+            self.model.repeat(self.stormy, self.draw)
+        else:
+            self.restart()
+
+
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_depot_holds_each_record_as_its_writer_was_told_when_the_store_fails(data: st.DataObject) -> None:
-    store = MemoryStore()
-    weather = Weather(data.draw, store)
-    model = Model()
-    stormy = DepotLog(StormyStore(weather), "d", PARTITIONS, lambda: 0, PATIENCE)
-    calm = DepotLog(store, "d", PARTITIONS, lambda: 0, PATIENCE)
-
-    def roll_up() -> None:
-        roll(calm, RollingLimits(segments_min=1, segments_max=3))
-
-    def others() -> None:
-        for _ in range(data.draw(st.integers(1, 4))):
-            work = data.draw(st.sampled_from(["append", "roll", "land"]))
-            {"append": lambda: model.append(calm, data.draw, None), "roll": roll_up, "land": weather.land}[work]()
-
-    weather.interrupt = others
-    for _ in range(data.draw(st.integers(1, 5))):
-        model.append(stormy, data.draw, data.draw(st.sampled_from([None, "p"])))
-    weather.is_stormy = False
-    weather.land()
-    check_depot(store, model)
+    with ExitStack() as stack:
+        for name, values in (("TABLE_EVERY", [2, 3, 64]), ("SMALL_TABLE", [0, 1, 16])):
+            stack.enter_context(patch.object(depot_producers, name, data.draw(st.sampled_from(values))))
+        depots = Depots(data.draw)
+        for _ in range(data.draw(st.integers(1, 8))):
+            depots.step()
+        depots.weather.is_stormy = False
+        depots.weather.land()
+        for _, identity, _ in depots.model.sent:
+            ends = depots.opened(FaultyObjectStore(depots.store)).ends()
+            depots.restart()
+            depots.calm.append([(0, ["repeated"])], identity)
+            assert depots.calm.ends() == ends
+        check_depot(depots.store, depots.model)
 
 
 def check_depot(store: MemoryStore, model: Model) -> None:
     depot = DepotLog(store, "d", PARTITIONS, lambda: 0, PATIENCE)
-    read = [columns.to_values(depot.read_columns(p, 0, end)) for p, end in enumerate(depot.ends())]
+    starts = depot.starts()
+    read = [columns.to_values(depot.read_columns(p, starts[p], end)) for p, end in enumerate(depot.ends())]
     counted = Counter(record for records in read for record in records)
     assert all(count == 1 for count in counted.values())
     for record, (partition, offset) in model.placed.items():
-        assert read[partition][offset] == record
+        assert offset < starts[partition] or read[partition][offset - starts[partition]] == record
     assert not model.refused & set(counted)
     assert set(counted) <= set(model.placed) | model.unknown

@@ -57,6 +57,7 @@ class KeeperSimulation(Simulation):
     def __init__(self, *args: Any, **more: Any) -> None:
         self.done: set[str] = set()
         self._sequence = 0
+        self._producer = ("", 0)
         self._unanswered: list[tuple[int, Any]] | None = None
         super().__init__(*args, **more)
 
@@ -134,9 +135,10 @@ class KeeperSimulation(Simulation):
             self._next_record += 2
             self._unanswered = [(self.random.randrange(TASKS), first), (self.random.randrange(TASKS), first + 1)]
             self._sequence += 1
+            self._producer = (self.random.choice(("producer", "key/a", "key/b")), self._sequence)
         batch = [(partition, [record]) for partition, record in sorted(self._unanswered)]
         self.uncertain |= {record for _, record in self._unanswered}
-        self.depot(self._faulty()).append(batch, ("producer", self._sequence))
+        self.depot(self._faulty()).append(batch, self._producer)
         self.appended |= {record for _, record in self._unanswered}
         if self.random.randrange(3):
             self._unanswered = None

@@ -14,7 +14,7 @@ from tidemill.model import columns
 from tidemill.model.columns import Column
 from tidemill.model.dataflow import StartFrom
 from tidemill.model.errors import BadInput, CorruptState, OutcomeUnknown, StoreUnavailable
-from tidemill.store import depot_commit
+from tidemill.store import depot_producers
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_retention import RollingLimits, retain, roll
 from tidemill.store.depot_rows import of_pairs, split_by_partition
@@ -233,7 +233,7 @@ def test_producer_is_forgotten_after_a_day_when_it_is_no_topology(depot: DepotLo
 
 
 def test_keys_used_last_are_remembered_when_there_are_many(depot: DepotLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depot_commit, "KEYS_MAX", 3)
+    monkeypatch.setattr(depot_producers, "KEYS_MAX", 3)
     depot.append([(0, ["own"])], ("producer", 1))
     for sequence, name in enumerate(["a", "b", "c", "a", "d", "e"]):
         depot.append([(0, [name])], (f"key/{name}", sequence))

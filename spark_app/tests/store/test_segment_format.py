@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ from tidemill.store.depot_segment import (
     read_nonce,
 )
 
-GOLDEN = Path(__file__).parents[1] / "unit" / "golden" / "segment-1.arrow"
+GOLDENS = Path(__file__).parents[1] / "unit" / "golden"
+GOLDEN = GOLDENS / "segment-2.arrow"
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 RECORDS: list[Any] = [
     {"n": 1, "s": "a", "b": b"\x00", "f": 1.5, "t": DAY, "x": [1, {"y": None}], "r": [True, None]},
@@ -40,6 +42,7 @@ HEADER = Header(
     starts=(1, 0, 2),
     rows=(RowRange(0, 0, 4, 5), RowRange(2, 1, 8, 9)),
     produced=(Produced("p", 3, ((0, 4, 5),), 6),),
+    table_at=7,
     sequences={"p": LastSequence(3, 7, 1704067200000)},
 )
 
@@ -79,8 +82,21 @@ def test_segment_is_corrupt_when_cut_short(length: int) -> None:
 
 
 def test_segment_is_refused_when_a_newer_version_wrote_it() -> None:
-    with pytest.raises(NewerFormat, match="format 2"):
-        header_from_json(header_to_json(HEADER) | {"format": 2})
+    with pytest.raises(NewerFormat, match="format 3"):
+        header_from_json(header_to_json(HEADER) | {"format": 3})
+
+
+def test_segment_is_refused_when_it_has_the_format_before_the_first_release() -> None:
+    """Its headers do not say where the table of producers is: taken for one of today it would forget them."""
+    with pytest.raises(CorruptState, match="format 1"):
+        Segment(pa.py_buffer((GOLDENS / "segment-1.arrow").read_bytes()))
+
+
+@pytest.mark.parametrize("table_at", [7, 3])
+def test_header_says_where_the_table_is_when_it_carries_it_or_not(table_at: int) -> None:
+    header = replace(HEADER, table_at=table_at)
+    again = header_from_json(json.loads(json.dumps(header_to_json(header))))
+    assert (again.table_at, again.is_full) == (table_at, table_at == 7)
 
 
 def test_no_changed_byte_goes_unseen_when_a_segment_is_read() -> None:

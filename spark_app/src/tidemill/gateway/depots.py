@@ -13,7 +13,7 @@ from tidemill.gateway.exchange import Gateway, answer, body_of, gateway_of, numb
 from tidemill.gateway.faults import HttpRefusal, malformed, unfitting
 from tidemill.gateway.formats import ARROW, JSON, MSGPACK, NDJSON, answer_type, media_type, records_of
 from tidemill.model import columns
-from tidemill.store.depot_commit import KEY_PREFIX
+from tidemill.store.depot_producers import KEY_PREFIX
 from tidemill.store.depot_segment import Offsets
 
 RECORDS_MAX = 100_000

@@ -28,6 +28,7 @@ from tidemill.model.ids import nonce
 from tidemill.store import depot_reading
 from tidemill.store.depot_commit import Batch, Commit, Producer, plan_commit
 from tidemill.store.depot_files import DepotFiles
+from tidemill.store.depot_producers import Missing, Producers
 from tidemill.store.depot_rows import PartitionedRows, of_pairs
 from tidemill.store.depot_segment import Header, Offsets, encode_segment
 from tidemill.store.log import PATIENCE, Lost, Void
@@ -61,6 +62,7 @@ class DepotLog:
         self.partitions = partitions
         self.now_millis = now_millis
         self._newest: Header | None = None
+        self._producers = Producers(self.files)
         self._state_lock = threading.RLock()
         self._append_lock = threading.Lock()
 
@@ -119,8 +121,8 @@ class DepotLog:
         """Append several batches as one segment; the offsets of each. Raises as `append`, for all of them alike."""
         with self._append_lock:
             for _ in range(_COLLISIONS_MAX):
-                commit = plan_commit(self.newest(), batches, self.now_millis(), nonce(), self.find_produced)
-                if commit.header is None or self._write(commit):
+                commit = self._plan(self.newest(), batches)
+                if commit is not None and (commit.header is None or self._write(commit)):
                     return commit.offsets
                 self.follow()
         raise StoreUnavailable(f"{_COLLISIONS_MAX} appends in a row met other writers in {self.files.prefix}.")
@@ -133,10 +135,20 @@ class DepotLog:
                 moved = tuple(max(old, new) for old, new in zip(newest.starts, starts, strict=True))
                 if moved == newest.starts:
                     return
-                commit = plan_commit(newest, [], self.now_millis(), nonce(), self.find_produced, moved)
-                if self._write(commit):
+                commit = self._plan(newest, [], moved)
+                if commit is not None and self._write(commit):
                     return
                 self.follow()
+
+    def _plan(self, newest: Header, batches: Sequence[Batch], starts: tuple[int, ...] | None = None) -> Commit | None:
+        """What to write after `newest`; None where others went on so far that the table of producers is deleted."""
+        try:
+            return plan_commit(newest, batches, self.now_millis(), nonce(), self._producers, starts)
+        except Missing:
+            self.follow()
+            if self.newest().number == newest.number:
+                raise
+            return None
 
     def _write(self, commit: Commit) -> bool:
         """Whether the segment is in the log; False if another one took its number."""
@@ -165,10 +177,6 @@ class DepotLog:
         except (StoreUnavailable, NotFound) as error:
             raise OutcomeUnknown(text, number=header.number) from error
         raise OutcomeUnknown(text, number=header.number)
-
-    def find_produced(self, producer: str, sequence: int) -> Offsets:
-        """Where an idempotent append of the past went; empty if its segment is deleted."""
-        return depot_reading.find_produced(self.files, self.newest(), producer, sequence)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidemill.model.columns import Column
 from tidemill.model.errors import invariant
+from tidemill.store import depot_producers
+from tidemill.store.depot_producers import Producers
 from tidemill.store.depot_rows import PartitionedRows, merge
 from tidemill.store.depot_segment import Entry, Header, LastSequence, Offsets, Produced, RowRange
 
 Producer = tuple[str, int]
 """(id, sequence) of an idempotent append; sequences of a producer rise."""
-
-TOPOLOGY_PREFIX = "topology/"
-"""Producers whose id begins so never expire."""
-
-KEY_PREFIX = "key/"
-"""Producers whose id begins so are the idempotency keys of clients that come and go, often one for each append."""
-
-KEYS_MAX = 4_096
-"""How many of them a depot remembers, those used last: every segment's header carries them all."""
-
-PRODUCER_MILLIS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True)
@@ -45,71 +36,61 @@ def plan_commit(
     batches: Sequence[Batch],
     now_millis: int,
     nonce: str,
-    find_produced: Callable[[str, int], Offsets],
+    producers: Producers,
     starts: tuple[int, ...] | None = None,
 ) -> Commit:
-    """The next segment; a batch whose sequence is not above its producer's last one is not appended again."""
+    """The next segment; a batch whose sequence is not above its producer's last one is not appended again.
+
+    Raises:
+        Missing: `newest` is not the newest any more.
+    """
     number, time = newest.number + 1, max(now_millis, newest.time)
-    sequences = _living(newest, time)
     ends = list(newest.ends)
     fresh: list[PartitionedRows] = []
-    produced: list[Produced] = []
+    placed: dict[Producer, Produced] = {}
+    latest: dict[str, LastSequence] = {}
     offsets: list[Offsets] = []
     for batch in batches:
-        done = _done(batch, sequences, produced, find_produced)
-        if done is not None:
-            offsets.append(done)
-            continue
+        last = None
+        if batch.producer is not None:
+            name, sequence = batch.producer
+            last = latest.get(name) or producers.last(newest, name, time)
+            if last is not None and sequence <= last.sequence:
+                earlier = placed.get(batch.producer)
+                offsets.append(earlier.offsets if earlier else producers.find(newest, name, sequence))
+                continue
         offsets.append(_place(batch.rows, ends))
         fresh.append(batch.rows)
         if batch.producer is not None:
-            name, sequence = batch.producer
-            before = sequences.pop(name, None)  # what was used last stands last
-            produced.append(Produced(name, sequence, offsets[-1], before.segment if before else 0))
-            sequences[name] = LastSequence(sequence, number, time)
+            placed[batch.producer] = Produced(*batch.producer, offsets[-1], last.segment if last else 0)
+            latest[name] = LastSequence(sequence, number, time)
+    produced = tuple(placed.values())
     if not any(rows.counts for rows in fresh) and not produced and starts is None:
         return Commit(None, [], offsets)
     rows = merge(fresh) if fresh else PartitionedRows([], ())
     entry = Entry(number, nonce, time, tuple(ends))
     is_whole = sum(ends) - sum(newest.ends) == sum(count for held in fresh for _, count in held.counts)
     invariant(is_whole, "S6: a segment holds each record that is acknowledged", number=number)
+    is_full = starts is not None or _carries_table(newest, produced)
     header = Header(
         entries=(entry,),
         first_ends=newest.ends,
         starts=newest.starts if starts is None else starts,
         rows=_row_ranges(rows, newest.ends),
-        produced=tuple(produced),
-        sequences=sequences,
+        produced=produced,
+        table_at=number if is_full else newest.table_at,
+        sequences=producers.after(newest, produced, time) if is_full else {},
     )
     return Commit(header, rows.column, offsets)
 
 
-def _living(newest: Header, time: int) -> dict[str, LastSequence]:
-    oldest = time - PRODUCER_MILLIS
-    living = {n: s for n, s in newest.sequences.items() if s.time >= oldest or n.startswith(TOPOLOGY_PREFIX)}
-    if len(living) > KEYS_MAX:
-        for name in [name for name in living if name.startswith(KEY_PREFIX)][:-KEYS_MAX]:
-            del living[name]
-    return living
-
-
-def _done(
-    batch: Batch,
-    sequences: dict[str, LastSequence],
-    produced: Sequence[Produced],
-    find_produced: Callable[[str, int], Offsets],
-) -> Offsets | None:
-    """The offsets of a batch that is in the log, or in this commit, already."""
-    if batch.producer is None:
-        return None
-    name, sequence = batch.producer
-    last = sequences.get(name)
-    if last is None or sequence > last.sequence:
-        return None
-    for earlier in produced:
-        if (earlier.producer, earlier.sequence) == (name, sequence):
-            return earlier.offsets
-    return find_produced(name, sequence)
+def _carries_table(newest: Header, produced: Sequence[Produced]) -> bool:
+    """Every so often, and where it is small; retention, which records `starts`, always writes it."""
+    small = depot_producers.SMALL_TABLE
+    is_small = newest.is_full and len(newest.sequences) <= small
+    if is_small and len(newest.sequences.keys() | {append.producer for append in produced}) <= small:
+        return True
+    return newest.number + 1 - newest.table_at >= depot_producers.TABLE_EVERY
 
 
 def _place(rows: PartitionedRows, ends: list[int]) -> Offsets:

@@ -19,6 +19,9 @@ from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import NotFound, ObjectStore
 
 _HEADERS_MAX = 4096
+_PRODUCERS_PER_WEIGHT = 64
+"""A header without a table of producers weighs 1."""
+
 _SEGMENT_BYTES_MAX = 256 * 1024 * 1024
 _SEGMENTS_MAX = 512
 _HEADER_GUESS_BYTES = 64 * 1024
@@ -92,7 +95,7 @@ class DepotFiles:
 
     def remember(self, header: Header) -> None:
         """Keep the header of a segment that this process wrote."""
-        self._cache.headers.put(self.log.key(header.number), header, 1)
+        self._cache.headers.put(self.log.key(header.number), header, _weight(header))
 
     def first_after(self, is_after: Callable[[Entry], bool], newest: int) -> int:
         """The first segment up to `newest` for which `is_after`, which is true from some segment on; else newest + 1.
@@ -180,7 +183,8 @@ class DepotFiles:
             needed = header_bytes(data)
             if needed > len(data):
                 data = self.store.get_range(key, 0, needed)
-            return read_header(data), 1
+            header = read_header(data)
+            return header, _weight(header)
 
     def _load_segment(self, key: str) -> tuple[Segment, int]:
         data, weight = self._bytes_at(key)
@@ -197,6 +201,10 @@ class DepotFiles:
             return pa.memory_map(str(path)), 0
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotFound(f"No object {key} in {self.store.url}.", key=key) from error
+
+
+def _weight(header: Header) -> int:
+    return 1 + len(header.sequences) // _PRODUCERS_PER_WEIGHT
 
 
 def _covering(rolled: list[tuple[int, int, str]], number: int) -> list[str]:

@@ -20,7 +20,7 @@ Piece = tuple[int, int, int]
 def empty_header(partitions: int) -> Header:
     """The header of a depot without segments."""
     zeros = (0,) * partitions
-    return Header(entries=(Entry(0, "", 0, zeros),), first_ends=zeros, starts=zeros, rows=())
+    return Header(entries=(Entry(0, "", 0, zeros),), first_ends=zeros, starts=zeros, rows=())  # full, of nobody
 
 
 def read_rows(
@@ -70,10 +70,8 @@ def offsets_after(files: DepotFiles, newest: Header, millis: int) -> tuple[int, 
     return files.ends_before(number) if number <= newest.number else newest.ends
 
 
-def find_produced(files: DepotFiles, newest: Header, producer: str, sequence: int) -> Offsets:
-    """Follow a producer's appends back to this sequence; empty where the segment was deleted."""
-    last = newest.sequences.get(producer)
-    number = last.segment if last else 0
+def find_produced(files: DepotFiles, number: int, producer: str, sequence: int) -> Offsets:
+    """Follow a producer's appends back from its last segment to this sequence; empty where the segment was deleted."""
     while number:
         try:
             header = files.header(number)

@@ -14,8 +14,8 @@ from tidemill.model import columns
 from tidemill.model.columns import Column
 from tidemill.model.errors import invariant
 from tidemill.store.depot import DepotLog
-from tidemill.store.depot_commit import PRODUCER_MILLIS
 from tidemill.store.depot_files import DepotFiles
+from tidemill.store.depot_producers import PRODUCER_MILLIS, Table, brought_up
 from tidemill.store.depot_segment import Header, RowRange, Segment, encode_segment
 from tidemill.store.objects import AlreadyExists, NotFound
 
@@ -38,9 +38,14 @@ def roll(depot: DepotLog, limits: RollingLimits = RollingLimits()) -> int:
     if len(numbers) < limits.segments_min:
         return 0
     segments = _take(files, numbers, limits)
+    if not segments:
+        return 0
+    table = brought_up(files, Table(), segments[-1].header)
+    if table.number >= first + len(segments):
+        return 0  # another process rolled all these, and more
     key = files.rolled_key(first, first + len(segments) - 1)
     with suppress(AlreadyExists):  # rolled by another process, which perhaps did not live to trim
-        files.store.create(key, _encode_rolled(segments, depot.newest().time))
+        files.store.create(key, _encode_rolled(segments, table, depot.newest().time))
     files.log.trim(first + len(segments))
     return len(segments)
 
@@ -53,18 +58,22 @@ def _finish_trim(files: DepotFiles) -> int:
 
 
 def _take(files: DepotFiles, numbers: range, limits: RollingLimits) -> list[Segment]:
+    """Segments of the log, each of which is then also known by its header."""
     segments: list[Segment] = []
     records = 0
     for number in numbers[: limits.segments_max]:
         segment = files.segment(number)
+        if segment.header.entries[0].number < number or segment.header.number > number:
+            break  # another process rolled it meanwhile
         records += segment.header.records
         if segments and records > limits.records_max:
             break
         segments.append(segment)
+        files.remember(segment.header)
     return segments
 
 
-def _encode_rolled(segments: Sequence[Segment], now: int) -> object:
+def _encode_rolled(segments: Sequence[Segment], table: Table, now: int) -> object:
     headers = [segment.header for segment in segments]
     rows, column = _merged_rows(segments)
     produced = [p for header in headers if header.time >= now - PRODUCER_MILLIS for p in header.produced]
@@ -74,6 +83,8 @@ def _encode_rolled(segments: Sequence[Segment], now: int) -> object:
         starts=headers[-1].starts,
         rows=rows,
         produced=tuple(produced),
+        table_at=headers[-1].number,
+        sequences=table.sequences(),
     )
     return encode_segment(header, column)
 
@@ -129,18 +140,19 @@ def _starts_at(depot: DepotLog, millis: int) -> tuple[int, ...]:
 
 
 def _delete_before(depot: DepotLog, starts: Sequence[int]) -> int:
-    """Delete the objects, oldest first, whose records all lie before these offsets."""
+    """Delete the objects, oldest first, whose records all lie before these offsets; never what tells the producers."""
     files = depot.files
+    table_at = depot.newest().table_at
     deleted = 0
     for _, last, key in files.list_rolled():
-        if not _is_before(files.header(last), starts):
+        if last >= table_at or not _is_before(files.header(last), starts):
             return deleted
         files.store.delete(key)
         deleted += 1
     files.list_rolled()
     first, last = files.log.span()
     below = first
-    while below < last - 1 and _is_before(files.header(below), starts):
+    while below < min(last - 1, table_at) and _is_before(files.header(below), starts):
         below += 1
     return deleted + max(0, files.log.trim(below) - first)
 

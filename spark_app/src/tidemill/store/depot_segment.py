@@ -1,9 +1,9 @@
 """Segments of a depot's log: Arrow IPC files of records sorted by partition, with a JSON header as schema metadata.
 
-The header of the newest segment says all about the depot (offsets, logical starts, sequences of producers), so nobody
-has to read older ones to go on. The schema comes first in the file: a header is read without the records. Two more
-pieces of metadata are checksums, of the header's text and of the whole file: what a disk changes must not change a
-count.
+The header of the newest segment says all about the depot (offsets, logical starts), so nobody has to read older ones to
+go on; of idempotent producers it says where their table is (`store.depot_producers`). The schema comes first in the
+file: a header is read without the records. Two more pieces of metadata are checksums, of the header's text and of the
+whole file: what a disk changes must not change a count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidemill.model.columns import Column
 from tidemill.model.errors import CorruptState, NewerFormat
 from tidemill.store.objects import Buffer
 
-FORMAT = 1
+FORMAT = 2
 _METADATA = b"tidemill"
 _HEADER_SUM = b"tidemill.header.xxh64"
 _FILE_SUM = b"tidemill.file.xxh64"
@@ -82,6 +82,7 @@ class Header:
     """`entries` are the segments that this object holds: itself, or those rolled into it, in order, without holes.
 
     `first_ends` are the end offsets before the first of them, `starts` the logical starts (retention) after the last.
+    `table_at` is the newest segment up to the last of them that carries the table of producers, `sequences`; 0 if none.
     """
 
     entries: tuple[Entry, ...]
@@ -89,6 +90,7 @@ class Header:
     starts: tuple[int, ...]
     rows: tuple[RowRange, ...]
     produced: tuple[Produced, ...] = ()
+    table_at: int = 0
     sequences: Mapping[str, LastSequence] = field(default_factory=dict)
     layout: Any = None
 
@@ -107,6 +109,11 @@ class Header:
     @property
     def time(self) -> int:
         return self.last.time
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `sequences` is the table of all producers after the last segment."""
+        return self.table_at == self.number
 
     @property
     def records(self) -> int:
@@ -129,6 +136,7 @@ def header_to_json(header: Header) -> dict[str, Any]:
         "starts": header.starts,
         "rows": [[r.partition, r.row, r.start, r.end] for r in header.rows],
         "produced": [[p.producer, p.sequence, p.offsets, p.previous] for p in header.produced],
+        "table_at": header.table_at,
         "sequences": {name: [s.sequence, s.segment, s.time] for name, s in header.sequences.items()},
         "layout": header.layout,
     }
@@ -145,10 +153,7 @@ def _entries_to_json(header: Header) -> list[Any]:
 
 
 def header_from_json(data: Mapping[str, Any]) -> Header:
-    if data["format"] > FORMAT:
-        raise NewerFormat(
-            f"A depot segment has format {data['format']}, this Tidemill knows up to {FORMAT}; use a newer one"
-        )
+    _check_format(data["format"])
     first_ends = tuple(data["first_ends"])
     return Header(
         entries=_entries_from_json(data["entries"], first_ends),
@@ -156,9 +161,17 @@ def header_from_json(data: Mapping[str, Any]) -> Header:
         starts=tuple(data["starts"]),
         rows=tuple(RowRange(*row) for row in data["rows"]),
         produced=tuple(Produced(name, seq, _offsets(at), before) for name, seq, at, before in data["produced"]),
+        table_at=data["table_at"],
         sequences={name: LastSequence(*last) for name, last in data["sequences"].items()},
         layout=data["layout"],
     )
+
+
+def _check_format(number: int) -> None:
+    if number > FORMAT:
+        raise NewerFormat(f"A depot segment has format {number}, this Tidemill knows up to {FORMAT}; use a newer one")
+    if number < FORMAT:
+        raise CorruptState(f"A depot segment has format {number}, never released; this Tidemill reads {FORMAT}.")
 
 
 def _entries_from_json(data: list[Any], first_ends: tuple[int, ...]) -> tuple[Entry, ...]:
