@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tidemill_operator.apply.api import Conflict, Invalid, Missing
+from tidemill_operator.apply.api import ApiFailure, Conflict, Invalid, Missing
 from tidemill_operator.apply.events import EventRecorder
 from tidemill_operator.apply.performing import Performer
 from tidemill_operator.observe.world import World
@@ -414,5 +414,7 @@ class OperatorDouble:
             self.reconciles[key.kind] += 1
             try:
                 self.queue.done(key, await self.reconciler.reconcile(key))
-            except Conflict:
+            except ApiFailure as error:  # as a worker does: the object is tried again
+                if isinstance(error, Missing | Invalid):
+                    raise
                 self.queue.failed(key)

@@ -10,9 +10,11 @@ from api_double import ClusterDouble, _ready_status
 from test_operator_rollouts import condition, module, numbers, run, set_image
 
 from tidemill_operator.apply.api import Going
+from tidemill_operator.handlers import watching
 from tidemill_operator.observe.world import World
 from tidemill_operator.reconcile import leadership
 from tidemill_operator.resources import names
+from tidemill_operator.resources.kinds import KINDS
 
 Json = dict[str, Any]
 PENDING = {"phase": "Pending"}
@@ -259,3 +261,63 @@ def test_the_lease_counts_as_lost_in_time_when_the_api_server_hangs(monkeypatch:
     asyncio.run(keep())
 
     assert not held.is_held
+
+
+def test_a_list_is_made_when_a_watch_begins_anew() -> None:
+    begun: list[str] = []
+    world = World()
+    seen = watching._handler(world, KINDS["Module"], lambda: begun.append("module"))
+    metadata = {"name": "m", "namespace": "ns", "uid": "1", "resourceVersion": "1"}
+
+    asyncio.run(seen(event={"type": "MODIFIED", "object": {"metadata": metadata, "spec": {}}}))
+    assert begun == []
+
+    asyncio.run(seen(event={"type": None, "object": {"metadata": metadata, "spec": {}}}))
+    assert begun == ["module"]
+
+
+def test_the_module_stalls_when_nobody_leads_for_long(cluster: ClusterDouble) -> None:
+    """Somebody else wrote a definition: the drivers are superseded, and only a person can know why."""
+    cluster.api.put(module())
+    run(cluster)
+    cluster.definition, cluster.defined_by = 7, 99
+
+    run(cluster, 30)
+    assert condition(cluster.api.find("Module", "flights"), "Stalled") is None
+    run(cluster, 60)
+
+    assert condition(cluster.api.find("Module", "flights"), "Stalled") == ("True", "ProgressDeadlineExceeded")
+
+
+def test_the_module_stays_ready_when_an_update_follows_one_that_removed_a_topology(cluster: ClusterDouble) -> None:
+    cluster.images["flights:1"] = {"topologies": ["core", "extra"]}
+    cluster.images["flights:3"] = {"driver_status": {"phase": "Pending"}}
+    cluster.api.put(module())
+    spec = {"moduleRef": {"name": "flights"}, "topology": "extra"}
+    cluster.api.put({"kind": "Topology", "metadata": {"name": "mine"}, "spec": spec})
+    run(cluster)
+    set_image(cluster, "flights:2")
+    run(cluster)
+
+    set_image(cluster, "flights:3")
+    run(cluster, 10)
+
+    assert condition(cluster.api.find("Module", "flights"), "Ready") == ("True", "Warming")
+
+
+def test_a_log_that_is_gone_is_no_verdict_when_the_kubelet_says_so(cluster: ClusterDouble) -> None:
+    logs, text = cluster.api.logs, "unable to retrieve container logs for containerd://abc"
+    read = cluster.api.log
+
+    async def gone(namespace: str, pod: str, container: str) -> str:
+        calls.append(pod)
+        return text if len(calls) < 3 else await read(namespace, pod, container)
+
+    calls: list[str] = []
+    cluster.api.log = gone  # type: ignore[method-assign]
+    cluster.api.put(module())
+
+    run(cluster)
+
+    assert logs and len(calls) == 3
+    assert numbers(cluster) == (1, 1, 1)

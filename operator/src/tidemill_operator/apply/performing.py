@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
-from tidemill_operator.apply.api import Api, Conflict, Missing
+from tidemill_operator.apply.api import Api, ApiFailure, Conflict, Missing
 from tidemill_operator.apply.comparing import Applied
 from tidemill_operator.apply.events import EventRecorder
 from tidemill_operator.apply.metrics import REPAIRS
@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 TOKEN_CHECK_SECONDS = 300.0
 """A token Secret can not be seen (we may only create Secrets), so creating it is tried at this pace."""
 
+
+_NO_LOG = "unable to retrieve container logs"
+"""What a kubelet answers, as if it were the log, where the container's log is gone."""
 
 _NO_VERDICT = revision.Verdict(
     module="",
@@ -144,7 +147,10 @@ class Performer:
             text = await self._api.log(namespace, action.pod, "describe")
         except Missing:
             return 0
-        verdict = parse_verdict(text) or _NO_VERDICT
+        verdict = parse_verdict(text)
+        if verdict is None and _NO_LOG in text:
+            raise ApiFailure(0, text.strip())
+        verdict = verdict or _NO_VERDICT
         stored = self._world.get(
             "ControllerRevision", namespace, names.revision_name(names.name_of(action.module), action.number)
         )

@@ -129,7 +129,8 @@ def _new_update(view: ModuleView, intent: Intent, number: int) -> Plan:
 
 def _is_serving(view: ModuleView) -> bool:
     """Whether everything works on some revision."""
-    runners = list(view.topologies)
+    active = view.revisions.get(Intent.read(view.status).active)
+    runners = _runners(view, active) if active is not None else list(view.topologies)
     return bool(runners) and all(runner.is_led for runner in runners) and gateway_is_ready(view)
 
 
@@ -262,6 +263,13 @@ def _unstable(view: ModuleView, intent: Intent, revision: Revision, trouble: Tro
     return Plan(back, reconciling(Reason.ROLLING_BACK, note), ((Happening.ROLLBACK_STARTED, note),))
 
 
+def _seconds_without(view: ModuleView, now: datetime) -> float:
+    """How long the Module has not been Ready."""
+    times = [item["lastTransitionTime"] for item in view.status.get("conditions", ()) if item["type"] == "Ready"]
+    is_ready = any(i["type"] == "Ready" and i["status"] == "True" for i in view.status.get("conditions", ()))
+    return 0.0 if is_ready or not times else age_seconds(times[0], now)
+
+
 def _steady(view: ModuleView, intent: Intent, revision: Revision, now: datetime) -> Plan:
     if intent.rollback is not None:
         text = (
@@ -278,6 +286,9 @@ def _steady(view: ModuleView, intent: Intent, revision: Revision, now: datetime)
     waiting = [runner.topology for runner in runners if not runner.is_led_by(revision.number)]
     if waiting or not _has_all_runners(view, revision):
         text = f"no driver leads {', '.join(waiting) or 'a topology'}"
+        if _seconds_without(view, now) > deadline_seconds(view):
+            text += f" for {deadline_seconds(view)} s; has somebody else changed the definition in the store?"
+            return Plan(intent, stalled(Reason.DEADLINE_EXCEEDED, text), again_seconds=LOOK_AGAIN_SECONDS)
         return Plan(intent, reconciling(Reason.TOPOLOGIES_NOT_READY, text), again_seconds=LOOK_AGAIN_SECONDS)
     if not gateway_is_ready(view):
         if view.gateway_problem is not None:

@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 RELIST_SECONDS: Final = 600.0
 """Pace of listing everything anew: what a watch may have missed is found then."""
 
+_GAP_SECONDS: Final = 2.0
+"""Watches that break together begin anew together: one list is enough for all."""
+
 _STOP_SECONDS: Final = 2.0
 _LIST_RETRY_SECONDS: Final = 2.0
 LOST_LEASE_CODE: Final = 3
@@ -53,6 +56,7 @@ class Operator:
         events = EventRecorder(api, options.identity)
         performer = Performer(api, self.world, events, _now)
         self.reconciler = Reconciler(self.world, performer, options.defaults, _now)
+        self._gap = asyncio.Event()
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def run(self, stopped: asyncio.Event) -> int:
@@ -76,6 +80,8 @@ class Operator:
         keeping = self._start(self.leadership.keep(), "keep the Lease")
         if not await _first(self._list_all(), stopped):
             return 0
+        if keeping.done():
+            os._exit(LOST_LEASE_CODE)
         self._start(self._relist(), "list again")
         for number in range(WORKERS):
             self._start(work(self.queue, self.reconciler), f"worker {number}")
@@ -96,7 +102,7 @@ class Operator:
         ready = asyncio.Event()
         namespaces = self.options.namespaces
         watching_all = kopf.operator(
-            registry=watching.registry(self.world),
+            registry=watching.registry(self.world, self._gap.set),
             settings=watching.settings(),
             standalone=True,
             clusterwide=not namespaces,
@@ -133,7 +139,11 @@ class Operator:
 
     async def _relist(self) -> None:
         while True:
-            await asyncio.sleep(RELIST_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RELIST_SECONDS):
+                    await self._gap.wait()
+            await asyncio.sleep(_GAP_SECONDS)
+            self._gap.clear()
             for kind in WATCHED:
                 await self._list(kind)
 

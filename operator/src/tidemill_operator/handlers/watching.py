@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 import kopf
@@ -15,18 +16,20 @@ from tidemill_operator.observe.world import World
 from tidemill_operator.resources.kinds import WATCHED, Kind
 
 
-def registry(world: World) -> kopf.OperatorRegistry:
-    """Handlers for every watched kind."""
+def registry(world: World, begun: Callable[[], None]) -> kopf.OperatorRegistry:
+    """Handlers for every watched kind. `begun` is called when a watch begins anew: it tells of no deletion before."""
     found = kopf.OperatorRegistry()
     for kind in WATCHED:
-        kopf.on.event(kind.group, kind.version, kind.plural, registry=found)(_handler(world, kind))
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=found)(_handler(world, kind, begun))
     kopf.on.login(registry=found)(_login)
     return found
 
 
-def _handler(world: World, kind: Kind) -> Any:
+def _handler(world: World, kind: Kind, begun: Callable[[], None]) -> Any:
     async def seen(event: kopf.RawEvent, **_: Any) -> None:
         obj = {**event["object"], "apiVersion": kind.api_version, "kind": kind.kind}
+        if event["type"] is None:
+            begun()
         if event["type"] == "DELETED":
             world.remove(obj)
         else:
