@@ -132,6 +132,10 @@ def test_attempt_times_out_and_the_topology_goes_on_when_a_function_hangs() -> N
         assert failed.code == "PhaseTimeout"
         assert "0.1 s" in failed.message
         assert "topology.microbatch.phase.timeout.seconds" in failed.message
+        assert failed.step.startswith("each(hang) at ")
+        assert f"it was at: {failed.step}" in failed.message
+        assert "is_free.wait(20)" in failed.trace
+        assert "tidemill/engine" not in failed.trace
         is_free.set()
         wait(cluster, 1)
         assert counts(cluster, "a") == [1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -105,6 +106,26 @@ def test_a_hanging_function_is_ended_when_the_phase_is_over(spark: Session, tmp_
         assert version >= 2
         assert sums(cluster, module) == SUMS
     assert is_gone(int((tmp_path / "process").read_text()))
+
+
+PLACES = {
+    "spread": "superstep 1 of 2 \\(explode_microbatch at .*spark_modules.py:[0-9]+, .*each\\(HangOnce\\) at",
+    "fused": "one Spark task with all steps; set topology.microbatch.placement to spread or inline",
+    "inline": "each\\(HangOnce\\) at .*spark_modules.py:[0-9]+",
+}
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_where_an_attempt_hangs_is_told_when_it_is_late(spark: Session, tmp_path: Folder, placement: str) -> None:
+    module = modules.Hangs(placement, tmp_path, **{modules.TIMEOUT: 4.0})
+    with launched(module) as cluster:
+        append(cluster, module, [["hang", 1]])
+        runner = cluster._running["Hangs"].topologies["mb"]
+        failure = runner.wait_for(lambda now: now.told.failure is not None, 30).told.failure
+
+        assert failure is not None
+        assert failure.code == "PhaseTimeout"
+        assert re.match(PLACES[placement], failure.step)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from tidemill.engine.work import AttemptOutcome, DeltaPart
+import pytest
+
+from tidemill.engine.work import AttemptOutcome, DeltaPart, Whereabouts
 from tidemill.model.entries import Entry
 from tidemill.model.ids import Ids
 from tidemill.model.snapshot import Part, TaskSet
@@ -33,6 +35,7 @@ class Driver:
         self.at = 0.0
         self.written: list[Entry] = []
         self.seen: list[events.Instruction] = []
+        self.slow = ""
 
     def say(self, event: events.Event) -> list[events.Instruction]:
         """One event, and the answers to all questions that follow from it; what was asked for meanwhile."""
@@ -53,6 +56,8 @@ class Driver:
             return events.StartsResolved(dict.fromkeys(question.source_ids, (0,)))
         if isinstance(question, events.WriteEntry):
             self.written.append(question.entry)
+            if question.entry.kind == self.slow:
+                self.at, self.slow = self.at + 300_001, ""
             return events.EntryWritten(question.number)
         return events.Looked({"*d": DepotEnds((0,), (self.end,))}, self.options, self.definition)
 
@@ -283,3 +288,35 @@ def test_attempt_is_cancelled_when_a_gentle_stop_is_followed_by_a_plain_one() ->
     driver.say(events.StopRequested(is_gentle=True))
     driver.say(events.StopRequested())
     assert driver.one(events.CancelAttempt).token == token
+
+
+def test_the_step_that_hangs_is_told_when_an_attempt_is_late() -> None:
+    driver = leading()
+    driver.grow(1)
+    driver.at += 300_000
+    late = Now(1_300_000, driver.at, Whereabouts("each(f) at m.py:3", "f, line 9"))
+    made = driver.machine.handle(events.TimePassed(), late)
+    assert isinstance(made[0], events.CancelAttempt)
+    failure = driver.machine.told.failure
+    assert failure is not None
+    assert (failure.phase, failure.step, failure.trace) == ("process", "each(f) at m.py:3", "f, line 9")
+    assert "it was at: each(f) at m.py:3; if it needs longer, set topology.microbatch.phase" in failure.message
+
+
+@pytest.mark.parametrize("written", ["begin", "commit"])
+def test_microbatch_is_begun_again_when_the_prime_phase_took_too_long(written: str) -> None:
+    driver = leading()
+    driver.slow = written
+    driver.grow(3)
+    if written == "commit":
+        driver.end += 2
+        driver.done(CHANGE)
+    failure = driver.written[-1].failure
+    assert failure is not None
+    assert (failure.phase, failure.code) == ("prime", "PhaseTimeout")
+    assert "the prime phase took longer than 300 s; it was at: the store" in failure.message
+    driver.at = driver.one(events.Wait).until_ms
+    driver.say(events.TimePassed())
+    attempt = driver.one(events.StartAttempt).attempt
+    assert (attempt.version, failure.version) == (2, 1)
+    assert attempt.ranges == driver.written[-1].attempt.ranges  # type: ignore[union-attr]

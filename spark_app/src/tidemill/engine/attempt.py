@@ -10,7 +10,8 @@ from tidemill.engine.messages import Message
 from tidemill.engine.report import StepReport
 from tidemill.engine.superstep import DynamicSchedule, delta_part
 from tidemill.engine.thread import ThreadRun
-from tidemill.engine.work import AttemptOutcome, AttemptWork
+from tidemill.engine.whereabouts import finder
+from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel
 from tidemill.model.errors import invariant
 from tidemill.plan.program import Superstep
 
@@ -24,6 +25,8 @@ def run_attempt(work: AttemptWork, cancel: threading.Event | None = None) -> Att
     """
     begin = time.perf_counter()
     runs = [ThreadRun(work, thread, cancel=cancel) for thread in range(work.threads)]
+    if isinstance(cancel, Cancel):
+        cancel.find = finder(runs, threading.get_ident())
     exploded: set[str] = set()
     rows, count = 0.0, 0
     reports: list[StepReport] = []

@@ -75,7 +75,7 @@ def _aggregate(run: ThreadRun, region: pg.Region) -> None:
     if region.collect is None or region.post is None:
         return
     block = run.compiled.blocks[region.id]
-    operator = run.program.operators[region.collect]
+    operator = run.doing = run.program.operators[region.collect]
     if frames:
         rows = concat(frames)
         for compiled in block.folds:

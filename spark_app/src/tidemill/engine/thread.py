@@ -20,7 +20,7 @@ from tidemill.engine.messages import Message, deliver
 from tidemill.engine.partition import split_by_thread
 from tidemill.engine.report import StepReport
 from tidemill.engine.resources import open_others, open_state, read_source
-from tidemill.engine.rows.walk import walk_rows
+from tidemill.engine.rows.walk import SegmentCode, walk_rows
 from tidemill.engine.work import AttemptWork
 from tidemill.model import columns as cols
 from tidemill.model.columns import Column
@@ -34,7 +34,8 @@ class ThreadRun:
     """The tasks `t` with `t % threads == thread` on their way through an attempt.
 
     `collected` and `partials` hold rows that wait for the end of their batch block, `resumes` the row that goes on
-    behind it, `waiting` rows that reached a batch block while it was busy.
+    behind it, `waiting` rows that reached a batch block while it was busy. `doing` is what runs now, for
+    `engine.whereabouts`.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class ThreadRun:
         self.state = open_state(work, thread, overlay)
         self.others = open_others(work, thread)
         self.cancel = cancel
+        self.doing: pg.Operator | SegmentCode | None = None
         self.collected: dict[int, list[Frame]] = {}
         self.partials: dict[int, list[Frame]] = {}
         self.resumes: dict[int, Frame] = {}
@@ -92,6 +94,7 @@ class ThreadRun:
                 self._start(self.program.regions[event.region])
             else:
                 blocks.finish(self, self.program.regions[event.region])
+        self.doing = None
         metrics = {"rows": float(self.rows), "messages": float(len(self.outbox))}
         return StepReport(dict(self.sent), tuple(self.entered), frozenset(self.exploded), metrics)
 
@@ -126,7 +129,7 @@ class ThreadRun:
         if region.kind == "source" and 0 in self.task_set:
             self.walk(region.start, single_row(0))
         for number in region.explodes:
-            operator = self.program.operators[number]
+            operator = self.doing = self.program.operators[number]
             assert isinstance(operator, pg.Explode)
             column, tasks = self.records(operator.source_id)
             columns = {operator.out: column} if operator.out is not None else {}
@@ -143,6 +146,7 @@ class ThreadRun:
 
     def _exploded(self, operator: pg.Explode, frame: Frame) -> Frame:
         """Each row once for each record on its task."""
+        self.doing = operator
         column, tasks = self.records(operator.source_id)
         by_task = {task: np.flatnonzero(tasks == task) for task in np.unique(tasks).tolist()}
         none = np.empty(0, dtype=np.int64)

@@ -7,15 +7,14 @@ twice reads the same records and starts from the same state (invariant S2).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemill.model.snapshot import Level, Part, Snapshot
 
 if TYPE_CHECKING:
-    import threading
-
     from tidemill.plan.program import Program
 
 
@@ -101,6 +100,25 @@ class CompactionWork:
     levels: tuple[Level, ...]
     is_base: bool
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """Where an attempt is: its step with file and line, or its superstep; `trace` is the stack of the module's code."""
+
+    step: str = ""
+    trace: str = ""
+
+
+class Cancel(threading.Event):
+    """Set to end an attempt; the runner of a topology gives one to `AttemptRunner.run`.
+
+    Who runs the attempt puts into `find` what tells where it is; any thread may call it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.find: Callable[[], Whereabouts] = lambda: Whereabouts("opening the state and the depots")
 
 
 class AttemptRunner(Protocol):

@@ -64,6 +64,25 @@ def schedule_of(
     return tuple(pg.Superstep(tuple(step)) for step in events)
 
 
+def operators_of(program: pg.Program) -> tuple[tuple[int, ...], ...]:
+    """The operators that may run in each superstep of a program with a schedule."""
+    operators, following, regions = program.operators, program.next, program.regions
+    levels, finishes = _levels(operators, following, regions)
+    found: list[set[int]] = [set() for _ in operators]
+    for region in regions:
+        found[region.start].add(levels[region.start])
+        for place in (region.post, region.after):
+            if place is not None:
+                found[place].add(finishes[region.id])
+    for operator in operators:
+        is_message = isinstance(operator, pg.Move) or (isinstance(operator, pg.Explode) and not operator.is_direct)
+        for successor in following[operator.id]:
+            if successor > operator.id:
+                found[successor] |= {step + is_message for step in found[operator.id]}
+    steps = range(len(program.schedule or ()))
+    return tuple(tuple(number for number, when in enumerate(found) if step in when) for step in steps)
+
+
 def _has_moving_loop(operators: Sequence[pg.Operator], following: Sequence[Sequence[int]]) -> bool:
     return any(
         isinstance(op, (pg.Move, pg.Explode)) and _reaches_itself(op.id, following)

@@ -59,6 +59,7 @@ class Machine:
     _begun_here: tuple[int, int] = (0, 0)
     _pin_again: bool = False
     _prime_started: float = 0.0
+    _priming_since: float = 0.0
     _ticks: dict[str, int] = field(default_factory=dict)
     _ignored: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -161,6 +162,8 @@ class Machine:
         if question.entry.attempt is not None and question.entry.kind in ("begin", "commit"):
             attempt = question.entry.attempt
             self._begun_here = (attempt.microbatch_id, attempt.version)
+            if self._is_over_time(self._priming_since, now):
+                self._fail_store("prime", attempt, True, now)
 
     def _become_leader(self, now: Now) -> None:
         self.role = "leader"
@@ -241,19 +244,29 @@ class Machine:
     def _watch(self, running: Running, now: Now) -> list[Instruction]:
         if now.at < running.deadline:
             return [*self._background(now), events.Wait(running.deadline)]
-        self._fail(now, "PhaseTimeout", self._timeout_text("process"))
+        step, trace = now.whereabouts.step, now.whereabouts.trace
+        advice = f"if it needs longer, set {_TIMEOUT}; if a function hangs, fix it"
+        self._fail(now, "PhaseTimeout", f"{self._timeout_text('process', step)}; {advice}", step, trace)
         return [events.CancelAttempt(running.token)]
 
-    def _timeout_text(self, phase: str) -> str:
-        advice = f"if it needs longer, set {_TIMEOUT}; if a function hangs, fix it"
-        return f"the {phase} phase took longer than {self._option(_TIMEOUT):g} s; {advice}"
+    def _timeout_text(self, phase: str, step: str) -> str:
+        return f"the {phase} phase took longer than {self._option(_TIMEOUT):g} s; it was at: {step or 'unknown'}"
+
+    def _fail_store(self, phase: Literal["prime", "commit"], attempt: Attempt, is_begun: bool, now: Now) -> None:
+        """A phase that only waits for the store took too long."""
+        self.told = replace(self.told, phase=phase)
+        self._finished, self.running = None, Running(0, attempt, is_begun, 0, 0)
+        step = f"the store, which answers too slowly for {_TIMEOUT}"
+        self._fail(now, "PhaseTimeout", self._timeout_text(phase, step), step)
+
+    def _is_over_time(self, started: float, now: Now) -> bool:
+        return now.at - started > 1000 * self._option(_TIMEOUT)
 
     def _commit_step(self, finished: Finished, is_begun: bool, now: Now) -> list[Instruction]:
         """The leader reads the options before it composes a commit: a pause must stop the next begin."""
         attempt = finished.attempt
-        if now.at - self._commit_started > 1000 * self._option(_TIMEOUT):
-            self._finished, self.running = None, Running(0, attempt, is_begun, 0, 0)
-            self._fail(now, "PhaseTimeout", self._timeout_text("commit"))
+        if self._is_over_time(self._commit_started, now):
+            self._fail_store("commit", attempt, is_begun, now)
             return self._step(now)
         is_changed = is_begun or bool(finished.outcome.deltas)
         if not is_changed:
@@ -283,7 +296,7 @@ class Machine:
         fixed = ranges.fix_ranges(self.spec, entry.progress, look)
         if not is_free or not ranges.has_records(fixed, self._wanted()) or self.upkeep.is_crowded(entry):
             return None
-        self._prime_started = now.at
+        self._prime_started = self._priming_since = now.at
         return self._attempt(entry, fixed, entry.last_id + 1, 1, now, entry.ticks)
 
     def _begun_step(self, attempt: Attempt, now: Now) -> list[Instruction]:
@@ -299,6 +312,7 @@ class Machine:
             return self._superseded()
         if self._failures == 0:
             self._prime_started = now.at
+        self._priming_since = now.at
         again = replace(attempt, version=attempt.version + 1)
         if self._pin_again or any(name not in again.reads for name in self.spec.reads):
             again = replace(again, reads=dict(self.look.reads))
@@ -366,7 +380,7 @@ class Machine:
         ticks = ranges.due_ticks(self.spec, self._ticks, now.wall_ms)
         is_time = now.at >= self._empty_at or self._failures > 0
         if ranges.has_records(fixed, self._wanted() if not is_time else fixed):
-            self._prime_started = now.at
+            self._prime_started = self._priming_since = now.at
             self.told = replace(self.told, phase="prime")
             attempt = self._attempt(head, fixed, microbatch_id, known + 1, now, self._ticks)
             return [self._write(compose.begin(self._settled_head(), attempt, self.told.failure, self._author(now)))]

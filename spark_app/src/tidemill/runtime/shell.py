@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tidemill.engine.work import AttemptRunner
+from tidemill.engine.work import AttemptRunner, Cancel, Whereabouts
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.entries import Entry
 from tidemill.model.errors import Fenced, RetryableError
@@ -36,6 +36,7 @@ PROBE_MS_MAX: Final = 20.0
 PROBE_MS_REMOTE_MAX: Final = 100.0
 CHANGES_PROBE_MS: Final = 200.0
 STOP_SECONDS: Final = 10.0
+FIND_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class TopologyRunner:
         self._renew_ms = pace.renew_ms
         self._probe_ms_max = PROBE_MS_MAX if store.local_path("x") is not None else PROBE_MS_REMOTE_MAX
         self._events: queue.SimpleQueue[events.Event] = queue.SimpleQueue()
-        self._cancels: dict[int, threading.Event] = {}
+        self._cancels: dict[int, Cancel] = {}
         self._changed = threading.Condition()
         self._state = RunnerState()
         self._is_killed = False
@@ -229,10 +230,10 @@ class TopologyRunner:
     def _begin(self, instruction: events.Instruction) -> None:
         """Start what runs beside the machine."""
         if isinstance(instruction, events.StartAttempt):
-            cancel = self._cancels[instruction.token] = threading.Event()
+            cancel = self._cancels[instruction.token] = Cancel()
             self._spawn(lambda: self._attempt(instruction, cancel))
         elif isinstance(instruction, events.CancelAttempt):
-            self._cancels.get(instruction.token, threading.Event()).set()
+            self._cancels.get(instruction.token, Cancel()).set()
         elif isinstance(instruction, events.StartCompaction):
             self._spawn(lambda: self._compact(instruction))
         elif isinstance(instruction, events.Collect):
@@ -241,7 +242,7 @@ class TopologyRunner:
     def _spawn(self, target: Callable[[], None]) -> None:
         threading.Thread(target=target, name=f"tidemill {self.topology} work", daemon=True).start()
 
-    def _attempt(self, start: events.StartAttempt, cancel: threading.Event) -> None:
+    def _attempt(self, start: events.StartAttempt, cancel: Cancel) -> None:
         try:
             outcome = self._runner.run(self._world.attempt_work(start), cancel)
             self._events.put(events.AttemptDone(start.token, outcome))
@@ -311,7 +312,19 @@ class TopologyRunner:
             return True
 
     def _now(self) -> Now:
-        return Now(self._clock.now_ms(), self._clock.monotonic_ms())
+        at, running = self._clock.monotonic_ms(), self._machine.running
+        is_late = running is not None and at >= running.deadline
+        where = self._find(self._cancels.get(running.token)) if running is not None and is_late else Whereabouts()
+        return Now(self._clock.now_ms(), at, where)
+
+    def _find(self, cancel: Cancel | None) -> Whereabouts:
+        """Where the attempt under way is; who does not answer soon, such as a JVM that hangs, is not waited for."""
+        found: list[Whereabouts] = []
+        if cancel is not None:
+            asking = threading.Thread(target=lambda: found.append(cancel.find()), daemon=True)
+            asking.start()
+            asking.join(FIND_SECONDS)
+        return found[0] if found else Whereabouts()
 
     def _prefixes(self) -> list[str]:
         definition = self._world.definition

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tidemill.engine.work import Whereabouts
 from tidemill.model.entries import Attempt, Failure
 
 Role = Literal["standby", "claiming", "leader", "stopped", "fenced", "superseded"]
@@ -13,10 +14,14 @@ Phase = Literal["idle", "prime", "process", "commit", "back-off", "paused"]
 
 @dataclass(frozen=True)
 class Now:
-    """Both clocks at the moment of an event: wall milliseconds for what is stored, monotonic ones for waiting."""
+    """Both clocks at the moment of an event: wall milliseconds for what is stored, monotonic ones for waiting.
+
+    `whereabouts` is filled in once the attempt under way is late.
+    """
 
     wall_ms: int
     at: float
+    whereabouts: Whereabouts = Whereabouts()
 
 
 @dataclass

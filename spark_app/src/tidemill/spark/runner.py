@@ -16,7 +16,8 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from tidemill.engine.work import AttemptOutcome, AttemptWork, CompactionWork
+from tidemill.engine.whereabouts import superstep_text
+from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel, CompactionWork, Whereabouts
 from tidemill.model import errors
 from tidemill.model.snapshot import Part
 from tidemill.plan.program import Superstep
@@ -37,6 +38,7 @@ from tidemill.spark.worker import (
 )  # fmt: skip
 
 CANCEL_CHECK_SECONDS = 0.1
+PLACEMENT_ADVICE = "set topology.microbatch.placement to spread or inline to learn more"
 
 
 class SparkRunner:
@@ -68,6 +70,8 @@ class SparkRunner:
         begin = time.perf_counter()
         with self._jobs(name, work.prefix, cancel) as session:
             attempt = _Attempt(session, work if placement == "spread" else replace(work, threads=1))
+            if isinstance(cancel, Cancel):
+                cancel.find = lambda: attempt.find(placement, name)
             outcome = attempt.run(placement)
         return replace(outcome, metrics={**outcome.metrics, "job_ms": (time.perf_counter() - begin) * 1000})
 
@@ -113,8 +117,21 @@ class _Attempt:
         self._session = session
         self._stages = session.stages
         self._work = work
+        self._number = 0
         self._shipped = ShippedWork.of(session.ship(work.program), work)
         self._broadcasts = session.broadcasts(work.program)
+
+    def find(self, placement: Placement, group: str) -> Whereabouts:
+        """Where the attempt is, as far as the driver sees: the superstep whose stage runs."""
+        if placement == "fused":
+            return Whereabouts(f"one Spark task with all steps; {PLACEMENT_ADVICE}")
+        try:
+            number = self._number if self._work.program.schedule is None else self._session.running_stage(group)
+        except (Py4JError, OSError):
+            return Whereabouts("Spark's JVM, which does not answer")
+        if number is None:
+            return Whereabouts("Spark, which runs no stage of it: do other jobs hold all its cores?")
+        return Whereabouts(superstep_text(self._work.program, number))
 
     def run(self, placement: Placement) -> AttemptOutcome:
         if placement == "fused":
@@ -166,6 +183,7 @@ class _Attempt:
 
     def _run_superstep(self, stage: Any, number: int, superstep: Superstep) -> tuple[Any, list[Any]]:
         threads = self._work.threads
+        self._number = number
         self._session.context.setLocalProperty(SUPERSTEP_PROPERTY, str(number))
         stage = self._python(stage, StepStage(self._shipped, threads, number, superstep.events, threads))
         both = self._stages.shuffled(stage, threads + 1)

@@ -138,6 +138,20 @@ class Session:
         with contextlib.suppress(Py4JError, OSError):
             self.context.cancelJobGroup(group)
 
+    def running_stage(self, group: str) -> int | None:
+        """Which stage of the group's newest job runs, counted from its first; None if none does.
+
+        Stages are numbered from the first that others wait for to the last.
+        """
+        tracker = self.context.statusTracker()
+        active = set(tracker.getActiveStageIds())
+        for job in sorted(tracker.getJobIdsForGroup(group), reverse=True):
+            found = tracker.getJobInfo(job)
+            running = [n for n, stage in enumerate(sorted(found.stageIds if found else ())) if stage in active]
+            if running:
+                return running[0]
+        return None
+
     def stop(self) -> None:
         """Stops the context and removes its files; harmless when repeated or when the JVM is gone."""
         with contextlib.suppress(Exception):

@@ -61,7 +61,7 @@ class _Walk:
             self.run.check_cancel()
             number = heapq.heappop(self.heap)
             frames = self.pending.pop(number)
-            operator = self.program.operators[number]
+            operator = self.run.doing = self.program.operators[number]
             _HANDLERS[type(operator)](self, operator, self._meet(operator, frames))
         for number in sorted(self.ends):
             self._end(self.program.operators[number], self.ends[number])
@@ -74,6 +74,7 @@ class _Walk:
         return in_order(frame) if self.program.keeps_order[operator.id] else frame
 
     def _end(self, operator: pg.Operator, frames: list[Frame]) -> None:
+        self.run.doing = operator
         frame = concat(frames)
         if len(frames) > 1 and self.program.keeps_order[operator.id]:
             frame = in_order(frame)

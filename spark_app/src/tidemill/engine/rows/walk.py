@@ -40,6 +40,7 @@ def walk_rows(run: ThreadRun, start: int, frame: Frame) -> None:
             walk(run, start, frame.slice(index, 1))
         return
     frame = _without_state(run, code, frame)
+    run.doing = code
     runtime = RowRuntime(run, code.source)
     main = code.make(runtime)
     for begin in range(0, frame.rows, CHUNK_ROWS):
@@ -59,6 +60,7 @@ def _without_state(run: ThreadRun, code: SegmentCode, frame: Frame) -> Frame:
         operator = run.program.operators[number]
         if not frame.rows:
             break
+        run.doing = operator
         if isinstance(operator, pg.Apply):
             frame = apply(operator, frame, run.context)
         elif isinstance(operator, pg.Keep):
@@ -114,12 +116,19 @@ def _located(run: ThreadRun, code: SegmentCode, error: BaseException) -> BaseExc
     return user_error(error, step_of(operator), operator.at, shown)
 
 
+_NAMES: dict[type, str] = {
+    pg.Select: "local_select", pg.Transform: "local_transform", pg.Fold: "agg", pg.Collect: "agg",
+    pg.Clear: "local_clear", pg.Explode: "explode_microbatch",
+}  # fmt: skip
+
+
 def step_of(operator: pg.Operator) -> str:
     """How a person calls an operator."""
     if isinstance(operator, pg.Apply):
         return f"each({operator.function.name})"
-    name = {pg.Select: "local_select", pg.Transform: "local_transform", pg.Fold: "agg", pg.Clear: "local_clear"}
-    kind = name.get(type(operator), type(operator).__name__.lower())
+    if isinstance(operator, pg.Move):
+        return f"{operator.kind}_partition"
+    kind = _NAMES.get(type(operator), type(operator).__name__.lower())
     pstate = getattr(operator, "pstate", None)
     return f"{kind}({pstate})" if pstate else kind
 
