@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from dataclasses import replace
 from pathlib import Path as Folder
 from typing import Any
 
@@ -29,6 +30,7 @@ from tidemill import (
 )
 from tidemill.cluster.launch import destroy
 from tidemill.runtime.collection import collect
+from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 
@@ -406,3 +408,41 @@ def test_retention_spares_what_a_new_topology_reads_when_the_old_version_collect
         cluster.resume_microbatch_topology("Counter", "late")
         cluster.wait_for_microbatch_processed_count("Counter", "late", 50)
         assert cluster.cluster_pstate("Counter", "$$all").select_one(Path.key("a")) == 50
+
+
+def fence(cluster: InProcessCluster) -> None:
+    """What another leader's claim does: the next entry of this one collides."""
+    prefix = cluster._client("Counter").definition().topology_prefix("count")
+    log = CommitLog(cluster.store, prefix)
+    head = log.head()
+    assert head is not None
+    claim = replace(head[1], kind="claim", nonce="another", epoch=head[1].epoch + 1, owner="another process")
+    log.append(head[0] + 1, claim, {})
+
+
+def test_a_fenced_runner_stands_by_and_goes_on_when_the_other_leader_is_gone() -> None:
+    with InProcessCluster.create() as cluster:
+        cluster.launch_module(Counter(), LaunchConfig(2, 1))
+        running = cluster._running["Counter"]
+        depot = cluster.cluster_depot("Counter", "*words")
+        for count in (1, 2):
+            before = running.topologies["count"]
+            fence(cluster)
+            depot.append("a")
+            cluster.wait_for_microbatch_processed_count("Counter", "count", count)
+            assert before.state.role == "fenced"
+            assert running.topologies["count"] is not before
+        assert cluster.cluster_pstate("Counter", "$$counts").select_one(Path.key("a")) == 2
+
+
+def test_a_fenced_runner_stays_gone_when_its_module_was_closed() -> None:
+    with InProcessCluster.create() as cluster:
+        cluster.launch_module(Counter(), LaunchConfig(2, 1))
+        running = cluster._running["Counter"]
+        runner = running.topologies["count"]
+        running._ended()
+        fence(cluster)
+        cluster.cluster_depot("Counter", "*words").append("a")
+        runner.wait_for(lambda now: now.role == "fenced", 20)
+        assert runner.join(20)
+        assert running.topologies["count"] is runner

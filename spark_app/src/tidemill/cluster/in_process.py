@@ -174,7 +174,9 @@ class InProcessCluster:
             return sorted(self._running)
 
     def _run(self, declaration: ModuleDeclaration, definition: StoredDefinition) -> None:
-        running = RunningModule(self.store, declaration, definition, self._engine, hub=self.hub, clock=self._clock)
+        running = RunningModule(
+            self.store, declaration, definition, self._engine, hub=self.hub, clock=self._clock, stands_by_again=True
+        )
         running.start()
         self._running[declaration.name] = running
         self._client(declaration.name).declare(declaration)

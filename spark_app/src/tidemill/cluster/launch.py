@@ -44,16 +44,22 @@ class RunningModule:
         *,
         hub: AppendHub | None = None,
         clock: Clock | None = None,
+        stands_by_again: bool = False,
     ) -> None:
+        """`stands_by_again`: a topology that another leader took over gets a new standby; else its runner just ends."""
         self.store = store
         self.declaration = declaration
         self.definition = definition
         self.hub = hub or AppendHub()
         self.clock = clock or SystemClock()
-        compiled = programs(declaration, definition)
-        self.topologies = {name: self._runner(name, program, runner) for name, program in compiled.items()}
+        self._engine = runner
+        self._on_end = self.stand_by_again if stands_by_again else None
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._programs = programs(declaration, definition)
+        self.topologies = {name: self._runner(name, program) for name, program in self._programs.items()}
 
-    def _runner(self, topology: str, program: Program, runner: AttemptRunner) -> TopologyRunner:
+    def _runner(self, topology: str, program: Program) -> TopologyRunner:
         prefix = self.definition.topology_prefix(topology)
         return TopologyRunner(
             store=self.store,
@@ -61,10 +67,11 @@ class RunningModule:
             definition=self.definition,
             topology=topology,
             program=program,
-            runner=runner,
+            runner=self._engine,
             lease=topology_lease(self.store, prefix, self.clock),
             clock=self.clock,
             hub=self.hub,
+            on_end=self._on_end,
         )
 
     def start(self, seconds: float = CLAIM_SECONDS) -> None:
@@ -80,11 +87,26 @@ class RunningModule:
 
     def close(self) -> None:
         """Stop within one phase and leave what kill -9 would leave."""
-        _all_at_once([topology.stop for topology in self.topologies.values()])
+        _all_at_once([topology.stop for topology in self._ended()])
 
     def kill(self) -> None:
         """Stop at once, as a dead process would; for tests."""
-        _all_at_once([topology.kill for topology in self.topologies.values()])
+        _all_at_once([topology.kill for topology in self._ended()])
+
+    def _ended(self) -> list[TopologyRunner]:
+        """All runners; from now on none gets a successor."""
+        with self._lock:
+            self._is_closed = True
+            return list(self.topologies.values())
+
+    def stand_by_again(self, runner: TopologyRunner) -> None:
+        """Put a new runner in the place of one that another leader displaced."""
+        with self._lock:
+            if self._is_closed or not runner.state.is_displaced:
+                return
+            name = runner.topology
+            self.topologies[name] = self._runner(name, self._programs[name])
+            self.topologies[name].start()
 
 
 def programs(declaration: ModuleDeclaration, definition: StoredDefinition) -> dict[str, Program]:

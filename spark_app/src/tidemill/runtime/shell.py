@@ -65,6 +65,11 @@ class RunnerState:
     def is_over(self) -> bool:
         return self.role in ("stopped", "fenced", "superseded", "failed")
 
+    @property
+    def is_displaced(self) -> bool:
+        """Whether another leader ended this runner: one that stands by anew may lead again."""
+        return self.role == "fenced" or (self.role == "stopped" and self.stop_text != "")
+
 
 class TopologyRunner:
     """Runs one topology of a module until it is stopped, killed, fenced or superseded."""
@@ -83,8 +88,11 @@ class TopologyRunner:
         hub: AppendHub | None = None,
         store_url: str = "",
         claim_wait_ms: int | None = None,
+        on_end: Callable[[TopologyRunner], None] | None = None,
     ) -> None:
+        """`on_end` is the last that the runner's thread calls."""
         self.topology = topology
+        self._on_end = on_end
         self._clock = clock or SystemClock()
         self._runner = runner
         self._lease = lease
@@ -356,6 +364,8 @@ class TopologyRunner:
         with self._changed:
             self._state = replace(before, role=role, version=0, is_idle=False, error=error, stop_text=self._stop_text)
             self._changed.notify_all()
+        if self._on_end is not None:
+            self._on_end(self)
 
 
 def describe(topology: str, state: RunnerState) -> str:
