@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from api_double import ClusterDouble, _ready_status
-from test_operator_rollouts import condition, module, numbers, run, set_image
+from test_operator_rollouts import condition, events, module, numbers, run, set_image
 
 from tidemill_operator.apply.api import Going
 from tidemill_operator.handlers import watching
@@ -321,3 +321,19 @@ def test_a_log_that_is_gone_is_no_verdict_when_the_kubelet_says_so(cluster: Clus
 
     assert logs and len(calls) == 3
     assert numbers(cluster) == (1, 1, 1)
+
+
+def test_records_that_retention_deleted_unread_are_told_once_a_count(cluster: ClusterDouble) -> None:
+    cluster.api.put(module())
+    run(cluster)
+    assert "RecordsSkipped" not in events(cluster)
+    name = cluster.api.names("Topology")[0]
+
+    for skipped in (40, 41):
+        cluster.api.edit("Topology", name, lambda found, n=skipped: found["status"].update(skippedCount=n))
+        run(cluster, 5)
+        [ready] = [c for c in cluster.api.find("Topology", name)["status"]["conditions"] if c["type"] == "Ready"]
+        assert (ready["status"], ready["reason"]) == ("True", "Running")
+        assert ready["message"].endswith(f"; retention deleted {skipped} records before they were read")
+
+    assert events(cluster).count("RecordsSkipped") == 2

@@ -22,7 +22,7 @@ from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings, check_exposure
 from tidemill.gateway.tokens import Tokens, tokens_from
-from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
+from tidemill.model.errors import OutcomeUnknown, RecordRefused, StoreUnavailable
 from tidemill.model.packing import pack, unpack
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.depot import DepotLog
@@ -123,12 +123,27 @@ def test_values_keep_their_kind_when_they_come_as_messagepack(http: TestClient) 
     assert appended(http, http.post(APPEND, content=pack({"records": values}), headers=MSGPACK)) == values
 
 
-def test_rows_become_dicts_when_they_come_as_an_arrow_stream(http: TestClient) -> None:
-    table = pl.DataFrame({"n": [1, 2], "s": ["x", None]}).to_arrow(compat_level=pl.CompatLevel.oldest())
+def arrow_stream(frame: pl.DataFrame) -> bytes:
+    table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    body = bytes(sink.getvalue())
+    return bytes(sink.getvalue())
+
+
+def test_times_without_a_zone_are_refused_as_by_the_library_when_they_come_as_an_arrow_stream(
+    http: TestClient, cluster: InProcessCluster
+) -> None:
+    frame = pl.DataFrame({"n": [1], "when": [WHEN.replace(tzinfo=None)]})
+    with pytest.raises(RecordRefused) as by_library:
+        cluster.cluster_depot("Served", "*log").append_many(frame)
+    text = refused(http.post(APPEND, content=arrow_stream(frame), headers=ARROW), 422, "RecordRefused")
+    assert text == str(by_library.value)
+    assert "The column 'when' holds datetimes without a time zone" in text
+
+
+def test_rows_become_dicts_when_they_come_as_an_arrow_stream(http: TestClient) -> None:
+    body = arrow_stream(pl.DataFrame({"n": [1, 2], "s": ["x", None]}))
     assert appended(http, http.post(APPEND, content=body, headers=ARROW)) == [
         {"n": 1, "s": "x"},
         {"n": 2, "s": None},
@@ -509,3 +524,4 @@ def test_metrics_count_what_was_done_when_they_are_scraped(http: TestClient) -> 
     assert 'tidemill_gateway_errors_total{code="UnknownName"} 1.0' in text
     assert 'tidemill_topology_lag_records{module="Served",source="*pairs",topology="mb"}' in text
     assert "tidemill_store_up 1.0" in text and "Nobody" not in text
+    assert 'tidemill_topology_skipped_records_total{module="Served",topology="mb"} 0.0' in text

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path as Folder
 from typing import Any
 
+from prometheus_client.core import Metric
+
 from tidemill import Agg, Depot, InProcessCluster, LaunchConfig, Module
+from tidemill.gateway.metrics import TopologyCollector
+from tidemill.kubernetes.probes import Metrics, Told
+from tidemill.kubernetes.status import Standing, status_of
 from tidemill.model.entries import Attempt, SourceProgress
 from tidemill.runtime.check import check_module
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.overview import topology_overview
 from tidemill.runtime.ranges import skipped_records
+from tidemill.runtime.shell import RunnerState
 from tidemill.runtime.status import topology_history
 from tidemill.store.depot import DepotLog
 
@@ -33,6 +40,24 @@ def test_only_gaps_of_exploded_sources_count_when_ranges_begin_behind_the_progre
     assert skipped_records(PROGRESS, attempt, frozenset({"a", "b", "gone"})) == 8
 
 
+def shown_by_gateway(overview: dict[str, Any]) -> float:
+    collector = TopologyCollector()
+    collector.show([overview], True)
+    return sample(collector.collect(), "tidemill_topology_skipped_records_total")
+
+
+def told_by_driver(state: RunnerState) -> tuple[int, float]:
+    """What a driver writes into its Topology's status, and what it tells Prometheus."""
+    status = status_of(state, Standing(), {}, revision=1, leader="pod", application="")
+    metrics = Metrics(Told(state="leader", runner=state), {"module": "Total"})
+    return status["skippedCount"], sample(metrics.collect(), "tidemill_skipped_records_total")
+
+
+def sample(families: Iterable[Metric], name: str) -> float:
+    [value] = [each.value for family in families for each in family.samples if each.name == name]
+    return value
+
+
 def test_skipped_records_are_told_when_retention_overtook_a_paused_topology(tmp_path: Folder) -> None:
     with InProcessCluster.create(store=str(tmp_path)) as cluster:
         cluster.launch_module(Total(), LaunchConfig(1, 1))
@@ -46,6 +71,9 @@ def test_skipped_records_are_told_when_retention_overtook_a_paused_topology(tmp_
         cluster.wait_for_microbatch_processed_count("Total", "mb", 60)
         head = CommitLog(cluster.store, definition.topology_prefix("mb")).head()
         assert head is not None and (head[1].processed, head[1].skipped) == (60, 40)
-        assert topology_overview(cluster.store, definition, "mb")["skipped"] == 40
+        overview = topology_overview(cluster.store, definition, "mb")
+        assert overview["skipped"] == 40
+        assert shown_by_gateway(overview) == 40
+        assert told_by_driver(cluster._running["Total"].topologies["mb"].state) == (40, 40)
         assert any(line.get("skipped") == 40 for line in topology_history(cluster.store, definition, "mb"))
         assert check_module(cluster.store, "Total") == []

@@ -149,9 +149,15 @@ def _running_state(module: ModuleView, view: TopologyView, now: datetime) -> Sta
 
 def _led_state(view: TopologyView) -> State:
     where = f"pod {view.status.get('leader')} leads at revision {view.status.get('revision')}"
+    skipped = _skipped_text(view)
     if view.obj["spec"].get("paused") or view.status.get("phase") == "Paused":
-        return conditions.ready(Reason.PAUSED, f"{where} and is paused")
-    return conditions.ready(Reason.RUNNING, where)
+        return conditions.ready(Reason.PAUSED, f"{where} and is paused{skipped}")
+    return conditions.ready(Reason.RUNNING, f"{where}{skipped}")
+
+
+def _skipped_text(view: TopologyView) -> str:
+    count = int(view.status.get("skippedCount", 0))
+    return f"; retention deleted {count} records before they were read" if count else ""
 
 
 def _status(unit: TopologyUnit, state: State, now: datetime) -> Iterator[Action]:
@@ -167,6 +173,15 @@ def _status(unit: TopologyUnit, state: State, now: datetime) -> Iterator[Action]
         yield SetStatus(view.obj, status, is_exclusive=False)
         yield from stalled_news(view.obj, state)
         yield from _ignored(unit, started)
+        yield from _skipped(view, state)
+
+
+def _skipped(view: TopologyView, state: State) -> Iterator[Action]:
+    """Says each time that retention was faster than the topology; what was said already stands in its condition."""
+    text = _skipped_text(view)
+    told = [item.get("message", "") for item in view.status.get("conditions", ()) if item["type"] == "Ready"]
+    if text and state.kind == "ready" and not any(message.endswith(text) for message in told):
+        yield Announce(view.obj, Happening.RECORDS_SKIPPED, text.removeprefix("; "), is_warning=True)
 
 
 def _started_from(unit: TopologyUnit) -> dict[str, str]:

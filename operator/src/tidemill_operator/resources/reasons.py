@@ -99,6 +99,7 @@ class Happening(StrEnum):
     TOPOLOGY_CREATED = "TopologyCreated"
     TOPOLOGY_DELETED = "TopologyDeleted"
     START_FROM_IGNORED = "StartFromIgnored"
+    RECORDS_SKIPPED = "RecordsSkipped"
     DRIFT_REPAIRED = "DriftRepaired"
     DATA_DESTROYED = "DataDestroyed"
     DATA_RETAINED = "DataRetained"
@@ -115,6 +116,7 @@ HAPPENING_MEANING: dict[Happening, str] = {
     Happening.TOPOLOGY_CREATED: "A Topology was made for a topology of the definition that had none.",
     Happening.TOPOLOGY_DELETED: "A Topology that the operator had made is not needed any more.",
     Happening.START_FROM_IGNORED: "A source's startFrom was edited after the topology had met the depot: no effect.",
+    Happening.RECORDS_SKIPPED: "Retention deleted records of a depot before the topology read them.",
     Happening.DRIFT_REPAIRED: "An object of ours was gone or changed, and was put right.",
     Happening.DATA_DESTROYED: "The module's data was deleted from the store.",
     Happening.DATA_RETAINED: "The Module is gone, its data stays in the store.",

@@ -18,6 +18,7 @@ from tidemill.model.columns import Column
 from tidemill.model.errors import RecordRefused
 from tidemill.model.json_values import jsonable
 from tidemill.model.packing import pack, unpack
+from tidemill.store.depot_rows import check_frame
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -88,7 +89,7 @@ def records_of(body: bytes, kind: str) -> Column:
 
     Raises:
         HttpRefusal: 400, the body is not what its type says.
-        RecordRefused: a line of it is not JSON.
+        RecordRefused: a line of it is not JSON, or a column of it is no data.
     """
     readers: Mapping[str, Callable[[bytes], Column]] = {NDJSON: _from_lines, ARROW: _from_arrow}
     if kind in readers:
@@ -128,6 +129,7 @@ def _from_arrow(body: bytes) -> Column:
         raise malformed(f"The body is not an Arrow stream: {_first_line(error)}.") from error
     if not isinstance(frame, pl.DataFrame) or not frame.columns:
         raise malformed("The Arrow stream has no columns; the rows of a table become dict records.")
+    check_frame(frame)
     return columns.from_frame(frame)
 
 

@@ -66,6 +66,11 @@ class TopologyCollector(Collector):
         processed = CounterMetricFamily(
             "tidemill_topology_processed_records", "Records processed.", labels=("module", "topology")
         )
+        skipped = CounterMetricFamily(
+            "tidemill_topology_skipped_records",
+            "Records that retention deleted before they were read.",
+            labels=("module", "topology"),
+        )
         states = {
             key: GaugeMetricFamily(f"tidemill_topology_{name}", text, labels=("module", "topology"))
             for key, name, text in _STATES
@@ -75,6 +80,7 @@ class TopologyCollector(Collector):
             for source, waiting in one["lag"].items():
                 lag.add_metric((*place, source), waiting)
             processed.add_metric(place, one["processed"])
+            skipped.add_metric(place, one["skipped"])
             for key, family in states.items():
                 family.add_metric(place, float(one.get(key) or 0))
-        yield from (lag, processed, *states.values())
+        yield from (lag, processed, skipped, *states.values())

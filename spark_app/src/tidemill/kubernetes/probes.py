@@ -63,6 +63,7 @@ class Metrics(Collector):
         yield self._gauge("tidemill_epoch", "How often the topology was claimed.", entry.epoch)
         yield self._gauge("tidemill_failures_in_row", "Failed attempts since a commit.", runner.told.failures_in_row)
         yield self._counter("tidemill_processed_records", "Records processed since the first launch.", entry.processed)
+        yield self._counter("tidemill_skipped_records", "Records that retention deleted unread.", entry.skipped)
         yield self._counter("tidemill_failed_attempts", "Failed attempts seen by this driver.", told.failures)
         yield self._each("tidemill_lag_records", "Records that wait.", "depot", told.lag)
         phases = {str(runner.told.phase if runner.role == "leader" else runner.role): 1}

@@ -67,6 +67,7 @@ def status_of(
         "microbatch": f"{entry.last_id}/{entry.last_version}",
         "phase": phase_of(state),
         "processedCount": entry.processed,
+        "skippedCount": entry.skipped,
         "lag": dict(lag),
         "lagTotal": sum(lag.values()),
         "rowsPerSecond": rows_per_second(committed) if committed is not None else 0.0,
