@@ -26,7 +26,10 @@ def what_matters(obj: Mapping[str, Any]) -> Any:
 
 def _topology(status: Mapping[str, Any]) -> Any:
     return (
-        *(status.get(name) for name in ("leader", "revision", "claimTime", "conditions", "startedFrom", "skippedCount")),
+        *(
+            status.get(name)
+            for name in ("leader", "revision", "claimTime", "conditions", "startedFrom", "skippedCount")
+        ),
         status.get("phase") == "Paused",
         min(int(status.get("commitsSinceClaim", 0)), _COMMITS_COUNTED),
         min(int(status.get("failuresInRow", 0)), 3),
