@@ -17,7 +17,6 @@ from tidemill.model.errors import BadInput, DefinitionError, Fault
 from tidemill.model.ids import Ids
 from tidemill.runtime.clock import Clock
 from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.deletions import Deletions, following
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.log import Lost
 from tidemill.store.objects import NotFound, ObjectStore
@@ -27,10 +26,7 @@ Verdict = Literal["early", "mine", "over"]
 
 @dataclass(frozen=True)
 class RevisionPlan:
-    """A revision of a module: what it declares, and the number of the definition that it follows (0: none).
-
-    `restores`: it is a rollback, which goes on with what revisions deleted that were never stable.
-    """
+    """A revision of a module: what it declares, and the number of the definition that it follows (0: none)."""
 
     declaration: ModuleDeclaration
     revision: int
@@ -38,7 +34,6 @@ class RevisionPlan:
     tasks: int
     threads: int
     objects_to_delete: tuple[str, ...] = ()
-    restores: bool = False
 
 
 def planned(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition:
@@ -55,7 +50,7 @@ def planned(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition:
         faults = [_not_there(name) for name in listed]
     else:
         definitions.launch(plan.declaration, plan.tasks, plan.threads, Ids())  # checks tasks and threads
-        made = following(store, before, plan.declaration, listed, restores=plan.restores)
+        made = definitions.update(before, plan.declaration, listed, Ids())
         faults = [] if before.tasks == plan.tasks else [_other_tasks(before.tasks, plan.tasks)]
     if faults:
         raise DefinitionError(faults, module=plan.declaration.name)
@@ -122,16 +117,11 @@ class Turn:
     def write(self) -> None:
         """Write the revision's definition, where nobody has written one meanwhile; `look` tells who did.
 
-        What the definition before retired is held first, so that nobody deletes it behind our back.
-
         Raises:
             StoreUnavailable: ask again.
-            DefinitionError: a rollback wants what is gone since the plan was made.
         """
         base, name = self._plan.base, self._plan.declaration.name
         before = _base(self._store, self._plan)
-        if before is not None and not Deletions(self._store, name).hold(before, self._clock.now_ms()):
-            self.planned = planned(self._store, self._plan)
         if before is None or before.is_destroyed:
             delete_data(self._store, name)
             # Options that the code sets come first: a crash in between leaves a store in which the module is still new.
