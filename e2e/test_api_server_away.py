@@ -34,4 +34,4 @@ def test_commits_go_on_when_the_api_server_is_down(story: Story) -> None:
     assert reader.never_went_back()
     assert not appender.failures and not reader.failures, (appender.failures[:3], reader.failures[:3])
     assert story.leader()["metadata"]["uid"] == leader
-    assert figure.holds, str(figure)
+    assert figure.is_borne, str(figure)

@@ -27,7 +27,7 @@ def _kill_leader_under_load(story: Story, rounds: int, name: str, bound: float) 
     assert reader.never_went_back()
     assert not appender.failures, appender.failures[:3]
     assert not reader.failures, reader.failures[:3]
-    assert slowest.holds, str(slowest)
+    assert slowest.is_borne, str(slowest)
 
 
 def _kill(story: Story, reader: Reader, victim: Object) -> float:

@@ -35,7 +35,7 @@ def test_a_zombie_changes_nothing_when_it_wakes_up(story: Story) -> None:
     assert_equals_truth(rows, story.ledger)
     assert reader.never_went_back()
     assert not appender.failures and not reader.failures, (appender.failures[:3], reader.failures[:3])
-    assert figure.holds, str(figure)
+    assert figure.is_borne, str(figure)
 
 
 def _leads(story: Story, uid: str) -> bool:

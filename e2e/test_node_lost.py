@@ -36,7 +36,7 @@ def test_the_standby_on_another_node_goes_on_when_a_node_is_lost(story: Story) -
     assert_equals_truth(rows, story.ledger)
     assert reader.never_went_back()
     assert not appender.failures and not reader.failures, (appender.failures[:3], reader.failures[:3])
-    assert figure.holds, str(figure)
+    assert figure.is_borne, str(figure)
 
 
 def _lead_from(story: Story, node: str) -> None:

@@ -100,7 +100,7 @@ def test_another_replica_takes_over_when_the_leading_operator_is_killed(story: S
     assert {pod["metadata"]["uid"] for pod in story.drivers()} == pods
     assert_equals_truth(rows, story.ledger)
     assert not appender.failures and not reader.failures, (appender.failures[:3], reader.failures[:3])
-    assert figure.holds, str(figure)
+    assert figure.is_borne, str(figure)
     story.system.wait_operator_ready()
 
 

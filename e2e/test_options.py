@@ -35,7 +35,7 @@ def test_the_next_microbatch_is_different_when_an_option_is_edited(story: Story)
     assert_equals_truth(rows, story.ledger)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert all(each["restartCount"] == 0 for each in after["status"]["containerStatuses"])
-    assert figure.holds, str(figure)
+    assert figure.is_borne, str(figure)
 
 
 def _pauses(reader: Reader) -> list[float]:

@@ -35,7 +35,7 @@ def _refused(story: Story, image: str, what: str) -> str:
     assert_equals_truth(rows, story.ledger)
     assert not appender.failures, appender.failures[:3]
     assert not reader.failures, reader.failures[:3]
-    assert figure.holds, str(figure)
+    assert figure.is_borne, str(figure)
     return message
 
 

@@ -34,4 +34,4 @@ def test_no_request_fails_and_no_record_counts_twice_when_a_new_image_rolls_out(
     assert reader.never_went_back()
     assert not appender.failures, appender.failures[:3]
     assert not reader.failures, reader.failures[:3]
-    assert gap.holds, str(gap)
+    assert gap.is_borne, str(gap)

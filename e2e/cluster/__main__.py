@@ -1,4 +1,4 @@
-"""`python -m e2e.cluster up|down|status|load|node|apiserver`: the cluster that the end-to-end tests run on."""
+"""`python -m e2e.cluster up|down|status|able|load|node|apiserver`: the cluster that the end-to-end tests run on."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ def _up(cluster: Cluster, given: argparse.Namespace) -> None:
         say(f"KUBECONFIG names a cluster, so that one is used:\n{check_given(cluster.kubeconfig)}")
         return
     say(f"Use it with:\n  export KUBECONFIG={cluster.kubeconfig}\n  export PATH={_programs()}:$PATH")
+
+
+def _able(cluster: Cluster, given: argparse.Namespace) -> None:
+    say(f"Stories can be told here, on a cluster of this kind: {cluster.kind}.")
 
 
 def _programs() -> Path:
@@ -131,6 +135,8 @@ def _parser() -> argparse.ArgumentParser:
     up.set_defaults(do=_up)
     commands.add_parser("down", help="end it and leave nothing behind").set_defaults(do=_down)
     commands.add_parser("status", help="what of it runs").set_defaults(do=_status)
+    able = commands.add_parser("able", help="whether a cluster can be used or started here; says what is lacking")
+    able.set_defaults(do=_able)
     load = commands.add_parser("load", help="put images on all nodes: those of FILEs, or those built by e2e.images")
     load.add_argument("archives", nargs="*", type=Path, metavar="FILE")
     load.set_defaults(do=_load)

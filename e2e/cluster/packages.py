@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 
+from e2e.cluster import ability
 from e2e.cluster.shell import ClusterError, run, say
 
 # Each program or file with the package that brings it.
@@ -31,11 +31,7 @@ NEEDED = {
 
 def obstacles() -> list[str]:
     """What keeps this machine from running a cluster of its own, each with what to do about it."""
-    found = []
-    if platform.system() != "Linux":
-        found.append("it runs on Linux only")
-    elif os.geteuid() != 0:
-        found.append("it needs root: run it with sudo")
+    found = ability.obstacles()
     if missing() and shutil.which("apt-get") is None:
         found.append(f"install {', '.join(missing())} (there is no apt-get to do it)")
     return found

@@ -12,6 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "e2e/results.json"
 PAGE = ROOT / "docs/kubernetes/promises.md"
+SLACK = float(os.environ.get("E2E_SLACK", "1"))
+"""How many times a bound a story bears: on a machine that others share, a slow hour is no fault."""
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 
 
@@ -30,6 +32,11 @@ class Figure:
     def holds(self) -> bool:
         """Whether the value is within its bound."""
         return self.bound is None or self.value <= self.bound
+
+    @property
+    def is_borne(self) -> bool:
+        """Whether the story passes: within the bound, or within `E2E_SLACK` times of it."""
+        return self.bound is None or self.value <= self.bound * SLACK
 
     @property
     def command(self) -> str:

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from e2e.cluster import choice, kind, own, packages
+from e2e.cluster import ability, choice, kind, own, packages
 from e2e.cluster.plan import Plan
 from e2e.cluster.shell import ClusterError
 
@@ -68,3 +68,11 @@ def test_kind_gets_all_nodes_when_it_starts(monkeypatch: pytest.MonkeyPatch) -> 
     command, config = calls[1]
     assert command[:5] == ["kind", "create", "cluster", "--name", "tidemill"]
     assert [node["role"] for node in json.loads(config or "")["nodes"]] == ["control-plane", "worker", "worker"]
+
+
+def test_a_machine_without_writable_control_groups_is_told_so_when_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ability, "CGROUPS", tmp_path / "none")
+
+    assert any("control groups" in each for each in ability.obstacles())
