@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -325,6 +326,23 @@ def test_requests_need_the_token_when_there_is_one(opened: Callable[..., TestCli
     assert [http.get(path).status_code for path in ("/healthz", "/readyz", "/openapi.json")] == [200] * 3
     refused(http.get("/metrics"), 401, "Unauthorized")
     assert opened(tokens=Tokens(token="good"), has_open_metrics=True).get("/metrics").status_code == 200
+
+
+@pytest.mark.parametrize("tokens", [None, Tokens(token="good")])
+def test_the_page_of_the_interface_needs_no_other_host_when_it_is_opened(
+    opened: Callable[..., TestClient], tokens: Tokens | None
+) -> None:
+    http = opened(tokens=tokens)
+    page = http.get("/docs")
+    assert page.status_code == 200
+    assert "://" not in page.text
+    assert '"validatorUrl": null' in page.text
+    wanted = re.findall(r"(?:src|href)=\"([^\"]+)\"", page.text)
+    assert len(wanted) == 3
+    kinds = {http.get(path).headers["content-type"].partition(";")[0] for path in wanted}
+    assert kinds == {"text/css", "text/javascript", "image/png"}
+    assert all(http.get(path).status_code == 200 for path in wanted)
+    refused(http.get("/docs/files/nothing.js"), 404, "NotFound")
 
 
 def test_a_new_token_counts_at_once_when_the_file_changes(tmp_path: Path) -> None:

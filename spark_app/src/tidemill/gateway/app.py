@@ -10,12 +10,13 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from tidemill.gateway import depots, faults, pstates, schemas, topologies
 from tidemill.gateway.exchange import Gateway, gateway_of
 from tidemill.gateway.faults import HttpRefusal, malformed
-from tidemill.gateway.guard import OPEN_PATHS, Guard
+from tidemill.gateway.guard import DOCS_FILES, OPEN_PATHS, Guard
 from tidemill.gateway.metrics import CONTENT_TYPE, Metrics
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
@@ -42,7 +43,10 @@ def make_app(modules: Modules, settings: GatewaySettings) -> FastAPI:
         await asyncio.to_thread(modules.close)
         gateway.work.close()
 
-    app = FastAPI(title="Tidemill", version="v1", lifespan=lifespan, redoc_url=None, redirect_slashes=False)
+    app = FastAPIOffline(
+        redoc_url=None, static_url=DOCS_FILES, title="Tidemill", version="v1", lifespan=lifespan, redirect_slashes=False,
+        swagger_ui_parameters={"validatorUrl": None},  # else the page asks a host on the internet for a badge
+    )  # fmt: skip
     app.state.gateway = gateway
     app.include_router(operations)
     for router in (depots.routes, pstates.routes, topologies.routes):

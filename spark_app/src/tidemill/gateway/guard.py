@@ -14,6 +14,7 @@ from tidemill.gateway.settings import GatewaySettings
 from tidemill.model.errors import TidemillError
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json"})
+DOCS_FILES = "/docs/files"
 UNBOUNDED_PATHS = OPEN_PATHS | {"/metrics"}
 NO_ROUTE = "none"
 logger = logging.getLogger(__name__)
@@ -81,7 +82,8 @@ class Guard:
 
     def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
         tokens = self._settings.tokens
-        if tokens is None or path in OPEN_PATHS or (path == "/metrics" and self._settings.has_open_metrics):
+        is_open = path in OPEN_PATHS or path.startswith(f"{DOCS_FILES}/")
+        if tokens is None or is_open or (path == "/metrics" and self._settings.has_open_metrics):
             return
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer" or not tokens.fits(given.strip()):
