@@ -44,9 +44,14 @@ def make_app(modules: Modules, settings: GatewaySettings) -> FastAPI:
         gateway.work.close()
 
     app = FastAPIOffline(
-        redoc_url=None, static_url=DOCS_FILES, title="Tidemill", version="v1", lifespan=lifespan, redirect_slashes=False,
+        redoc_url=None,
+        static_url=DOCS_FILES,
+        title="Tidemill",
+        version="v1",
+        lifespan=lifespan,
+        redirect_slashes=False,
         swagger_ui_parameters={"validatorUrl": None},  # else the page asks a host on the internet for a badge
-    )  # fmt: skip
+    )
     app.state.gateway = gateway
     app.include_router(operations)
     for router in (depots.routes, pstates.routes, topologies.routes):
