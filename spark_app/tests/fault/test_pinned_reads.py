@@ -14,14 +14,17 @@ from waiting import eventually
 
 from tidemill import Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
 from tidemill.api.path import path_of
-from tidemill.model.entries import Entry
+from tidemill.engine.resources import open_others, part_loader
+from tidemill.engine.work import AttemptWork
+from tidemill.model.entries import Attempt, Entry
 from tidemill.model.errors import SnapshotExpired
 from tidemill.runtime.check import check_module
 from tidemill.runtime.collection import Collected, collect_topology
 from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.events import ModuleOptions, StartAttempt
 from tidemill.state.compaction_plan import DELTAS_MAX
 from tidemill.state.paths import compile_path
-from tidemill.store.objects import ObjectStore
+from tidemill.store.objects import NotFound, ObjectStore
 
 LARGE = 700_000
 """Characters of a note that does not ride inside an entry."""
@@ -43,12 +46,30 @@ class Notes(Module):
            .local_transform("$$notes", Path.key("*key").term_val("*note")))  # fmt: skip
 
 
+class Watchers(Module):
+    """Notes, and a topology that reads them."""
+
+    def module_name(self) -> str:
+        return "Notes"
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        Notes().define(setup, topologies)
+        setup.declare_depot("*asks", Depot.random())
+        mb = topologies.microbatch("watch")
+        mb.pstate("$$seen", PState.map_schema(str, str))
+        (mb.source("*asks").out("*microbatch")
+           .explode_microbatch("*microbatch").out("*key")
+           .hash_partition("*key")
+           .local_select("$$notes", Path.key("*key")).out("*note")
+           .local_transform("$$seen", Path.key("*key").term_val("*note")))  # fmt: skip
+
+
 class Desk:
     """A running module; `note` makes one microbatch and tells the entry that committed it."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, module: Module | None = None) -> None:
         self.cluster = InProcessCluster.create("local", store=folder.as_uri())
-        self.cluster.launch_module(Notes(), LaunchConfig(1, 1))
+        self.cluster.launch_module(module or Notes(), LaunchConfig(1, 1))
         self.store: ObjectStore = self.cluster.store
         self._random = random.Random(5)
         self._count = 0
@@ -85,6 +106,21 @@ class Desk:
     def collect(self) -> Collected:
         return collect_topology(CommitLog(self.store, self.prefix), self.store, self.prefix, FAR)
 
+    def trim_and_wake_a_sleeper(self, entry: int) -> None:
+        """The entry is trimmed; then a leader that slept puts into its slot what counts for nothing."""
+        log = CommitLog(self.store, self.prefix).log
+        later = self.head()[1].committed[0].entry
+        log.trim(entry + 1)
+        self.store.create(log.key(entry), log.read(later))
+
+    def watching(self, entry: int) -> AttemptWork:
+        """An attempt of the topology that reads the notes, pinned to an entry of theirs."""
+        world = self.cluster._running["Notes"].topologies["watch"]._world
+        head = world.commit_log.head()
+        assert head is not None
+        attempt = Attempt(1, 1, {}, {}, {"mb": entry})
+        return world.attempt_work(StartAttempt(1, attempt, head[1], ModuleOptions()))
+
 
 @pytest.fixture
 def desk(tmp_path: Folder) -> Iterator[Desk]:
@@ -118,3 +154,38 @@ def test_last_two_microbatches_can_be_restored_when_all_else_is_compacted_and_co
     assert check_module(desk.store, "Notes") == []
     with pytest.raises(SnapshotExpired):
         desk.read(noted[0][0])
+
+
+def test_state_of_another_topology_expires_when_a_sleeper_refills_the_slot_of_its_entry(tmp_path: Folder) -> None:
+    desk = Desk(tmp_path, Watchers())
+    with desk.cluster:
+        entry, text = desk.note(10)
+        desk.note(10)
+        begun = desk.watching(entry)
+        assert noted_for(begun) == [text]
+        part_loader.cache_clear()
+        desk.trim_and_wake_a_sleeper(entry)
+
+        with pytest.raises(SnapshotExpired, match=f"entry {entry} of topology mb was collected"):
+            desk.watching(entry)
+        with pytest.raises(NotFound, match="was collected"):
+            noted_for(begun)
+
+
+def test_pinned_handle_expires_when_a_sleeper_refills_the_slot_of_a_part(desk: Desk) -> None:
+    (first, _), (second, _), _ = desk.note(10), desk.note(10), desk.note(10)
+    client = desk.cluster._client("Notes")
+    definition = client.definition()
+    client.reader(definition, definition.topology("mb")).pinned(second)  # opened, and read only later
+    part_loader.cache_clear()
+    desk.trim_and_wake_a_sleeper(first)
+
+    with pytest.raises(SnapshotExpired, match="pin a newer one"):
+        desk.read(second)
+
+
+def noted_for(work: AttemptWork) -> list[Any]:
+    """The note that an attempt of the watching topology finds."""
+    schema = work.program.others["$$notes"].schema
+    path = compile_path(path_of(Path.key("k")), schema, "select")
+    return path.select(open_others(work, 0)["$$notes"].root("$$notes", 0), ["k"])

@@ -45,7 +45,7 @@ def export(
     number, snapshot = snapshot_of(opened, prefix, at)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    files = _write(found, snapshot, part_loader(opened.url, prefix), folder, pstate)
+    files = _write(found, snapshot, part_loader(opened.url, prefix, True), folder, pstate)
     if json_:
         show_json({"entry": number, "files": files})
         return
@@ -64,7 +64,7 @@ def snapshot_of(store: ObjectStore, prefix: str, at: int | None) -> tuple[int, S
         head = log.head()
         return (0, Snapshot()) if head is None else (head[0], head[1].snapshot)
     try:
-        return at, log.read(at).snapshot
+        return at, log.read_kept(at).snapshot
     except NotFound as error:
         raise SnapshotExpired(
             f"The commit log has no entry {at} (any more); `tidemill log` shows those there are."

@@ -13,7 +13,7 @@ from tidemill.engine.work import AttemptWork, SourceWork
 from tidemill.model import entries
 from tidemill.model.columns import Column
 from tidemill.model.errors import reading_object
-from tidemill.model.snapshot import Snapshot, TaskSet
+from tidemill.model.snapshot import TaskSet
 from tidemill.plan.program import PStatePlan
 from tidemill.state import part_cache
 from tidemill.state.part_cache import PartCache
@@ -21,17 +21,28 @@ from tidemill.state.parts import PartLoader
 from tidemill.state.thread_state import PStateInfo, ThreadState
 from tidemill.state.view import SnapshotView
 from tidemill.store.depot import DepotLog
-from tidemill.store.objects import ObjectStore
+from tidemill.store.log import Log
+from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.store.urls import open_store
 
 
 @lru_cache(maxsize=64)
-def part_loader(store_url: str, prefix: str) -> PartLoader:
-    """The loader of one topology's parts; one a process, so that what it holds is shared by attempts."""
+def part_loader(store_url: str, prefix: str, checks_floor: bool = False) -> PartLoader:
+    """The loader of one topology's parts; one a process, so that what it holds is shared by attempts.
+
+    `checks_floor` is for those who read an older state than the newest, or another topology's: for them an entry may
+    have been trimmed, and its slot filled again by a leader that slept. Loading then raises NotFound. The
+    topology's own attempts need not ask: what they read wrongly could not be committed.
+    """
     store = open_store(store_url, probe=False)
+    log = Log(store, f"{prefix}/log", ".zip", lambda content: "")
 
     def read(name: str) -> bytes:
-        return read_part(store, prefix, name)
+        content = read_part(store, prefix, name)
+        number = entry_of(name) if checks_floor else None
+        if number is not None and not log.is_entry(number):  # asked after it was read
+            raise NotFound(f"{name} of {prefix} was collected.", name=name)
+        return content
 
     def local_path(name: str) -> Path | None:
         return store.local_path(f"{prefix}/{name}")
@@ -39,6 +50,12 @@ def part_loader(store_url: str, prefix: str) -> PartLoader:
     folder = part_cache.default_folder()
     cache = PartCache(folder, f"{store.url}\n{prefix}") if folder is not None else None
     return PartLoader(read, cache, local_path=local_path)
+
+
+def entry_of(name: str) -> int | None:
+    """The number of the log entry that holds a part; None where the part is an object of its own."""
+    key, mark, _ = name.partition("#")
+    return int(key.rpartition("/")[2].partition(".")[0]) if mark else None
 
 
 def read_part(store: ObjectStore, prefix: str, name: str) -> bytes:
@@ -58,14 +75,9 @@ def infos(plans: Mapping[str, PStatePlan]) -> dict[str, PStateInfo]:
 
 def open_state(work: AttemptWork, thread: int, overlay: bytes) -> ThreadState:
     """The thread's own state: the last commit and what this attempt changed."""
-    view = open_view(work, thread, work.prefix, work.snapshot)
+    view = SnapshotView(work.snapshot, TaskSet(work.threads, thread), part_loader(work.store_url, work.prefix))
     limit = work.options.get("topology.microbatch.pstate.flush.path.count", 100_000)
     return ThreadState(infos(work.program.pstates), view, overlay=overlay, flush_path_count=int(limit))
-
-
-def open_view(work: AttemptWork, thread: int, prefix: str, snapshot: Snapshot) -> SnapshotView:
-    loader = part_loader(work.store_url, prefix)
-    return SnapshotView(snapshot, TaskSet(work.threads, thread), loader)
 
 
 def open_others(work: AttemptWork, thread: int) -> dict[str, ThreadState]:
@@ -75,7 +87,8 @@ def open_others(work: AttemptWork, thread: int) -> dict[str, ThreadState]:
         prefix, snapshot = work.reads[topology]
         names = [name for name, owner in work.program.reads.items() if owner == topology]
         plans = {name: work.program.others[name] for name in names}
-        state = ThreadState(infos(plans), open_view(work, thread, prefix, snapshot))
+        view = SnapshotView(snapshot, TaskSet(work.threads, thread), part_loader(work.store_url, prefix, True))
+        state = ThreadState(infos(plans), view)
         states.update(dict.fromkeys(names, state))
     return states
 

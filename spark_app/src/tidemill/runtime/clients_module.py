@@ -124,8 +124,8 @@ class ModuleClient:
             if known is None or known[0] != topology:
                 prefix = definition.topology_prefix(topology.name)
                 log = CommitLog(self.store, prefix)
-                loader = part_loader(self.store.url, prefix)
-                reader = TopologyReader(log, _infos(topology), definition.tasks, loader, self.clock)
+                loaders = part_loader(self.store.url, prefix), part_loader(self.store.url, prefix, True)
+                reader = TopologyReader(log, _infos(topology), definition.tasks, *loaders, self.clock)
                 known = self._readers[topology.name] = (topology, reader)
             return known[1]
 

@@ -61,12 +61,19 @@ class TopologyReader:
     """Follows one topology's commit log for all handles of a process; it never goes back to an older entry."""
 
     def __init__(
-        self, log: CommitLog, pstates: Mapping[str, PStateInfo], tasks: int, loader: PartLoader, clock: Clock
+        self,
+        log: CommitLog,
+        pstates: Mapping[str, PStateInfo],
+        tasks: int,
+        loader: PartLoader,
+        pinned_loader: PartLoader,
+        clock: Clock,
     ) -> None:
         self._log = log
         self._pstates = pstates
         self._tasks = tasks
         self._loader = loader
+        self._pinned_loader = pinned_loader
         self._clock = clock
         self._lock = threading.Lock()
         self._newest = self._reading(0, Snapshot())
@@ -103,12 +110,10 @@ class TopologyReader:
         if found is None:
             text = f"The commit log has no entry {number} (any more); pin a newer one."
             try:
-                entry = self._log.read(number)
+                entry = self._log.read_kept(number)
             except NotFound as error:
                 raise SnapshotExpired(text) from error
-            if not self._log.log.is_entry(number):  # trimmed, and filled again by a writer that slept
-                raise SnapshotExpired(text)
-            found = self._reading(number, entry.snapshot)
+            found = Reading(number, entry.snapshot, self._pstates, self._tasks, self._pinned_loader)
         with self._lock:
             self._pinned[number] = found
             while len(self._pinned) > PINNED_MAX:

@@ -61,6 +61,17 @@ class CommitLog:
         with reading_object(self.log.key(number)):
             return entries.from_bytes(content)
 
+    def read_kept(self, number: int) -> Entry:
+        """One entry for a reader that nobody keeps it for; costs one short listing more than `read`.
+
+        Raises:
+            NotFound: it is trimmed or not written yet; what a writer that slept put there since counts for nothing.
+        """
+        entry = self.read(number)
+        if not self.log.is_entry(number):
+            raise NotFound(f"Entry {number} of {self.log.prefix} was trimmed.", number=number)
+        return entry
+
     def tail(self, count: int) -> list[tuple[int, Entry]]:
         """The newest entries, oldest of them first; fewer where the log is trimmed."""
         newest, found = self.newest_number(), []

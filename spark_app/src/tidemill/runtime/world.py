@@ -174,7 +174,7 @@ class World:
         for name, log in self.others.items():
             number = attempt.reads.get(name, 0)
             try:
-                snapshot = log.read(number).snapshot if number else Snapshot()
+                snapshot = log.read_kept(number).snapshot if number else Snapshot()
             except NotFound as error:
                 raise SnapshotExpired(f"entry {number} of topology {name} was collected", topology=name) from error
             found[name] = (self.definition.topology_prefix(name), snapshot)
