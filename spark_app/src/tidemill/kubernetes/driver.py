@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tidemill.cluster.launch import programs
-from tidemill.engine.work import AttemptRunner
 from tidemill.kubernetes.api import Document, Leases
 from tidemill.kubernetes.follower import Follower, Resources
 from tidemill.kubernetes.lease import KubernetesLease
+from tidemill.kubernetes.opening import Engine, Opening
 from tidemill.kubernetes.probes import Metrics, Told
 from tidemill.kubernetes.resources import active_revision, with_starts
 from tidemill.kubernetes.turn import RevisionPlan, Turn
@@ -37,15 +37,6 @@ class DriverApi(Resources, Protocol):
     """What a driver asks of Kubernetes."""
 
     def leases(self, name: str) -> Leases: ...
-
-
-@dataclass(frozen=True)
-class Engine:
-    """Where attempts run, once it is warm."""
-
-    runner: AttemptRunner
-    application: str = ""
-    close: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -88,7 +79,6 @@ class Driver:
         self._open_engine, self._told, self._metrics, self._clock = open_engine, told, metrics, clock
         self._turn = Turn(store, plan, clock)
         self._turn.planned.topology(names.code_topology)
-        self._engine: Engine | None = None
         self._runner: TopologyRunner | None = None
         self._resource: Document | None = None
 
@@ -99,17 +89,15 @@ class Driver:
             TidemillError: nothing that can be waited for.
         """
         self._tell("starting", "the engine starts")
-        engine = self._warm_engine(stop)
-        if engine is None:
-            return
+        opening = Opening(self._open_engine, self._clock)
         try:
             while not stop.is_set():
-                definition = self._await_turn(stop)
+                definition = self._await_turn(opening, stop)
                 if definition is None:
                     break
-                self._lead(engine, definition, stop)
+                self._lead(opening, definition, stop)
         finally:
-            engine.close()
+            opening.close()
         if not stop.is_set():
             log.info("superseded: another definition leads; waiting to be deleted")
             stop.wait()
@@ -124,31 +112,17 @@ class Driver:
 
     # --- before its turn ---------------------------------------------------------------------------------------------
 
-    def _warm_engine(self, stop: threading.Event) -> Engine | None:
-        """The engine, or None where `stop` came first: a signal must not wait for Spark."""
-        made: list[Engine | BaseException] = []
-        is_done = threading.Event()
+    def _look(self, opening: Opening) -> None:
+        """Raises: what kept the engine from opening."""
+        opening.check()
+        if opening.is_warm and not self._told.is_warm:
+            self._told.is_warm = True
+            log.info("warm %s", opening.application)
 
-        def start() -> None:
-            try:
-                made.append(self._open_engine())
-            except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
-                made.append(error)
-            is_done.set()
-
-        threading.Thread(target=start, name="start engine", daemon=True).start()
-        while not self._clock.wait(is_done, 50):
-            if stop.is_set():
-                return None
-        if isinstance(made[0], BaseException):
-            raise made[0]
-        self._engine = made[0]
-        self._tell("warm", "")
-        return made[0]
-
-    def _await_turn(self, stop: threading.Event) -> StoredDefinition | None:
+    def _await_turn(self, opening: Opening, stop: threading.Event) -> StoredDefinition | None:
         """The definition to lead with; None where the turn is over, or `stop` was set."""
         while not stop.is_set():
+            self._look(opening)
             try:
                 verdict, definition = self._turn.look()
                 if verdict == "over":
@@ -171,7 +145,7 @@ class Driver:
 
     # --- its turn ----------------------------------------------------------------------------------------------------
 
-    def _lead(self, engine: Engine, definition: StoredDefinition, stop: threading.Event) -> None:
+    def _lead(self, opening: Opening, definition: StoredDefinition, stop: threading.Event) -> None:
         """Stand by for the Lease and lead, until the runner is over or `stop` is set."""
         name = self._names.code_topology
         lease = KubernetesLease(
@@ -179,40 +153,46 @@ class Driver:
             self._clock, self._resource,
         )  # fmt: skip
         runner = TopologyRunner(
-            store=self._store, definition=definition, topology=name, runner=engine.runner, lease=lease,
+            store=self._store, definition=definition, topology=name, runner=opening, lease=lease,
             program=programs(self._plan.declaration, definition)[name], clock=self._clock,
         )  # fmt: skip
         follower = Follower(
             self._api, self._store, definition, runner, self._told, self._clock, module=self._names.module,
             topology=self._names.topology, revision=self._plan.revision, leader=self._names.pod,
-            application=engine.application,
+            application=lambda: opening.application,
         )  # fmt: skip
         runner.start()
         follower.start()
         self._runner = runner
         try:
-            self._watch(runner, follower, stop)
+            self._watch(opening, runner, follower, stop)
         finally:
             follower.close()
             self._runner = None
         self._take_end(runner.state, stop)
 
-    def _watch(self, runner: TopologyRunner, follower: Follower, stop: threading.Event) -> None:
+    def _watch(self, opening: Opening, runner: TopologyRunner, follower: Follower, stop: threading.Event) -> None:
         seen, looked_at = runner.state, self._clock.monotonic_ms()
         while not runner.state.is_over:
             if stop.is_set():
-                self._tell("stopping", "finishing the microbatch under way")
-                follower.close()
-                if not runner.leave(LEAVE_SECONDS):
-                    log.warning(
-                        "the microbatch under way did not end in %g s: the next leader retries it", LEAVE_SECONDS
-                    )
+                self._leave(runner, follower)
                 return
+            try:
+                self._look(opening)
+            except BaseException:
+                self._leave(runner, follower)
+                raise
             seen = self._note(runner, follower, seen)
             if seen.role == "standby" and self._clock.monotonic_ms() - looked_at > TURN_MS:
                 looked_at = self._clock.monotonic_ms()
                 if self._is_over():
                     runner.stop()
+
+    def _leave(self, runner: TopologyRunner, follower: Follower) -> None:
+        self._tell("stopping", "finishing the microbatch under way")
+        follower.close()
+        if not runner.leave(LEAVE_SECONDS):
+            log.warning("the microbatch under way did not end in %g s: the next leader retries it", LEAVE_SECONDS)
 
     def _is_over(self) -> bool:
         """A standby does not see a newer definition by itself."""

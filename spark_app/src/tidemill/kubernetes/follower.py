@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from tidemill.kubernetes.api import Document
@@ -59,7 +59,7 @@ class Follower:
         topology: str,
         revision: int,
         leader: str,
-        application: str = "",
+        application: Callable[[], str] = str,
     ) -> None:
         self._resources = resources
         self._definition = definition
@@ -67,7 +67,8 @@ class Follower:
         self._told = told
         self._clock = clock
         self._module, self._topology = module, topology
-        self._known: dict[str, Any] = {"revision": revision, "leader": leader, "application": application}
+        self._known: dict[str, Any] = {"revision": revision, "leader": leader}
+        self._application = application
         self._options = OptionsLog(store, definition.module)
         self._lag = LagReader(store, definition, runner.topology)
         self._standing = Standing()
@@ -143,7 +144,9 @@ class Follower:
         """Write the status if it changed."""
         state = self._runner.state
         self._told.lag = self._depot_lags()
-        status = status_of(state, self._standing, self._told.lag, **self._known)
+        status = status_of(
+            state, self._standing, self._told.lag, application=self._application(), **self._known
+        )
         now = self._clock.monotonic_ms()
         if self._applied is not None:
             before, at = self._applied

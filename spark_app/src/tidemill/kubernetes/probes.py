@@ -27,9 +27,15 @@ class Told:
 
     state: State = "starting"
     text: str = ""
+    is_warm: bool = False
     runner: RunnerState | None = None
     lag: dict[str, int] = field(default_factory=dict)
     failures: int = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the driver can do all of its work; one that leads before its engine is warm does some of it."""
+        return self.is_warm and self.state in READY
 
 
 class Metrics(Collector):
@@ -55,7 +61,7 @@ class Metrics(Collector):
         runner, told = self._told.runner, self._told
         entry = runner.entry if runner is not None else None
         yield self._gauge("tidemill_leader", "1 where this driver leads.", float(told.state == "leader"))
-        yield self._gauge("tidemill_ready", "1 where this driver is ready.", float(told.state in READY))
+        yield self._gauge("tidemill_ready", "1 where this driver is ready.", float(told.is_ready))
         if runner is None or entry is None:
             return
         yield self._gauge("tidemill_microbatch_id", "ID of the newest committed microbatch.", entry.last_id)
@@ -99,7 +105,7 @@ class ProbeServer:
         class Handler(_Handler):
             pages = {
                 "/healthz": lambda: _page(not (sick := trouble()), told, sick),
-                "/readyz": lambda: _page(told.state in READY, told, told.text),
+                "/readyz": lambda: _page(told.is_ready, told, told.text),
                 "/metrics": lambda: (200, CONTENT_TYPE_LATEST, metrics.text()),
             }
 

@@ -20,8 +20,16 @@ def place(work: AttemptWork) -> Placement:
     chosen = work.options.get(OPTION, "auto")
     if chosen != "auto":
         return cast(Placement, chosen)
-    if work.threads == 1:
-        return "fused"
+    return "fused" if work.threads == 1 or _costs_at_most(work, FUSED_ROWS_MAX) else "spread"
+
+
+def is_at_most(work: AttemptWork, rows: int) -> bool:
+    """Whether an attempt may run in this process and costs no more than so many records by columns."""
+    chosen = work.options.get(OPTION, "auto")
+    return chosen == "inline" or (chosen == "auto" and _costs_at_most(work, rows))
+
+
+def _costs_at_most(work: AttemptWork, rows: int) -> bool:
     records = sum(source.records for source in work.sources.values())
     is_by_row = any(segment.mode == "rows" for segment in work.program.segments.values())
-    return "fused" if records <= (FUSED_ROWS_MAX // ROW_COST if is_by_row else FUSED_ROWS_MAX) else "spread"
+    return records * (ROW_COST if is_by_row else 1) <= rows

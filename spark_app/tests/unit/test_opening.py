@@ -1,0 +1,239 @@
+"""A driver leads before its engine is there: what runs at once, what waits, and what a failed engine leads to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attempts import Attempts
+from fake_kubernetes import FakeKubernetes
+from waiting import eventually
+
+from tidemill import Agg, CompoundAgg, Depot, MicrobatchSourceOptions, Module, PState
+from tidemill import Path as TidemillPath
+from tidemill.api.recording import record_module
+from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel
+from tidemill.kubernetes import opening as openings
+from tidemill.kubernetes.api import ClusterApi
+from tidemill.kubernetes.driver import Driver, DriverNames
+from tidemill.kubernetes.opening import Engine, Opening
+from tidemill.kubernetes.probes import Metrics, Told
+from tidemill.kubernetes.turn import RevisionPlan
+from tidemill.local.runner import LocalRunner
+from tidemill.model.errors import AttemptLost, AttemptTimeout, EngineUnavailable
+from tidemill.runtime.clients_depot import DepotHandle
+from tidemill.runtime.clients_module import ModuleClient
+from tidemill.runtime.clients_pstate import PStateHandle
+from tidemill.runtime.clock import SystemClock
+from tidemill.runtime.hub import AppendHub
+from tidemill.store.urls import open_store
+
+
+class Counting(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*records", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$counts", PState.map_schema(int, int))
+        source = mb.source("*records", MicrobatchSourceOptions.start_from_beginning()).out("*m")
+        counted = source.explode_microbatch("*m").out("*record").hash_partition("*record")
+        counted.compound_agg("$$counts", CompoundAgg.map("*record", Agg.count()))
+
+
+class Runner(LocalRunner):
+    """An engine that notes what it ran."""
+
+    def __init__(self) -> None:
+        self.ran = 0
+
+    def run(self, work: AttemptWork, cancel: threading.Event) -> AttemptOutcome:
+        self.ran += 1
+        return super().run(work, cancel)
+
+
+class Gate:
+    """Opens an engine when it is told to, or fails."""
+
+    def __init__(self) -> None:
+        self.is_open = threading.Event()
+        self.runner = Runner()
+        self.error: Exception | None = None
+        self.closed = 0
+
+    def __call__(self) -> Engine:
+        self.is_open.wait(20)
+        if self.error is not None:
+            raise self.error
+        return Engine(self.runner, "spark-1", self._close)
+
+    def _close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.is_open.set()
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    made = Attempts(tmp_path, Counting())
+    made.feed("*records", [1, 2, 2])
+    return made
+
+
+def test_a_small_attempt_runs_at_once_when_the_engine_is_not_there(gate: Gate, attempts: Attempts) -> None:
+    opening = Opening(gate, SystemClock())
+
+    outcome = opening.run(attempts.work(), threading.Event())
+
+    assert outcome.exploded
+    assert gate.runner.ran == 0
+    assert not opening.is_warm
+
+
+@pytest.mark.parametrize("option", ["spread", "fused"])
+def test_an_attempt_waits_when_its_place_was_chosen(gate: Gate, attempts: Attempts, option: str) -> None:
+    attempts.options["topology.microbatch.placement"] = option
+    _check_waits(gate, attempts.work())
+
+
+def test_an_attempt_waits_when_it_is_large(gate: Gate, attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openings, "EARLY_ROWS_MAX", 2)
+    _check_waits(gate, attempts.work())
+
+
+def _check_waits(gate: Gate, work: AttemptWork) -> None:
+    opening, cancel = Opening(gate, SystemClock()), Cancel()
+    outcomes: list[AttemptOutcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(opening.run(work, cancel)))
+    thread.start()
+    eventually(lambda: "still starting" in cancel.find().step)
+    assert not outcomes
+    gate.is_open.set()
+    thread.join(20)
+    assert gate.runner.ran == len(outcomes) == 1
+
+
+def test_an_attempt_that_waits_ends_when_it_is_cancelled(gate: Gate, attempts: Attempts) -> None:
+    attempts.options["topology.microbatch.placement"] = "spread"
+    cancel = Cancel()
+    cancel.set()
+
+    with pytest.raises(AttemptTimeout):
+        Opening(gate, SystemClock()).run(attempts.work(), cancel)
+
+
+def test_what_waits_fails_and_the_reason_is_told_when_the_engine_does_not_open(gate: Gate, attempts: Attempts) -> None:
+    attempts.options["topology.microbatch.placement"] = "spread"
+    gate.error = EngineUnavailable("no room for executors")
+    gate.is_open.set()
+    opening = Opening(gate, SystemClock())
+
+    with pytest.raises(AttemptLost, match="no room"):
+        opening.run(attempts.work(), threading.Event())
+    with pytest.raises(EngineUnavailable):
+        opening.check()
+
+
+def test_an_engine_is_ended_when_it_opens_for_a_driver_that_is_through(gate: Gate) -> None:
+    opening = Opening(gate, SystemClock())
+    opening.close()
+    assert gate.closed == 0
+
+    gate.is_open.set()
+
+    eventually(lambda: gate.closed == 1)
+
+
+# --- a whole driver
+
+
+class Field:
+    """A driver of revision 1 in a thread, on a small Kubernetes API."""
+
+    def __init__(self, folder: Path, gate: Gate) -> None:
+        self.fake = FakeKubernetes()
+        self.fake.put("modules", "m", spec={}, status={"activeRevision": 1})
+        self.fake.put("topologies", "t", spec={})
+        self.kubeconfig = str(self.fake.kubeconfig(folder))
+        self.store = open_store((folder / "store").as_uri())
+        self.told, self.stop, self.errors = Told(), threading.Event(), list[BaseException]()
+        self._gate = gate
+        self.client = ModuleClient(self.store, "Counting", AppendHub(), SystemClock())
+
+    def start(self) -> None:
+        plan = RevisionPlan(record_module(Counting()), 1, 0, 2, 1)
+        self.api = ClusterApi("default")
+        driver = Driver(
+            DriverNames("m", "t", "mb", "pod", "uid"), plan, self.store, self.api, self._gate, self.told,
+            Metrics(self.told, {}), SystemClock(),
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._run, args=(driver.run,))
+        self._thread.start()
+
+    def _run(self, run: Callable[[threading.Event], None]) -> None:
+        try:
+            run(self.stop)
+        except BaseException as error:  # noqa: BLE001 - looked at by the test
+            self.errors.append(error)
+
+    def count(self, record: int) -> object:
+        return PStateHandle(self.client, "$$counts").select_one(TidemillPath.key(record))
+
+    def append(self, record: int) -> None:
+        DepotHandle(self.client, "*records").append(record)
+
+    def join(self) -> None:
+        self.stop.set()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    def close(self) -> None:
+        self.join()
+        self.api.close()
+        self.fake.close()
+
+
+@pytest.fixture
+def field(tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Iterator[Field]:
+    made = Field(tmp_path, gate)
+    monkeypatch.setenv("KUBECONFIG", made.kubeconfig)
+    made.start()
+    yield made
+    gate.is_open.set()
+    made.close()
+
+
+def test_rows_come_before_the_engine_and_the_driver_is_ready_with_it_when_nobody_else_leads(
+    field: Field, gate: Gate
+) -> None:
+    eventually(lambda: field.told.state == "leader")
+    field.append(7)
+    eventually(lambda: field.count(7) == 1)
+    assert not field.told.is_ready
+
+    gate.is_open.set()
+    eventually(lambda: field.told.is_ready)
+    field.append(8)
+    eventually(lambda: field.count(8) == 1)
+
+    assert gate.runner.ran >= 1
+    assert not field.errors
+
+
+def test_the_driver_ends_with_the_reason_when_its_engine_does_not_open_while_it_leads(field: Field, gate: Gate) -> None:
+    eventually(lambda: field.told.state == "leader")
+    gate.error = EngineUnavailable("no room for executors")
+    gate.is_open.set()
+
+    eventually(lambda: field.errors)
+
+    assert isinstance(field.errors[0], EngineUnavailable)
+    lease = field.fake.get("leases", "t")
+    assert lease is not None
+    assert not lease["spec"].get("holderIdentity"), "another driver need not wait for its end"
