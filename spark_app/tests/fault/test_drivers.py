@@ -27,6 +27,7 @@ from tidemill.runtime.clients_pstate import PStateHandle
 from tidemill.runtime.clock import SystemClock
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.deletions import Deletions
 from tidemill.runtime.hub import AppendHub
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.urls import open_store
@@ -309,6 +310,40 @@ def test_options_and_pause_follow_the_topology_when_it_is_edited(field: Field) -
     eventually(lambda: field.status().get("phase") == "Idle", SECONDS)
     assert OptionsLog(field.store, "Driven").read().managed == {}
     assert 'tidemill_leader{module="m"' in driver.probe("/metrics")[1]
+
+
+def test_deleted_pstate_is_there_again_when_a_rollback_restores_it_and_gone_when_it_is_stable(
+    field: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = field.start(1, 0, "one", extra=True)
+    field.activate(1)
+    first.wait_until("leader")
+    definitions = DefinitionLog(field.store, "Driven")
+    old = definitions.read(1).pstate("$$more")[1].id
+    second = field.start(2, 1, "two", **{"--objects-to-delete": "$$more"})
+    field.activate(2)
+    second.wait_until("leader")
+    field.append_on()
+    assert [gone.name for gone in definitions.read(2).retired] == ["$$more"]
+
+    monkeypatch.setenv("TIDEMILL_RESTORE_RETIRED", "1")
+    third = field.start(3, 2, "three", extra=True)
+    field.activate(3)
+    third.wait_until("leader")
+    assert definitions.read(3).pstate("$$more")[1].id == old
+
+    monkeypatch.delenv("TIDEMILL_RESTORE_RETIRED")
+    fourth = field.start(4, 3, "four", **{"--objects-to-delete": "$$more"})
+    field.fake.put("modules", "m", status={"activeRevision": 4, "currentRevision": 4})
+    fourth.wait_until("leader")
+    stable = definitions.read(4)
+    eventually(lambda: Deletions(field.store, "Driven").fate(stable) is not None, SECONDS)
+    field.finish()
+
+    monkeypatch.setenv("TIDEMILL_RESTORE_RETIRED", "1")
+    fifth = field.start(5, 4, "five", extra=True)
+    assert fifth.process.wait(30) == 1
+    assert "deleted by definition 4" in fifth.output.read_text()
 
 
 @pytest.mark.parametrize(

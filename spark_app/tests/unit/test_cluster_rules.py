@@ -31,6 +31,8 @@ from tidemill import (
 from tidemill.cluster.launch import destroy
 from tidemill.runtime.collection import collect
 from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.deletions import Deletions
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 
@@ -154,6 +156,20 @@ def test_nothing_old_comes_back_when_a_pstate_is_removed_and_added_again() -> No
         counts = cluster.cluster_pstate("Counter", "$$counts")
         assert counts.select_one(Path.key("a")) is None
         assert counts.select_one(Path.key("b")) == 1
+
+
+def test_what_an_update_deletes_is_gone_for_good_at_once() -> None:
+    with InProcessCluster.create() as cluster:
+        cluster.launch_module(Counter(extra_pstate=True), LaunchConfig(2, 1))
+        cluster.update_module(Counter(), UpdateOptions.objects_to_delete("$$extra"))
+        definition = DefinitionLog(cluster.store, "Counter").newest()
+        assert definition is not None
+        fate = Deletions(cluster.store, "Counter").fate(definition)
+        assert ([gone.name for gone in definition.retired], fate and fate.is_done) == (["$$extra"], True)
+        cluster.update_module(Counter())
+        definition = DefinitionLog(cluster.store, "Counter").newest()
+        assert definition is not None
+        assert definition.retired == ()
 
 
 class Renamed(Counter):

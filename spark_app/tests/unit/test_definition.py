@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -23,9 +24,11 @@ AT = Location()
 COUNTS = MapSchema("str", Leaf("int"))
 
 
-def module(depots: tuple[DepotDeclaration, ...], pstates: tuple[PStateDeclaration, ...]) -> ModuleDeclaration:
-    source = SourceDeclaration("*d", "*d", "*m", StartFrom("beginning"), (), AT)
-    return ModuleDeclaration("M", depots, (TopologyDeclaration("mb", pstates, (source,), AT),))
+def module(
+    depots: tuple[DepotDeclaration, ...], pstates: tuple[PStateDeclaration, ...], sources: tuple[str, ...] = ("*d",)
+) -> ModuleDeclaration:
+    declared = tuple(SourceDeclaration(name, name, "*m", StartFrom("beginning"), (), AT) for name in sources)
+    return ModuleDeclaration("M", depots, (TopologyDeclaration("mb", pstates, declared, AT),))
 
 
 def depot(name: str = "*d", **more: object) -> DepotDeclaration:
@@ -41,6 +44,46 @@ OLD = definitions.launch(module((depot(),), (pstate(initial_value=[1, b"2"]),)),
 
 def test_definition_is_equal_when_it_went_through_json() -> None:
     assert definitions.from_json(json.loads(json.dumps(definitions.to_json(OLD)))) == OLD
+
+
+def test_definition_is_equal_when_it_went_through_json_with_all_that_it_deleted() -> None:
+    big = module((depot(), depot("*e")), (pstate(),), sources=("*d", "*e"))
+    other = TopologyDeclaration("other", (pstate(name="$$o"),), (), AT)
+    first = definitions.launch(replace(big, topologies=(*big.topologies, other)), 4, 2, Ids(1))
+    small = definitions.update(first, module((depot(),), ()), ["$$p", "$$o", "*e"], Ids(2))
+    assert sorted(gone.name for gone in small.retired) == ["$$p", "*e", "*e", "other"]
+    again = definitions.update(small, big, [], Ids(3), is_settled=True)
+    assert [source.since for source in again.topology("mb").sources] == [0, 2]
+    assert sorted(folder.split("-")[0] for folder in again.garbage) == ["M/depots/e", "M/topologies/other"]
+    for definition in (small, again):
+        assert definitions.from_json(json.loads(json.dumps(definitions.to_json(definition)))) == definition
+    assert definitions.to_json(OLD).keys().isdisjoint({"retired", "garbage"}), "what has nothing to say is as before"
+
+
+def test_source_that_is_declared_again_is_not_retired_any_more() -> None:
+    both = module((depot(), depot("*e")), (), sources=("*d", "*e"))
+    one = module((depot(), depot("*e")), (), sources=("*d",))
+    first = definitions.launch(both, 4, 2, Ids(1))
+    without = definitions.update(first, one, [], Ids(2))
+    assert [gone.name for gone in without.retired] == ["*e"]
+    assert definitions.update(without, both, [], Ids(3)).retired == ()
+    back = definitions.update(without, both, [], Ids(3), restores=True)
+    assert (back.retired, back.topology("mb").sources[1].since) == ((), 0)
+
+
+def test_rollback_is_refused_when_a_schema_was_widened_before_it_was_deleted() -> None:
+    wide = definitions.update(OLD, module((depot(),), (pstate(MapSchema("str", Leaf("object"))),)), [], Ids(2))
+    without = definitions.update(wide, module((depot(),), ()), ["$$p"], Ids(3))
+    with pytest.raises(DefinitionError, match="schema"):
+        definitions.update(without, module((depot(),), (pstate(),)), [], Ids(4), restores=True)
+
+
+def test_topology_comes_back_without_what_the_rollback_does_not_declare() -> None:
+    first = definitions.launch(module((depot(),), (pstate(), pstate(name="$$q"))), 4, 2, Ids(1))
+    without = definitions.update(first, replace(module((depot(),), ()), topologies=()), ["$$p", "$$q"], Ids(2))
+    back = definitions.update(without, module((depot(),), (pstate(),)), [], Ids(3), restores=True)
+    assert back.pstate("$$p") == (back.topology("mb"), first.pstate("$$p")[1])
+    assert [(gone.name, gone.by, gone.topology) for gone in back.retired] == [("$$q", 1, first.topology("mb").id)]
 
 
 def test_ids_stay_when_updated_and_are_new_when_added_again() -> None:

@@ -17,6 +17,7 @@ from tidemill.model import definition as definitions
 from tidemill.model.errors import ApiUnavailable
 from tidemill.model.ids import Ids
 from tidemill.runtime.clock import SystemClock
+from tidemill.runtime.deletions import Deletions
 from tidemill.runtime.options_log import PAUSED, OptionsLog
 from tidemill.runtime.shell import TopologyRunner
 from tidemill.store.objects import ObjectStore
@@ -27,6 +28,15 @@ class Small(Module):
     def define(self, setup: Any, topologies: Any) -> None:
         setup.declare_depot("*d", Depot.random())
         topologies.microbatch("mb").source("*d").out("*microbatch")
+
+
+class Bigger(Small):
+    def module_name(self) -> str:
+        return "Small"
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        super().define(setup, topologies)
+        setup.declare_depot("*gone", Depot.random())
 
 
 class Resources:
@@ -104,3 +114,27 @@ def test_others_are_not_asked_for_again_when_little_time_has_passed(tmp_path: Pa
     for _ in range(5):
         follower.follow()
     assert resources.asked.count("old") == 1
+
+
+def test_deletions_take_effect_only_when_the_operator_says_that_this_revision_is_stable(tmp_path: Path) -> None:
+    store, clock = open_store(tmp_path.as_uri()), ManualClock()
+    before = definitions.launch(record_module(Bigger()), 2, 1, Ids(1))
+    definition = definitions.update(before, record_module(Small()), ["*gone"], Ids(2))
+    resources = Resources(new={"spec": {}})
+    status = {"currentRevision": 0}
+    resources.module = lambda name: {"spec": {}, "status": status}  # type: ignore[method-assign]
+    runner = cast(TopologyRunner, SimpleNamespace(topology="mb", wake=lambda: None, state=None))
+    follower = Follower(
+        resources, store, definition, runner, Told(), clock, module="m", topology="new", revision=2, leader="pod"
+    )
+    for other in (0, 1, 3):
+        status["currentRevision"] = other
+        follower.follow()
+        follower.settle()
+        assert Deletions(store, "Small").fate(definition) is None
+    status["currentRevision"] = 2
+    follower.follow()
+    follower.settle()
+    fate = Deletions(store, "Small").fate(definition)
+    assert fate is not None
+    assert fate.is_done

@@ -21,6 +21,10 @@ TERMINATION_LOG = Path("/dev/termination-log")
 
 Names = Annotated[str, typer.Option("--objects-to-delete", envvar="TIDEMILL_OBJECTS_TO_DELETE", help="A,B")]
 
+Restores = Annotated[
+    bool, typer.Option("--restore-retired", envvar="TIDEMILL_RESTORE_RETIRED", help="A rollback: deleted data returns.")
+]
+
 
 @command
 def drive(
@@ -34,6 +38,7 @@ def drive(
     tasks: Annotated[int, typer.Option("--tasks", envvar="TIDEMILL_TASKS")] = 4,
     threads: Annotated[int, typer.Option("--threads", envvar="TIDEMILL_THREADS")] = 2,
     objects_to_delete: Names = "",
+    restore_retired: Restores = False,
     engine: Annotated[str, typer.Option("--engine", envvar="TIDEMILL_ENGINE", help="spark | local.")] = "spark",
     conf: Annotated[str, typer.Option("--conf", envvar="TIDEMILL_CONF", help="spark.json")] = CONF_DEFAULT,
     port: Annotated[int, typer.Option("--port", envvar="TIDEMILL_PORT", help="Probes and metrics.")] = 8081,
@@ -47,7 +52,7 @@ def drive(
     stop = _stop_on_signals()
     try:
         plan = driving.RevisionPlan(
-            declared(entry), revision, definition_base, tasks, threads, split_names(objects_to_delete)
+            declared(entry), revision, definition_base, tasks, threads, split_names(objects_to_delete), restore_retired
         )
         resources = driving.ResourceNames(module_resource, topology_resource, topology)
         driving.drive(plan, resources, store, engine, Path(conf), port, stop)

@@ -63,6 +63,9 @@ def describe(
         str, typer.Option("--objects-to-delete", help="With --against: depots and PStates that go, A,B.")
     ] = "",
     conf: Annotated[str, typer.Option("--conf", help="With --against: a spark.json to check.")] = "",
+    restore_retired: Annotated[
+        bool, typer.Option("--restore-retired", envvar="TIDEMILL_RESTORE_RETIRED", help="With --against: a rollback.")
+    ] = False,
 ) -> None:
     """Check a module and show what it declares; nothing is run, and no store is needed without --against."""
     from tidemill.api.recording import record_module
@@ -70,7 +73,7 @@ def describe(
 
     wants_json(json_)
     if against:
-        Candidate(name, against, tasks, threads, split_names(objects_to_delete), conf).show(json_)
+        Candidate(name, against, tasks, threads, split_names(objects_to_delete), conf, restore_retired).show(json_)
         return
     declaration = checked(record_module(load_module(name)))
     plans = list(_segments(declaration)) if plan else None

@@ -31,6 +31,7 @@ class Candidate:
     threads: int
     objects_to_delete: tuple[str, ...]
     conf: str = ""
+    restores: bool = False
 
     def show(self, is_json: bool) -> None:
         """Print the verdict; a refusal is a verdict too.
@@ -71,7 +72,7 @@ class Candidate:
     def _described(self, declaration: ModuleDeclaration, base: int, store: ObjectStore) -> dict[str, Any]:
         from tidemill.kubernetes.turn import RevisionPlan, planned
 
-        plan = RevisionPlan(declaration, 0, base, self.tasks, self.threads, self.objects_to_delete)
+        plan = RevisionPlan(declaration, 0, base, self.tasks, self.threads, self.objects_to_delete, self.restores)
         definition = planned(store, plan)
         gateway = "module" if needs_code(definition) else "stock"
         return {"definition": summary(declaration), "gateway": gateway}

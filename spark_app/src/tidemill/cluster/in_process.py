@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import threading
@@ -18,17 +19,16 @@ from tidemill.cluster.launch import RunningModule, definition_for_launch, destro
 from tidemill.cluster.progress import Progress, ProgressReader, wait_text
 from tidemill.cluster.stores import absolute_url
 from tidemill.engine.work import AttemptRunner
-from tidemill.model import definition as definitions
 from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import BadInput, ModuleExists, RetryableError, UnknownName
-from tidemill.model.ids import Ids
+from tidemill.model.errors import BadInput, ModuleExists, OutcomeUnknown, RetryableError, UnknownName
 from tidemill.plan.check import checked
 from tidemill.runtime.clients_depot import DepotHandle
 from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_pstate import PStateHandle
 from tidemill.runtime.clock import SystemClock
 from tidemill.runtime.definition_log import DefinitionLog, module_names
+from tidemill.runtime.deletions import Deletions, following
 from tidemill.runtime.hub import AppendHub
 from tidemill.runtime.leading import LeaderWatch
 from tidemill.runtime.options_log import OptionsLog
@@ -144,14 +144,20 @@ class InProcessCluster:
             running = self._running.get(declaration.name)
             threads = stored.threads if running is None else running.definition.threads
             deleted = () if options is None else options.deleted
-            updated = definitions.update(stored, declaration, deleted, Ids())
+            updated = following(self.store, stored, declaration, deleted)
             programs(declaration, updated)  # what cannot be compiled must not stop what runs
+            deletions = Deletions(self.store, declaration.name)
+            if not deletions.hold(stored, self._clock.now_ms()):
+                updated = following(self.store, stored, declaration, deleted)
             # Written first: if that fails the old version goes on. From here on the old runners can no longer claim.
             definition = log.append(replace(updated, threads=threads), self._clock.now_ms())
             if running is not None:
                 running.close()
                 del self._running[declaration.name]
             self._run(declaration, definition)
+            # Nothing takes an update back here. If this fails, the deletions take effect with those of the next update.
+            with contextlib.suppress(RetryableError, OutcomeUnknown):
+                deletions.settle(definition, self._clock.now_ms())
 
     def destroy_module(self, name: str) -> None:
         """Stop a module and delete its data.

@@ -18,7 +18,7 @@ def compact_thread(work: CompactionWork, thread: int) -> Part | None:
     The name holds a microbatch ID greater than the last commit at its registration, so that no collection that works on
     an older entry can take it for garbage.
     """
-    schemas = {plan.id: plan.schema for plan in work.program.pstates.values()}
+    schemas = {**work.retired, **{plan.id: plan.schema for plan in work.program.pstates.values()}}
     loader = part_loader(work.store_url, work.prefix)
     task_set = TaskSet(work.threads, thread)
     merged = merge(schemas, work.levels, task_set, loader, is_base=work.is_base)

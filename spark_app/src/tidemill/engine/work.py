@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Level, Part, Snapshot
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class AttemptOutcome:
 class CompactionWork:
     """Merge `levels` (adjacent, oldest first) into one run. `is_base` if the first of them is the oldest level of the
     snapshot.
+
+    `retired` are PStates that the program does not have any more, id -> schema: their rows stay, for a rollback.
     """
 
     store_url: str
@@ -100,6 +103,7 @@ class CompactionWork:
     levels: tuple[Level, ...]
     is_base: bool
     options: Mapping[str, Any] = field(default_factory=dict)
+    retired: Mapping[str, Schema] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

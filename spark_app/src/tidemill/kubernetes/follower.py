@@ -13,11 +13,12 @@ from typing import Any, Final, Protocol
 
 from tidemill.kubernetes.api import Document
 from tidemill.kubernetes.probes import Told
-from tidemill.kubernetes.resources import Wanted, module_settings, topology_settings
+from tidemill.kubernetes.resources import Wanted, current_revision, module_settings, topology_settings
 from tidemill.kubernetes.status import Standing, status_of
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import RetryableError, TidemillError
 from tidemill.runtime.clock import Clock
+from tidemill.runtime.deletions import Deletions
 from tidemill.runtime.lag import LagReader
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.runtime.shell import TopologyRunner
@@ -70,6 +71,9 @@ class Follower:
         self._known: dict[str, Any] = {"revision": revision, "leader": leader}
         self._application = application
         self._options = OptionsLog(store, definition.module)
+        self._deletions = Deletions(store, definition.module)
+        self._stable_revision = 0
+        self._is_settled = not definition.retired
         self._lag = LagReader(store, definition, runner.topology)
         self._standing = Standing()
         self._applied: tuple[dict[str, Any], float] | None = None
@@ -93,6 +97,7 @@ class Follower:
         while not self._clock.wait(self._over, PERIOD_MS):
             if self._runner.state.role == "leader":
                 self._try("options", self.follow)
+                self._try("deletions", self.settle)
                 self._try("status", self.report)
 
     def _try(self, what: str, step: Any) -> None:
@@ -115,8 +120,17 @@ class Follower:
         if topology is not None:
             wanted = topology_settings(topology, self._runner.topology, self._definition)
             self._manage(f"Topology {self._topology}", wanted)
+        self._stable_revision = current_revision(module)
         if module is not None:
             self._manage(f"Module {self._module}", module_settings(module))
+
+    def settle(self) -> None:
+        """What the definition deleted is gone for good once the operator says that the revision is stable."""
+        if self._is_settled or self._stable_revision != self._known["revision"]:
+            return
+        if self._deletions.settle(self._definition, self._clock.now_ms()):
+            log.info("revision %d is stable: what it deleted goes", self._stable_revision)
+        self._is_settled = True
 
     def _release_gone(self) -> None:
         """What a Topology or Module decided is open again when it is gone: another name must not find it closed."""
@@ -144,9 +158,7 @@ class Follower:
         """Write the status if it changed."""
         state = self._runner.state
         self._told.lag = self._depot_lags()
-        status = status_of(
-            state, self._standing, self._told.lag, application=self._application(), **self._known
-        )
+        status = status_of(state, self._standing, self._told.lag, application=self._application(), **self._known)
         now = self._clock.monotonic_ms()
         if self._applied is not None:
             before, at = self._applied

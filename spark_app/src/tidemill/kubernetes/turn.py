@@ -17,6 +17,7 @@ from tidemill.model.errors import BadInput, DefinitionError, Fault
 from tidemill.model.ids import Ids
 from tidemill.runtime.clock import Clock
 from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.deletions import Deletions, following
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.log import Lost
 from tidemill.store.objects import NotFound, ObjectStore
@@ -26,7 +27,10 @@ Verdict = Literal["early", "mine", "over"]
 
 @dataclass(frozen=True)
 class RevisionPlan:
-    """A revision of a module: what it declares, and the number of the definition that it follows (0: none)."""
+    """A revision of a module: what it declares, and the number of the definition that it follows (0: none).
+
+    `restores`: it is a rollback, which goes on with what revisions deleted that were never stable.
+    """
 
     declaration: ModuleDeclaration
     revision: int
@@ -34,6 +38,7 @@ class RevisionPlan:
     tasks: int
     threads: int
     objects_to_delete: tuple[str, ...] = ()
+    restores: bool = False
 
 
 def planned(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition:
@@ -50,7 +55,7 @@ def planned(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition:
         faults = [_not_there(name) for name in listed]
     else:
         definitions.launch(plan.declaration, plan.tasks, plan.threads, Ids())  # checks tasks and threads
-        made = definitions.update(before, plan.declaration, listed, Ids())
+        made = following(store, before, plan.declaration, listed, restores=plan.restores)
         faults = [] if before.tasks == plan.tasks else [_other_tasks(before.tasks, plan.tasks)]
     if faults:
         raise DefinitionError(faults, module=plan.declaration.name)
@@ -117,12 +122,18 @@ class Turn:
     def write(self) -> None:
         """Write the revision's definition, where nobody has written one meanwhile; `look` tells who did.
 
+        What the definition before retired is held first, so that nobody deletes it behind our back.
+
         Raises:
             StoreUnavailable: ask again.
+            DefinitionError: a rollback wants what is gone since the plan was made.
         """
         base, name = self._plan.base, self._plan.declaration.name
         before = _base(self._store, self._plan)
-        if before is None or before.is_destroyed:
+        if before is not None and not before.is_destroyed:
+            if not Deletions(self._store, name).hold(before, self._clock.now_ms()):
+                self.planned = planned(self._store, self._plan)
+        else:
             delete_data(self._store, name)
             # Options that the code sets come first: a crash in between leaves a store in which the module is still new.
             OptionsLog(self._store, name).set_many(self._plan.declaration.options)

@@ -14,7 +14,9 @@ from tidemill.model.entries import Entry
 from tidemill.model.errors import invariant
 from tidemill.model.options import Values, resolve
 from tidemill.model.snapshot import Snapshot
+from tidemill.model.stored import StoredSource, StoredTopology, topology_folder
 from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.garbage import remove_garbage
 from tidemill.runtime.world import World
 from tidemill.store.depot_retention import retain, roll
 from tidemill.store.local import sweep_unfinished
@@ -36,6 +38,7 @@ class Collected:
 def collect(world: World, retention_ms: int) -> Collected:
     """Delete what nothing reaches in one topology, and what retention gives up of its depots."""
     found = collect_topology(world.commit_log, world.store, world.prefix, world.clock.now_ms() - retention_ms)
+    remove_garbage(world, retention_ms)
     _sweep(world, world.prefix)
     _sweep(world, world.definition.options_prefix)
     for name in world.depots:
@@ -168,17 +171,39 @@ def _excess(values: Values, name: str) -> float:
 
 
 def _needed(world: World, depot: str) -> list[int] | None:
-    """The lowest offset of each partition that a topology of the module still reads; None if one has not begun."""
+    """The lowest offset of each partition that a topology of the module still reads, or will after a rollback; None if
+    one has not begun.
+    """
     needed: list[int] | None = None
-    for topology in _readers(world, depot):
-        head = CommitLog(world.store, world.definition.topology_prefix(topology)).head()
-        if head is None:
+    for prefix, source_id in [*_live_sources(world, depot), *_retired_sources(world, depot)]:
+        head = CommitLog(world.store, prefix).head()
+        progress = head[1].progress.get(source_id) if head is not None else None
+        if progress is None:
             return None
+        offsets = progress.offsets
+        needed = list(offsets) if needed is None else [min(p) for p in zip(needed, offsets, strict=True)]
+    return needed
+
+
+def _live_sources(world: World, depot: str) -> Iterator[tuple[str, str]]:
+    for topology in _readers(world, depot):
         for source in world.definition.topology(topology).sources:
             if source.depot == depot:
-                progress = head[1].progress.get(source.source_id)
-                if progress is None:
-                    return None
-                offsets = progress.offsets
-                needed = list(offsets) if needed is None else [min(p) for p in zip(needed, offsets, strict=True)]
-    return needed
+                yield world.definition.topology_prefix(topology), source.source_id
+
+
+def _retired_sources(world: World, depot: str) -> Iterator[tuple[str, str]]:
+    """Where one stands that a rollback may bring back, it needs what follows; one that never began needs nothing."""
+    definition = world.definition
+    place = definition.depot_prefix(depot).rpartition("/")[2]
+    folders = {topology.id: topology_folder(definition.module, topology) for topology in definition.topologies.values()}
+    retired = world.restorable()
+    whole = [gone.item for gone in retired if isinstance(gone.item, StoredTopology)]
+    folders |= {topology.id: topology_folder(definition.module, topology) for topology in whole}
+    sources = [(topology.id, source) for topology in whole for source in topology.sources]
+    sources += [(gone.topology, gone.item) for gone in retired if isinstance(gone.item, StoredSource)]
+    for topology_id, source in sources:
+        head = CommitLog(world.store, folders[topology_id]).head() if topology_id in folders else None
+        progress = head[1].progress.get(source.source_id) if head is not None else None
+        if progress is not None and progress.depot == place:
+            yield folders[topology_id], source.source_id

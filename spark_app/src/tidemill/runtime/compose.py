@@ -46,14 +46,11 @@ def empty_entry() -> Entry:
 
 
 def new_sources(spec: TopologySpec, entry: Entry | None) -> tuple[str, ...]:
-    """Sources that the topology has not met yet, or whose depot is another one now; ticks have no start."""
-    known = entry.progress if entry is not None else {}
-    return tuple(
-        source.source_id
-        for source in spec.sources
-        if source.tick_millis is None
-        and (source.source_id not in known or known[source.source_id].depot != source.depot)
-    )
+    """Sources that the topology has not met yet, or not since they came again, or whose depot is another one now;
+    ticks have no start.
+    """
+    known = _known_sources(entry, spec) if entry is not None else {}
+    return tuple(s.source_id for s in spec.sources if s.tick_millis is None and s.source_id not in known)
 
 
 def claim(entry: Entry | None, spec: TopologySpec, starts: StartsResolved, author: Author) -> Entry:
@@ -82,8 +79,15 @@ def claim(entry: Entry | None, spec: TopologySpec, starts: StartsResolved, autho
 
 
 def _kept_progress(entry: Entry, spec: TopologySpec) -> Mapping[str, SourceProgress]:
-    depots = {source.source_id: source.depot for source in spec.sources}
-    return {name: p for name, p in entry.progress.items() if depots.get(name) == p.depot}
+    """A source that went keeps its place while a rollback may bring it back."""
+    retired = {name: p for name, p in entry.progress.items() if name in spec.retired}
+    return {**retired, **_known_sources(entry, spec)}
+
+
+def _known_sources(entry: Entry, spec: TopologySpec) -> dict[str, SourceProgress]:
+    """The progress of the sources that the topology goes on with."""
+    known = {source.source_id: source.depot for source in spec.sources if source.since <= entry.definition}
+    return {name: p for name, p in entry.progress.items() if known.get(name) == p.depot}
 
 
 def _kept_attempt(entry: Entry, spec: TopologySpec, progress: Mapping[str, SourceProgress]) -> Attempt | None:
@@ -91,7 +95,8 @@ def _kept_attempt(entry: Entry, spec: TopologySpec, progress: Mapping[str, Sourc
     attempt = entry.attempt
     if attempt is None:
         return None
-    kept = {name for name in attempt.ranges if name in entry.progress and progress.get(name) == entry.progress[name]}
+    known = _known_sources(entry, spec)
+    kept = {name for name in attempt.ranges if name in known and progress.get(name) == known[name]}
     ticking = {source.source_id for source in spec.sources if source.tick_millis is not None}
     return replace(
         attempt,

@@ -43,23 +43,31 @@ class ModuleOptions:
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """A source as the machine sees it; `depot` is the depot's plain name with its id."""
+    """A source as the machine sees it; `depot` is the depot's plain name with its id.
+
+    Progress that an entry of a definition before `since` holds is that of another source of this name.
+    """
 
     source_id: str
     depot: str
     depot_name: str
     partitions: int
     tick_millis: int | None = None
+    since: int = 0
 
 
 @dataclass(frozen=True)
 class TopologySpec:
-    """A topology as the machine sees it; `reads` are the other topologies whose PStates it reads."""
+    """A topology as the machine sees it; `reads` are the other topologies whose PStates it reads.
+
+    `retired` are sources that it does not read any more, and whose progress a rollback will want.
+    """
 
     name: str
     definition: int
     sources: tuple[SourceSpec, ...]
     reads: tuple[str, ...] = ()
+    retired: frozenset[str] = frozenset()
 
 
 # --- events ----------------------------------------------------------------------------------------------------------

@@ -9,16 +9,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidemill.engine.work import AttemptWork, CompactionWork, SourceWork
-from tidemill.model.definition import StoredDefinition, plain_name
+from tidemill.model.definition import Retirement, StoredDefinition, StoredPState, StoredSource, plain_name
 from tidemill.model.entries import Attempt
 from tidemill.model.errors import OutcomeUnknown, RetryableError, SnapshotExpired
 from tidemill.model.options import resolve_all
+from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Snapshot
 from tidemill.plan.program import Program
 from tidemill.runtime import events
 from tidemill.runtime.clock import Clock
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.deletions import Deletions, Fate
 from tidemill.runtime.events import DepotEnds, SourceSpec, TopologySpec
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.depot import DepotLog
@@ -34,8 +36,15 @@ def topology_spec(definition: StoredDefinition, topology: str, reads: tuple[str,
         depot = definition.depot(source.depot)
         name = f"{plain_name(depot.name)}-{depot.id}"
         partitions = definition.partitions(depot.name)
-        sources.append(SourceSpec(source.source_id, name, depot.name, partitions, depot.tick_millis))
-    return TopologySpec(topology, definition.number, tuple(sources), reads)
+        sources.append(SourceSpec(source.source_id, name, depot.name, partitions, depot.tick_millis, source.since))
+    return TopologySpec(topology, definition.number, tuple(sources), reads, _retired_sources(definition, topology))
+
+
+def _retired_sources(definition: StoredDefinition, topology: str) -> frozenset[str]:
+    mine = definition.topology(topology).id
+    return frozenset(
+        gone.name for gone in definition.retired if isinstance(gone.item, StoredSource) and gone.topology == mine
+    )
 
 
 class World:
@@ -62,6 +71,9 @@ class World:
         self.prefix = definition.topology_prefix(topology)
         self.commit_log = CommitLog(store, self.prefix, patience, wait)
         self.definitions = DefinitionLog(store, definition.module)
+        self.deletions = Deletions(store, definition.module, patience=patience)
+        self.emptied: set[str] = set()
+        self._done: Fate | None = None
         self.options = OptionsLog(store, definition.module)
         self.others = {name: CommitLog(store, definition.topology_prefix(name)) for name in self.spec.reads}
         self.depots = {
@@ -130,6 +142,22 @@ class World:
         """Whether the options or the definition have changed since the last look."""
         before = self.options.number
         return self.options.read().number != before or self.definitions.newest_number() > self.definition.number
+
+    def fate(self) -> Fate | None:
+        """What became of the deletions of this definition. Once they are done they are; only that is remembered.
+
+        Raises:
+            StoreUnavailable: ask again.
+        """
+        if self._done is None:
+            found = self.deletions.fate(self.definition)
+            self._done = found if found is not None and found.is_done else None
+            return found
+        return self._done
+
+    def restorable(self) -> tuple[Retirement, ...]:
+        """What a rollback may still bring back: nothing of it may go."""
+        return self.definition.retired if self.definition.retired and not _is_done(self.fate()) else ()
 
     # --- work --------------------------------------------------------------------------------------------------------
 
@@ -200,4 +228,14 @@ class World:
             levels=start.levels,
             is_base=start.is_base,
             options=self._options(start.options),
+            retired=self._retired_pstates(),
         )
+
+    def _retired_pstates(self) -> dict[str, Schema]:
+        mine = self.definition.topology(self.topology).id
+        items = (gone.item for gone in self.restorable() if gone.topology == mine)
+        return {item.id: item.schema for item in items if isinstance(item, StoredPState)}
+
+
+def _is_done(fate: Fate | None) -> bool:
+    return fate is not None and fate.is_done

@@ -1,0 +1,126 @@
+"""Whether what a definition deleted is gone for good, or may still come back: `<module>/deletions/<n>.json`.
+
+A definition lists what it and its forerunners deleted as retired. Two things may become of that list, and they exclude
+each other: the revision proves stable and the deletions are *done*, or another definition follows and they are *kept*,
+to be brought back by it or listed on. One object, created if absent, says which; it is written before anything is
+deleted, and before the following definition. So a rollback never opens what a collector deletes, whoever dies when.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from tidemill.model import definition as definitions
+from tidemill.model.dataflow import ModuleDeclaration
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.errors import CorruptState, NewerFormat
+from tidemill.model.ids import Ids
+from tidemill.store.log import PATIENCE, Log, Lost
+from tidemill.store.objects import NotFound, ObjectStore
+
+FORMAT: Final = 1
+
+Decision = Literal["done", "kept"]
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What was decided of a definition's deletions, and when."""
+
+    decision: Decision
+    written_ms: int
+
+    @property
+    def is_done(self) -> bool:
+        return self.decision == "done"
+
+
+class Deletions:
+    """The fates of the deletions of one module's definitions, by the definition's number."""
+
+    def __init__(
+        self, store: ObjectStore, module: str, ids: Ids | None = None, patience: tuple[float, ...] = PATIENCE
+    ) -> None:
+        self._log = Log(store, f"{module}/deletions", ".json", _read_nonce, patience)
+        self._ids = ids or Ids()
+
+    def fate(self, definition: StoredDefinition) -> Fate | None:
+        """What was decided; None if nothing was yet, or there is nothing to decide."""
+        if not definition.retired:
+            return None
+        try:
+            content = self._log.read(definition.number)
+        except NotFound:
+            return None
+        return _fate(content, self._log.key(definition.number))
+
+    def settle(self, definition: StoredDefinition, now_ms: int) -> bool:
+        """Its revision is stable: the deletions take effect, unless another definition follows already.
+
+        Raises:
+            StoreUnavailable, OutcomeUnknown: ask again.
+        """
+        return not definition.retired or self._decide(definition, "done", now_ms).is_done
+
+    def hold(self, definition: StoredDefinition, now_ms: int) -> bool:
+        """Another definition is about to follow: what is retired stays; false if it is gone.
+
+        Raises:
+            StoreUnavailable, OutcomeUnknown: ask again.
+        """
+        return not definition.retired or not self._decide(definition, "kept", now_ms).is_done
+
+    def _decide(self, definition: StoredDefinition, decision: Decision, now_ms: int) -> Fate:
+        found = self.fate(definition)
+        if found is not None:
+            return found
+        nonce = self._ids.nonce()
+        data = {"format": FORMAT, "nonce": nonce, "decision": decision, "written_ms": now_ms}
+        try:
+            self._log.append(definition.number, json.dumps(data).encode(), nonce)
+        except Lost:
+            return _fate(self._log.read(definition.number), self._log.key(definition.number))
+        return Fate(decision, now_ms)
+
+
+def following(
+    store: ObjectStore,
+    before: StoredDefinition,
+    declaration: ModuleDeclaration,
+    objects_to_delete: tuple[str, ...],
+    *,
+    restores: bool = False,
+) -> StoredDefinition:
+    """The definition that follows `before` as things stand; nothing is written.
+
+    Folders of what is gone are named on only while there is something in them.
+
+    Raises:
+        DefinitionError: lists every rule that the update breaks.
+    """
+    fate = Deletions(store, before.module).fate(before)
+    made = definitions.update(
+        before, declaration, objects_to_delete, Ids(), restores=restores, is_settled=fate is not None and fate.is_done
+    )
+    garbage = (folder for folder in made.garbage if next(iter(store.list(folder)), None) is not None)
+    return replace(made, garbage=tuple(garbage))
+
+
+def _fate(content: bytes, key: str) -> Fate:
+    try:
+        data = json.loads(content)
+        if data["format"] > FORMAT:
+            raise NewerFormat(f"{key} has format {data['format']}, this Tidemill reads {FORMAT}; use a newer one")
+        return Fate(_DECISIONS[data["decision"]], data["written_ms"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptState(f"{key}: this decision cannot be read: {error!r}", key=key) from error
+
+
+_DECISIONS: Final[dict[str, Decision]] = {"done": "done", "kept": "kept"}
+
+
+def _read_nonce(content: bytes) -> str:
+    nonce: str = json.loads(content)["nonce"]
+    return nonce
