@@ -277,12 +277,14 @@ class ClusterDouble:
                 "status": image.get("describe_status", {"phase": "Succeeded"}),
             }
         )
+        is_back = "--restore-retired" in template["spec"]["containers"][0]["args"]
+        faults = [*image.get("faults", ()), *(image.get("faults_when_back", ()) if is_back else ())]
         verdict = {
             "tidemill": "describe",
             "module": "Flights",
             "base": self.definition,
-            "isValid": not image.get("faults"),
-            "faults": image.get("faults", []),
+            "isValid": not faults,
+            "faults": faults,
             "definition": {
                 "depots": [{"name": "*d"}],
                 "pstates": [{"name": name} for name in image.get("pstates", ["$$p"])],

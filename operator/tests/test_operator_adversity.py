@@ -105,21 +105,113 @@ def test_nothing_of_the_old_comes_back_when_a_recreated_revision_fails(cluster: 
     assert not any("flights-core-1" in found and len(found) > 1 for found in together), together
 
 
-def test_a_rollback_is_impossible_when_the_failed_revision_deleted_something(cluster: ClusterDouble) -> None:
-    cluster.api.put(module())
-    run(cluster)
-    cluster.images["flights:2"] = {"is_failing": True}
+def deleting(cluster: ClusterDouble) -> None:
+    """The spec asks for an image that does not have $$old any more."""
 
     def change(obj: Json) -> None:
         obj["spec"].update(image="flights:2", objectsToDelete=["$$old"])
 
     cluster.api.edit("Module", "flights", change)
+
+
+def back_by_hand(cluster: ClusterDouble, **rollout: Any) -> None:
+    def change(obj: Json) -> None:
+        obj["spec"].update(image="flights:1", rollout={**obj["spec"]["rollout"], **rollout})
+        del obj["spec"]["objectsToDelete"]
+
+    cluster.api.edit("Module", "flights", change)
+
+
+def arguments_of(cluster: ClusterDouble, kind: str, name: str) -> list[str]:
+    found: list[str] = cluster.api.find(kind, name)["spec"]["template"]["spec"]["containers"][0]["args"]
+    return found
+
+
+def test_a_revision_that_deleted_something_is_rolled_back_with_its_data_when_it_fails(cluster: ClusterDouble) -> None:
+    cluster.api.put(module())
+    run(cluster)
+    cluster.images["flights:2"] = {"is_failing": True}
+    deleting(cluster)
     run(cluster, 60)
 
     found = cluster.api.find("Module", "flights")
-    assert numbers(cluster) == (2, 2, 1)
+    assert numbers(cluster) == (3, 3, 3)
+    assert condition(found, "Stalled") == ("True", "RolledBack")
+    assert found["status"]["stableRevisions"] == [1, 3]
+    for kind, name in (("Job", "flights-3-describe"), ("Deployment", "flights-core-3")):
+        assert "--restore-retired" in arguments_of(cluster, kind, name)
+        assert "--objects-to-delete" not in arguments_of(cluster, kind, name)
+
+
+def test_a_rollback_is_impossible_when_its_image_would_not_find_its_data(cluster: ClusterDouble) -> None:
+    cluster.api.put(module())
+    run(cluster)
+    cluster.images["flights:1"] = {"faults_when_back": ["$$old was deleted by definition 1"]}
+    cluster.images["flights:2"] = {"is_failing": True}
+    deleting(cluster)
+    run(cluster, 60)
+
+    found = cluster.api.find("Module", "flights")
+    assert numbers(cluster) == (3, 2, 1)
     assert condition(found, "Stalled") == ("True", "RollbackImpossible")
-    assert "$$old" in found["status"]["conditions"][0]["message"]
+    assert "$$old was deleted" in found["status"]["conditions"][0]["message"]
+
+
+def test_going_back_by_hand_is_impossible_when_a_stable_revision_deleted_something(cluster: ClusterDouble) -> None:
+    cluster.api.put(module())
+    run(cluster)
+    deleting(cluster)
+    run(cluster)
+    assert numbers(cluster) == (2, 2, 2)
+    assert "--restore-retired" not in arguments_of(cluster, "Deployment", "flights-core-2")
+    cluster.images["flights:1"] = {"faults_when_back": ["$$old was deleted by definition 2"]}
+
+    back_by_hand(cluster)
+    run(cluster)
+
+    found = cluster.api.find("Module", "flights")
+    assert numbers(cluster) == (3, 2, 2)
+    assert condition(found, "Stalled") == ("True", "RollbackImpossible")
+    message = found["status"]["conditions"][0]["message"]
+    for part in ("revision 1", "$$old was deleted by definition 2", "Revision 2 goes on", "retryNonce"):
+        assert part in message, message
+
+    cluster.api.edit("Module", "flights", lambda obj: obj["spec"]["rollout"].update(retryNonce="start it empty"))
+    run(cluster)
+    assert numbers(cluster) == (4, 4, 4)
+    assert "--restore-retired" not in arguments_of(cluster, "Deployment", "flights-core-4")
+
+
+def test_going_back_by_hand_restores_when_the_revision_that_deleted_is_not_stable(cluster: ClusterDouble) -> None:
+    cluster.api.put(module(rollout={"rollback": "Manual", "stableMicrobatches": 3, "progressDeadlineSeconds": 60}))
+    run(cluster)
+    cluster.images["flights:2"] = {"is_failing": True}
+    deleting(cluster)
+    run(cluster)
+    assert numbers(cluster) == (2, 2, 1)
+
+    back_by_hand(cluster)
+    run(cluster)
+
+    assert numbers(cluster) == (3, 3, 3)
+    assert "--restore-retired" in arguments_of(cluster, "Deployment", "flights-core-3")
+
+
+def test_a_failed_spec_that_is_tried_again_is_no_going_back(cluster: ClusterDouble) -> None:
+    cluster.api.put(module())
+    run(cluster)
+    cluster.images["flights:2"] = {"is_failing": True}
+    set_image(cluster, "flights:2")
+    run(cluster, 60)
+    set_image(cluster, "flights:3")
+    run(cluster)
+    cluster.images["flights:2"] = {}
+
+    set_image(cluster, "flights:2")
+    run(cluster)
+
+    assert numbers(cluster) == (5, 5, 5)
+    assert "--restore-retired" not in arguments_of(cluster, "Deployment", "flights-core-5")
 
 
 def test_a_rollback_takes_away_what_the_failed_revision_added_and_nothing_else(cluster: ClusterDouble) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,7 +41,9 @@ class Rollback:
 
 @dataclass(frozen=True)
 class Intent:
-    """`update` is described, warmed or watched; only `active` may begin to lead; `current` is the last stable one."""
+    """`update` is described, warmed or watched; only `active` may begin to lead; `current` is the last stable one, of
+    all that were (`stable`).
+    """
 
     update: int = 0
     active: int = 0
@@ -49,16 +51,19 @@ class Intent:
     update_time: str = ""
     active_time: str = ""
     rollback: Rollback | None = None
+    stable: tuple[int, ...] = ()
 
     @staticmethod
     def read(status: Mapping[str, Any]) -> Intent:
+        current = int(status.get("currentRevision", 0))
         return Intent(
             update=int(status.get("updateRevision", 0)),
             active=int(status.get("activeRevision", 0)),
-            current=int(status.get("currentRevision", 0)),
+            current=current,
             update_time=status.get("updateTime", ""),
             active_time=status.get("activeTime", ""),
             rollback=Rollback.read(status),
+            stable=tuple(status.get("stableRevisions") or ([current] if current else [])),
         )
 
     def write(self) -> Json:
@@ -67,6 +72,7 @@ class Intent:
             found |= {"activeRevision": self.active, "activeTime": self.active_time}
         if self.current:
             found["currentRevision"] = self.current
+            found["stableRevisions"] = list(self.stable)
         if self.rollback is not None:
             found["rollback"] = self.rollback.write()
         return {name: value for name, value in found.items() if value}
@@ -74,6 +80,11 @@ class Intent:
     def updating(self, number: int, now: str) -> Intent:
         keeps = self.rollback is not None and self.rollback.number == number
         return replace(self, update=number, update_time=now, rollback=self.rollback if keeps else None)
+
+    def stabilized(self, number: int, known: Collection[int]) -> Intent:
+        """With one more that was stable; of the others those that are still `known`."""
+        others = [other for other in self.stable if other != number and other in known]
+        return replace(self, current=number, stable=tuple(sorted([*others, number])))
 
     def activating(self, number: int, now: str) -> Intent:
         return replace(self, active=number, active_time=now)

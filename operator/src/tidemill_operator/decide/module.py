@@ -134,7 +134,7 @@ def _new_revision(view: ModuleView, intent: Intent) -> Revision:
     if rollback is not None and rollback.number == intent.update:
         template = revision.rollback_template(view.revisions[rollback.stable], view.revisions.get(rollback.failed))
         return Revision(intent.update, template, "rollback", copy_of=rollback.stable)
-    return Revision(intent.update, revision.template_of(view.spec))
+    return Revision(intent.update, revision.template_of(view.spec), copy_of=planning.copied_by_hand(view, intent))
 
 
 def _describe(view: ModuleView, update: Revision) -> Iterator[Action]:

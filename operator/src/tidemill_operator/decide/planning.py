@@ -179,10 +179,22 @@ def _invalid(view: ModuleView, intent: Intent, revision: Revision, stamp: str) -
         failed = rollback.message
         text = f"{failed}; going back to revision {revision.copy_of} is impossible, {count}: {listed}"
         return Plan(intent, stalled(Reason.ROLLBACK_IMPOSSIBLE, text))
-    text = f"revision {revision.number} is no valid update, {count}: {listed}"
-    if intent.active:
-        text += f". Revision {intent.active} goes on"
+    goes_on = f". Revision {intent.active} goes on" if intent.active else ""
+    if revision.goes_back:
+        text = f"going back to what revision {revision.copy_of} was is impossible, {count}: {listed}{goes_on}. {_ANEW}"
+        return Plan(intent, stalled(Reason.ROLLBACK_IMPOSSIBLE, text, _is_serving(view)))
+    text = f"revision {revision.number} is no valid update, {count}: {listed}{goes_on}"
     return Plan(intent, stalled(Reason.INVALID_DEFINITION, text, _is_serving(view)))
+
+
+_ANEW = "With another rollout.retryNonce it is an update like any other, and what is gone starts empty"
+
+
+def copied_by_hand(view: ModuleView, intent: Intent) -> int | None:
+    """The stable revision to which an edited spec goes back; None if it is a new one."""
+    wanted = running_digest(template_of(view.spec))
+    found = [number for number in intent.stable if number in view.revisions and number != intent.update]
+    return max((number for number in found if view.revisions[number].running_digest == wanted), default=None)
 
 
 def _warming(view: ModuleView, intent: Intent, revision: Revision, now: datetime, stamp: str) -> Plan:
@@ -228,7 +240,7 @@ def _has_all_runners(view: ModuleView, revision: Revision) -> bool:
 def _settling(view: ModuleView, intent: Intent, revision: Revision, now: datetime, stamp: str) -> Plan:
     runners, number = _runners(view, revision), revision.number
     if _has_all_runners(view, revision) and all(is_stable(view, intent, runner, now) for runner in runners):
-        stable = replace(intent, current=number)
+        stable = intent.stabilized(number, view.revisions)
         state = _steady(view, stable, revision, now).state
         return Plan(stable, state, ((Happening.REVISION_STABLE, f"Revision {number} is stable"),))
     for runner in runners:
@@ -250,10 +262,6 @@ def _unstable(view: ModuleView, intent: Intent, revision: Revision, trouble: Tro
     is_automatic = view.spec.get("rollout", {}).get("rollback", "Automatic") == "Automatic"
     can_return = intent.current in view.revisions and revision.origin == "spec" and trouble.is_of_revision
     text = f"revision {revision.number} is not stable: {trouble.message}"
-    deleted = revision.template.get("objectsToDelete", ())
-    if is_automatic and can_return and deleted:
-        text += f"; going back would start {', '.join(deleted)} empty, which this revision deletes: mend the image"
-        return Plan(intent, stalled(Reason.ROLLBACK_IMPOSSIBLE, text), again_seconds=LOOK_AGAIN_SECONDS)
     if not (is_automatic and can_return):
         return Plan(intent, stalled(trouble.reason, text), again_seconds=LOOK_AGAIN_SECONDS)
     number = max([intent.update, *view.revisions]) + 1

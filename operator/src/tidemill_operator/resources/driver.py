@@ -19,6 +19,9 @@ UI_PORT: Final = 4040
 GRACE_SECONDS: Final = 30
 """10 s for the microbatch under way, then Spark is closed."""
 
+RESTORE: Final = "--restore-retired"
+"""Objects of a rollback that revisions deleted which were never stable come back with their data."""
+
 _DRIVER_RESOURCES: Final = {"requests": {"cpu": "500m", "memory": "1536Mi"}, "limits": {"memory": "2Gi"}}
 _LOCAL_RESOURCES: Final = {"requests": {"cpu": "200m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}}
 _EXECUTOR_RESOURCES: Final = {"requests": {"cpu": "500m", "memory": "1536Mi"}}
@@ -112,6 +115,8 @@ def arguments(module: Mapping[str, Any], topology: Mapping[str, Any], revision: 
     ]
     if template.get("objectsToDelete"):
         found += ["--objects-to-delete", ",".join(template["objectsToDelete"])]
+    if revision.goes_back:
+        found += [RESTORE]
     if engine_of(template) == "spark":
         found += ["--conf", f"{pods.CONF_FOLDER}/spark.json"]
     return ["tidemill", "drive", template["entry"], *found]

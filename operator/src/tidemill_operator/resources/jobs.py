@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tidemill_operator.resources import names, pods
-from tidemill_operator.resources.driver import engine_of
+from tidemill_operator.resources.driver import RESTORE, engine_of
 from tidemill_operator.resources.names import Json
 from tidemill_operator.resources.revision import Revision
 
@@ -25,6 +25,8 @@ def describe(module: Mapping[str, Any], revision: Revision) -> Json:
     command += ["--tasks", str(template["tasks"]), "--threads", str(template["threads"])]
     if template.get("objectsToDelete"):
         command += ["--objects-to-delete", ",".join(template["objectsToDelete"])]
+    if revision.goes_back:
+        command += [RESTORE]
     configured = None
     if engine_of(template) == "spark":
         configured = names.revision_name(names.name_of(module), revision.number)

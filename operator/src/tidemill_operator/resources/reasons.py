@@ -77,7 +77,7 @@ MEANING: dict[Reason, str] = {
     Reason.DEADLINE_EXCEEDED: "The revision did not get on for `rollout.progressDeadlineSeconds`.",
     Reason.ATTEMPTS_FAIL: "Three attempts of a microbatch in a row failed; the Topology's `status.failures` say why.",
     Reason.ROLLED_BACK: "The spec's revision was not stable; the last stable one runs again. Change the spec.",
-    Reason.ROLLBACK_IMPOSSIBLE: "The last stable revision would be no valid update of what the failed one wrote.",
+    Reason.ROLLBACK_IMPOSSIBLE: "Going back is no valid update: data that it needs is gone, or does not fit any more.",
     Reason.NO_SUCH_TOPOLOGY: "The module's code has no topology of this name.",
     Reason.DUPLICATE_TOPOLOGY: "An older Topology runs this topology already; delete one of the two.",
     Reason.MODULE_NOT_FOUND: "There is no Module of this name in the namespace.",

@@ -64,7 +64,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Revision:
-    """Revision `number` of a Module. `origin` rollback: its template is that of revision `copy_of`."""
+    """Revision `number` of a Module.
+
+    `origin` rollback: its template is that of revision `copy_of`. So it is, without `objectsToDelete`, where somebody
+    edited the spec back to what was stable before.
+    """
 
     number: int
     template: Json = field(default_factory=dict)
@@ -80,6 +84,11 @@ class Revision:
     def running_digest(self) -> str:
         """Equal for templates whose drivers are equal once their definition is in place."""
         return running_digest(self.template)
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether it wants the data of the revision that it copies: its module restores what others deleted."""
+        return self.copy_of is not None
 
     @property
     def is_valid(self) -> bool:
