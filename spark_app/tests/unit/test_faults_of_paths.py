@@ -37,6 +37,7 @@ def records(setup: Any, topologies: Any) -> Any:
     mb.pstate("$$sets", PState.map_schema(str, PState.set_schema(int).subindexed()))
     mb.pstate("$$people", PState.map_schema(str, PState.fixed_keys_schema("name", str, "age", int)))
     mb.pstate("$$lists", PState.map_schema(str, PState.list_schema(int)))
+    mb.pstate("$$pairs", PState.map_schema(str, PState.list_schema(int).subindexed()))
     mb.pstate("$$any", object).global_()
     topologies.microbatch("other").pstate("$$others", PState.map_schema(str, int))
     return mb.source("*d").out("*mb").explode_microbatch("*mb").out("*r").each(Ops.EXPAND, "*r").out("*k", "*v")
@@ -231,6 +232,12 @@ def map_too_deep(setup: Any, topologies: Any) -> None:
 @expect("CompoundAgg.list does not fit '$$counts'")
 def list_of_aggregators_into_a_map(setup: Any, topologies: Any) -> None:
     records(setup, topologies).compound_agg("$$counts", CompoundAgg.list(Agg.count()))  # <- fault
+
+
+@expect("Agg.voided() would leave a gap in the subindexed list of '$$pairs'.")
+def voided_element_of_a_subindexed_list(setup: Any, topologies: Any) -> None:
+    tree = CompoundAgg.map("*k", CompoundAgg.list(Agg.count(), Agg.voided()))
+    records(setup, topologies).compound_agg("$$pairs", tree)  # <- fault
 
 
 @expect("'$$people' has no key 'size' here.")

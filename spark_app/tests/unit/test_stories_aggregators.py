@@ -324,3 +324,35 @@ def test_a_time_series_is_read_by_sorted_ranges(cluster: InProcessCluster, name:
     assert views.select_one(Path.key("u", "h").view(Ops.SIZE)) == 5
     assert views.select(Path.key("u", "d").all()) == [[0, 4], [1, 1], [4, 1]]
     assert views.select_one(Path.key("u", "h").sorted_map_range(1, 31).subselect(Path.map_vals()).view(sum)) == 5
+
+
+@pytest.mark.parametrize("records", [3, 60])
+@pytest.mark.parametrize("how", ["columns", "rows", "batch"])
+def test_each_aggregator_of_a_list_has_its_element_of_a_subindexed_list(
+    cluster: InProcessCluster, name: str, records: int, how: str
+) -> None:
+    def define(setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*in", Depot.hash_by(Ops.FIRST))
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$pairs", PState.map_schema(str, PState.list_schema(int).subindexed()))
+        mb.pstate("$$deep", PState.map_schema(str, PState.list_schema(PState.map_schema(int, int)).subindexed()))
+        rows = Block.explode_microbatch("*m").out("*r").each(Ops.EXPAND, "*r").out("*k", "*v").hash_partition("*k")
+        if how == "rows":
+            rows = rows.local_select("$$pairs", Path.key("*k").view(Ops.SIZE)).out("*before")
+        rows = rows.compound_agg("$$pairs", CompoundAgg.map("*k", CompoundAgg.list(Agg.count(), Agg.sum("*v"))))
+        inner = CompoundAgg.map("*v", Agg.count()), CompoundAgg.map("*v", Agg.sum("*v"))
+        rows = rows.compound_agg("$$deep", CompoundAgg.map("*k", CompoundAgg.list(*inner)))
+        chain = mb.source("*in").out("*m")
+        chain.batch_block(rows) if how == "batch" else chain.macro(rows)
+
+    told = Told(cluster, name, define, 2, 1)
+    seen: list[int] = []
+    for _ in range(3):
+        values = [len(seen) + number for number in range(records)]
+        seen += values
+        told.batch(**{"in": [["a", value] for value in values]})
+        assert told.pstate("$$pairs").select(Path.key("a").all()) == [len(seen), sum(seen)]
+    assert told.pstate("$$pairs").select_one(Path.key("a").view(Ops.SIZE)) == 2
+    counted = {value: seen.count(value) for value in seen}
+    summed = {value: value * count for value, count in counted.items()}
+    assert told.pstate("$$deep").select(Path.key("a").all()) == [counted, summed]

@@ -81,6 +81,10 @@ def _into_list(context: Context, pstate: PStateDeclaration, tree: AggList, schem
         return
     element = schema.element if isinstance(schema, ListSchema) else None
     for inner in tree.items:
+        is_void = isinstance(inner, Aggregator) and inner.kind == "void"
+        if is_void and isinstance(schema, ListSchema) and schema.subindexed:
+            text = f"Agg.voided() would leave a gap in the subindexed list of '{pstate.name}'."
+            context.fault(at, text, "Use a map with whole numbers as keys, or a list that is not subindexed.")
         _into(context, pstate, inner, element, at)
 
 

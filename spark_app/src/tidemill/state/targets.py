@@ -52,7 +52,8 @@ def _walk(tree: AggTree, place: Place, keys: tuple[int, ...], arg_index: Callabl
     elif isinstance(place, ValuePlace):
         yield from _walk_value(tree, place, keys, arg_index)
     elif isinstance(tree, AggList) and isinstance(place, ListPlace):
-        raise DefinitionError("CompoundAgg.list does not go into a subindexed list; use a list that is not subindexed")
+        for index, inner in enumerate(tree.items):  # every row writes all of them, so that no index is left out
+            yield from _walk(inner, place.element, (*keys, arg_index(Const(index))), arg_index)
     else:
         raise DefinitionError(f"{_kind(tree)} does not fit {_kind(place)}")
 
