@@ -59,6 +59,7 @@ class Gate:
     def __init__(self) -> None:
         self.is_open = threading.Event()
         self.runner = Runner()
+        self.has_workers = True
         self.error: Exception | None = None
         self.closed = 0
 
@@ -66,7 +67,7 @@ class Gate:
         self.is_open.wait(20)
         if self.error is not None:
             raise self.error
-        return Engine(self.runner, "spark-1", self._close)
+        return Engine(self.runner, "spark-1", lambda: self.has_workers, self._close)
 
     def _close(self) -> None:
         self.closed += 1
@@ -94,6 +95,20 @@ def test_a_small_attempt_runs_at_once_when_the_engine_is_not_there(gate: Gate, a
     assert outcome.exploded
     assert gate.runner.ran == 0
     assert not opening.is_warm
+
+
+def test_a_small_attempt_runs_here_when_the_engine_has_lost_its_workers(gate: Gate, attempts: Attempts) -> None:
+    gate.is_open.set()
+    opening = Opening(gate, SystemClock())
+    eventually(lambda: opening.is_warm)
+    gate.has_workers = False
+    opening.run(attempts.work(), threading.Event())
+    assert gate.runner.ran == 0
+
+    gate.has_workers = True
+    opening.run(attempts.work(), threading.Event())
+
+    assert gate.runner.ran == 1
 
 
 @pytest.mark.parametrize("option", ["spread", "fused"])

@@ -32,7 +32,8 @@ def engine_opener(engine: str, conf: Path, name: str, pod: DriverPod, api: Clust
             # A container that was restarted in this pod: the executors of the one before serve nobody.
             api.delete_pods({POD_LABEL: pod.uid})
         runner = SparkRunner(settings)
-        return Engine(runner, str(shared_session(settings).context.applicationId), stop_shared_session)
+        application = str(shared_session(settings).context.applicationId)
+        return Engine(runner, application, runner.has_workers, stop_shared_session)
 
     return open_spark
 

@@ -1,7 +1,8 @@
 """An engine that opens beside the driver's work, so that rows need not wait for a JVM and for executors.
 
 A driver that nobody stands in for (the first one, or the next after a crash without a standby) leads at once: small
-microbatches run in its own process until the engine is there; larger ones wait for it.
+microbatches run in its own process until the engine is there; larger ones wait for it. So it is, too, while an engine
+has lost all of its executors.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Engine:
 
     runner: AttemptRunner
     application: str = ""
+    has_workers: Callable[[], bool] = lambda: True
     close: Callable[[], None] = lambda: None
 
 
@@ -75,12 +77,12 @@ class Opening:
             raise self._error
 
     def run(self, work: AttemptWork, cancel: threading.Event) -> AttemptOutcome:
-        """In the engine; a small attempt before it is open: here.
+        """In the engine; a small attempt for which it has nobody now: here.
 
         Raises:
             UserCodeError, AttemptTimeout, AttemptLost: as `AttemptRunner` says.
         """
-        if self._engine is None and is_at_most(work, EARLY_ROWS_MAX):
+        if is_at_most(work, EARLY_ROWS_MAX) and not self._has_workers():
             return run_attempt(replace(work, threads=1), cancel)
         if isinstance(cancel, Cancel):
             cancel.find = lambda: Whereabouts("the engine, which is still starting: look at its executors' pods")
@@ -99,6 +101,9 @@ class Opening:
         self._is_closed.set()
         if self._engine is not None:
             self._engine.close()
+
+    def _has_workers(self) -> bool:
+        return self._engine is not None and self._engine.has_workers()
 
     def _wait(self, cancel: threading.Event) -> Engine:
         while not self._clock.wait(self._is_done, WAIT_MS):

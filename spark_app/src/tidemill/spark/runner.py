@@ -89,6 +89,14 @@ class SparkRunner:
             )
             return tuple(part for part in _results(session.stages.collect(stage)) if part is not None)
 
+    def has_workers(self) -> bool:
+        """Whether anything could run a task now; on Kubernetes all executors may be gone for a while."""
+        try:
+            session = shared_session(self._settings)
+            return session.settings.kubernetes is None or session.executors > 0
+        except (Py4JError, OSError):
+            return True  # the attempt finds out that the JVM is gone, and starts it again
+
     def close(self) -> None:
         """Spark stays for other runners of the process; it ends with the process or by `stop_shared_session`."""
 
