@@ -336,11 +336,13 @@ def test_each_aggregator_of_a_list_has_its_element_of_a_subindexed_list(
         mb = topologies.microbatch("mb")
         mb.pstate("$$pairs", PState.map_schema(str, PState.list_schema(int).subindexed()))
         mb.pstate("$$deep", PState.map_schema(str, PState.list_schema(PState.map_schema(int, int)).subindexed()))
+        mb.pstate("$$plain", PState.map_schema(str, PState.list_schema(int)))
         rows = Block.explode_microbatch("*m").out("*r").each(Ops.EXPAND, "*r").out("*k", "*v").hash_partition("*k")
         if how == "rows":
             rows = rows.local_select("$$pairs", Path.key("*k").view(Ops.SIZE)).out("*before")
         rows = rows.compound_agg("$$pairs", CompoundAgg.map("*k", CompoundAgg.list(Agg.count(), Agg.sum("*v"))))
         inner = CompoundAgg.map("*v", Agg.count()), CompoundAgg.map("*v", Agg.sum("*v"))
+        rows = rows.compound_agg("$$plain", CompoundAgg.map("*k", CompoundAgg.list(Agg.max("*v"), Agg.sum(2))))
         rows = rows.compound_agg("$$deep", CompoundAgg.map("*k", CompoundAgg.list(*inner)))
         chain = mb.source("*in").out("*m")
         chain.batch_block(rows) if how == "batch" else chain.macro(rows)
@@ -352,6 +354,7 @@ def test_each_aggregator_of_a_list_has_its_element_of_a_subindexed_list(
         seen += values
         told.batch(**{"in": [["a", value] for value in values]})
         assert told.pstate("$$pairs").select(Path.key("a").all()) == [len(seen), sum(seen)]
+        assert told.pstate("$$plain").select_one(Path.key("a")) == [max(seen), 2 * len(seen)]
     assert told.pstate("$$pairs").select_one(Path.key("a").view(Ops.SIZE)) == 2
     counted = {value: seen.count(value) for value in seen}
     summed = {value: value * count for value, count in counted.items()}

@@ -1,18 +1,31 @@
-"""Aggregation into a PState one row at a time: each leaf of the tree is a path that ends in a term."""
+"""Aggregation into a PState one row at a time: each leaf of the tree is a path that ends in a term.
+
+A list of aggregators is such a leaf itself where the list is one value; where each element is a row it is changed at
+its indexes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidemill.engine.compiled import Arguments
 from tidemill.model import columns as cols
 from tidemill.model.aggregation import onto_of
 from tidemill.model.dataflow import AggList, AggMap, Aggregator, AggTree, Arg, Const, Function, Nav, Path, Var
+from tidemill.model.schema import FixedKeysSchema, ListSchema, MapSchema, Schema, has_indexed
 from tidemill.plan import program as pg
+from tidemill.state.nodes import ABSENT
 from tidemill.state.paths import compile_path
+from tidemill.state.row_nodes import RecordNode
+from tidemill.state.value_trees import compile_value_tree
 
 if TYPE_CHECKING:
     from tidemill.engine.thread import ThreadRun
+
+
+Step = tuple[Callable[..., None], tuple[Arg, ...]]
+"""`transform(root, values)` and the arguments whose values follow those of the keys."""
 
 
 class RowFold:
@@ -24,23 +37,19 @@ class RowFold:
         self._compiled = run.compiled.folds[operator.id]
         self._steps: list[tuple[Callable[..., None], tuple[int, ...]]] = []
         self._constants: list[Any] = []
-        self._is_simple = not _has_list(operator.tree)
-        if self._is_simple:
-            self._build(run, operator)
-
-    def _build(self, run: ThreadRun, operator: pg.Fold) -> None:
         schema = run.compiled.schema(operator.pstate)
+        self._is_simple = not _has_deep_list(operator.tree, schema)
+        if self._is_simple:
+            self._build(operator, schema)
+
+    def _build(self, operator: pg.Fold, schema: Schema) -> None:
         positions = {arg: i for i, arg in enumerate(self._compiled.args)}
-        for keys, leaf in _leaf_paths(operator.tree, ()):
-            places = tuple(self._place(arg, positions) for arg in (*keys, *leaf.args))
-            flat = [Var(f"*{i}") for i in range(len(places))]
-            navs = [Nav("key", (var,)) for var in flat[: len(keys)]]
-            if leaf.kind == "void":
-                navs.append(Nav("term_void"))
+        for keys, leaf, below in _leaf_paths(operator.tree, (), schema):
+            if isinstance(leaf, AggList) and isinstance(below, ListSchema) and below.subindexed:
+                transform, args = _elements_step(leaf, len(keys))
             else:
-                navs.append(Nav("term", (_onto(leaf), *flat[len(keys) :])))
-            path = compile_path(Path(tuple(navs)), schema, "transform", pstate=operator.pstate)
-            self._steps.append((path.transform, places))
+                transform, args = _path_step(leaf, len(keys), schema, operator.pstate)
+            self._steps.append((transform, tuple(self._place(arg, positions) for arg in (*keys, *args))))
 
     def _place(self, arg: Arg, positions: dict[Arg, int]) -> int:
         """The position of an argument; constants come behind the values of the row."""
@@ -61,20 +70,66 @@ class RowFold:
             transform(root, [values[place] for place in places])
 
 
-def _has_list(tree: AggTree) -> bool:
-    if isinstance(tree, AggMap):
-        return any(_has_list(inner) for _, inner in tree.entries)
-    return isinstance(tree, AggList)
+def _has_deep_list(tree: AggTree, schema: Schema | None) -> bool:
+    """Whether elements of a list are structures of rows themselves: those only the writer of many rows knows."""
+    for _, leaf, below in _leaf_paths(tree, (), schema):
+        if isinstance(leaf, AggList) and below is not None and has_indexed(below):
+            is_flat = all(isinstance(item, Aggregator) for item in leaf.items)
+            if not (isinstance(below, ListSchema) and below.subindexed and is_flat and not has_indexed(below.element)):
+                return True
+    return False
 
 
-def _leaf_paths(tree: AggTree, keys: tuple[Arg, ...]) -> Iterator[tuple[tuple[Arg, ...], Aggregator]]:
+def _leaf_paths(
+    tree: AggTree, keys: tuple[Arg, ...], schema: Schema | None
+) -> Iterator[tuple[tuple[Arg, ...], Aggregator | AggList, Schema | None]]:
+    """The keys above each leaf, and the schema of its place where that is known."""
     if isinstance(tree, AggMap):
         for key, inner in tree.entries:
-            yield from _leaf_paths(inner, (*keys, key))
-    elif isinstance(tree, Aggregator):
-        yield keys, tree
+            yield from _leaf_paths(inner, (*keys, key), _below(schema, key))
+    else:
+        yield keys, tree, schema
 
 
-def _onto(leaf: Aggregator) -> Function:
-    """What aggregates one row onto a stored value, as the function of a `term`."""
-    return Function(leaf.name, "function", onto_of(leaf))
+def _below(schema: Schema | None, key: Arg) -> Schema | None:
+    if isinstance(schema, MapSchema):
+        return schema.value
+    return schema.field(key.value) if isinstance(schema, FixedKeysSchema) and isinstance(key, Const) else None
+
+
+def _path_step(leaf: Aggregator | AggList, keys: int, schema: Schema, pstate: str) -> Step:
+    """A leaf as a path that ends in a term."""
+    function, args = (None, ()) if isinstance(leaf, Aggregator) and leaf.kind == "void" else _onto(leaf)
+    flat = [Var(f"*{i}") for i in range(keys + len(args))]
+    navs = [Nav("key", (var,)) for var in flat[:keys]]
+    navs.append(Nav("term_void") if function is None else Nav("term", (function, *flat[keys:])))
+    return compile_path(Path(tuple(navs)), schema, "transform", pstate=pstate).transform, args
+
+
+def _elements_step(leaf: AggList, keys: int) -> Step:
+    """Each aggregator of a list onto the element at its index."""
+    functions: list[tuple[Callable[..., Any], int, int]] = []
+    args: list[Arg] = []
+    for item in leaf.items:
+        assert isinstance(item, Aggregator)
+        functions.append((onto_of(item), keys + len(args), keys + len(args) + len(item.args)))
+        args += item.args
+
+    def transform(root: Any, values: Sequence[Any]) -> None:
+        node = root
+        for key in values[:keys]:
+            node = node.get_field(key) if isinstance(node, RecordNode) else node.get(key)
+        for index, (onto, first, last) in enumerate(functions):
+            held = node.get_at(index)
+            node.put_at(index, onto(None if held is ABSENT else held, *values[first:last]))
+
+    return transform, tuple(args)
+
+
+def _onto(leaf: Aggregator | AggList) -> tuple[Function, tuple[Arg, ...]]:
+    """What aggregates one row onto a stored value, as the function of a `term`, and its arguments."""
+    if isinstance(leaf, Aggregator):
+        return Function(leaf.name, "function", onto_of(leaf)), leaf.args
+    found = Arguments()
+    tree = compile_value_tree(leaf, found.index)
+    return Function("list", "function", lambda current, *row: tree.apply(current, row)), tuple(found.args)
