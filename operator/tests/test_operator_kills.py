@@ -47,3 +47,37 @@ def test_the_end_is_the_same_when_the_operator_is_killed_at_any_call(is_after: b
         assert objects(found) == wanted, f"killed at call {place}: {quiet.api.history[place]}"
         assert numbers(found) == (2, 2, 2), f"killed at call {place}: {quiet.api.history[place]}"
         assert {kind: found.api.created[kind] for kind in ONCE} == made, f"killed at {quiet.api.history[place]}"
+
+
+async def rollback_story(kill_at: int | None = None, is_after: bool = False) -> tuple[ClusterDouble, int]:
+    """A revision that deletes a PState fails and is rolled back; and how many calls were made before it."""
+    cluster = ClusterDouble()
+    cluster.images["flights:2"] = {"is_failing": True}
+    cluster.api.put(module())
+    await cluster.settle(SECONDS)
+    before = len(cluster.api.history)
+    cluster.api.kill_at, cluster.api.is_killed_after_effect = kill_at, is_after
+
+    def change(obj: Json) -> None:
+        obj["spec"].update(image="flights:2", objectsToDelete=["$$old"])
+
+    cluster.api.edit("Module", "flights", change)
+    await cluster.settle(1.5 * SECONDS, is_killing=True)
+    return cluster, before
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_the_deleting_revision_is_rolled_back_once_when_the_operator_is_killed_at_any_call(is_after: bool) -> None:
+    """Every other call before its effect, the others after: the end does not tell which."""
+    quiet, before = asyncio.run(rollback_story())
+    wanted, made = objects(quiet), {kind: quiet.api.created[kind] for kind in ONCE}
+    assert numbers(quiet) == (3, 3, 3)
+    assert quiet.api.find("Module", "flights")["status"]["stableRevisions"] == [1, 3]
+
+    for place in range(before + is_after, len(quiet.api.history), 2):
+        found, _ = asyncio.run(rollback_story(place, is_after))
+        assert found.restarts == 1, f"call {place} was not reached"
+        assert objects(found) == wanted, f"killed at call {place}: {quiet.api.history[place]}"
+        assert numbers(found) == (3, 3, 3), f"killed at call {place}: {quiet.api.history[place]}"
+        assert found.api.find("Module", "flights")["status"]["stableRevisions"] == [1, 3]
+        assert {kind: found.api.created[kind] for kind in ONCE} == made, f"killed at {quiet.api.history[place]}"
