@@ -16,6 +16,7 @@ CHART = ROOT / "charts/tidemill"
 EVERYTHING = {
     "minio.enabled": "true",
     "monitoring.serviceMonitor.enabled": "true",
+    "monitoring.serviceMonitor.gateways": "true",
     "monitoring.dashboard.enabled": "true",
 }
 Object = dict[str, Any]

@@ -11,6 +11,11 @@ import pytest
 import rendering
 import yaml
 from rendering import CHART, EVERYTHING, ROOT
+from test_operator_rollouts import module
+
+from tidemill_operator.resources import driver, gateway
+from tidemill_operator.resources.revision import Revision, Verdict, template_of
+from tidemill_operator.resources.settings import Defaults
 
 SEEN = {"list", "watch"}
 MADE = SEEN | {"create", "patch"}
@@ -120,6 +125,46 @@ def test_images_are_named_by_digest_when_one_is_given() -> None:
     container = rendering.one(objects, "Deployment", "tidemill-operator")["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == f"tidemill/operator@{digest}"
     assert "--gateway-image=tidemill/gateway:v7" in container["args"]
+
+
+def made_pods() -> dict[str, Any]:
+    """The pod templates of a driver and a gateway, as the operator makes them."""
+    flights = module()
+    flights["metadata"] |= {"namespace": "ns", "uid": "uid-m"}
+    core = {
+        "kind": "Topology",
+        "metadata": {"name": "flights-core", "namespace": "ns", "uid": "uid-t"},
+        "spec": {"topology": "core", "moduleRef": {"name": "flights"}},
+    }
+    verdict = Verdict("Flights", 1, False, topologies={"core": ("*d",)})
+    found = Revision(1, template_of(flights["spec"]), verdict=verdict)
+    made = {
+        "driver": driver.deployment(flights, core, found),
+        "gateway": gateway.deployment(flights, found, Defaults(has_open_metrics=True)),
+    }
+    return {name: deployment["spec"]["template"] for name, deployment in made.items()}
+
+
+def test_prometheus_finds_drivers_and_gateways_when_they_are_monitored() -> None:
+    objects = rendering.render(EVERYTHING)
+    for name, pod in made_pods().items():
+        monitor = rendering.one(objects, "PodMonitor", f"tidemill-{name}")
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+        ports = {port["name"] for container in pod["spec"]["containers"] for port in container["ports"]}
+        assert endpoint["port"] in ports
+        assert endpoint["path"] == "/metrics"
+    assert "--open-metrics" in made_pods()["gateway"]["spec"]["containers"][0]["args"]
+
+
+@pytest.mark.parametrize("missing", ["enabled", "gateways"])
+def test_gateways_keep_their_metrics_closed_when_nobody_monitors_them(missing: str) -> None:
+    objects = rendering.render({**EVERYTHING, f"monitoring.serviceMonitor.{missing}": "false"})
+    container = rendering.one(objects, "Deployment", "tidemill-operator")["spec"]["template"]["spec"]["containers"][0]
+    assert "--open-gateway-metrics=false" in container["args"]
+    assert ("PodMonitor", "tidemill-gateway") not in {(item["kind"], item["metadata"]["name"]) for item in objects}
+    opened = rendering.one(rendering.render(EVERYTHING), "Deployment", "tidemill-operator")
+    assert "--open-gateway-metrics=true" in opened["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
 def test_no_eviction_is_forbidden_when_there_is_one_replica() -> None:

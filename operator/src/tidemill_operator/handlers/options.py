@@ -40,6 +40,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
             gateway_image=found.gateway_image,
             driver_role=found.driver_role,
             has_network_policies=found.network_policies.lower() == "true",
+            has_open_metrics=found.open_gateway_metrics.lower() == "true",
         ),
     )
 
@@ -59,6 +60,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         ("gateway-image", "TIDEMILL_GATEWAY_IMAGE", stock.gateway_image, "image of stock gateways"),
         ("driver-role", "TIDEMILL_DRIVER_ROLE", stock.driver_role, "ClusterRole that drivers are bound to"),
         ("network-policies", "TIDEMILL_NETWORK_POLICIES", "true", "whether to make NetworkPolicies: true or false"),
+        ("open-gateway-metrics", "TIDEMILL_OPEN_GATEWAY_METRICS", "false", "/metrics of gateways needs no token: true"),
         ("operator-namespace", "POD_NAMESPACE", "default", "namespace of the operator's own Lease"),
         ("identity", "POD_NAME", socket.gethostname(), "name of this replica"),
         ("lease", "TIDEMILL_LEASE", "tidemill-operator", "name of the operator's own Lease"),

@@ -100,6 +100,8 @@ def _container(module: Mapping[str, Any], revision: Revision, defaults: Defaults
         command += ["--module", verdict.module]
     if needs_own:
         command += ["--entry", template["entry"]]
+    if defaults.has_open_metrics:
+        command += ["--open-metrics"]
     token = {"name": "TIDEMILL_TOKEN_FILE", "value": f"{pods.TOKEN_FOLDER}/token"}
     return {
         "name": "gateway",
@@ -108,7 +110,8 @@ def _container(module: Mapping[str, Any], revision: Revision, defaults: Defaults
         "args": command,
         "env": [token, *pods.pod_env(), *pods.store_env(store), *pods.folder_env()],
         "ports": [{"name": "http", "containerPort": PORT}],
-        "livenessProbe": pods.probe("/healthz", "http", period=5, failures=6, delay=5),
+        "startupProbe": pods.probe("/healthz", "http", period=1, failures=pods.STARTUP_SECONDS),
+        "livenessProbe": pods.probe("/healthz", "http", period=5, failures=6),
         "readinessProbe": pods.probe("/readyz", "http", period=2, failures=2),
         # Endpoints need a moment to forget a pod; until then it goes on serving.
         "lifecycle": {"preStop": {"sleep": {"seconds": 3}}},
