@@ -98,6 +98,16 @@ def test_collection_keeps_what_was_deleted_until_the_revision_is_stable(shop: Ro
     assert check_module(shop.store, "Shop") == []
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_check_finds_what_is_broken_when_it_may_still_come_back(shop: Rollouts, place: int) -> None:
+    folder = deleting(shop)[place]
+    assert check_module(shop.store, "Shop") == []
+    shop.store.delete(next(key for key in shop.keys(f"{folder}/log") if key[-4:] in (".zip", "rrow")))
+    assert check_module(shop.store, "Shop") != []
+    assert shop.settle()
+    assert check_module(shop.store, "Shop") == [], "what is gone for good may be broken"
+
+
 def test_garbage_is_named_on_when_the_next_definition_comes_before_its_collection(shop: Rollouts) -> None:
     folders = deleting(shop)
     assert shop.settle()

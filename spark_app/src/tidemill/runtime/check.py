@@ -8,15 +8,16 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidemill.engine.resources import read_part
-from tidemill.model.definition import StoredDefinition
+from tidemill.model.definition import StoredDefinition, StoredDepot, StoredTopology, plain_name
 from tidemill.model.entries import Entry
 from tidemill.model.errors import CorruptState, NewerFormat, RetryableError, TidemillError, UnknownName
 from tidemill.model.snapshot import Snapshot
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.deletions import Deletions, Fate
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.depot import DepotLog
 from tidemill.store.objects import NotFound, ObjectStore
@@ -56,7 +57,27 @@ def check_module(store: ObjectStore, module: str | StoredDefinition) -> list[Fin
     for depot in definition.depots.values():
         if depot.tick_millis is None:
             found += check_depot(store, definition, depot.name)
-    return found
+    return found + _check_retired(store, definition)
+
+
+def _check_retired(store: ObjectStore, definition: StoredDefinition) -> list[Finding]:
+    """What a rollback may still bring back is as whole as what is there."""
+    deletions = Deletions(store, definition.module)
+    if not definition.retired or _is_done(deletions.fate(definition)):
+        return []
+    items = [gone.item for gone in sorted(definition.retired, key=lambda gone: -gone.by)]
+    depots = {item.name: item for item in items if isinstance(item, StoredDepot)}
+    topologies = {item.name: item for item in items if isinstance(item, StoredTopology)}
+    view = replace(definition, depots={**definition.depots, **depots}, topologies=topologies)
+    found = [finding for name in topologies for finding in check_topology(store, view, name)]
+    for depot in depots.values():
+        if depot.tick_millis is None:
+            found += check_depot(store, view, depot.name)
+    return [] if _is_done(deletions.fate(definition)) else found
+
+
+def _is_done(fate: Fate | None) -> bool:
+    return fate is not None and fate.is_done
 
 
 def _unreadable(invariant: str, place: str, error: TidemillError) -> Finding:
@@ -238,8 +259,8 @@ def _check_progress(store: ObjectStore, definition: StoredDefinition, topology: 
     for source in definition.topology(topology).sources:
         progress = entry.progress.get(source.source_id)
         depot = definition.depot(source.depot)
-        if progress is None or depot.tick_millis is not None:
-            continue
+        if progress is None or progress.depot != f"{plain_name(depot.name)}-{depot.id}":
+            continue  # not met yet, or another depot of this name was; ticks have no progress
         try:
             ends = _open_depot(store, definition, depot.name).ends()
         except CorruptState:
