@@ -66,15 +66,7 @@ class System:
         self.install_operator()
 
     def install_operator(self) -> None:
-        """As users do, by the chart; a checkout without it has plain manifests."""
-        if (CHART / "Chart.yaml").exists():
-            self._install_chart()
-        else:
-            self.kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
-            self.kubernetes.kubectl("apply", "--server-side", "-f", str(ROOT / "e2e/manifests/operator.yaml"))
-        self.wait_operator_ready()
-
-    def _install_chart(self) -> None:
+        """As users do, by the chart."""
         images = {
             "operator.image.repository": "localhost/tidemill/operator",
             "operator.image.tag": "dev",
@@ -93,6 +85,7 @@ class System:
             "--force-conflicts",
             *settings,
         )
+        self.wait_operator_ready()
 
     def helm_run(self, *arguments: str) -> str:
         """One helm command in the operator's namespace."""
