@@ -22,6 +22,7 @@ UP_SECONDS = 900.0
 def test_one_operator_keeps_up_when_fifty_topologies_run(story: Story) -> None:
     """Drivers are light: `engine: Local`, a tenth of a core at most when nothing is to do."""
     base = {**modules.COUNTS, "engine": "Local", "tasks": 1, "threads": 1, "image": modules.image(f"many{COUNT}")}
+    base["spark"] = {"driver": {"resources": {"requests": {"cpu": "20m", "memory": "150Mi"}}}}
     applied = story.apply(story.module(base=base))
     story.wait_ready(seconds=UP_SECONDS)
     ready = time.monotonic() - applied

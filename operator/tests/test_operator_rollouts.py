@@ -486,6 +486,7 @@ def test_the_data_is_destroyed_first_when_the_policy_is_delete(cluster: ClusterD
     run(cluster, 3)
 
     assert cluster.api.names("Module") == []
+    assert "flights-destroy" not in cluster.api.names("Job"), "nothing of a deleted Module is left"
 
 
 def test_the_module_goes_at_once_when_the_policy_is_changed_to_retain(cluster: ClusterDouble) -> None:

@@ -38,6 +38,22 @@ def test_object_comes_back_when_created(store: ObjectStore) -> None:
         assert path is None or path.read_bytes() == b"0123456789"
 
 
+def test_a_store_that_gives_no_answer_is_worth_another_try_when_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that starts beside a busy store must wait, not give up."""
+    store = MemoryStore()
+    create = store.create
+
+    def lost(key: str, data: Any) -> None:
+        create(key, data)
+        raise OutcomeUnknown("lost", key=key)
+
+    monkeypatch.setattr(store, "create", lost)
+    with pytest.raises(StoreUnavailable, match="lost"):
+        check_store(store)
+    monkeypatch.undo()
+    check_store(store)
+
+
 def test_create_is_refused_when_the_key_exists(store: ObjectStore) -> None:
     store.create("a", b"first")
     with pytest.raises(AlreadyExists):

@@ -28,7 +28,8 @@ def decide_deleted(view: ModuleView, now: datetime) -> Decision:
         state = conditions.reconciling(Reason.DELETING, f"{view.pods} pods stop")
     elif view.destroy.is_complete:
         note = f"The data of module {_stored_name(revision)} was deleted"
-        return Decision([Announce(view.obj, Happening.DATA_DESTROYED, note), SetFinalizer(view.obj, False)])
+        done = Delete(jobs.destroy(view.obj, revision, _stored_name(revision)))
+        return Decision([Announce(view.obj, Happening.DATA_DESTROYED, note), done, SetFinalizer(view.obj, False)])
     else:
         state = _destroying(view)
         actions += _destroy(view, revision)

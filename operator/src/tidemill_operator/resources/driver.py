@@ -206,7 +206,9 @@ def _container(
             {"name": "spark-blocks", "containerPort": BLOCKS_PORT},
             {"name": "spark-ui", "containerPort": UI_PORT},
         ],
-        "livenessProbe": pods.probe("/healthz", "http", period=5, failures=6, delay=10),
+        # Many drivers that start at once on a busy node take long: only then they are left alone.
+        "startupProbe": pods.probe("/healthz", "http", period=1, failures=pods.STARTUP_SECONDS),
+        "livenessProbe": pods.probe("/healthz", "http", period=5, failures=6),
         "readinessProbe": pods.probe("/readyz", "http", period=1, failures=1),
         "resources": pods.resources(given, default),
         "securityContext": pods.container_security(),

@@ -39,7 +39,7 @@ def destroy(module: Mapping[str, Any], revision: Revision, stored_name: str) -> 
     """Job `M-destroy`: deletes the data of the module that the store knows as `stored_name`."""
     command = ["tidemill", "destroy", stored_name, "--store", revision.template["store"]["url"], "--yes"]
     built = _job(module, names.destroy_name(names.name_of(module)), "destroy", revision, command, None)
-    # A deletion in the foreground collects what the Module owns, again and again: this Job goes by its time to live.
+    # A deletion in the foreground collects what the Module owns, again and again: this Job is deleted by name.
     del built["metadata"]["ownerReferences"]
     return built
 

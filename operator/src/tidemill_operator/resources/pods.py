@@ -21,6 +21,9 @@ _OPTIONAL_KEYS: Final = ("AWS_SESSION_TOKEN", "AWS_REGION")
 NODE_LOST_SECONDS: Final = 15
 """A pod of a node that went away is replaced after this time; Kubernetes' own default is 300 s."""
 
+STARTUP_SECONDS: Final = 300
+"""How long a container may take to answer for the first time: fifty of them may start on one busy node."""
+
 
 def container_security() -> Json:
     return {
@@ -122,13 +125,10 @@ def resources(given: Mapping[str, Any] | None, default: Mapping[str, Any]) -> Js
     return dict(given) if given else dict(default)
 
 
-def probe(path: str, port: str, period: int, failures: int, delay: int = 0) -> Json:
-    found: Json = {
+def probe(path: str, port: str, period: int, failures: int) -> Json:
+    return {
         "httpGet": {"path": path, "port": port},
         "periodSeconds": period,
         "failureThreshold": failures,
         "timeoutSeconds": 3,
     }
-    if delay:
-        found["initialDelaySeconds"] = delay
-    return found

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tidemill.model.errors import CorruptState, NewerFormat, StoreRefused
+from tidemill.model.errors import CorruptState, NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable
 from tidemill.model.ids import nonce
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
@@ -102,11 +102,13 @@ def check_store(store: ObjectStore) -> None:
         NewerFormat, StoreRefused, StoreUnavailable: as `open_store`.
     """
     check_format(store)
-    probe_create(store)
     try:
+        probe_create(store)
         store.create(FORMAT_KEY, json.dumps({"format": FORMAT}).encode())
     except AlreadyExists:
         check_format(store)
+    except OutcomeUnknown as error:  # the next call asks again: nothing hangs on what became of these objects
+        raise StoreUnavailable(str(error), key=FORMAT_KEY) from error
 
 
 def check_format(store: ObjectStore) -> None:
