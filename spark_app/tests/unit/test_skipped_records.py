@@ -7,8 +7,10 @@ from pathlib import Path as Folder
 from typing import Any
 
 from prometheus_client.core import Metric
+from typer.testing import CliRunner
 
 from tidemill import Agg, Depot, InProcessCluster, LaunchConfig, Module
+from tidemill.cli.main import app
 from tidemill.gateway.metrics import TopologyCollector
 from tidemill.kubernetes.probes import Metrics, Told
 from tidemill.kubernetes.status import Standing, status_of
@@ -76,4 +78,6 @@ def test_skipped_records_are_told_when_retention_overtook_a_paused_topology(tmp_
         assert shown_by_gateway(overview) == 40
         assert told_by_driver(cluster._running["Total"].topologies["mb"].state) == (40, 40)
         assert any(line.get("skipped") == 40 for line in topology_history(cluster.store, definition, "mb"))
+        shown = CliRunner().invoke(app, ["status", "Total", "--store", str(tmp_path)], env={"COLUMNS": "200"})
+        assert "Total mb: retention deleted 40 records before they were read" in shown.stdout
         assert check_module(cluster.store, "Total") == []
