@@ -72,12 +72,8 @@ class RowFold:
 
 def _has_deep_list(tree: AggTree, schema: Schema | None) -> bool:
     """Whether elements of a list are structures of rows themselves: those only the writer of many rows knows."""
-    for _, leaf, below in _leaf_paths(tree, (), schema):
-        if isinstance(leaf, AggList) and below is not None and has_indexed(below):
-            is_flat = all(isinstance(item, Aggregator) for item in leaf.items)
-            if not (isinstance(below, ListSchema) and below.subindexed and is_flat and not has_indexed(below.element)):
-                return True
-    return False
+    lists = [below for _, leaf, below in _leaf_paths(tree, (), schema) if isinstance(leaf, AggList)]
+    return any(has_indexed(below.element) for below in lists if isinstance(below, ListSchema))
 
 
 def _leaf_paths(
@@ -111,9 +107,9 @@ def _elements_step(leaf: AggList, keys: int) -> Step:
     functions: list[tuple[Callable[..., Any], int, int]] = []
     args: list[Arg] = []
     for item in leaf.items:
-        assert isinstance(item, Aggregator)
-        functions.append((onto_of(item), keys + len(args), keys + len(args) + len(item.args)))
-        args += item.args
+        function, own = _onto(item)
+        functions.append((function.call, keys + len(args), keys + len(args) + len(own)))
+        args += own
 
     def transform(root: Any, values: Sequence[Any]) -> None:
         node = root
@@ -126,10 +122,10 @@ def _elements_step(leaf: AggList, keys: int) -> Step:
     return transform, tuple(args)
 
 
-def _onto(leaf: Aggregator | AggList) -> tuple[Function, tuple[Arg, ...]]:
+def _onto(leaf: AggTree) -> tuple[Function, tuple[Arg, ...]]:
     """What aggregates one row onto a stored value, as the function of a `term`, and its arguments."""
     if isinstance(leaf, Aggregator):
         return Function(leaf.name, "function", onto_of(leaf)), leaf.args
     found = Arguments()
     tree = compile_value_tree(leaf, found.index)
-    return Function("list", "function", lambda current, *row: tree.apply(current, row)), tuple(found.args)
+    return Function("tree", "function", lambda current, *row: tree.apply(current, row)), tuple(found.args)
