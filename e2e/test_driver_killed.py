@@ -13,15 +13,16 @@ from e2e.harness.traffic import Appender, Reader, assert_equals_truth
 from e2e.harness.waiting import until
 
 
-def _kill_leader_under_load(story: Story, rounds: int, name: str, bound: float) -> None:
+def _kill_leader_under_load(story: Story, rounds: int, name: str, bound: float, drivers: int) -> None:
     rows = story.rows()
     waits = []
     with Reader(rows) as reader, Appender(rows, story.ledger) as appender:
         for _ in range(rounds):
+            until("all drivers are warm", lambda: _ready(story) == drivers, timeouts.FIRST_COMMIT)
             before = reader.total
             until("commits go on", lambda b=before: reader.total > b + 50, timeouts.RECOVERY)
             waits.append(_kill(story, reader, story.leader()))
-            story.wait_ready()
+    story.wait_ready()
     slowest = story.figure(name, max(waits), "s", bound, note=f"slowest of {rounds}")
     assert_equals_truth(rows, story.ledger)
     assert reader.never_went_back()
@@ -40,15 +41,14 @@ def _kill(story: Story, reader: Reader, victim: Object) -> float:
 def test_the_standby_goes_on_when_the_leader_is_killed(story: Story) -> None:
     story.apply(story.topology("counts-count", driver={"replicas": 2}), story.counts_on_spark())
     story.wait_ready()
-    until("two drivers are ready", lambda: _ready(story) == 2, timeouts.FIRST_COMMIT)
-    _kill_leader_under_load(story, 2, "driver killed to next commit, warm standby", 8.0)
+    _kill_leader_under_load(story, 2, "driver killed to next commit, warm standby", 8.0, drivers=2)
 
 
 @pytest.mark.quick
 def test_a_new_driver_goes_on_when_the_only_one_is_killed(story: Story) -> None:
     story.apply(story.counts_on_spark())
     story.wait_ready()
-    _kill_leader_under_load(story, 2, "driver killed to next commit, no standby", 30.0)
+    _kill_leader_under_load(story, 2, "driver killed to next commit, no standby", 30.0, drivers=1)
 
 
 def _ready(story: Story) -> int:
