@@ -74,7 +74,7 @@ def ids_of(definition: StoredDefinition) -> dict[str, str]:
 
 
 class Deleting(RuleBasedStateMachine):
-    """`rows` are the PStates of `core`, by id, that have rows in its newest state; `known` is what was ever written to."""
+    """`rows` are the PStates of `core`, by id, that have rows in its newest state; `known` is what ever had data."""
 
     def __init__(self) -> None:
         super().__init__()
