@@ -15,6 +15,7 @@ from e2e.harness.kubernetes import Kubernetes, Object
 from e2e.harness.reach import Reach
 from e2e.harness.store import Store
 from e2e.harness.waiting import until
+from e2e.images import layout
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts/tidemill"
@@ -75,6 +76,9 @@ class System:
             "operator.replicas": "2",
         }
         settings = [part for name, value in images.items() for part in ("--set", f"{name}={value}")]
+        built = layout.index().get("localhost/tidemill/operator:dev")
+        if built is not None:  # the tag stays the same: pods are replaced where the image is another one
+            settings += ["--set-string", f"operator.podAnnotations.image={built.manifest[-12:]}"]
         self.helm_run(
             "upgrade",
             "--install",

@@ -29,7 +29,8 @@ def decide_deleted(view: ModuleView, now: datetime) -> Decision:
     elif view.destroy.is_complete:
         note = f"The data of module {_stored_name(revision)} was deleted"
         done = Delete(jobs.destroy(view.obj, revision, _stored_name(revision)))
-        return Decision([Announce(view.obj, Happening.DATA_DESTROYED, note), done, SetFinalizer(view.obj, False)])
+        # The Job last: while the Module waits for it, one that is gone would be made again.
+        return Decision([Announce(view.obj, Happening.DATA_DESTROYED, note), SetFinalizer(view.obj, False), done])
     else:
         state = _destroying(view)
         actions += _destroy(view, revision)
