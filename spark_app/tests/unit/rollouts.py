@@ -11,6 +11,7 @@ from tidemill import Agg, CompoundAgg, Depot, MicrobatchSourceOptions, Module, P
 from tidemill import Path as TidemillPath
 from tidemill.api.recording import record_module
 from tidemill.cluster.launch import RunningModule, programs
+from tidemill.engine.work import AttemptRunner
 from tidemill.kubernetes.turn import RevisionPlan, Turn
 from tidemill.local.runner import LocalRunner
 from tidemill.model.definition import StoredDefinition
@@ -85,7 +86,8 @@ class Clock(SystemClock):
 class Rollouts:
     """One store; `run` writes the next revision as its drivers do and leads with it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, runner: AttemptRunner | None = None) -> None:
+        self.runner = runner or LocalRunner()
         self.store = open_store(folder.as_uri())
         self.hub, self.clock = AppendHub(), Clock()
         self.client = ModuleClient(self.store, "Shop", self.hub, self.clock)
@@ -110,7 +112,7 @@ class Rollouts:
         assert definition is not None
         self.stop()
         self.running = RunningModule(
-            self.store, record_module(module), definition, LocalRunner(), hub=self.hub, clock=self.clock
+            self.store, record_module(module), definition, self.runner, hub=self.hub, clock=self.clock
         )
         self.running.start(SECONDS)
         return definition

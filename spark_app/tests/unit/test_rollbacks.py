@@ -12,6 +12,8 @@ from tidemill.model.errors import DefinitionError, UnknownName
 from tidemill.runtime.check import check_module
 from tidemill.runtime.deletions import Deletions
 from tidemill.runtime.options_log import OptionsLog
+from tidemill.spark.runner import SparkRunner
+from tidemill.spark.session import Session
 from tidemill.store.objects import ObjectStore
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 
@@ -68,6 +70,16 @@ def test_rows_of_a_deleted_pstate_stay_when_its_topology_is_compacted(shop: Roll
 
     assert restored.pstate("$$old")[1].id == old
     assert shop.counts("$$old", "a") == {"a": 2}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_rows_of_a_deleted_pstate_stay_when_spark_compacts(tmp_path: Path, spark: Session) -> None:
+    shop = Rollouts(tmp_path, SparkRunner(spark.settings))
+    try:
+        test_rows_of_a_deleted_pstate_stay_when_its_topology_is_compacted(shop)
+    finally:
+        shop.stop()
 
 
 def test_rows_of_a_deleted_pstate_go_when_the_revision_is_stable(shop: Rollouts) -> None:
