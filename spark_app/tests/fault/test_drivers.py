@@ -126,6 +126,7 @@ class Field:
 class Driver:
     def __init__(self, field: Field, revision: int, base: int, pod: str, extra: bool, more: dict[str, str]) -> None:
         self.port = _free_port()
+        field.fake.put("pods", pod, metadata={"name": pod, "namespace": "default", "uid": f"uid-{pod}"})
         environment = {
             **os.environ, "KUBECONFIG": field.kubeconfig, "POD_NAME": pod, "POD_NAMESPACE": "default",
             "POD_IP": "127.0.0.1", "POD_UID": f"uid-{pod}", "PYTHONPATH": str(FOLDER),

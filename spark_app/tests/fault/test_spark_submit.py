@@ -48,6 +48,7 @@ def submit(field: Field) -> subprocess.Popen[bytes]:
             [str(part) for part in command], env=environment, stdout=stream, stderr=stream, start_new_session=True
         )
     field.processes.append(process)
+    field.fake.put("pods", "one", metadata={"name": "one", "namespace": "default", "uid": "uid-one"})
     return process
 
 

@@ -11,7 +11,7 @@ from fake_kubernetes import FakeKubernetes
 from waiting import eventually
 
 from tidemill.kubernetes.api import ClusterApi
-from tidemill.kubernetes.lease import DEFINITION, HAND_OVER_MS, RENEW_MS, SILENT_MS, KubernetesLease
+from tidemill.kubernetes.lease import DEFINITION, HAND_OVER_MS, QUIET_MS, RENEW_MS, SILENT_MS, KubernetesLease
 from tidemill.model.errors import ApiUnavailable
 from tidemill.runtime.clock import SystemClock
 
@@ -52,6 +52,8 @@ class Desk:
         self.made: list[KubernetesLease] = []
 
     def lease(self, who: str, definition: int = 1) -> KubernetesLease:
+        pod, _, uid = who.rpartition("_")
+        self.fake.put("pods", pod, metadata={"name": pod, "namespace": "default", "uid": uid})
         made = KubernetesLease(self.api.leases("t"), "t", who, definition, self.clock)
         self.made.append(made)
         return made
@@ -111,6 +113,34 @@ def test_lease_is_taken_when_it_has_not_changed_for_its_duration(desk: Desk) -> 
     assert not second.try_acquire()
     desk.clock.advance(100)
     assert second.try_acquire()
+
+
+@pytest.mark.parametrize("fate", ["deleted", "made anew", "failed"])
+def test_lease_is_taken_early_when_its_holders_pod_is_gone(desk: Desk, fate: str) -> None:
+    desk.fake.put("pods", "dead", metadata={"name": "dead", "namespace": "default", "uid": "1"})
+    desk.fake.put("leases", "t", spec={"holderIdentity": "dead_1", "leaseDurationSeconds": 5, "renewTime": "x"})
+    second = desk.lease("b_2")
+    assert not second.try_acquire()
+    desk.clock.advance(QUIET_MS)
+    assert not second.try_acquire(), "its pod runs"
+
+    if fate == "deleted":
+        desk.fake.delete("pods", "dead")
+    elif fate == "made anew":
+        desk.fake.put("pods", "dead", metadata={"name": "dead", "namespace": "default", "uid": "2"})
+    else:
+        desk.fake.put("pods", "dead", status={"phase": "Failed"})
+
+    assert second.try_acquire()
+
+
+def test_pods_are_not_asked_for_when_their_leases_are_renewed(desk: Desk) -> None:
+    first, second = desk.lease("a_1"), desk.lease("b_2")
+    assert first.try_acquire()
+    for _ in range(4):
+        assert not second.try_acquire()
+        desk.renew(first)
+    assert not any("pods" in request for request in desk.fake.requests)
 
 
 def test_lease_stays_with_its_holder_when_it_is_renewed(desk: Desk) -> None:

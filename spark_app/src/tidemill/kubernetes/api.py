@@ -45,6 +45,9 @@ class Leases(Protocol):
     def replace(self, lease: Document) -> Document:
         """Only over the `resourceVersion` that it was read with. Raises Conflict, ApiUnavailable."""
 
+    def is_pod_gone(self, name: str, uid: str) -> bool:
+        """Whether a holder's pod has ended or is not there. Raises ApiUnavailable."""
+
 
 class ClusterApi:
     """The API server, as the service account of this pod or as KUBECONFIG says; safe for several threads."""
@@ -129,6 +132,12 @@ class _NamedLease:
 
     def replace(self, lease: Document) -> Document:
         return self._write("replace", lease)
+
+    def is_pod_gone(self, name: str, uid: str) -> bool:
+        pod = self._api._get(_Pod, name)
+        if pod is None or pod["metadata"].get("uid") != uid:
+            return True
+        return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
     def _write(self, verb: str, lease: Document) -> Document:
         with _answers(f"lease {self._name}"):

@@ -20,6 +20,8 @@ DURATION_SECONDS: Final = 5
 RENEW_MS: Final = 1_500.0
 SILENT_MS: Final = 15_000.0
 """A runner that has not asked for so long hangs: its Lease is left to expire."""
+QUIET_MS: Final = 2_000.0
+"""A holder that has not renewed for so long may be dead: only then its pod is asked for."""
 HAND_OVER_MS: Final = 10_000.0
 DEFINITION: Final = "tidemill.dev/definition"
 _TRIES: Final = 3
@@ -28,7 +30,8 @@ _TRIES: Final = 3
 class KubernetesLease:
     """A Lease object; `identity` is the pod's name and uid, so that a restarted container goes on with its lease.
 
-    A holder is believed for as long as the lease says after its last change, on our own clock that never goes back.
+    A holder is believed for as long as the lease says after its last change, on our own clock that never goes back;
+    one whose pod is gone is not believed any more.
     One that runs an older definition than `definition` has `HAND_OVER_MS` to let go, then the lease is taken from it.
     """
 
@@ -129,11 +132,21 @@ class KubernetesLease:
             self._leases.create(self._written({}, self._identity))
             return True
         self._note(lease)
-        if self._holder == self._identity or not self._holder or self._is_expired(lease) or self._is_overdue(lease):
+        if self._is_free(lease) or self._is_gone():
             self._leases.replace(self._written(lease, self._identity))
             self._holder = self._identity
             return True
         return False
+
+    def _is_free(self, lease: Document) -> bool:
+        is_ours = self._holder in (self._identity, "")
+        return is_ours or self._is_expired(lease) or self._is_overdue(lease)
+
+    def _is_gone(self) -> bool:
+        """Whether the holder's pod is not there any more: killed, it could not let go."""
+        pod, _, uid = self._holder.rpartition("_")
+        is_quiet = self._clock.monotonic_ms() - self._seen_at >= QUIET_MS
+        return is_quiet and bool(pod) and self._leases.is_pod_gone(pod, uid)
 
     def _note(self, lease: Document) -> None:
         spec = _spec(lease)

@@ -92,6 +92,10 @@ def kubernetes_conf(place: OnKubernetes, run: str) -> dict[str, str]:
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
         "spark.kubernetes.allocation.batch.delay": "200ms",
         "spark.kubernetes.executor.eventProcessingInterval": "200ms",
+        # The watch does not tell of a pod that was deleted by force; the list does, from the API server's cache.
+        "spark.kubernetes.executor.apiPollingInterval": "5s",
+        "spark.kubernetes.executor.enablePollingWithResourceVersion": "true",
+        "spark.kubernetes.executor.missingPodDetectDelta": "5s",
         "spark.kubernetes.executor.terminationGracePeriodSeconds": "10s",
         # The default counts failed executors over a driver's whole life and ends it after a handful.
         "spark.executor.maxNumFailures": _EVER,
