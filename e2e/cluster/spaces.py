@@ -56,8 +56,8 @@ def processes_in_group(name: str) -> list[int]:
     """Processes in a control group of the cluster or below it, in any hierarchy."""
     found: set[int] = set()
     for folder in group_folders(name):
-        for listed in folder.rglob("cgroup.procs"):
-            found.update(_read_numbers(listed))
+        for below, _, _ in os.walk(folder):  # unlike Path.rglob it bears groups that end meanwhile
+            found.update(_read_numbers(Path(below, "cgroup.procs")))
     return sorted(found - {0})
 
 
@@ -71,9 +71,8 @@ def remove_group(name: str) -> None:
     for pid in processes_in_group(name):
         end(pid)
     for folder in group_folders(name):
-        for path in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
-            _remove_folder(path)
-        _remove_folder(folder)
+        for below, _, _ in os.walk(folder, topdown=False):
+            _remove_folder(Path(below))
 
 
 def inside(space: str, *command: str | Path) -> list[str | Path]:
