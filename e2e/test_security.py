@@ -190,7 +190,7 @@ def _fail(told: Life) -> None:
         told.story.kubernetes.delete("Module", told.namespace, name)
 
 
-def _status(told: Life, token: str | None, path: str = "/modules/Counts") -> int:
+def _status(told: Life, token: str | None, path: str = "/api/v1/modules/Counts") -> int:
     address = told.system_of().reach.address(told.namespace, "counts-gateway", 80)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
