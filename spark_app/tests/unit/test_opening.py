@@ -18,12 +18,13 @@ from tidemill.api.recording import record_module
 from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel
 from tidemill.kubernetes import opening as openings
 from tidemill.kubernetes.api import ClusterApi
+from tidemill.kubernetes.drive import START_MS, patiently
 from tidemill.kubernetes.driver import Driver, DriverNames
 from tidemill.kubernetes.opening import Engine, Opening
 from tidemill.kubernetes.probes import Metrics, Told
 from tidemill.kubernetes.turn import RevisionPlan
 from tidemill.local.runner import LocalRunner
-from tidemill.model.errors import AttemptLost, AttemptTimeout, EngineUnavailable
+from tidemill.model.errors import AttemptLost, AttemptTimeout, EngineUnavailable, StoreUnavailable
 from tidemill.runtime.clients_depot import DepotHandle
 from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_pstate import PStateHandle
@@ -163,6 +164,52 @@ def test_an_engine_is_ended_when_it_opens_for_a_driver_that_is_through(gate: Gat
     gate.is_open.set()
 
     eventually(lambda: gate.closed == 1)
+
+
+# --- a start on a store that does not answer
+
+
+class Ticking(SystemClock):
+    """Waiting is all that takes time."""
+
+    at = 0.0
+
+    def monotonic_ms(self) -> float:
+        return self.at
+
+    def wait(self, event: threading.Event, timeout_ms: float) -> bool:
+        self.at += timeout_ms
+        return event.is_set()
+
+
+def test_a_start_waits_when_the_store_does_not_answer_yet() -> None:
+    answers = [StoreUnavailable("busy"), StoreUnavailable("busy"), "a driver"]
+
+    def make() -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    told = Told()
+    assert patiently(make, told, threading.Event(), Ticking()) == "a driver"
+    assert told.text == "busy"
+
+
+def test_a_start_ends_with_the_reason_when_the_store_does_not_answer_for_long() -> None:
+    def make() -> object:
+        raise StoreUnavailable("busy")
+
+    clock = Ticking()
+    with pytest.raises(StoreUnavailable):
+        patiently(make, Told(), threading.Event(), clock)
+    assert clock.at >= START_MS
+
+
+def test_a_start_ends_when_it_is_asked_to_stop() -> None:
+    stop = threading.Event()
+    stop.set()
+    assert patiently(lambda: "a driver", Told(), stop, Ticking()) is None
 
 
 # --- a whole driver

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, TypeVar
 
 from tidemill.cluster.stores import absolute_url
 from tidemill.kubernetes.api import ClusterApi
@@ -13,10 +16,17 @@ from tidemill.kubernetes.driver import Driver, DriverNames
 from tidemill.kubernetes.engines import engine_opener
 from tidemill.kubernetes.probes import Metrics, ProbeServer, Told
 from tidemill.kubernetes.turn import RevisionPlan
-from tidemill.model.errors import BadInput
-from tidemill.runtime.clock import SystemClock
+from tidemill.model.errors import BadInput, RetryableError
+from tidemill.runtime.clock import Clock, SystemClock
 from tidemill.spark.on_kubernetes import DriverPod
 from tidemill.store.urls import open_store
+
+START_MS: Final = 60_000.0
+"""How long a start waits for the store, before its container ends with exit code 3."""
+
+AGAIN_MS: Final = 1_000.0
+Made = TypeVar("Made")
+log = logging.getLogger("tidemill.drive")
 
 __all__ = ["ResourceNames", "RevisionPlan", "drive"]
 
@@ -55,13 +65,38 @@ def drive(
     try:
         names = DriverNames(resources.module, resources.topology, resources.code_topology, pod.name, pod.uid)
         opener = engine_opener(engine, conf, f"tidemill {plan.declaration.name} {names.code_topology}", pod, api)
-        store = open_store(absolute_url(store_url))
-        driver = Driver(names, plan, store, api, opener, told, metrics, clock)
-        drivers.append(driver)
-        driver.run(stop)
+
+        def make() -> Driver:
+            return Driver(names, plan, open_store(absolute_url(store_url)), api, opener, told, metrics, clock)
+
+        driver = patiently(make, told, stop, clock)
+        if driver is not None:
+            drivers.append(driver)
+            driver.run(stop)
     finally:
         api.close()
         server.close()
+
+
+def patiently(make: Callable[[], Made], told: Told, stop: threading.Event, clock: Clock) -> Made | None:
+    """What `make` makes, as soon as the store answers; None where `stop` came first.
+
+    A driver that ends would only start again, with all that it costs, on a store that is busy already.
+
+    Raises:
+        RetryableError: the store has not answered for long.
+    """
+    end = clock.monotonic_ms() + START_MS
+    while not stop.is_set():
+        try:
+            return make()
+        except RetryableError as error:
+            if clock.monotonic_ms() >= end:
+                raise
+            log.warning("%s", error)
+            told.text = str(error)
+            clock.wait(stop, AGAIN_MS)
+    return None
 
 
 def pod_from_environment(topology: str) -> DriverPod:
