@@ -73,7 +73,7 @@ def test_an_update_ends_well_when_the_operator_is_killed_after_each_of_its_actio
         last_old, first_new = reader.hand_over("v1", "v3")
     story.system.wait_operator_ready()
     story.figure("update with the operator killed after each action", stable, "s", note=f"{len(killer.kills)} kills")
-    story.figure("gap of that update", first_new - last_old, "s")
+    story.figure("gap of an update with the operator killed after each action", first_new - last_old, "s")
     assert len(killer.kills) >= 3, killer.kills
     assert_equals_truth(rows, story.ledger)
     assert not appender.failures, appender.failures[:3]
@@ -96,7 +96,7 @@ def test_another_replica_takes_over_when_the_leading_operator_is_killed(story: S
         led = time.monotonic() - killed
         longest = reader.longest_pause(killed, time.monotonic())
     figure = story.figure("operator killed to another replica at work", led, "s", 20.0)
-    story.figure("longest pause of rows meanwhile", longest, "s")
+    story.figure("longest pause of rows when the operator fails over", longest, "s")
     assert {pod["metadata"]["uid"] for pod in story.drivers()} == pods
     assert_equals_truth(rows, story.ledger)
     assert not appender.failures and not reader.failures, (appender.failures[:3], reader.failures[:3])

@@ -79,7 +79,7 @@ def write_page() -> None:
     saved = json.loads(RESULTS.read_text())["figures"] if RESULTS.exists() else {}
     lines = ["| figure | measured | bound | holds | note | command |", "| --- | --- | --- | --- | --- | --- |"]
     for name, entry in saved.items():
-        bound = "" if entry["bound"] is None else f"<= {entry['bound']:g} {entry['unit']}"
+        bound = "" if entry["bound"] is None else f"<= {entry['bound']:g} {entry['unit'].partition('of ')[0]}".rstrip()
         holds = "" if entry["bound"] is None else ("yes" if entry["holds"] else "**no**")
         value = f"{entry['value']:.4g} {entry['unit']}"
         lines.append(f"| {name} | {value} | {bound} | {holds} | {entry['note']} | `{entry['command']}` |")
