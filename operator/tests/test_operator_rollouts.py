@@ -409,66 +409,6 @@ def test_an_event_says_so_when_a_start_is_edited_too_late(cluster: ClusterDouble
     assert events(cluster).count("StartFromIgnored") == 1
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [("Service", "flights-gateway"), ("Deployment", "flights-core-1"), ("ConfigMap", "flights-1"),
-     ("ServiceAccount", "flights-driver"), ("NetworkPolicy", "flights-driver"), ("RoleBinding", "flights-driver")],
-)  # fmt: skip
-def test_an_object_comes_back_when_somebody_deletes_it(cluster: ClusterDouble, kind: str, name: str) -> None:
-    cluster.api.put(module())
-    run(cluster)
-
-    cluster.api.remove(kind, name)
-    run(cluster, 5)
-
-    assert name in cluster.api.names(kind)
-    assert "DriftRepaired" in events(cluster)
-
-
-def test_a_field_is_put_right_when_somebody_changes_it(cluster: ClusterDouble) -> None:
-    cluster.api.put(module())
-    run(cluster)
-
-    cluster.api.edit("Service", "flights-gateway", lambda obj: obj["spec"].update(selector={"other": "x"}))
-    run(cluster, 5)
-
-    assert "tidemill.dev/module" in cluster.api.find("Service", "flights-gateway")["spec"]["selector"]
-
-
-def test_no_call_is_made_when_all_is_well(cluster: ClusterDouble) -> None:
-    cluster.api.put(module())
-    run(cluster)
-    cluster.api.calls.clear()
-
-    run(cluster, 240)
-
-    assert sum(cluster.api.calls.values()) == 0
-
-
-def test_an_object_is_named_when_the_api_server_refuses_it(cluster: ClusterDouble) -> None:
-    cluster.api.refuse = lambda obj: "spec.template.spec.x: unknown" if obj["kind"] == "Deployment" else None
-    cluster.api.put(module())
-
-    run(cluster)
-
-    assert condition(cluster.api.find("Module", "flights"), "Stalled") == ("True", "InvalidObject")
-
-    cluster.api.refuse = lambda obj: None
-    run(cluster, 60)
-
-    assert condition(cluster.api.find("Module", "flights"), "Ready") == ("True", "Running")
-
-
-def test_only_so_many_revisions_are_kept_when_there_are_more(cluster: ClusterDouble) -> None:
-    cluster.api.put(module(revisionHistoryLimit=1))
-    for number in range(2, 6):
-        run(cluster)
-        set_image(cluster, f"flights:{number}")
-    run(cluster)
-
-    assert cluster.api.names("ControllerRevision") == ["flights-4", "flights-5"]
-
-
 def test_the_data_is_destroyed_first_when_the_policy_is_delete(cluster: ClusterDouble) -> None:
     cluster.api.put(module(deletionPolicy="Delete"))
     run(cluster)
