@@ -112,6 +112,17 @@ def test_a_small_attempt_runs_here_when_the_engine_has_lost_its_workers(gate: Ga
     assert gate.runner.ran == 1
 
 
+def test_an_attempt_runs_here_when_it_has_no_records(gate: Gate, tmp_path: Path) -> None:
+    gate.is_open.set()
+    opening = Opening(gate, SystemClock())
+    eventually(lambda: opening.is_warm)
+    empty = Attempts(tmp_path, Counting())
+
+    opening.run(empty.work(), threading.Event())
+
+    assert gate.runner.ran == 0
+
+
 @pytest.mark.parametrize("option", ["spread", "fused"])
 def test_an_attempt_waits_when_its_place_was_chosen(gate: Gate, attempts: Attempts, option: str) -> None:
     attempts.options["topology.microbatch.placement"] = option

@@ -77,12 +77,14 @@ class Opening:
             raise self._error
 
     def run(self, work: AttemptWork, cancel: threading.Event) -> AttemptOutcome:
-        """In the engine; a small attempt for which it has nobody now: here.
+        """In the engine; a small attempt for which it has nobody now, and one without records: here.
+
+        A job a sleep for nothing would keep executors that `min` and `max` would let go.
 
         Raises:
             UserCodeError, AttemptTimeout, AttemptLost: as `AttemptRunner` says.
         """
-        if is_at_most(work, EARLY_ROWS_MAX) and not self._has_workers():
+        if is_at_most(work, 0) or (is_at_most(work, EARLY_ROWS_MAX) and not self._has_workers()):
             return run_attempt(replace(work, threads=1), cancel)
         if isinstance(cancel, Cancel):
             cancel.find = lambda: Whereabouts("the engine, which is still starting: look at its executors' pods")

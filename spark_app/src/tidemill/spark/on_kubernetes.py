@@ -118,7 +118,8 @@ def _counts(executors: Executors) -> dict[str, str]:
         return {"spark.executor.instances": str(executors.count_min)}
     return {
         "spark.dynamicAllocation.enabled": "true",
-        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        # Decommissioning hands shuffled data over; tracking it as well would hold idle executors.
+        "spark.dynamicAllocation.shuffleTracking.enabled": "false",
         "spark.dynamicAllocation.minExecutors": str(executors.count_min),
         "spark.dynamicAllocation.initialExecutors": str(executors.count_min),
         "spark.dynamicAllocation.maxExecutors": str(executors.count_max),
