@@ -23,10 +23,11 @@ IDLE_SECONDS = 180
 @pytest.mark.long
 def test_executors_come_and_go_and_every_record_counts_once_when_the_work_does(story: Story) -> None:
     spark = {**modules.SMALL_SPARK, "executors": {"min": 1, "max": 2}}
-    options = {"topology.microbatch.placement": "spread"}
-    story.apply(story.topology("counts-count", options=options), story.counts_on_spark(spark=spark))
+    story.apply(story.topology("counts-count"), story.counts_on_spark(spark=spark))
     story.wait_ready()
     rows, driver = story.rows(), story.leader()["metadata"]["uid"]
+    until("one executor is left", lambda: len(story.executors()) == 1, IDLE_SECONDS)
+    story.apply(story.topology("counts-count", options={"topology.microbatch.placement": "spread"}))
     began = time.monotonic()
     for number in range(KEYS):
         story.append(rows, [f"{number}-{i}" for i in range(RECORDS)], f"k{number}", SLOW_MILLIS)
