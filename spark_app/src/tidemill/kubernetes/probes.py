@@ -16,8 +16,8 @@ from prometheus_client.registry import Collector
 
 from tidemill.runtime.shell import RunnerState
 
-State = Literal["starting", "warm", "waiting", "standby", "leader", "superseded", "stopping"]
-READY: tuple[State, ...] = ("warm", "waiting", "standby", "leader")
+State = Literal["starting", "waiting", "standby", "leader", "superseded", "stopping"]
+READY: tuple[State, ...] = ("waiting", "standby", "leader")
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
