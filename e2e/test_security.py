@@ -231,9 +231,12 @@ def _update(told: Life) -> None:
 def _delete(told: Life) -> None:
     story = told.story
     story.kubernetes.delete("Module", told.namespace, "counts")
-    gone = lambda: story.kubernetes.get("Module", told.namespace, "counts") is None  # noqa: E731
-    until("the Module is gone with its data", gone, timeouts.GONE)
+    until("the Module is gone with its data", lambda: not _has_module(told), timeouts.GONE)
     told.answers["destroyed"] = [each["message"] for each in story.events("DataDestroyed")]
+
+
+def _has_module(told: Life) -> bool:
+    return told.story.kubernetes.get("Module", told.namespace, "counts") is not None
 
 
 def _note_operator(told: Life) -> None:
