@@ -9,7 +9,7 @@ import pytest
 
 SOURCES = sorted((Path(__file__).resolve().parents[2] / "src").rglob("*.py"))
 FUNCTION_LINES_MAX = 60
-FILE_LINES_MAX = 500
+FILE_LINES_MAX = 700
 
 
 def _functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
