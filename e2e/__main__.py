@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from e2e.cluster import own
+from e2e.cluster import own, packages
 from e2e.cluster.choice import Cluster, find
 from e2e.cluster.shell import ClusterError, say
 from e2e.harness.system import cluster_number
@@ -26,8 +26,10 @@ def main(stories: list[str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         selection = select(stories)
-        subprocess.run([sys.executable, "-m", "e2e.images", "build"], check=True)
         cluster = find(cluster_number())
+        if cluster.kind == "own":
+            packages.install_missing()
+        subprocess.run([sys.executable, "-m", "e2e.images", "build"], check=True)
         was_up = cluster.kind != "own" or own.exists(cluster.plan)
         try:
             _cluster("up", "--nodes", _nodes(cluster))

@@ -1,16 +1,24 @@
-"""Debian packages that the cluster needs on its machine."""
+"""Debian packages that images and the cluster need on their machine."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 
 from e2e.cluster import ability
 from e2e.cluster.shell import ClusterError, run, say
 
 # Each program or file with the package that brings it.
-NEEDED = {
+FOR_IMAGES = {
+    "buildah": "buildah",
+    "debootstrap": "debootstrap",
+    "skopeo": "skopeo",
+    "tar": "tar",
+    "unshare": "util-linux",
+}
+FOR_CLUSTER = FOR_IMAGES | {
     "containerd": "containerd",
     "ctr": "containerd",
     "runc": "runc",
@@ -24,8 +32,6 @@ NEEDED = {
     "sysctl": "procps",
     "nsenter": "util-linux",
     "mount": "mount",
-    "buildah": "buildah",
-    "debootstrap": "debootstrap",
 }
 
 
@@ -37,20 +43,22 @@ def obstacles() -> list[str]:
     return found
 
 
-def missing() -> list[str]:
+def missing(needed: Mapping[str, str] = FOR_CLUSTER) -> list[str]:
     """Packages that are not installed, judged by what they bring."""
-    return sorted({package for path, package in NEEDED.items() if shutil.which(path) is None})
+    return sorted({package for path, package in needed.items() if shutil.which(path) is None})
 
 
-def install_missing() -> None:
+def install_missing(needed: Mapping[str, str] = FOR_CLUSTER) -> None:
     """Installs what is missing, with apt-get.
 
     Raises:
         ClusterError: it cannot; the error names the packages.
     """
-    names = missing()
+    names = missing(needed)
     if not names:
         return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise ClusterError(f"Missing: {' '.join(names)}. Install these, or run this as root where apt-get is.")
     say(f"Installing {' '.join(names)} with apt-get ...")
     os.environ["DEBIAN_FRONTEND"] = "noninteractive"
     wait = ["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3", "-qq"]
@@ -59,8 +67,8 @@ def install_missing() -> None:
         _without_services("apt-get", *wait, "install", "-y", "--no-install-recommends", *names)
     except ClusterError as error:
         raise ClusterError(f"Install {' '.join(names)} by hand, then try again. {error}") from error
-    if missing():
-        raise ClusterError(f"Install {' '.join(missing())}: apt-get did not bring them.")
+    if missing(needed):
+        raise ClusterError(f"Install {' '.join(missing(needed))}: apt-get did not bring them.")
 
 
 def _without_services(*command: str) -> None:

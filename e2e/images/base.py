@@ -30,7 +30,6 @@ def ensure() -> str:
 
 
 def _make_tree(tar: Path) -> None:
-    buildah.require("debootstrap", "debootstrap")
     folder = Path(tempfile.mkdtemp(prefix="base-", dir=cache()))
     try:
         tree = folder / "tree"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from e2e.cluster import packages
+from e2e.cluster.shell import ClusterError
 from e2e.images import base, buildah, layout, secrets
 from e2e.images.layout import Built
 from e2e.images.places import ROOT, cache
@@ -27,7 +30,7 @@ def build(names: list[str]) -> list[Outcome]:
     """Builds the named images (all, if none is named) and those that they are FROM.
 
     Raises:
-        ImageError: buildah is missing, a name is unknown, or a build failed.
+        ImageError: the programs that build cannot be installed, a name is unknown, or a build failed.
     """
     unknown = [name for name in names if name not in RECIPES]
     if unknown:
@@ -57,10 +60,21 @@ def _ensure(recipe: Recipe, key: str) -> Outcome:
         return Outcome(known, 0.0)
     start = time.monotonic()
     sys.stderr.write(f"Building {recipe.ref} ...\n")
-    buildah.require("buildah", "buildah")
+    see_to_programs()
     _bud(recipe)
     built = layout.add(recipe.ref, recipe.ref, key)
     return Outcome(built, time.monotonic() - start)
+
+
+def see_to_programs() -> None:
+    try:
+        packages.install_missing(packages.FOR_IMAGES)
+    except ClusterError as error:
+        raise buildah.ImageError(
+            f"{error} They build images without Docker; with Docker the Dockerfiles do."
+        ) from error
+    if os.geteuid() != 0:
+        raise buildah.ImageError("buildah must run as root here: run this with sudo, or build with Docker.")
 
 
 def _bud(recipe: Recipe) -> None:

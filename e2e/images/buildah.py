@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 
@@ -13,13 +12,6 @@ DRIVER = "overlay"
 
 class ImageError(Exception):
     """An image cannot be built or loaded; the text says what to do."""
-
-
-def require(program: str, package: str) -> None:
-    if shutil.which(program) is None:
-        raise ImageError(f"{program} is missing, which builds images without Docker: apt-get install {package}.")
-    if os.geteuid() != 0:
-        raise ImageError(f"{program} must run as root here: run this with sudo, or build with Docker.")
 
 
 def run(*arguments: str) -> str:
@@ -34,7 +26,6 @@ def run(*arguments: str) -> str:
 
 def copy_out(image: str, destination: str) -> None:
     """Copies an image to another place without compressing it, which buildah's own push cannot leave out."""
-    require("skopeo", "skopeo")
     root, run_root = _storage()
     source = f"containers-storage:[{DRIVER}@{root}+{run_root}]{image}"
     _run("skopeo", "copy", "--quiet", "--dest-oci-accept-uncompressed-layers", source, destination)
