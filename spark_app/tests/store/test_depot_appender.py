@@ -57,7 +57,7 @@ def appender(depot: DepotLog) -> Iterator[DepotAppender]:
     appender.close()
 
 
-def route_first(column: Column) -> Any:
+def route_first(column: Column, first: int = 0) -> Any:
     assert isinstance(column, columns.RecordColumn)
     return route_column(column.fields[0], PARTITIONS)
 

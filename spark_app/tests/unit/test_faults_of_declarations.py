@@ -42,9 +42,24 @@ def depot_with_unknown_partitioning(setup: Any, topologies: Any) -> None:
     setup.declare_depot("*d", "random")  # <- fault
 
 
-@expect("'Ops.FIRST' is not a function.")
+@expect("5 is not a function.")
 def hash_by_of_no_function(setup: Any, topologies: Any) -> None:
-    setup.declare_depot("*d", Depot.hash_by("Ops.FIRST"))  # <- fault
+    setup.declare_depot("*d", Depot.hash_by(5))  # <- fault
+
+
+@expect("'*user' is written like a variable")
+def hash_by_of_a_variable(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*d", Depot.hash_by("*user"))  # <- fault
+
+
+@expect("The name of a field is a string, not 5.")
+def hash_by_of_a_field_that_is_no_text(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*d", Depot.hash_by(["user", 5]))  # <- fault
+
+
+@expect("hash_by names no field.")
+def hash_by_of_no_field(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*d", Depot.hash_by([]))  # <- fault
 
 
 @expect("'GET' takes 2 to 3 arguments, not 1.")

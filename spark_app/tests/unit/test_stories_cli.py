@@ -19,7 +19,7 @@ from tidemill import Agg, CompoundAgg, Depot, Module, Ops, PState
 class Words(Module):
     def define(self, setup, topologies):
         setup.declare_depot("*words", Depot.hash_by(Ops.IDENTITY))
-        setup.declare_depot("*people", Depot.random())
+        setup.declare_depot("*people", Depot.hash_by("name"))
         mb = topologies.microbatch("mb")
         mb.pstate("$$lengths", PState.map_schema(str, PState.map_schema(int, int).subindexed()))
         mb.pstate("$$ages", PState.map_schema(str, int))

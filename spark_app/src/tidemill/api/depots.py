@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tidemill.api.arguments import to_plain_function
@@ -14,10 +15,15 @@ class Partitioning:
     """A way to choose the partition of an appended record."""
 
     def __init__(
-        self, kind: DepotPartitioner, function: Function | None = None, faults: tuple[Fault, ...] = ()
+        self,
+        kind: DepotPartitioner,
+        function: Function | None = None,
+        faults: tuple[Fault, ...] = (),
+        fields: tuple[str, ...] = (),
     ) -> None:
         self.kind: DepotPartitioner = kind
         self.function = function
+        self.fields = fields
         self.faults = faults
 
 
@@ -34,9 +40,16 @@ class Depot:
 
     @staticmethod
     def hash_by(function: Any) -> Partitioning:
-        """The partition of `function(record)`'s hash: records with equal results stay in order on one task."""
+        """The partition of `function(record)`'s hash: records with equal results stay in order on one task.
+
+        Instead of a function: the name of a field of dict records (`"account"`), hashed as `hash_partition` would its
+        value, or a list of names, hashed as the list of their values. Then whoever appends needs no code of the module.
+        """
         at = caller_location()
         found: list[Fault] = []
+        if isinstance(function, (str, list, tuple)):
+            fields = _to_fields(function, at, found)
+            return Partitioning("hash_by", None, tuple(found), fields)
         recorded = to_plain_function(function, 1, at, found)
         return Partitioning("hash_by", recorded, tuple(found))
 
@@ -44,6 +57,22 @@ class Depot:
     def disallow() -> Partitioning:
         """Clients may not append; only topologies do."""
         return Partitioning("disallow")
+
+
+def _to_fields(names: str | Sequence[Any], at: Location, faults: list[Fault]) -> tuple[str, ...]:
+    """The fields that a depot is hashed by; they are names in records, not variables."""
+    fields = (names,) if isinstance(names, str) else tuple(names)
+    if not fields:
+        faults.append(Fault(str(at), "hash_by names no field.", 'Write it like Depot.hash_by("account").'))
+    for name in fields:
+        if not isinstance(name, str) or not name:
+            faults.append(
+                Fault(str(at), f"The name of a field is a string, not {name!r}.", "Name a key of the records.")
+            )
+        elif name.startswith("*"):
+            text = f"'{name}' is written like a variable; hash_by takes the name of a field of the records."
+            faults.append(Fault(str(at), text, f'Write "{name.lstrip("*")}".'))
+    return tuple(str(name) for name in fields)
 
 
 def to_partitioning(value: Any, at: Location, faults: list[Fault]) -> Partitioning:

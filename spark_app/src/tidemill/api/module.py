@@ -62,7 +62,9 @@ class Setup:
         at = caller_location()
         chosen = to_partitioning(partitioning, at, self.faults)
         recorded_name = to_name(name, "*", "depot", at, self.faults)
-        return self._declare(dataflow.DepotDeclaration(recorded_name, chosen.kind, at, chosen.function))
+        return self._declare(
+            dataflow.DepotDeclaration(recorded_name, chosen.kind, at, chosen.function, fields=chosen.fields)
+        )
 
     def declare_tick_depot(self, name: str, period_millis: int) -> None:
         """Declare a depot that ticks at most once a period, on task 0, and cannot be appended to."""

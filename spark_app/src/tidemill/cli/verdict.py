@@ -104,13 +104,8 @@ def split_names(text: str) -> tuple[str, ...]:
 
 def needs_code(definition: StoredDefinition) -> bool:
     """Whether serving the module needs functions of its own code: partitioners that are not built in."""
-    depots = definition.depots.values()
-    is_custom = any(
-        d.partitioner == "custom" or (d.partitioner == "hash_by" and d.operation is None)
-        for d in depots
-        if not d.is_global
-    )
     pstates = [pstate for topology in definition.topologies.values() for pstate in topology.pstates.values()]
+    is_custom = any(depot.needs_code for depot in definition.depots.values())
     return is_custom or any(pstate.has_key_partitioner for pstate in pstates)
 
 
@@ -145,6 +140,8 @@ def partitioner_text(depot: Any) -> str:
     """How a depot is partitioned, in a word or two."""
     if depot.tick_millis is not None:
         return "tick"
+    if depot.fields:
+        return f"{depot.partitioner}({', '.join(map(repr, depot.fields))})"
     return f"{depot.partitioner}({depot.function.name})" if depot.function is not None else str(depot.partitioner)
 
 

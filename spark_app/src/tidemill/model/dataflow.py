@@ -301,7 +301,8 @@ DepotPartitioner = Literal["random", "hash_by", "disallow", "custom"]
 class DepotDeclaration:
     """`partitioner` "hash_by" and "custom" have a `function`: of the record, or of (record, number of partitions).
 
-    `tick_millis` is set for tick depots, which hold no records.
+    "hash_by" has the names of `fields` of dict records instead, where the module names them. `tick_millis` is set for
+    tick depots, which hold no records.
     """
 
     name: str
@@ -310,6 +311,7 @@ class DepotDeclaration:
     function: Function | None = None
     is_global: bool = False
     tick_millis: int | None = None
+    fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

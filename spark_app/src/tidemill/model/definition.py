@@ -116,6 +116,7 @@ def _depot(declared: DepotDeclaration, old: StoredDepot | None, ids: Ids) -> Sto
         is_global=declared.is_global,
         tick_millis=declared.tick_millis,
         operation=function.name if function is not None and function.kind == "builtin" else None,
+        fields=declared.fields,
     )
 
 

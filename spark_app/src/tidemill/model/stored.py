@@ -19,7 +19,9 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True)
 class StoredDepot:
-    """`operation` names the built-in operation of a `hash_by`, which clients without the module's code can apply."""
+    """`operation` names the built-in operation of a `hash_by`, `fields` its fields: clients without the module's code
+    can apply both.
+    """
 
     name: str
     id: str
@@ -27,6 +29,14 @@ class StoredDepot:
     is_global: bool = False
     tick_millis: int | None = None
     operation: str | None = None
+    fields: tuple[str, ...] = ()
+
+    @property
+    def needs_code(self) -> bool:
+        """Whether appending needs a function of the module: partitioners that are not built in."""
+        if self.is_global or self.partitioner not in ("hash_by", "custom"):
+            return False
+        return self.operation is None and not self.fields
 
 
 @dataclass(frozen=True)

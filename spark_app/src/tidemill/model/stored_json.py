@@ -37,7 +37,7 @@ def to_json(definition: StoredDefinition) -> dict[str, Any]:
         "module": definition.module,
         "tasks": definition.tasks,
         "threads": definition.threads,
-        "depots": [dict(vars(depot)) for depot in definition.depots.values()],
+        "depots": [_depot_json(depot) for depot in definition.depots.values()],
         "topologies": [_topology_json(topology) for topology in definition.topologies.values()],
         "options": [list(setting) for setting in definition.options],
         **({"revision": definition.revision} if definition.revision else {}),
@@ -54,13 +54,18 @@ def _retirement_json(gone: Retirement) -> dict[str, Any]:
 def _item_json(item: RetiredItem) -> tuple[str, Any]:
     match item:
         case StoredDepot():
-            return "depot", dict(vars(item))
+            return "depot", _depot_json(item)
         case StoredPState():
             return "pstate", _pstate_json(item)
         case StoredSource():
             return "source", [*_source_json(item), item.since]
         case StoredTopology():
             return "whole", _topology_json(item)
+
+
+def _depot_json(depot: StoredDepot) -> dict[str, Any]:
+    known = {name: value for name, value in vars(depot).items() if name != "fields"}
+    return known | ({"fields": list(depot.fields)} if depot.fields else {})
 
 
 def _topology_json(topology: StoredTopology) -> dict[str, Any]:
@@ -95,7 +100,7 @@ def from_json(data: Mapping[str, Any]) -> StoredDefinition:
         module=data["module"],
         tasks=data["tasks"],
         threads=data["threads"],
-        depots={depot["name"]: StoredDepot(**depot) for depot in data["depots"]},
+        depots={depot["name"]: _depot_from(depot) for depot in data["depots"]},
         topologies={topology["name"]: _topology_from(topology) for topology in data["topologies"]},
         number=data["number"],
         format_level=data["format_level"],
@@ -112,7 +117,7 @@ def from_json(data: Mapping[str, Any]) -> StoredDefinition:
 def _retirement_from(data: Mapping[str, Any]) -> Retirement:
     item: RetiredItem
     if "depot" in data:
-        item = StoredDepot(**data["depot"])
+        item = _depot_from(data["depot"])
     elif "pstate" in data:
         item = _pstate_from(data["pstate"])
     elif "source" in data:
@@ -120,6 +125,10 @@ def _retirement_from(data: Mapping[str, Any]) -> Retirement:
     else:
         item = _topology_from(data["whole"])
     return Retirement(data["by"], item, data.get("topology", ""))
+
+
+def _depot_from(data: Mapping[str, Any]) -> StoredDepot:
+    return StoredDepot(**{**data, "fields": tuple(data.get("fields", ()))})
 
 
 def _topology_from(data: Mapping[str, Any]) -> StoredTopology:

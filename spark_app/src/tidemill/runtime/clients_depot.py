@@ -123,8 +123,8 @@ class DepotHandle:
         depot, code = definition.depot(self.name), self._module.depot_code(self.name)
         partitions = appender.depot.partitions
 
-        def route(column: Column) -> Partitions:
-            return partitions_of(depot, code, column, partitions)
+        def route(column: Column, first: int = 0) -> Partitions:
+            return partitions_of(depot, code, column, partitions, first)
 
         try:
             if producer is not None or sequence is not None:

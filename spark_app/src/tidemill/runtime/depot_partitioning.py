@@ -19,6 +19,7 @@ from tidemill.model.definition import StoredDepot
 from tidemill.model.errors import RecordRefused, UserCodeError
 from tidemill.model.operations import Op, op_named
 from tidemill.model.values import route, route_column
+from tidemill.runtime.depot_fields import field_key, field_keys
 
 Partitions = NDArray[np.int32]
 
@@ -29,12 +30,14 @@ _turn = itertools.count(int.from_bytes(os.urandom(2), "big"))
 """Where the next append of a random depot begins: any start will do, taking turns keeps the load even."""
 
 
-def partitions_of(depot: StoredDepot, code: DepotDeclaration | None, records: Column, partitions: int) -> Partitions:
-    """The partition of each record.
+def partitions_of(
+    depot: StoredDepot, code: DepotDeclaration | None, records: Column, partitions: int, first: int = 0
+) -> Partitions:
+    """The partition of each record; `first` is the number of the first one in what the caller appends.
 
     Raises:
         RecordRefused: the depot takes no appends of clients, the partitioner needs the module's code and it is
-            not here, or it gave no partition for a record.
+            not here, it gave no partition for a record, or a record lacks a field that it is partitioned by.
         UserCodeError: the partitioner raised.
     """
     if depot.tick_millis is not None:
@@ -42,17 +45,21 @@ def partitions_of(depot: StoredDepot, code: DepotDeclaration | None, records: Co
     if depot.partitioner == "disallow":
         raise RecordRefused(f"{depot.name} is declared with Depot.disallow(): clients cannot append to it.")
     count = columns.length(records)
+    if depot.fields and count:
+        return route_column(field_keys(depot, records, first), partitions)
     if depot.is_global or partitions == 1:
         return np.zeros(count, dtype=np.int32)
     if depot.partitioner == "random":
         return _random(count, partitions)
     if depot.partitioner == "hash_by":
-        return route_column(_keys(depot, _function(depot, code), records), partitions)
-    return _custom(depot, _function(depot, code), records, partitions)
+        return route_column(_keys(depot, _function(depot, code), records, first), partitions)
+    return _custom(depot, _function(depot, code), records, partitions, first)
 
 
 def partition_of(depot: StoredDepot, code: DepotDeclaration | None, record: Any, partitions: int) -> int:
     """`partitions_of` for one record, without making a column of it."""
+    if depot.fields:
+        return route(field_key(depot, record), partitions)
     is_hashed = depot.partitioner == "hash_by" and depot.tick_millis is None and not depot.is_global
     if is_hashed and partitions > 1:
         function = _function(depot, code)
@@ -75,12 +82,13 @@ def _function(depot: StoredDepot, code: DepotDeclaration | None) -> Function:
         return Function(depot.operation, "builtin", op_named(depot.operation))
     raise RecordRefused(
         f"{depot.name} is partitioned by a function of the module, which is not loaded here: append from a process "
-        "that has the module's code (with the command line: --module MODULE:CLASS).",
+        "that has the module's code (command line: --module MODULE:CLASS; gateway: --entry MODULE:CLASS), or let the "
+        'module name a field of its records, as in Depot.hash_by("account").',
         depot=depot.name,
     )
 
 
-def _keys(depot: StoredDepot, function: Function, records: Column) -> Column:
+def _keys(depot: StoredDepot, function: Function, records: Column, first: int) -> Column:
     """The values that `hash_by` hashes."""
     if isinstance(function.call, Op):
         known = _key_column(function.call.name, records)
@@ -88,7 +96,7 @@ def _keys(depot: StoredDepot, function: Function, records: Column) -> Column:
             return known
     if function.kind == "vectorized":
         return _call(depot, function, lambda: function.call(_series(records)))  # type: ignore[no-any-return]
-    values = enumerate(columns.to_values(records))
+    values = enumerate(columns.to_values(records), first)
     return columns.from_values([_key(depot, function, value, index) for index, value in values])
 
 
@@ -133,14 +141,14 @@ def _call(depot: StoredDepot, function: Function, call: Callable[[], Any], recor
         raise UserCodeError(text, step=step, trace=trace, sample=sample, index=index) from error
 
 
-def _custom(depot: StoredDepot, function: Function, records: Column, partitions: int) -> Partitions:
+def _custom(depot: StoredDepot, function: Function, records: Column, partitions: int, first: int) -> Partitions:
     values = columns.to_values(records)
 
     def choose(index: int, value: Any) -> Any:
         return _call(depot, function, lambda: function.call(value, partitions), value, index)
 
-    chosen = [choose(index, value) for index, value in enumerate(values)]
-    for index, (value, partition) in enumerate(zip(values, chosen, strict=True)):
+    chosen = [choose(index, value) for index, value in enumerate(values, first)]
+    for index, (value, partition) in enumerate(zip(values, chosen, strict=True), first):
         is_index = isinstance(partition, (int, np.integer)) and not isinstance(partition, bool)
         if not is_index or not 0 <= partition < partitions:
             text = (

@@ -32,8 +32,8 @@ GROUP_BYTES_MAX = 64 * 1024 * 1024
 _VALUES_CHUNK_RECORDS = 250_000
 _IDLE_SECONDS_MAX = 10.0
 
-Router = Callable[[Column], NDArray[Any]]
-"""Called with a column of records; gives the partition of each."""
+Router = Callable[[Column, int], NDArray[Any]]
+"""Called with a column of records and the number of its first one; gives the partition of each."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class DepotAppender:
         try:
             for column in chunks(records):
                 check_records(column, first)
+                rows = split_by_partition(column, route(column, first))
                 first += columns.length(column)
-                rows = split_by_partition(column, route(column))
                 futures.append(self._enqueue(Batch(rows, None), estimated_bytes(column)))
                 if len(futures) > 1:
                     done.append(futures.popleft().result())
