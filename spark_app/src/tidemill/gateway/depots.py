@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from tidemill.gateway import schemas
-from tidemill.gateway.exchange import Gateway, answer, body_of, gateway_of, number_of
+from tidemill.gateway.exchange import Gateway, answer, answered, body_of, gateway_of, number_of
 from tidemill.gateway.faults import HttpRefusal, malformed, unfitting
 from tidemill.gateway.formats import ARROW, JSON, MSGPACK, NDJSON, answer_type, media_type, records_of
 from tidemill.model import columns
@@ -105,7 +105,7 @@ async def depot_info(request: Request, module: str, depot: str) -> Response:
     def read() -> Any:
         return gateway.modules.module(module).depot(depot).get_object_info()._asdict()
 
-    return answer(request, await gateway.work.read(read))
+    return await answered(request, read)
 
 
 @routes.get("/modules/{module}/depots/{depot}/partitions/{partition}", responses=schemas.answers(schemas.ANYTHING))
@@ -116,7 +116,7 @@ async def partition_info(request: Request, module: str, depot: str, partition: i
     def read() -> Any:
         return gateway.modules.module(module).depot(depot).get_partition_info(partition)._asdict()
 
-    return answer(request, await gateway.work.read(read))
+    return await answered(request, read)
 
 
 _RANGE: list[dict[str, Any]] = [
@@ -141,4 +141,4 @@ async def records(request: Request, module: str, depot: str, partition: int) -> 
     def read() -> Any:
         return gateway.modules.module(module).depot(depot).read(partition, start, end)
 
-    return answer(request, await gateway.work.read(read))
+    return await answered(request, read)

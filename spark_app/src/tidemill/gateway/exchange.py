@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,8 +47,15 @@ async def body_of(request: Request, bound: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+async def answered(request: Request, work: Callable[[], Any]) -> Response:
+    """What blocking work gives, in the form that the client likes best; bodies are read and written in its thread."""
+    kind = answer_type(request.headers.get("accept"))  # a refusal must come before anything is done
+    body = await gateway_of(request).work.read(lambda: encoded(work(), kind))
+    return Response(body, media_type=kind)
+
+
 def answer(request: Request, value: Any) -> Response:
-    """A value in the form that the client likes best."""
+    """A small value in the form that the client likes best."""
     kind = answer_type(request.headers.get("accept"))
     return Response(encoded(value, kind), media_type=kind)
 

@@ -9,9 +9,9 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from tidemill.gateway import schemas
-from tidemill.gateway.exchange import answer, body_of, gateway_of
+from tidemill.gateway.exchange import answered, body_of, gateway_of
 from tidemill.gateway.faults import malformed
-from tidemill.gateway.formats import ANSWERS, answer_type, converted, decoded, media_type
+from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
 from tidemill.state.nodes import ABSENT
 from tidemill.state.path_json import path_from_json
 
@@ -50,12 +50,11 @@ async def select_one(request: Request, module: str, pstate: str) -> Response:
 
 async def _selected(request: Request, module: str, pstate: str, is_one: bool) -> Response:
     gateway, began = gateway_of(request), time.monotonic()
-    answer_type(request.headers.get("accept"))
     kind = media_type(request.headers.get("content-type"), ANSWERS)
     body = await body_of(request, gateway.settings.body_bytes_max)
-    asked = _checked(converted(decoded(body, kind), Select))
 
     def read() -> Any:
+        asked = _checked(converted(decoded(body, kind), Select))
         handle = gateway.modules.module(module).pstate(pstate)
         if asked.at is not None:
             handle = handle.at(int(asked.at))
@@ -65,11 +64,11 @@ async def _selected(request: Request, module: str, pstate: str, is_one: bool) ->
         chosen = handle.select_one if is_one else handle.select
         return chosen(found.path, max_staleness_ms=asked.max_staleness_ms, **pkey)
 
-    values = await gateway.work.read(read)
+    response = await answered(request, read)
     labels = (module, "$$" + pstate.removeprefix("$$"))
     gateway.metrics.selects.labels(*labels).inc()
     gateway.metrics.select_seconds.labels(*labels).observe(time.monotonic() - began)
-    return answer(request, values)
+    return response
 
 
 def _checked(asked: Select) -> Select:
@@ -89,4 +88,4 @@ async def pstate_info(request: Request, module: str, pstate: str) -> Response:
         handle = gateway.modules.module(module).pstate(pstate)
         return {**handle.get_object_info()._asdict(), "entry": handle.current_entry()}
 
-    return answer(request, await gateway.work.read(read))
+    return await answered(request, read)

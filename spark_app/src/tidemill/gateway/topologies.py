@@ -8,9 +8,9 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from tidemill.gateway import schemas
-from tidemill.gateway.exchange import Gateway, answer, body_of, gateway_of
+from tidemill.gateway.exchange import Gateway, answered, body_of, gateway_of
 from tidemill.gateway.faults import malformed, unfitting
-from tidemill.gateway.formats import ANSWERS, answer_type, converted, decoded, media_type
+from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
 from tidemill.model import options
 from tidemill.model import schema as pstate_schemas
 from tidemill.model.definition import StoredDefinition
@@ -35,14 +35,14 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
 async def modules(request: Request) -> Response:
     """The names of the modules that this gateway serves."""
     gateway = gateway_of(request)
-    return answer(request, await gateway.work.read(gateway.modules.names))
+    return await answered(request, gateway.modules.names)
 
 
 @routes.get("/modules/{module}", responses=schemas.answers(schemas.ANYTHING))
 async def module_summary(request: Request, module: str) -> Response:
     """The module's definition as it is stored: depots, PStates, topologies."""
     gateway = gateway_of(request)
-    return answer(request, await gateway.work.read(lambda: summary(_definition(gateway, module))))
+    return await answered(request, lambda: summary(_definition(gateway, module)))
 
 
 def summary(definition: StoredDefinition) -> dict[str, Any]:
@@ -92,7 +92,7 @@ async def status(request: Request, module: str, topology: str) -> Response:
         definition.topology(topology)
         return topology_overview(gateway.modules.store, definition, topology, gateway.modules.clock)
 
-    return answer(request, await gateway.work.read(read))
+    return await answered(request, read)
 
 
 @routes.post("/modules/{module}/topologies/{topology}/pause", responses=schemas.answers(schemas.ANYTHING))
@@ -109,7 +109,6 @@ async def resume(request: Request, module: str, topology: str) -> Response:
 
 async def _paused(request: Request, module: str, topology: str, is_paused: bool) -> Response:
     gateway = gateway_of(request)
-    answer_type(request.headers.get("accept"))
 
     def change() -> Any:
         _definition(gateway, module).topology(topology)
@@ -120,7 +119,7 @@ async def _paused(request: Request, module: str, topology: str, is_paused: bool)
             log.resume(topology)
         return {"topology": topology, "is_paused": is_paused}
 
-    return answer(request, await gateway.work.read(change))
+    return await answered(request, change)
 
 
 @routes.get("/modules/{module}/options", responses=schemas.answers(schemas.ANYTHING))
@@ -132,7 +131,7 @@ async def options_of(request: Request, module: str) -> Response:
         _definition(gateway, module)
         return _shown(OptionsLog(gateway.modules.store, module))
 
-    return answer(request, await gateway.work.read(read))
+    return await answered(request, read)
 
 
 @routes.patch(
@@ -143,12 +142,11 @@ async def options_of(request: Request, module: str) -> Response:
 async def edit_options(request: Request, module: str) -> Response:
     """Set and unset options of the module or of one of its objects; they hold from the next microbatch on."""
     gateway = gateway_of(request)
-    answer_type(request.headers.get("accept"))
     kind = media_type(request.headers.get("content-type"), ANSWERS)
     body = await body_of(request, gateway.settings.body_bytes_max)
-    edit = converted(decoded(body, kind), Settings)
 
     def change() -> Any:
+        edit = converted(decoded(body, kind), Settings)
         scope, target = _place(_definition(gateway, module), edit)
         for name, value in edit.set.items():  # all are checked before the first is set
             options.check_scope(name, scope, target)
@@ -162,7 +160,7 @@ async def edit_options(request: Request, module: str) -> Response:
             log.unset(scope, target, name)
         return _shown(log)
 
-    return answer(request, await gateway.work.read(change))
+    return await answered(request, change)
 
 
 def _shown(log: OptionsLog) -> dict[str, Any]:

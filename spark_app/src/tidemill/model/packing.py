@@ -1,19 +1,30 @@
 """Faithful MessagePack of data values: what comes back is equal to what went in, key order of dicts included.
 
 Not for routing or sorting: those use the canonical form of `model.values`. Tuples come back as lists, datetimes
-as aware UTC ones. Nothing here executes what it reads, so bytes from anywhere may be unpacked.
+as aware UTC ones. Nothing here executes what it reads, and its time, memory and stack are bounded, so bytes from
+anywhere may be unpacked.
 """
 
 from __future__ import annotations
 
 import datetime
+from functools import partial
 from typing import Any
 
 import msgpack
 
+from tidemill.model.errors import BadInput
+
 EXT_DATETIME = 1
 EXT_SET = 2
+DEPTH_MAX = 32
+"""Sets in sets beyond this are refused: each level takes about 40 KB of a stack, which may have as little as 2 MB."""
+
+NESTED_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of a set in a set, times how many sets it is in: each level holds a copy of what is below it."""
+
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROS_BYTES = 8
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
@@ -27,23 +38,39 @@ def micros_to_datetime(micros: int) -> datetime.datetime:
     return _EPOCH + datetime.timedelta(microseconds=micros)
 
 
-def _default(value: Any) -> Any:
+def _default(depth: int, value: Any) -> Any:
     if isinstance(value, datetime.datetime):
         return msgpack.ExtType(EXT_DATETIME, datetime_to_micros(value).to_bytes(8, "big", signed=True))
     if isinstance(value, (set, frozenset)):
-        return msgpack.ExtType(EXT_SET, pack(list(value)))
+        data = _packed(list(value), depth + 1)
+        _check_nested(depth + 1, len(data))
+        return msgpack.ExtType(EXT_SET, data)
     if hasattr(value, "item") and hasattr(value, "dtype"):
         return value.item()
     allowed = "None, bool, int, float, str, bytes, datetime, list, dict or set"
     raise TypeError(f"{type(value).__name__} is not data: use {allowed}")
 
 
-def _ext_hook(code: int, data: bytes) -> Any:
-    if code == EXT_DATETIME:
+def _ext_hook(depth: int, code: int, data: bytes) -> Any:
+    if code == EXT_DATETIME and len(data) == _MICROS_BYTES:
         return micros_to_datetime(int.from_bytes(data, "big", signed=True))
     if code == EXT_SET:
-        return {_hashable(item) for item in unpack(data)}
-    return msgpack.ExtType(code, data)
+        _check_nested(depth + 1, len(data))
+        # A dict cannot be in a set: nothing here needs a second try, which would double the time with each level.
+        items = msgpack.unpackb(data, ext_hook=partial(_ext_hook, depth + 1), object_hook=_refuse_dict, **_OPTIONS)
+        if not isinstance(items, list):
+            raise BadInput("A set holds its elements as a list.")
+        return {_hashable(item) for item in items}
+    raise BadInput(f"There is no extension {code} of {len(data)} bytes.")
+
+
+def _check_nested(depth: int, size: int) -> None:
+    if depth > DEPTH_MAX:
+        raise BadInput(f"Sets are nested deeper than {DEPTH_MAX} levels.")
+    if depth > 1 and depth * size > NESTED_BYTES_MAX:
+        raise BadInput(
+            f"A set of {size:,} bytes is inside {depth - 1} others; {NESTED_BYTES_MAX // depth:,} are allowed."
+        )
 
 
 def pack(value: Any) -> bytes:
@@ -52,19 +79,37 @@ def pack(value: Any) -> bytes:
     Raises:
         TypeError: the value, or something inside it, is no data.
         OverflowError: an integer needs more than 64 bits.
+        BadInput: sets are nested too deep for their size.
     """
-    packed: bytes = msgpack.packb(value, default=_default, use_bin_type=True)
+    return _packed(value, 0)
+
+
+def _packed(value: Any, depth: int) -> bytes:
+    packed: bytes = msgpack.packb(
+        value, default=_DEFAULT if depth == 0 else partial(_default, depth), use_bin_type=True
+    )
     return packed
 
 
 def unpack(data: bytes) -> Any:
-    """The value that `pack` was given; tuples inside dict keys and sets stay tuples, since lists cannot stand there."""
+    """The value that `pack` was given; tuples inside dict keys and sets stay tuples, since lists cannot stand there.
+
+    Raises:
+        BadInput: these bytes are no value that `pack` writes.
+    """
     try:
-        return msgpack.unpackb(data, ext_hook=_ext_hook, raw=False, strict_map_key=False)
-    except TypeError:  # a list as a dict key: rare, and the hook makes every dict slower
-        return msgpack.unpackb(
-            data, ext_hook=_ext_hook, raw=False, strict_map_key=False, object_pairs_hook=_dict_of_pairs
-        )
+        try:
+            return msgpack.unpackb(data, ext_hook=_EXT_HOOK, **_OPTIONS)
+        except TypeError:  # a list as a dict key: rare, and the hook makes every dict slower
+            return msgpack.unpackb(data, ext_hook=_EXT_HOOK, object_pairs_hook=_dict_of_pairs, **_OPTIONS)
+    except BadInput:
+        raise
+    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+        raise BadInput(f"Not MessagePack of data: {error or type(error).__name__}") from error
+
+
+def _refuse_dict(value: dict[Any, Any]) -> Any:
+    raise BadInput("A dict cannot be in a set.")
 
 
 def _dict_of_pairs(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -75,3 +120,8 @@ def _hashable(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_hashable(item) for item in value)
     return frozenset(value) if isinstance(value, set) else value
+
+
+_OPTIONS: dict[str, Any] = {"raw": False, "strict_map_key": False, "timestamp": 3}
+_DEFAULT = partial(_default, 0)
+_EXT_HOOK = partial(_ext_hook, 0)
