@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
 
-.PHONY: help setup fmt check test test-kubernetes demo bench e2e clean
+.PHONY: help setup fmt check test test-kubernetes demo bench e2e lock audit sbom clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -40,6 +40,16 @@ test-kubernetes: setup ## tests of images, chart and test cluster (root; builds 
 	@bash e2e/cluster/tools.sh
 	@$(PY) -m e2e.images build
 	@$(PY) -m pytest images/tests charts/tests/test_chart.py e2e/cluster/tests
+
+lock: setup ## write the lock files anew, with hashes
+	@bash scripts/lock.sh
+
+audit: setup ## compare the locked packages with the published vulnerabilities; what cannot be compared fails
+	@$$(bash scripts/supply.sh pip-audit) --strict --disable-pip --no-deps --progress-spinner off -r requirements.lock
+
+sbom: setup ## the bill of materials of the locked packages, as CycloneDX JSON in dist/
+	@mkdir -p dist && $$(bash scripts/supply.sh cyclonedx-py) requirements requirements.lock --pyproject pyproject.toml \
+		--output-reproducible --of JSON -o dist/tidemill.cdx.json && echo dist/tidemill.cdx.json
 
 clean: ## remove what the other targets made in this folder
 	rm -rf .venv tidemill-data demo-data .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -38,7 +38,7 @@ ensure_java() {
 
 ensure_venv() {
   local python stamp
-  stamp="$(cat requirements.lock pyproject.toml | cksum | tr ' ' '-')"
+  stamp="$(cat requirements.lock images/requirements-build.txt pyproject.toml | cksum | tr ' ' '-')"
   [ "$(cat .venv/.tidemill-stamp 2>/dev/null)" = "$stamp" ] && return
   python=$(find_python)
   if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
@@ -46,8 +46,11 @@ ensure_venv() {
   fi
   [ -x .venv/bin/python ] || "$python" -m venv .venv
   echo "Installing Python packages into .venv (a minute the first time) ..." >&2
-  .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -r requirements.lock
-  .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -e .
+  local install=(.venv/bin/python -m pip install -q --disable-pip-version-check --no-deps)
+  "${install[@]}" --require-hashes -r images/requirements-build.txt
+  # What is built here is built by the packages above: a build that fetched its own would fetch them without hashes.
+  "${install[@]}" --no-build-isolation --require-hashes -r requirements.lock
+  "${install[@]}" --no-build-isolation -e .
   echo "$stamp" > .venv/.tidemill-stamp
 }
 

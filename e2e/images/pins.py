@@ -4,35 +4,38 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 from e2e.images.places import ROOT
 
-NOT_IN_GATEWAY = frozenset({"pyspark", "lightkube", "lightkube-models"})
-DEVELOPMENT = "dev"
+RUNNER = ("spark", "gateway", "kubernetes")
+GATEWAY = ("gateway",)
+
+_ENTRY = re.compile(r"^([\w.-]+)==(\S+)[^\\\n]*((?: \\\n +--hash=\S+)+)", re.MULTILINE)
+"""A package of the lock: name, version, hashes."""
 
 
-def requirements() -> dict[str, list[str]]:
-    """Path of each requirements file -> its lines."""
-    library = _declared(ROOT / "pyproject.toml")
-    spark = _closure({"pyspark"})
-    found = {
-        "images/runner/requirements-spark.txt": spark,
-        "images/runner/requirements.txt": [line for line in _closure(library) if line not in spark],
-        "images/gateway/requirements.txt": _closure(library - NOT_IN_GATEWAY),
+def requirements() -> dict[str, str]:
+    """Path of each requirements file -> its text."""
+    library, operator = ROOT / "pyproject.toml", ROOT / "operator/pyproject.toml"
+    spark, runner = _closure({"pyspark"}), _closure(_declared(library, RUNNER))
+    return {
+        path: _locked(names)
+        for path, names in {
+            "images/runner/requirements-spark.txt": spark,
+            "images/runner/requirements.txt": [name for name in runner if name not in spark],
+            "images/gateway/requirements.txt": _closure(_declared(library, GATEWAY)),
+            "images/operator/requirements.txt": _closure(_declared(operator)),
+        }.items()
     }
-    operator = ROOT / "operator/pyproject.toml"
-    if operator.exists():
-        found["images/operator/requirements.txt"] = _closure(_declared(operator))
-    return found
 
 
 def write() -> list[str]:
     """Brings the files up to date; returns the paths of those that changed."""
     changed = []
-    for path, lines in requirements().items():
-        text = "".join(f"{line}\n" for line in lines)
+    for path, text in requirements().items():
         file = ROOT / path
         if not file.exists() or file.read_text() != text:
             file.write_text(text)
@@ -40,25 +43,36 @@ def write() -> list[str]:
     return changed
 
 
-def _declared(project: Path) -> set[str]:
-    """Names of all dependencies but those of developers."""
+def _declared(project: Path, extras: Sequence[str] = ()) -> set[str]:
+    """Names of the dependencies, with those of the extras."""
     table = tomllib.loads(project.read_text())["project"]
     groups = table.get("optional-dependencies", {})
-    lines = table.get("dependencies", []) + [line for name in groups if name != DEVELOPMENT for line in groups[name]]
+    lines = table.get("dependencies", []) + [line for extra in extras for line in groups[extra]]
     return {_name(line) for line in lines}
 
 
 def _closure(names: set[str]) -> list[str]:
-    """`name==version` of the packages and all that they need without extras, in alphabetical order."""
-    pinned: dict[str, str] = {}
+    """The packages and all that they need without extras, in alphabetical order."""
+    found: set[str] = set()
     open_names = [_normal(name) for name in names]
     while open_names:
         name = open_names.pop()
-        if name in pinned:
+        if name in found:
             continue
-        pinned[name] = f"{name}=={metadata.version(name)}"
+        found.add(name)
         open_names += [_normal(_name(line)) for line in metadata.requires(name) or [] if _applies(line)]
-    return [pinned[name] for name in sorted(pinned)]
+    return sorted(found)
+
+
+def _locked(names: list[str]) -> str:
+    """The packages at their versions, with the hashes of their files, as the lock has them.
+
+    Raises:
+        KeyError: the lock lacks a package: run `make lock`.
+    """
+    lock = (ROOT / "requirements.lock").read_text()
+    found = {_normal(name): f"{name}=={version}{hashes}\n" for name, version, hashes in _ENTRY.findall(lock)}
+    return "".join(found[name] for name in names)
 
 
 def _applies(requirement: str) -> bool:

@@ -12,11 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from e2e.images import buildah
-from e2e.images.places import ROOT, cache
 
 PASSED_ON = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "default-timeout", "retries")
 BUNDLES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE")
-WHEELS_IN_BUILD = "/run/wheels"
 CA_IN_BUILD = "/run/secrets/ca"
 
 
@@ -25,8 +23,8 @@ def build_options() -> Iterator[list[str]]:
     """The arguments of `buildah bud` with which pip works inside; the files behind them are gone afterwards."""
     settings = _pip_settings()
     with TemporaryDirectory(prefix="tidemill-secrets-") as folder:
-        options = ["--volume", f"{_wheels()}:{WHEELS_IN_BUILD}:ro"]
-        lines = ["[global]", f"find-links = {WHEELS_IN_BUILD}"]
+        options: list[str] = []
+        lines = ["[global]"]
         lines += [f"{name} = {settings[name]}" for name in PASSED_ON if name in settings]
         bundle = settings.get("cert") or next((os.environ[name] for name in BUNDLES if name in os.environ), None)
         if bundle:
@@ -45,17 +43,6 @@ def _pip_settings() -> dict[str, str]:
         name, _, value = line.partition("=")
         settings[name.strip().rpartition(".")[2]] = str(ast.literal_eval(value.strip()))
     return settings
-
-
-def _wheels() -> Path:
-    """A folder with the wheel of pyspark, which is published as source only: 450 MB, some minutes to build, once."""
-    wheels = cache() / "wheels"
-    wheels.mkdir(exist_ok=True)
-    for line in (ROOT / "images/runner/requirements-spark.txt").read_text().split():
-        name, _, version = line.partition("==")
-        if name == "pyspark" and not list(wheels.glob(f"pyspark-{version}-*.whl")):
-            _pip("wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), line)
-    return wheels
 
 
 def _pip(*arguments: str) -> str:

@@ -15,6 +15,7 @@ import typer
 from tidemill.cli.loading import ClassArgument
 from tidemill.cli.output import command
 from tidemill.cli.verdict import declared, split_names
+from tidemill.model.extras import needing
 
 CONF_DEFAULT = "/etc/tidemill/spark.json"
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -44,7 +45,8 @@ def drive(
     port: Annotated[int, typer.Option("--port", envvar="TIDEMILL_PORT", help="Probes and metrics.")] = 8081,
 ) -> None:
     """Drive one topology of one revision of a Module in a pod; the operator starts it."""
-    from tidemill.kubernetes import drive as driving
+    with needing("kubernetes"):
+        from tidemill.kubernetes import drive as driving
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     for noisy in ("httpx2", "httpcore2", "py4j"):

@@ -12,6 +12,7 @@ import typer
 
 from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store, load_module
 from tidemill.cli.output import command, say, show_json, wants_json
+from tidemill.model.extras import needing
 
 _MEGABYTE = 1024 * 1024
 
@@ -35,10 +36,11 @@ def gateway(
 ) -> None:
     """Serve appends, selects, status and options over HTTP; any number of replicas may serve one store."""
     wants_json(json_)
-    from tidemill.gateway.modules import Modules
-    from tidemill.gateway.server import GatewayServer
-    from tidemill.gateway.settings import GatewaySettings
-    from tidemill.gateway.tokens import tokens_from
+    with needing("gateway"):
+        from tidemill.gateway.modules import Modules
+        from tidemill.gateway.server import GatewayServer
+        from tidemill.gateway.settings import GatewaySettings
+        from tidemill.gateway.tokens import tokens_from
 
     logging.basicConfig(level=logging.WARNING)
     tokens = tokens_from(token_file, os.environ)
@@ -66,10 +68,11 @@ def serving_beside(running: Any, port: int, is_json: bool) -> Iterator[None]:
     if not port:
         yield
         return
-    from tidemill.gateway.modules import Modules
-    from tidemill.gateway.server import GatewayServer
-    from tidemill.gateway.settings import GatewaySettings
-    from tidemill.gateway.tokens import tokens_from
+    with needing("gateway"):
+        from tidemill.gateway.modules import Modules
+        from tidemill.gateway.server import GatewayServer
+        from tidemill.gateway.settings import GatewaySettings
+        from tidemill.gateway.tokens import tokens_from
 
     modules = Modules(running.store, declaration=running.declaration, hub=running.hub)
     server = GatewayServer(modules, GatewaySettings(tokens=tokens_from("", os.environ)), "127.0.0.1", port)

@@ -6,6 +6,7 @@ import os
 
 from tidemill.engine.work import AttemptRunner
 from tidemill.model.errors import BadInput
+from tidemill.model.extras import needing
 
 ENGINES = ("local", "spark")
 ENGINE_VARIABLE = "TIDEMILL_ENGINE"
@@ -26,7 +27,8 @@ def engine_name(engine: str | None) -> str:
 def open_engine(engine: str | None, master: str | None = None) -> AttemptRunner:
     """A runner of attempts; Spark is loaded, and its JVM started, only where it is asked for."""
     if engine_name(engine) == "spark":
-        from tidemill.spark.runner import SparkRunner
+        with needing("spark"):
+            from tidemill.spark.runner import SparkRunner
 
         return SparkRunner(master) if master else SparkRunner()
     from tidemill.local.runner import LocalRunner
