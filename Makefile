@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
 
-.PHONY: help setup fmt check test test-kubernetes demo bench e2e lock audit sbom clean
+.PHONY: help setup fmt check test test-kubernetes demo bench e2e fresh-machine lock audit sbom clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ test-kubernetes: setup ## tests of images, chart and test cluster (root; builds 
 	@bash e2e/cluster/tools.sh
 	@$(PY) -m e2e.images build
 	@$(PY) -m pytest images/tests charts/tests/test_chart.py e2e/cluster/tests
+
+fresh-machine: ## make demo and make test on bare Debian 12 and 13 (root); or TARGETS=demo, SUITES=trixie
+	@bash scripts/fresh_machine.sh $(TARGETS)
 
 lock: setup ## write the lock files anew, with hashes
 	@bash scripts/lock.sh

@@ -1,18 +1,37 @@
 #!/usr/bin/env bash
-# Makes .venv with everything pinned, and sees to a Java runtime. Does nothing when all is there already.
+# Makes .venv with everything pinned, and sees to a Java runtime and the few programs that tests call. Does nothing when
+# all is there already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else return 1; fi; }
+fail() { echo "$1" >&2; exit 1; }
 
-install_packages() { # what-for package...
-  local purpose=$1; shift
-  if ! command -v apt-get >/dev/null; then
-    echo "tidemill needs $purpose: install it with your system's package manager, then run this again." >&2; exit 1
-  fi
-  echo "Installing $* for $purpose ..." >&2
-  as_root apt-get update -qq
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+updated=""
+update_lists() { # purpose: what apt knows is asked for only afterwards, since a fresh machine has no lists at all
+  command -v apt-get >/dev/null ||
+    fail "tidemill needs $1: install it with your system's package manager, then run this again."
+  [ -z "$updated" ] || return 0
+  as_root apt-get update -qq || fail "tidemill needs $1, and apt-get cannot install it: see above, or run this with sudo."
+  updated=yes
+}
+
+newest() { # package...: the first that apt can install, judged by its candidate: `apt-cache show` also knows mere mentions
+  local package candidate
+  for package in "$@"; do
+    candidate="$(apt-cache policy "$package" | sed -n 's/^ *Candidate: *//p')"
+    case "$candidate" in "" | "(none)") ;; *) echo "$package"; return ;; esac
+  done
+}
+
+install_one() { # purpose package...: the first of these packages that there is
+  local purpose=$1 package; shift
+  update_lists "$purpose"
+  package="$(newest "$@")"
+  [ -n "$package" ] || fail "tidemill needs $purpose, but apt-get has none of $*: install it by hand."
+  echo "Installing $package for $purpose ..." >&2
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null ||
+    fail "apt-get could not install $package: see above."
 }
 
 find_python() {
@@ -21,30 +40,37 @@ find_python() {
     command -v "$candidate" >/dev/null || continue
     "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$candidate"; return; }
   done
-  echo "tidemill needs Python 3.11 or newer; set PYTHON to one." >&2; exit 1
+  return 1
 }
 
-java_major() { java -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p'; }
+ensure_python() {
+  python="$(find_python)" || { install_one "Python 3.11 or newer" python3.13 python3.12 python3.11 python3
+    python="$(find_python)" || fail "tidemill needs Python 3.11 or newer; set PYTHON to one."; }
+  "$python" -c 'import ensurepip, venv' 2>/dev/null && return
+  install_one "Python's venv module" "${python##*/}-venv" python3-venv
+  "$python" -c 'import ensurepip, venv' || fail "$python still has no venv module: set PYTHON to one that has."
+}
+
+java_major() { "$1" -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p'; }
+has_java() {
+  local java="${JAVA_HOME:+$JAVA_HOME/bin/}java"
+  command -v "$java" >/dev/null && [ "$(java_major "$java")" -ge 17 ] 2>/dev/null
+}
 
 ensure_java() {
-  local java="${JAVA_HOME:+$JAVA_HOME/bin/}java"
-  command -v "$java" >/dev/null && [ "$(java_major)" -ge 17 ] 2>/dev/null && return
-  local package
-  for package in openjdk-17-jre-headless openjdk-21-jre-headless default-jre-headless; do
-    if apt-cache show "$package" >/dev/null 2>&1; then break; fi
-  done
-  install_packages "a Java runtime (17 or newer)" "$package"
+  has_java && return
+  install_one "a Java runtime (17 or newer)" openjdk-21-jre-headless openjdk-17-jre-headless default-jre-headless
+  has_java || fail "tidemill needs Java 17 or newer, and ${JAVA_HOME:+JAVA_HOME=$JAVA_HOME, }java on the PATH is not."
 }
+
+ensure_programs() { command -v pgrep >/dev/null || install_one "pgrep, which tests call" procps; }
 
 ensure_venv() {
   local python stamp
   stamp="$(cat requirements.lock images/requirements-build.txt pyproject.toml | cksum | tr ' ' '-')"
   [ "$(cat .venv/.tidemill-stamp 2>/dev/null)" = "$stamp" ] && return
-  python=$(find_python)
-  if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-    install_packages "Python's venv module" python3-venv
-  fi
-  [ -x .venv/bin/python ] || "$python" -m venv .venv
+  ensure_python
+  [ -x .venv/bin/python ] && [ -x .venv/bin/pip ] || "$python" -m venv --clear .venv
   echo "Installing Python packages into .venv (a minute the first time) ..." >&2
   local install=(.venv/bin/python -m pip install -q --disable-pip-version-check --no-deps)
   "${install[@]}" --require-hashes -r images/requirements-build.txt
@@ -55,4 +81,5 @@ ensure_venv() {
 }
 
 ensure_java
+ensure_programs
 ensure_venv

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -142,14 +143,21 @@ def test_any_other_command_is_run_as_it_is_when_it_is_no_word_of_spark(machine: 
     assert (done.returncode, done.stdout) == (7, "two words|*|")
 
 
-def _in_own_processes(*command: str) -> subprocess.CompletedProcess[str]:
-    """The command sees no process but those that it starts."""
-    alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child", *command]
-    return subprocess.run(alone, capture_output=True, text=True, check=False, timeout=20)
+def _alone(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """The command's pgrep finds only processes of its own session, as in a container it finds those of the pod."""
+    pgrep = shutil.which("pgrep")
+    assert pgrep, "this test needs pgrep: apt-get install procps"
+    (folder / "bin").mkdir()
+    (folder / "bin/pgrep").write_text(f'#!/bin/sh\nexec {pgrep} -s 0 "$@"\n')
+    (folder / "bin/pgrep").chmod(0o755)
+    environment = os.environ | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    return subprocess.run(
+        command, env=environment, start_new_session=True, capture_output=True, text=True, check=False, timeout=20
+    )
 
 
-def test_decommission_script_does_nothing_when_there_is_no_executor() -> None:
-    done = _in_own_processes("bash", str(RUNNER / "decom.sh"))
+def test_decommission_script_does_nothing_when_there_is_no_executor(tmp_path: Path) -> None:
+    done = _alone(tmp_path, "bash", str(RUNNER / "decom.sh"))
     assert done.returncode == 0, done.stderr
 
 
@@ -158,6 +166,6 @@ def test_decommission_script_signals_the_executor_and_waits_when_it_runs(tmp_pat
     (tmp_path / "org.KubernetesExecutorBackend").write_text(EXECUTOR_PROGRAM)
     story = tmp_path / "story.sh"
     story.write_text(STORY.format(folder=tmp_path, script=RUNNER / "decom.sh"))
-    done = _in_own_processes("bash", str(story))
+    done = _alone(tmp_path, "bash", str(story))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "done").read_text() == "SIGPWR"
