@@ -224,6 +224,72 @@ def variable_of_one_case(setup: Any, topologies: Any) -> None:
     chain.each(Ops.INC, "*a").out("*c")  # <- fault
 
 
+@expect("The condition is the constant False, which is false for every row.")
+def condition_that_python_decided(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).keep_true("*v" == 3)  # type: ignore[comparison-overlap]  # <- fault
+
+
+@expect("The condition is the constant 5, which is true for every row.")
+def condition_of_a_number(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).if_true(5, Block.each(Ops.INC, "*v"))  # <- fault
+
+
+@expect("The condition is the constant True, which is true for every row.")
+def condition_true(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).keep_true(True)  # <- fault
+
+
+@expect("A case of cond has the condition True, so that no case after it can run.")
+def case_that_takes_all_rows_before_the_last(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).cond(Case.create(True).each(Ops.INC, "*v"), Case.create("*v"))  # <- fault
+
+
+@expect("A case of cond has the condition True, so that no case after it can run.")
+def case_that_python_decided(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).cond(Case.create("*v" != 3).each(Ops.INC, "*v"))  # type: ignore[comparison-overlap]  # <- fault
+
+
+@expect("The condition is the constant False, which is false for every row.")
+def case_that_python_refused(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).cond(Case.create("*v" == 3))  # type: ignore[comparison-overlap]  # <- fault
+
+
+@expect("The condition is the function 'condition_of_a_function.<lambda>' itself, which is true for every row.")
+def condition_of_a_function(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).keep_true(lambda v: v > 3)  # <- fault
+
+
+@expect("The condition is the class 'int' itself")
+def condition_of_a_class(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).if_true(int, Block.each(Ops.INC, "*v"))  # <- fault
+
+
+@expect("The condition is the function 'IS_EVEN' itself")
+def condition_of_an_operation(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).keep_true(Ops.IS_EVEN)  # <- fault
+
+
+@expect("The function 'IS_EVEN' is passed itself; nothing calls it.")
+def argument_that_is_an_operation(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).each(Ops.AND, Ops.IS_EVEN, "*v").out("*w")  # <- fault
+
+
+@expect("The class 'int' is passed itself")
+def argument_that_is_a_class(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).hash_partition(int)  # <- fault
+
+
+@expect("A Path cannot be an argument.")
+def argument_that_is_a_path(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).each(Ops.IDENTITY, Path.key("a")).out("*w")  # <- fault
+
+
+@expect("The function 'unmarked' is passed itself")
+def loop_variable_that_is_a_function(setup: Any, topologies: Any) -> None:
+    variables = LoopVars.var("*i", unmarked)  # <- fault
+    records(setup, topologies).loop_with_vars(variables, Block.emit_loop("*i")).out("*o")
+
+
 @expect("cond takes cases, not")
 def cond_of_blocks(setup: Any, topologies: Any) -> None:
     records(setup, topologies).cond(Block.each(Ops.INC, "*v").out("*a"))  # <- fault

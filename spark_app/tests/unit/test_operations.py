@@ -31,7 +31,8 @@ ONE: list[tuple[Op, tuple[Any, ...], Any]] = [
     (Ops.FIRST, (None,), None),
     (Ops.FIRST, ({3, 1, 2},), 1),
     (Ops.LAST, ((7, 8),), 8),
-    (Ops.LAST, ({"a": 1},), ["a", 1]),
+    (Ops.MUST_GET, ({"a": None}, "a"), None),
+    (Ops.MUST_GET, ([7, 8], 1), 8),
     (Ops.SIZE, ([7, 8],), 2),
     (Ops.SIZE, (None,), 0),
     (Ops.CONTAINS, ({"a": 1}, "a"), True),
@@ -120,6 +121,50 @@ def test_operation_emits_rows_of_its_out_count_when_called(op: Op, args: tuple[A
 
 def test_expand_returns_a_list_to_bind() -> None:
     assert Ops.EXPAND(("a", 1)) == ["a", 1]
+    assert Ops.EXPAND({2, 1}) == [1, 2]
+
+
+@pytest.mark.parametrize("value", [{"user": "ann"}, "ann,/a", b"ann"])
+@pytest.mark.parametrize("op", [Ops.EXPAND, Ops.FIRST, Ops.LAST, Ops.EXPLODE, Ops.EXPLODE_INDEXED])
+def test_elements_of_records_and_texts_are_refused_when_nobody_means_them(op: Op, value: Any) -> None:
+    if isinstance(value, dict) and op.emits == "many":
+        assert op(value), "pairs of a dict are documented"
+        return
+    with pytest.raises(BadInput, match=f"Ops.{op.name} works on lists, not on a {type(value).__name__}."):
+        op(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "text"),
+    [
+        ({"user": 1, "page": 2}, "usr", "there is no key 'usr'; there is 'user', 'page'. Did you mean 'user'?"),
+        ({}, "user", "there is no key 'user'; there is no key."),
+        ({1: 1}, 2, "there is no key 2; there is 1."),
+        ([1, 2], 2, "there is no element 2 in a list of 2."),
+        ([1, 2], "user", "there is no element 'user' in a list of 2."),
+        (None, "user", "there is no element 'user' in a NoneType."),
+        ("ann", 0, "there is no element 0 in a str."),
+    ],
+)
+def test_must_get_says_what_there_is_when_a_key_is_missing(value: Any, key: Any, text: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        Ops.MUST_GET(value, key)
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("SUBTRACT", "Ops has no 'SUBTRACT'. Did you mean Ops.MINUS?"),
+        ("Plus", "Did you mean Ops.PLUS?"),
+        ("QQQ", "Ops has no 'QQQ'. It has AND, "),
+    ],
+)
+def test_operation_that_was_meant_is_named_when_there_is_none_of_that_name(name: str, text: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(Ops, name)
+    assert text in str(caught.value)
+    assert not hasattr(Ops, "__wrapped__")
 
 
 def test_println_writes_a_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from tidemill.api.arguments import later_fault, to_arg, to_args, to_plain_function
 from tidemill.api.locations import caller_location
@@ -11,6 +11,7 @@ from tidemill.api.starters import starter
 from tidemill.model import dataflow
 from tidemill.model.dataflow import Aggregator, AggTree, Location
 from tidemill.model.errors import Fault
+from tidemill.model.suggestions import Suggesting
 
 _Faults = tuple[Fault, ...]
 
@@ -61,8 +62,10 @@ class TopMonotonicOptions:
         return self._with("ascending", True)
 
 
-class Agg:
+class Agg(metaclass=Suggesting):
     """One aggregator. `later` names a part of it that this version refuses."""
+
+    _synonyms: ClassVar[Mapping[str, str]] = {"average": "avg", "mean": "avg", "total": "sum", "top_n": "top_monotonic"}
 
     def __init__(self, tree: Aggregator, faults: Sequence[Fault] = (), at: Location | None = None) -> None:
         self.tree: AggTree = tree

@@ -10,15 +10,15 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from tidemill.api.locations import caller_location
 from tidemill.model import dataflow
-from tidemill.model.dataflow import Const, Function, FunctionKind, Location, Var
+from tidemill.model.dataflow import Arg, Const, Function, FunctionKind, Location, Var
 from tidemill.model.errors import Fault
-from tidemill.model.operations import Op
+from tidemill.model.operations import Op, Ops, is_true
 
 C = TypeVar("C", bound=Callable[..., Any])
 _KIND = "__tidemill_kind__"
@@ -58,7 +58,7 @@ class Expr:
             text = f"'{recorded.name}' does not return one value and cannot be used in an Expr."
             found.append(Fault(str(self.at), text, "Use each(...) with .out(...) instead."))
         found.extend(arity_faults(recorded, len(args), self.at))
-        self.expr = dataflow.Expr(recorded, to_args(args, self.at, found))
+        self.expr = dataflow.Expr(recorded, to_call_args(recorded, args, self.at, found))
         self.faults = tuple(found)
 
 
@@ -93,7 +93,52 @@ def to_arg(value: Any, at: Location, faults: list[Fault]) -> dataflow.Arg:
     if isinstance(value, str) and value.startswith("$$"):
         text = f"The PState '{value}' cannot be an argument."
         faults.append(Fault(str(at), text, f'Read it with local_select, or write Constant("{value}") for the string.'))
+    elif callable(value):
+        text = f"T{_called(value)[1:]} is passed itself; nothing calls it."
+        faults.append(Fault(str(at), text, f"{_call_advice(value)}, or Constant(…) to pass it as a value."))
+    elif type(value).__module__.startswith("tidemill.api."):
+        text = f"A {type(value).__name__} cannot be an argument."
+        faults.append(Fault(str(at), text, "Pass a variable, a value or an Expr."))
     return Const(value)
+
+
+def to_condition(value: Any, at: Location, faults: list[Fault]) -> dataflow.Arg:
+    """Record a condition: a variable or an expression. A constant is decided before any row comes, which nobody means;
+    who does says `Constant(…)`.
+    """
+    found: list[Fault] = []
+    recorded = to_arg(value, at, found)
+    if isinstance(recorded, Const) and not isinstance(value, Constant):
+        found = [_constant_condition(value, at)]
+    faults.extend(found)
+    return recorded
+
+
+def _constant_condition(value: Any, at: Location) -> Fault:
+    if callable(value):
+        text = f"The condition is {_called(value)} itself, which is true for every row."
+        return Fault(str(at), text, f"{_call_advice(value)}.")
+    outcome = "true" if is_true(value) else "false"
+    text = f"The condition is the constant {value!r}, which is {outcome} for every row."
+    advice = 'Python compares strings at once: write Expr(Ops.EQUAL, "*v", 3) in place of "*v" == 3.'
+    return Fault(str(at), text, advice)
+
+
+def _called(function: Any) -> str:
+    kind = "class" if isinstance(function, type) else "function"
+    return f"the {kind} '{function.name if isinstance(function, Op) else name_of(function)}'"
+
+
+def _call_advice(function: Any) -> str:
+    name = f"Ops.{function.name}" if isinstance(function, Op) else name_of(function).rpartition(".")[2]
+    return f'Write Expr({"f" if name == "<lambda>" else name}, "*v") to call it for each row'
+
+
+def to_call_args(function: Function, values: Sequence[Any], at: Location, faults: list[Fault]) -> tuple[Arg, ...]:
+    """Record the arguments of a call; the first of IS_INSTANCE_OF is a class."""
+    if function.call is Ops.IS_INSTANCE_OF and values and isinstance(values[0], type):
+        return Const(values[0]), *to_args(values[1:], at, faults)
+    return to_args(values, at, faults)
 
 
 def to_args(values: Iterable[Any], at: Location, faults: list[Fault]) -> tuple[dataflow.Arg, ...]:

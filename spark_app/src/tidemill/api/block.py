@@ -5,15 +5,17 @@ Blocks are immutable; the chain of a source (`topology.SourceChain`) has the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from tidemill.api.aggregators import recorded_tree
 from tidemill.api.arguments import (
     arity_faults,
     to_arg,
     to_args,
+    to_call_args,
+    to_condition,
     to_function,
     to_name,
     to_plain_function,
@@ -34,6 +36,12 @@ _WITH_OUTS = (dataflow.Each, dataflow.LocalSelect, dataflow.Loop, dataflow.Aggre
 
 class Block(LaterNodes):
     """A chain of nodes. Every method adds one and returns the longer chain."""
+
+    _synonyms: ClassVar[Mapping[str, str]] = {
+        "filter": "keep_true", "where": "keep_true", "map": "each", "apply": "each", "flat_map": "each",
+        "aggregate": "agg", "if_": "if_true", "explode": "explode_microbatch", "partition_by": "hash_partition",
+        "repartition": "hash_partition", "shuffle": "shuffle_partition", "groupby": "group_by",
+    }  # fmt: skip
 
     def __init__(self, nodes: Sequence[Node] = (), faults: Sequence[Fault] = ()) -> None:
         self.nodes = tuple(nodes)
@@ -78,7 +86,7 @@ class Block(LaterNodes):
         at = caller_location()
         recorded = to_function(function, at, found)
         found.extend(arity_faults(recorded, len(args), at))
-        return self._add(dataflow.Each(recorded, to_args(args, at, found), (), at), found)
+        return self._add(dataflow.Each(recorded, to_call_args(recorded, args, at, found), (), at), found)
 
     @starter
     def explode_microbatch(self, microbatch: str) -> Block:
@@ -93,7 +101,7 @@ class Block(LaterNodes):
         """Go on only with rows for which this is true (neither None nor False)."""
         found: list[Fault] = []
         at = caller_location()
-        return self._add(dataflow.KeepTrue(to_arg(condition, at, found), at), found)
+        return self._add(dataflow.KeepTrue(to_condition(condition, at, found), at), found)
 
     @starter
     def macro(self, block: Any) -> Block:
@@ -109,7 +117,7 @@ class Block(LaterNodes):
         """Run `then` where the condition is true, else `else_`; what follows sees the variables that both bind."""
         found: list[Fault] = []
         at = caller_location()
-        first = (to_arg(condition, at, found), _nodes(then, at, found))
+        first = (to_condition(condition, at, found), _nodes(then, at, found))
         other = () if else_ is None else _nodes(else_, at, found)
         return self._add(dataflow.Cond((first, (Const(True), other)), at), found)
 
@@ -119,6 +127,12 @@ class Block(LaterNodes):
         found: list[Fault] = []
         at = caller_location()
         recorded = [_case(case, at, found) for case in cases]
+        everywhere = [case.condition == _ALWAYS for case in cases if isinstance(case, Case)]
+        if any(everywhere[:-1]) or everywhere == [True]:
+            text = "A case of cond has the condition True, so that no case after it can run."
+            found.append(
+                Fault(str(at), text, "Only the last of several cases may have it, as the case for all others.")
+            )
         if not cases:
             found.append(Fault(str(at), "cond(…) has no case.", "Add Case.create(condition).each(…)."))
         if not recorded or recorded[-1][0] != Const(True):
@@ -333,9 +347,10 @@ class Case(Block):
 
     @staticmethod
     def create(condition: Any) -> Case:
-        """A case that runs where the condition is true and no case before it was."""
+        """A case that runs where the condition is true and no case before it was; `True` is for the last case."""
         found: list[Fault] = []
-        recorded = to_arg(condition, caller_location(), found)
+        at = caller_location()
+        recorded = Const(True) if condition is True else to_condition(condition, at, found)
         return Case((), found, recorded)
 
 

@@ -9,6 +9,7 @@ from tidemill.api.arguments import to_plain_function
 from tidemill.api.locations import caller_location
 from tidemill.model.dataflow import DepotPartitioner, Function, Location
 from tidemill.model.errors import Fault
+from tidemill.model.suggestions import Suggesting
 
 
 class Partitioning:
@@ -27,7 +28,7 @@ class Partitioning:
         self.faults = faults
 
 
-class Depot:
+class Depot(metaclass=Suggesting):
     """The ways to partition a depot. An object or class with `choose_partition_index(record, partitions)` too."""
 
     TOMBSTONE: Final = "tidemill.Depot.TOMBSTONE"

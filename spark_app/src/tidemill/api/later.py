@@ -9,9 +9,10 @@ from typing import Any
 
 from tidemill.api.starters import starter
 from tidemill.model.errors import BadInput
+from tidemill.model.suggestions import SuggestingInstances
 
 
-class LaterNodes:
+class LaterNodes(SuggestingInstances):
     """The methods of a `Block` that record a feature of a later version."""
 
     def _later(self, feature: str, blocks: Sequence[Any]) -> Any:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 
 from tidemill.model.dataflow import Location
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + "/"
+_LIBRARIES = tuple({sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib")})
 
 
 def is_of_tidemill(file: str) -> bool:
@@ -25,11 +27,22 @@ def caller_location() -> Location:
 
 
 def raised_location(trace: TracebackType | None) -> Location:
-    """The innermost line of the user's code that an exception passed."""
-    found = Location()
+    """The innermost line of the user's own code that an exception passed; that of a library where there is no other."""
+    lines: list[Location] = []
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not is_of_tidemill(file):
-            found = Location(file, trace.tb_lineno)
+        if not is_of_tidemill(file) and not file.startswith("<frozen "):
+            lines.append(Location(file, trace.tb_lineno))
         trace = trace.tb_next
-    return found
+    own = [line for line in lines if not _is_of_library(line.file)]
+    return next(reversed(own or lines), Location())
+
+
+def _is_of_library(file: str) -> bool:
+    """Whether this file came with Python or was installed, so that its user cannot have made the mistake there."""
+    return file.startswith(_LIBRARIES) or "/site-packages/" in file or "/dist-packages/" in file
+
+
+def defined_location(code: CodeType | None) -> Location:
+    """Where a function was written; nowhere if it is not written in Python."""
+    return Location() if code is None else Location(code.co_filename, code.co_firstlineno)

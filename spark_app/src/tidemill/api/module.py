@@ -12,6 +12,7 @@ from tidemill.api.topology import MicrobatchTopology
 from tidemill.model import dataflow
 from tidemill.model.dataflow import Location
 from tidemill.model.errors import Fault
+from tidemill.model.suggestions import SuggestingInstances
 
 
 class Module:
@@ -48,7 +49,7 @@ class DepotBuilder:
         return self
 
 
-class Setup:
+class Setup(SuggestingInstances):
     """Declares what belongs to the module and not to one topology: depots and the first values of options."""
 
     def __init__(self) -> None:
@@ -128,7 +129,7 @@ class Setup:
         self.faults.append(later_fault(feature, caller_location()))
 
 
-class Topologies:
+class Topologies(SuggestingInstances):
     """Declares topologies."""
 
     def __init__(self) -> None:

@@ -11,9 +11,10 @@ from tidemill.api.starters import starter
 from tidemill.model import dataflow
 from tidemill.model.dataflow import Location, Nav
 from tidemill.model.errors import BadPath, Fault
+from tidemill.model.suggestions import SuggestingInstances
 
 
-class Path:
+class Path(SuggestingInstances):
     """A path; every navigator exists on the class (it starts a path) and on a path (it extends it). Paths are
     immutable.
     """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.api.locations import raised_location
+from tidemill.api.locations import defined_location, raised_location
 from tidemill.api.module import Module, Setup, Topologies
-from tidemill.model.dataflow import ModuleDeclaration
+from tidemill.model.dataflow import Location, ModuleDeclaration
 from tidemill.model.errors import DefinitionError, Fault, TidemillError
 
 
@@ -51,6 +51,9 @@ def _define(instance: Any, setup: Setup, topologies: Topologies) -> list[Fault]:
     except TidemillError as error:
         return [Fault(str(raised_location(error.__traceback__)), str(error))]
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises is a fault of the definition
-        text = f"define raised {type(error).__name__}: {error}".rstrip(".") + "."
-        return [Fault(str(raised_location(error.__traceback__)), text, "Correct this line.")]
+        text = f"define raised {type(error).__name__}: {error}"
+        at = raised_location(error.__traceback__)
+        if at == Location():  # raised by the call itself: `define` does not take what it is given
+            at = defined_location(getattr(getattr(instance.define, "__func__", instance.define), "__code__", None))
+        return [Fault(str(at), text if text.endswith((".", "?", "!")) else f"{text}.", "Correct this line.")]
     return []

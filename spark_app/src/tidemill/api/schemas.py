@@ -12,6 +12,7 @@ from tidemill.api.starters import starter
 from tidemill.model import schema as model
 from tidemill.model.dataflow import Location
 from tidemill.model.errors import Fault
+from tidemill.model.suggestions import Suggesting
 
 _TYPE_NAMES: dict[Any, str] = {kind: name for name, kind in model.LEAF_TYPES.items()}
 _ALLOWED = "str, int, float, bool, bytes, datetime, list, dict, set or object"
@@ -53,7 +54,7 @@ class Schema:
         return Schema(self.schema, at, (*self.faults, fault))
 
 
-class PState:
+class PState(metaclass=Suggesting):
     """Schemas of PStates; a plain type (`int`, `str`, `datetime`, `object`, …) is a schema too."""
 
     @staticmethod

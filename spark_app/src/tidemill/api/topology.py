@@ -15,6 +15,7 @@ from tidemill.api.starters import starter
 from tidemill.model import dataflow
 from tidemill.model.dataflow import Location, Node, StartFrom
 from tidemill.model.errors import Fault
+from tidemill.model.suggestions import SuggestingInstances
 
 
 class OffsetAgo(enum.Enum):
@@ -82,6 +83,8 @@ class MicrobatchSourceOptions:
 class SourceChain(Block):
     """The chain after `topology.source(…)`; unlike a `Block` it records into its topology as it grows."""
 
+    _shown = "Block"
+
     def __init__(self, depot: str, options: MicrobatchSourceOptions, at: Location, faults: Sequence[Fault]) -> None:
         super().__init__((), faults)
         self._depot = depot
@@ -147,7 +150,7 @@ class PStateBuilder:
         return self
 
 
-class MicrobatchTopology:
+class MicrobatchTopology(SuggestingInstances):
     """A topology that takes all that has gathered in its depots through one exactly-once computation."""
 
     def __init__(self, name: str, at: Location) -> None:

@@ -6,12 +6,13 @@ import importlib
 import importlib.util
 import os
 import sys
-import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from tidemill.api.locations import raised_location
+from tidemill.api.module import Module
 from tidemill.cluster.stores import absolute_url
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import BadInput, UnknownName
@@ -43,13 +44,21 @@ def load_module(name: str) -> Any:
     place, _, class_name = name.rpartition(":")
     if not place or not class_name:
         raise BadInput(f"'{name}' is not MODULE:CLASS; write it like examples.flights.module:Flights.")
-    found = getattr(_import(place), class_name, None)
+    module = _import(place)
+    found = getattr(module, class_name, None)
     if found is None:
-        raise BadInput(f"{place} has no class '{class_name}'.")
+        raise BadInput(f"{place} has no class '{class_name}'{_classes_of(module)}.")
     try:
         return found() if isinstance(found, type) else found
     except (Exception, SystemExit) as error:
         raise BadInput(f"{name} cannot be made: {type(error).__name__}: {error}{_raised_at(error)}") from error
+
+
+def _classes_of(module: Any) -> str:
+    """The modules that a Python module has, for a sentence about one that it has not."""
+    classes = (value for value in vars(module).values() if isinstance(value, type))
+    names = sorted(found.__name__ for found in classes if issubclass(found, Module) and found is not Module)
+    return f"; it has {', '.join(names)}" if names else "; it has no class that derives from tidemill.Module"
 
 
 def _import(place: str) -> Any:
@@ -61,17 +70,19 @@ def _import(place: str) -> Any:
         raise
     except ModuleNotFoundError as error:
         hint = "" if error.name and not place.startswith(error.name) else "; it is looked for from this folder on"
-        raise BadInput(f"Cannot import {place}: there is no Python module '{error.name}'{hint}.") from error
+        raise BadInput(
+            f"Cannot import {place}: there is no Python module '{error.name}'{hint}{_raised_at(error)}."
+        ) from error
     except (Exception, SystemExit) as error:
         raise BadInput(f"Cannot import {place}: {type(error).__name__}: {error}{_raised_at(error)}") from error
 
 
 def _raised_at(error: BaseException) -> str:
     """The line of the module's own code that raised; syntax errors say theirs themselves."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    if len(frames) < 2 or isinstance(error, SyntaxError):
+    at = raised_location(error.__traceback__)
+    if isinstance(error, SyntaxError) or at.line == 0 or "importlib" in at.file:
         return ""
-    return f" ({frames[-1].filename}, line {frames[-1].lineno})"
+    return f" ({at.file}, line {at.line})"
 
 
 def _import_file(path: Path) -> Any:

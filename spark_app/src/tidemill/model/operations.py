@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tidemill.model.errors import BadInput
+from tidemill.model.suggestions import Suggesting, nearest
 
 Emits = Literal["one", "many", "expand"]
+_SHOWN_CHARS = 200
 
 
 def is_true(value: Any) -> bool:
@@ -84,11 +86,44 @@ def _sorted(values: Iterable[Any]) -> list[Any]:
         return sorted(values, key=lambda value: (type(value).__name__, repr(value)))
 
 
+_INSTEAD: dict[type, str] = {
+    dict: 'Take its fields with Ops.MUST_GET(record, "field"), or its pairs with Ops.EXPLODE_MAP.',
+    str: "Split it with a function of yours first.",
+    bytes: "Decode it with a function of yours first.",
+}
+
+
+def _refuse_kinds(name: str, value: Any, kinds: tuple[type, ...]) -> None:
+    """Refuse a value whose elements nobody means: the keys of a record, the letters of a text.
+
+    Raises:
+        BadInput: it is one of these; says what to do.
+    """
+    if isinstance(value, kinds):
+        advice = next(advice for kind, advice in _INSTEAD.items() if isinstance(value, kind))
+        raise BadInput(f"Ops.{name} works on lists, not on a {type(value).__name__}. {advice}")
+
+
+def expanded(value: Any) -> list[Any]:
+    """The elements of a list that `Ops.EXPAND` binds.
+
+    Raises:
+        BadInput: it is no list, tuple or set.
+    """
+    _refuse_kinds("EXPAND", value, (dict, str, bytes))
+    try:
+        return list(elements_of(value)) if isinstance(value, (set, frozenset)) else list(value)
+    except TypeError:
+        raise BadInput(f"Ops.EXPAND works on lists, not on a {type(value).__name__}.") from None
+
+
 def _explode(value: Any) -> Iterator[tuple[Any, ...]]:
+    _refuse_kinds("EXPLODE", value, (str, bytes))
     return ((element,) for element in elements_of(value))
 
 
 def _explode_indexed(value: Any) -> Iterator[tuple[Any, ...]]:
+    _refuse_kinds("EXPLODE_INDEXED", value, (str, bytes))
     return enumerate(elements_of(value))
 
 
@@ -111,12 +146,33 @@ def _get(collection: Any, key: Any, default: Any = None) -> Any:
     return collection[key] if isinstance(key, int) and 0 <= key < len(collection) else default
 
 
+def _must_get(collection: Any, key: Any) -> Any:
+    """The element at a key or index.
+
+    Raises:
+        BadInput: there is none; says which keys there are.
+    """
+    if isinstance(collection, dict):
+        if key in collection:
+            return collection[key]
+        there = ", ".join(map(repr, collection))[:_SHOWN_CHARS] or "no key"
+        near = nearest(key, [each for each in collection if isinstance(each, str)]) if isinstance(key, str) else None
+        raise BadInput(f"there is no key {key!r}; there is {there}." + (f" Did you mean {near!r}?" if near else ""))
+    is_list = isinstance(collection, (list, tuple))
+    if is_list and isinstance(key, int) and not isinstance(key, bool) and 0 <= key < len(collection):
+        return collection[key]
+    what = f"a list of {len(collection)}" if is_list else f"a {type(collection).__name__}"
+    raise BadInput(f"there is no element {key!r} in {what}.")
+
+
 def _first(value: Any) -> Any:
+    _refuse_kinds("FIRST", value, (dict, str, bytes))
     elements = elements_of(value)
     return elements[0] if elements else None
 
 
 def _last(value: Any) -> Any:
+    _refuse_kinds("LAST", value, (dict, str, bytes))
     elements = elements_of(value)
     return elements[-1] if elements else None
 
@@ -204,19 +260,25 @@ def _from_context(name: str) -> Op:
     return Op(name, call, args_min=0, args_max=0, needs_context=True)
 
 
-class Ops:
+class Ops(metaclass=Suggesting):
     """Every built-in operation, as a constant."""
+
+    _synonyms: ClassVar[Mapping[str, str]] = {
+        "add": "PLUS", "subtract": "MINUS", "multiply": "TIMES", "divide": "DIV", "modulo": "MOD", "length": "SIZE",
+        "len": "SIZE", "count": "SIZE", "not_equals": "NOT_EQUAL", "field": "GET", "flatten": "EXPLODE",
+    }  # fmt: skip
 
     EXPLODE = Op("EXPLODE", _explode, "many")
     EXPLODE_INDEXED = Op("EXPLODE_INDEXED", _explode_indexed, "many", out_count=2)
     EXPLODE_MAP = Op("EXPLODE_MAP", _explode_map, "many", out_count=2)
     RANGE = Op("RANGE", _range, "many", 2, 3)
-    EXPAND = Op("EXPAND", lambda value: list(value), "expand")
+    EXPAND = Op("EXPAND", expanded, "expand")
 
     IDENTITY = Op("IDENTITY", lambda value: value)
     TUPLE = Op("TUPLE", lambda *values: list(values), args_min=0, args_max=None)
     PRINTLN = Op("PRINTLN", _println, args_min=0, args_max=None)
     GET = Op("GET", _get, args_min=2, args_max=3)
+    MUST_GET = Op("MUST_GET", _must_get, args_min=2, args_max=2)
     FIRST = Op("FIRST", _first)
     LAST = Op("LAST", _last)
     SIZE = Op("SIZE", _size)

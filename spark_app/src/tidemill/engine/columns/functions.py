@@ -16,7 +16,7 @@ from tidemill.model import columns as cols
 from tidemill.model.columns import Column, RecordColumn
 from tidemill.model.dataflow import Arg, Const, Function, Var
 from tidemill.model.errors import BadInput
-from tidemill.model.operations import Op
+from tidemill.model.operations import Op, expanded
 from tidemill.plan.program import Apply
 
 
@@ -71,7 +71,7 @@ def _spread(operator: Apply, frame: Frame, column: Column) -> dict[str, Column]:
     rows = []
     for index, value in enumerate(cols.to_values(column)):
         try:
-            row = tuple(value)
+            row = tuple(expanded(value))
             if len(row) != len(outs):
                 raise BadInput(f"{len(outs)} variables cannot take the {len(row)} elements of {value!r}")
         except (TypeError, BadInput) as error:
@@ -85,7 +85,7 @@ def _expand(operator: Apply, frame: Frame) -> Frame:
 
 
 def _built_in(operator: Apply, op: Op, frame: Frame) -> Column:
-    if op.name == "GET" and len(operator.args) == 2 and isinstance(operator.args[1], Const):
+    if op.name in ("GET", "MUST_GET") and len(operator.args) == 2 and isinstance(operator.args[1], Const):
         found = get_field([column_of(frame, operator.args[0])], operator.args[1].value)
         if found is not None:
             return found

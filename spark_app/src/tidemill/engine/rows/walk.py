@@ -23,7 +23,7 @@ from tidemill.engine.rows.source import SegmentSource, SourceWriter
 from tidemill.model import columns as cols
 from tidemill.model.dataflow import AggMap, Arg, Var
 from tidemill.model.errors import BadInput
-from tidemill.model.operations import Op
+from tidemill.model.operations import Op, expanded
 from tidemill.plan import program as pg
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ class RowRuntime:
             results = result if isinstance(result, tuple) else (result,)
             values = [cols.to_values(cols.from_frame(pl.DataFrame({"v": series})).fields[0])[0] for series in results]
             if width > 1 and len(values) == 1:
-                return tuple(values[0])
+                return tuple(expanded(values[0]))
             return tuple(values) if width > 1 else values[0]
 
         return vector
