@@ -163,3 +163,11 @@ def test_holder_keeps_the_lease_when_the_wall_clock_is_set() -> None:
         clock.jump(-2 * 86_400_000)
         clock.advance(60_000)
     assert not first.is_held() and second.try_acquire()
+
+
+def test_heartbeats_begin_when_a_folder_with_its_lock_was_copied_into_a_bucket() -> None:
+    store, clock = MemoryStore(), Clock()
+    store.create("m/lease/leader.lock", b"")
+    lease = HeartbeatLease(store, "m/lease", clock)
+    assert lease.peek() == ""
+    assert lease.try_acquire()

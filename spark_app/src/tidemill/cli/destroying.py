@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.loading import STORE_DEFAULT, JsonOption, ModuleArgument, StoreOption, existing_store
+from tidemill.cli.loading import STORE_DEFAULT, JsonOption, ModuleArgument, OwnerOption, StoreOption, existing_store
 from tidemill.cli.output import command, say, show_json, wants_json
 from tidemill.cluster.launch import destroy as destroy_module
 from tidemill.model.errors import BadInput
+from tidemill.model.ownership import Owner
 from tidemill.runtime.definition_log import DefinitionLog
 
 
@@ -19,8 +20,13 @@ def destroy(
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
     yes: Annotated[bool, typer.Option("--yes", help="Needed: nothing can bring the data back.")] = False,
+    take_over: Annotated[bool, typer.Option("--take-over", help="Although it belongs to a Kubernetes Module.")] = False,
+    owner: OwnerOption = "",
 ) -> None:
-    """Delete a module's depots, PStates and progress from a store. Stop everything that runs it first."""
+    """Delete a module's depots, PStates and progress from a store. Stop everything that runs it first.
+
+    Refused while somebody leads one of its topologies, and where it belongs to a Kubernetes Module.
+    """
     wants_json(json_)
     if not yes:
         raise BadInput(f"This deletes all data of module '{module}' in {store}; say --yes if that is what you want.")
@@ -28,7 +34,7 @@ def destroy(
         raise BadInput(f"There is no module {module!r}.")
     opened = existing_store(store)
     is_there = DefinitionLog(opened, module).newest() is not None
-    destroy_module(opened, module)
+    destroy_module(opened, module, Owner.parse(owner), takes_over=take_over)
     if json_:
         show_json({"module": module, "is_deleted": is_there})
     else:

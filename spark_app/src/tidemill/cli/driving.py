@@ -12,10 +12,11 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.loading import ClassArgument
+from tidemill.cli.loading import ClassArgument, OwnerOption, TakeOverFromOption
 from tidemill.cli.output import command
 from tidemill.cli.verdict import declared, split_names
 from tidemill.model.extras import needing
+from tidemill.model.ownership import Owner
 
 CONF_DEFAULT = "/etc/tidemill/spark.json"
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -40,6 +41,8 @@ def drive(
     threads: Annotated[int, typer.Option("--threads", envvar="TIDEMILL_THREADS")] = 2,
     objects_to_delete: Names = "",
     restore_retired: Restores = False,
+    owner: OwnerOption = "",
+    take_over_from: TakeOverFromOption = "",
     engine: Annotated[str, typer.Option("--engine", envvar="TIDEMILL_ENGINE", help="spark | local.")] = "spark",
     conf: Annotated[str, typer.Option("--conf", envvar="TIDEMILL_CONF", help="spark.json")] = CONF_DEFAULT,
     port: Annotated[int, typer.Option("--port", envvar="TIDEMILL_PORT", help="Probes and metrics.")] = 8081,
@@ -54,8 +57,9 @@ def drive(
     stop = _stop_on_signals()
     try:
         plan = driving.RevisionPlan(
-            declared(entry), revision, definition_base, tasks, threads, split_names(objects_to_delete), restore_retired
-        )
+            declared(entry), revision, definition_base, tasks, threads, split_names(objects_to_delete), restore_retired,
+            Owner.parse(owner), take_over_from,
+        )  # fmt: skip
         resources = driving.ResourceNames(module_resource, topology_resource, topology)
         driving.drive(plan, resources, store, engine, Path(conf), port, stop)
     except Exception as error:

@@ -16,7 +16,7 @@ from tidemill.api.module import Module
 from tidemill.cluster.stores import absolute_url
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import BadInput, UnknownName
-from tidemill.runtime.definition_log import DefinitionLog, modules_of
+from tidemill.runtime.definition_log import DefinitionLog, no_such_module
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
 
@@ -30,6 +30,18 @@ StoreOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+OwnerOption = Annotated[
+    str,
+    typer.Option(
+        "--owner", envvar="TIDEMILL_OWNER", help="The operator's word: CLUSTER/NAMESPACE/NAME/UID of a Module."
+    ),
+]
+TakeOverFromOption = Annotated[
+    str,
+    typer.Option(
+        "--take-over-from", envvar="TIDEMILL_TAKE_OVER_FROM", help="With --owner: the uid whose store it takes."
+    ),
+]
 ModuleArgument = Annotated[str, typer.Argument(metavar="MODULE", help="Name of a module in the store.")]
 TopologyArgument = Annotated[str, typer.Argument(metavar="TOPOLOGY")]
 ClassArgument = Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="Python module (or file.py) and class.")]
@@ -114,6 +126,5 @@ def stored_definition(store: ObjectStore, module: str) -> StoredDefinition:
     """
     found = DefinitionLog(store, module).newest() if module and "/" not in module else None
     if found is None or found.is_destroyed:
-        known = ", ".join(modules_of(store)) or "none"
-        raise UnknownName(f"There is no module '{module}' in {store.url}; there is {known}.")
+        raise no_such_module(store, module)
     return found

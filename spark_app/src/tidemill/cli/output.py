@@ -19,6 +19,7 @@ from tidemill.model.errors import (
     CorruptState,
     DefinitionError,
     InvariantViolation,
+    OwnedByAnother,
     RetryableError,
     TidemillError,
 )
@@ -31,6 +32,9 @@ EXIT_REFUSED = 1
 """The caller, or the module's author, must change something."""
 EXIT_TRY_AGAIN = 3
 EXIT_CORRUPT = 4
+EXIT_OWNED = 5
+"""The module belongs to somebody else."""
+
 EXIT_BUG = 70
 
 PIPE_COLUMNS = 160
@@ -133,4 +137,6 @@ def _exit(error: TidemillError) -> typer.Exit:
 def _exit_code(error: TidemillError) -> int:
     if isinstance(error, RetryableError):
         return EXIT_TRY_AGAIN
+    if isinstance(error, OwnedByAnother):
+        return EXIT_OWNED
     return EXIT_CORRUPT if isinstance(error, CorruptState) else EXIT_REFUSED

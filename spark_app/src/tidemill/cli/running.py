@@ -71,11 +71,14 @@ def run(
     engine: Annotated[str, typer.Option("--engine", envvar="TIDEMILL_ENGINE", help="spark | local.")] = "spark",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Serve HTTP there; 0 is not at all.")] = 0,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when every record is processed.")] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Although it belongs to a Kubernetes Module, whose drivers stop.")
+    ] = False,
 ) -> None:
     """Run a module on a store; started again it goes on where it was, a second one stands by."""
     wants_json(json_)
     with _signals(), contextlib.suppress(_Stopped):
-        _run(name, _made(store), LaunchConfig(tasks, threads), engine, master, port, until_idle, json_)
+        _run(name, _made(store), LaunchConfig(tasks, threads), engine, master, port, until_idle, json_, take_over)
 
 
 def _made(store: str) -> str:
@@ -85,7 +88,15 @@ def _made(store: str) -> str:
 
 
 def _run(
-    name: str, store: str, config: LaunchConfig, engine: str, master: str, port: int, until_idle: bool, is_json: bool
+    name: str,
+    store: str,
+    config: LaunchConfig,
+    engine: str,
+    master: str,
+    port: int,
+    until_idle: bool,
+    is_json: bool,
+    takes_over: bool,
 ) -> None:
     from tidemill.cluster.engines import open_engine
     from tidemill.cluster.launch import launch
@@ -96,7 +107,7 @@ def _run(
     runner = open_engine(engine, master or None)
     running = None
     try:
-        running = launch(store, module, config, runner)
+        running = launch(store, module, config, runner, takes_over=takes_over)
         with serving_beside(running, port, is_json):
             _watch(running, until_idle, is_json)
     finally:

@@ -13,7 +13,9 @@ from tidemill.cli.loading import (
     ClassArgument,
     JsonOption,
     ModuleArgument,
+    OwnerOption,
     StoreOption,
+    TakeOverFromOption,
     TopologyArgument,
     existing_store,
     load_module,
@@ -66,6 +68,8 @@ def describe(
     restore_retired: Annotated[
         bool, typer.Option("--restore-retired", envvar="TIDEMILL_RESTORE_RETIRED", help="With --against: a rollback.")
     ] = False,
+    owner: OwnerOption = "",
+    take_over_from: TakeOverFromOption = "",
 ) -> None:
     """Check a module and show what it declares; nothing is run, and no store is needed without --against."""
     from tidemill.api.recording import record_module
@@ -73,7 +77,9 @@ def describe(
 
     wants_json(json_)
     if against:
-        Candidate(name, against, tasks, threads, split_names(objects_to_delete), conf, restore_retired).show(json_)
+        names = split_names(objects_to_delete)
+        candidate = Candidate(name, against, tasks, threads, names, conf, restore_retired, owner, take_over_from)
+        candidate.show(json_)
         return
     declaration = checked(record_module(load_module(name)))
     plans = list(_segments(declaration)) if plan else None

@@ -15,7 +15,8 @@ from tidemill.cluster.stores import absolute_url
 from tidemill.model import schema as schemas
 from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import BadInput, DefinitionError, Fault
+from tidemill.model.errors import BadInput, DefinitionError, Fault, OwnedByAnother
+from tidemill.model.ownership import Owner
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
@@ -32,6 +33,8 @@ class Candidate:
     objects_to_delete: tuple[str, ...]
     conf: str = ""
     restores: bool = False
+    owner: str = ""
+    take_over_from: str = ""
 
     def show(self, is_json: bool) -> None:
         """Print the verdict; a refusal is a verdict too.
@@ -53,7 +56,7 @@ class Candidate:
         """As the operator reads it. Raises: as `show`."""
         found: dict[str, Any] = {
             "tidemill": "describe", "module": None, "base": 0, "isValid": False, "faults": [], "definition": None,
-            "gateway": "stock",
+            "gateway": "stock", "reason": None,
         }  # fmt: skip
         faults: list[Fault] = []
         try:
@@ -64,6 +67,7 @@ class Candidate:
         except DefinitionError as error:
             faults += error.faults or [Fault(self.entry, str(error))]
         except BadInput as error:
+            found["reason"] = error.code if isinstance(error, OwnedByAnother) else None
             faults.append(Fault(self.entry, str(error)))
         faults += self._conf_faults()
         found["faults"] = [{"subject": f.location, "text": f.text, "advice": f.advice} for f in faults]
@@ -72,7 +76,12 @@ class Candidate:
     def _described(self, declaration: ModuleDeclaration, base: int, store: ObjectStore) -> dict[str, Any]:
         from tidemill.kubernetes.turn import RevisionPlan, planned
 
-        plan = RevisionPlan(declaration, 0, base, self.tasks, self.threads, self.objects_to_delete, self.restores)
+        owner, take_over_from = Owner.parse(self.owner), self.take_over_from
+        if not self.owner and base:  # a person asks about the code, whoever owns the store
+            owner = DefinitionLog(store, declaration.name).read(base).owner
+        plan = RevisionPlan(
+            declaration, 0, base, self.tasks, self.threads, self.objects_to_delete, self.restores, owner, take_over_from
+        )
         definition = planned(store, plan)
         gateway = "module" if needs_code(definition) else "stock"
         return {"definition": summary(declaration), "gateway": gateway}

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from tidemill.api.launching import LaunchConfig, UpdateOptions
 from tidemill.api.recording import record_module
 from tidemill.cluster.engines import engine_name, open_engine
-from tidemill.cluster.launch import RunningModule, definition_for_launch, destroy, programs
+from tidemill.cluster.launch import RunningModule, check_by_hand, definition_for_launch, destroy, programs
 from tidemill.cluster.progress import Progress, ProgressReader, wait_text
 from tidemill.cluster.stores import absolute_url
 from tidemill.engine.work import AttemptRunner
@@ -27,7 +27,7 @@ from tidemill.runtime.clients_depot import DepotHandle
 from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_pstate import PStateHandle
 from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.definition_log import DefinitionLog, module_names
+from tidemill.runtime.definition_log import DefinitionLog, no_such_module
 from tidemill.runtime.deletions import Deletions, following
 from tidemill.runtime.hub import AppendHub
 from tidemill.runtime.leading import LeaderWatch
@@ -120,6 +120,7 @@ class InProcessCluster:
         Raises:
             DefinitionError: lists all faults of the module; or the store has another definition: use update_module.
             ModuleExists: the module runs here already, or elsewhere with another definition.
+            OwnedByAnother: a Kubernetes Module runs it.
         """
         declaration = checked(record_module(module))
         with self._lock:
@@ -135,12 +136,14 @@ class InProcessCluster:
         Raises:
             DefinitionError: lists everything that the new version may not change, and all faults of the module.
             UnknownName: the store has no module of this name.
+            OwnedByAnother: a Kubernetes Module runs it.
         """
         declaration = checked(record_module(module))
         with self._lock:
             self._check_open()
             log = DefinitionLog(self.store, declaration.name)
             stored = self._definition(declaration.name, log)
+            check_by_hand(self.store, stored)
             running = self._running.get(declaration.name)
             threads = stored.threads if running is None else running.definition.threads
             deleted = () if options is None else options.deleted
@@ -160,18 +163,20 @@ class InProcessCluster:
                 deletions.settle(definition, self._clock.now_ms())
 
     def destroy_module(self, name: str) -> None:
-        """Stop a module and delete its data.
+        """Stop a module here and delete its data.
 
         Raises:
             UnknownName: the store has no module of this name.
+            OwnedByAnother: a Kubernetes Module runs it.
+            ModuleExists: another process leads it; here it is stopped.
         """
         with self._lock:
             self._check_open()
-            self._definition(name)
+            check_by_hand(self.store, self._definition(name))
             running = self._running.pop(name, None)
             if running is not None:
                 running.close()
-            destroy(self.store, name)
+            destroy(self.store, name, clock=self._clock)
             self._clients.pop(name, None)
 
     def get_deployed_module_names(self) -> list[str]:
@@ -325,8 +330,7 @@ class InProcessCluster:
     def _definition(self, module: str, log: DefinitionLog | None = None) -> StoredDefinition:
         stored = (log or DefinitionLog(self.store, module)).newest()
         if stored is None or stored.is_destroyed:
-            known = ", ".join(module_names(self.store)) or "none"
-            raise UnknownName(f"There is no module '{module}' in {self.store.url}; there is {known}.", name=module)
+            raise no_such_module(self.store, module)
         return stored
 
     def _check_open(self) -> None:

@@ -16,13 +16,15 @@ from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import DefinitionError, ModuleExists, TidemillError
 from tidemill.model.ids import Ids
+from tidemill.model.ownership import BY_HAND, Owner, owned_by_another
 from tidemill.plan.check import checked
 from tidemill.plan.compile import compile_topology
 from tidemill.plan.program import Program
 from tidemill.runtime.clock import Clock, SystemClock
 from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.deletions import Deletions, following
 from tidemill.runtime.hub import AppendHub
-from tidemill.runtime.leading import has_leader, topology_lease
+from tidemill.runtime.leading import has_leader, leader_of, topology_lease
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.runtime.shell import TopologyRunner
 from tidemill.store.log import Lost
@@ -125,13 +127,14 @@ def _all_at_once(actions: list[Callable[[], Any]]) -> None:
 
 
 def definition_for_launch(
-    store: ObjectStore, declaration: ModuleDeclaration, config: LaunchConfig, clock: Clock
+    store: ObjectStore, declaration: ModuleDeclaration, config: LaunchConfig, clock: Clock, *, takes_over: bool = False
 ) -> StoredDefinition:
     """The definition to run: a new one, or the stored one if it is equal.
 
     Raises:
         DefinitionError: the store has another definition of this module: use update_module.
         ModuleExists: and a leader in another process is running it.
+        OwnedByAnother: it belongs to a Kubernetes Module, and nobody said to take it over.
     """
     log = DefinitionLog(store, declaration.name)
     wanted = definitions.launch(declaration, config.tasks, config.threads, Ids())
@@ -145,9 +148,34 @@ def definition_for_launch(
             return log.append(wanted, clock.now_ms())
         except Lost:
             stored = log.newest()
+    if stored is not None and not takes_over:
+        check_by_hand(store, stored)
     if stored is None or not stored.is_equal_to(wanted):
         raise _refusal(store, stored, wanted, clock)
-    return replace(stored, threads=config.threads)
+    return replace(_taken_over(store, log, stored, declaration, clock), threads=config.threads)
+
+
+def check_by_hand(store: ObjectStore, stored: StoredDefinition) -> None:
+    """Raises:
+    OwnedByAnother: a Kubernetes Module runs this module, so nobody may by hand.
+    """
+    if stored.owner != BY_HAND:
+        advice = "To go on with it by hand, while that Module stops: `tidemill run --take-over`."
+        raise owned_by_another(stored.module, store.url, stored.owner, advice)
+
+
+def _taken_over(
+    store: ObjectStore, log: DefinitionLog, stored: StoredDefinition, declaration: ModuleDeclaration, clock: Clock
+) -> StoredDefinition:
+    """The same definition with us as its owner; the number that it gets fences the drivers of the one before."""
+    if stored.owner == BY_HAND:
+        return stored
+    Deletions(store, stored.module).hold(stored, clock.now_ms())
+    taken = replace(following(store, stored, declaration, ()), owner=BY_HAND, revision=0)
+    try:
+        return log.append(taken, clock.now_ms())
+    except Lost as error:
+        raise ModuleExists(f"Somebody else changed module '{stored.module}' meanwhile; look at it again.") from error
 
 
 def _refusal(
@@ -184,35 +212,65 @@ def _pstates(definition: StoredDefinition) -> dict[str, Any]:
 
 
 def launch(
-    store_url: str, module: Any, config: LaunchConfig, engine: AttemptRunner, hub: AppendHub | None = None
+    store_url: str,
+    module: Any,
+    config: LaunchConfig,
+    engine: AttemptRunner,
+    hub: AppendHub | None = None,
+    *,
+    takes_over: bool = False,
 ) -> RunningModule:
     """Run a module on a store until the result is closed; an equal definition resumes where the last one stopped.
 
     Raises:
         DefinitionError: the module is faulty, or the store has another definition of it.
         ModuleExists: another process runs a module of this name with another definition.
+        OwnedByAnother: it belongs to a Kubernetes Module, and `takes_over` is not set.
     """
     declaration = checked(record_module(module))
     store = open_store(absolute_url(store_url))
-    definition = definition_for_launch(store, declaration, config, SystemClock())
+    definition = definition_for_launch(store, declaration, config, SystemClock(), takes_over=takes_over)
     running = RunningModule(store, declaration, definition, engine, hub=hub)
     running.start()
     return running
 
 
-def destroy(store: ObjectStore, name: str) -> None:
+def destroy(
+    store: ObjectStore, name: str, owner: Owner = BY_HAND, *, takes_over: bool = False, clock: Clock | None = None
+) -> None:
     """Mark a module as destroyed and delete its data; its name may be launched anew.
 
     What a crash leaves undone goes with the next launch.
+
+    Raises:
+        OwnedByAnother: it belongs to somebody else than `owner`, and `takes_over` is not set.
+        ModuleExists: somebody leads it.
     """
+    clock = clock or SystemClock()
     log = DefinitionLog(store, name)
     stored = log.newest()
     if stored is None:
         return
     if not stored.is_destroyed:
+        if stored.owner.uid != owner.uid and not takes_over:
+            raise owned_by_another(name, store.url, stored.owner, "Or let its owner delete it.")
+        _check_stopped(store, stored, owner, clock)
         OptionsLog(store, name).clear()
-        log.append(replace(stored, is_destroyed=True), SystemClock().now_ms())
+        log.append(replace(stored, is_destroyed=True), clock.now_ms())
     delete_data(store, name)
+
+
+def _check_stopped(store: ObjectStore, stored: StoredDefinition, owner: Owner, clock: Clock) -> None:
+    """Raises:
+    ModuleExists: somebody leads. A Module's operator has stopped the drivers of its own before it asks.
+    """
+    if owner != BY_HAND and owner.uid == stored.owner.uid:
+        return
+    for topology in stored.topologies:
+        leader = leader_of(store, stored, topology, clock)
+        if leader:
+            text = f"Topology {topology} of module '{stored.module}' in {store.url} is led by {leader}."
+            raise ModuleExists(f"{text} Stop it, then destroy the module.", module=stored.module, leader=leader)
 
 
 def delete_data(store: ObjectStore, name: str) -> None:

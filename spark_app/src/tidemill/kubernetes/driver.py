@@ -74,11 +74,13 @@ class Driver:
         Raises:
             DefinitionError: lists all faults of the module.
             UnknownName: it has no such topology.
+            OwnedByAnother: the module belongs to somebody else.
         """
         self._names, self._plan, self._store, self._api = names, plan, store, api
         self._open_engine, self._told, self._metrics, self._clock = open_engine, told, metrics, clock
         self._turn = Turn(store, plan, clock)
         self._turn.planned.topology(names.code_topology)
+        self._turn.look()  # before an engine starts for a module that somebody else has
         self._runner: TopologyRunner | None = None
         self._resource: Document | None = None
 

@@ -15,6 +15,7 @@ from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import BadInput, DefinitionError, Fault
 from tidemill.model.ids import Ids
+from tidemill.model.ownership import BY_HAND, Owner, owned_by_another
 from tidemill.runtime.clock import Clock
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.deletions import Deletions, following
@@ -29,7 +30,8 @@ Verdict = Literal["early", "mine", "over"]
 class RevisionPlan:
     """A revision of a module: what it declares, and the number of the definition that it follows (0: none).
 
-    `restores`: it is a rollback, which goes on with what revisions deleted that were never stable.
+    `restores`: it is a rollback, which goes on with what revisions deleted that were never stable. `take_over_from` is
+    the owner whose store it may take (`Owner.word`); none if it is empty.
     """
 
     declaration: ModuleDeclaration
@@ -39,6 +41,21 @@ class RevisionPlan:
     threads: int
     objects_to_delete: tuple[str, ...] = ()
     restores: bool = False
+    owner: Owner = BY_HAND
+    take_over_from: str = ""
+
+
+def check_owner(stored: StoredDefinition, url: str, owner: Owner, take_over_from: str) -> None:
+    """Raises:
+    OwnedByAnother: somebody else owns the module, and is not named as the one whose store is taken.
+    """
+    is_free = stored.is_destroyed or stored.owner.is_followed_by(owner)
+    if not is_free and stored.owner.word != take_over_from:
+        raise owned_by_another(stored.module, url, stored.owner, _to_take(stored.owner))
+
+
+def _to_take(owner: Owner) -> str:
+    return f"To take it over, and stop whoever runs it: spec.store.takeOverFrom: {owner.word}."
 
 
 def planned(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition:
@@ -47,8 +64,11 @@ def planned(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition:
     Raises:
         DefinitionError: lists everything that cannot be.
         BadInput: the definition that it follows is not in the store.
+        OwnedByAnother: it belongs to somebody else.
     """
     before = _base(store, plan)
+    if before is not None:
+        check_owner(before, store.url, plan.owner, plan.take_over_from)
     listed = _to_delete(before, plan.objects_to_delete)
     if before is None or before.is_destroyed:
         made = definitions.launch(plan.declaration, plan.tasks, plan.threads, Ids())
@@ -59,7 +79,7 @@ def planned(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition:
         faults = [] if before.tasks == plan.tasks else [_other_tasks(before.tasks, plan.tasks)]
     if faults:
         raise DefinitionError(faults, module=plan.declaration.name)
-    made = replace(made, threads=plan.threads, revision=plan.revision)
+    made = replace(made, threads=plan.threads, revision=plan.revision, owner=plan.owner)
     programs(plan.declaration, made)
     return made
 
@@ -106,18 +126,27 @@ class Turn:
 
         Raises:
             StoreUnavailable: ask again.
+            OwnedByAnother: somebody else's definition followed.
         """
         number = self._log.newest_number()
         if number < self._plan.base:
             return "early", None
         if number > self._plan.base + 1:
+            self._check_ours(self._log.read(number))
             return "over", None
         if number == self._plan.base:
             return "mine", None
         stored = self._log.read(number)
+        self._check_ours(stored)
         is_ours = stored.revision == self._plan.revision and not stored.is_destroyed
         is_ours = is_ours and stored.is_equal_to(self.planned)
         return ("mine", replace(stored, threads=self._plan.threads)) if is_ours else ("over", None)
+
+    def _check_ours(self, stored: StoredDefinition) -> None:
+        """A namesake of another uid is another owner here: what we run has ended with its Module."""
+        if not stored.is_destroyed and stored.owner.uid != self._plan.owner.uid:
+            advice = f"{_to_take(stored.owner)} If that one is gone for good: another spec.rollout.retryNonce."
+            raise owned_by_another(stored.module, self._store.url, stored.owner, advice)
 
     def write(self) -> None:
         """Write the revision's definition, where nobody has written one meanwhile; `look` tells who did.

@@ -5,7 +5,7 @@
     ├── UserCodeError        the module's author: a function of the module raised
     ├── BadInput             the caller: what was passed does not fit (also a ValueError)
     │   ├── RecordRefused, SchemaMismatch, BadPath, OptionError, StoreRefused
-    │   ├── NotOneValue, NotSelectable, UnknownName, ModuleExists, SnapshotExpired, Managed
+    │   ├── NotOneValue, NotSelectable, UnknownName, ModuleExists, OwnedByAnother, SnapshotExpired, Managed
     ├── RetryableError       nobody: the same call may succeed later
     │   ├── StoreUnavailable, AttemptTimeout, AttemptLost, EngineUnavailable, ApiUnavailable
     ├── Fenced               nobody: another leader took over, stop
@@ -140,6 +140,12 @@ class ModuleExists(BadInput):
     """A module of this name is running elsewhere with another definition."""
 
     code = "ModuleExists"
+
+
+class OwnedByAnother(BadInput):
+    """The store's module belongs to somebody else; going on with it is an explicit word."""
+
+    code = "OwnedByAnother"
 
 
 class SnapshotExpired(BadInput):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tidemill.model.dataflow import DepotPartitioner, StartFrom
 from tidemill.model.errors import UnknownName
+from tidemill.model.ownership import BY_HAND, Owner
 from tidemill.model.schema import Schema
 
 FORMAT: Final = 1
@@ -105,7 +106,7 @@ class StoredDefinition:
 
     `revision` is that of the Module on Kubernetes that wrote it, 0 elsewhere. `retired` is what this definition and
     those before it deleted and a rollback can still bring back (`runtime.deletions` says until when); `garbage` are
-    folders of what nothing brings back, and whose objects may still be there.
+    folders of what nothing brings back, and whose objects may still be there. Only `owner` may write the next one.
     """
 
     module: str
@@ -122,6 +123,7 @@ class StoredDefinition:
     revision: int = field(default=0, compare=False)
     retired: tuple[Retirement, ...] = ()
     garbage: tuple[str, ...] = ()
+    owner: Owner = BY_HAND
 
     @property
     def options_prefix(self) -> str:

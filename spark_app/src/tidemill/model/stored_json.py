@@ -13,6 +13,7 @@ from tidemill.model import packing
 from tidemill.model import schema as schemas
 from tidemill.model.dataflow import StartFrom, StartFromKind
 from tidemill.model.errors import NewerFormat
+from tidemill.model.ownership import BY_HAND, Owner
 from tidemill.model.stored import (
     FORMAT,
     RetiredItem,
@@ -43,6 +44,7 @@ def to_json(definition: StoredDefinition) -> dict[str, Any]:
         **({"revision": definition.revision} if definition.revision else {}),
         **({"retired": [_retirement_json(gone) for gone in definition.retired]} if definition.retired else {}),
         **({"garbage": list(definition.garbage)} if definition.garbage else {}),
+        **({"owner": dict(vars(definition.owner))} if definition.owner != BY_HAND else {}),
     }
 
 
@@ -111,6 +113,7 @@ def from_json(data: Mapping[str, Any]) -> StoredDefinition:
         revision=data.get("revision", 0),
         retired=tuple(_retirement_from(gone) for gone in data.get("retired", ())),
         garbage=tuple(data.get("garbage", ())),
+        owner=Owner(**data.get("owner", {})),
     )
 
 

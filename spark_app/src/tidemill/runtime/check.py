@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from tidemill.engine.resources import read_part
 from tidemill.model.definition import StoredDefinition, StoredDepot, StoredTopology, plain_name
 from tidemill.model.entries import Entry
-from tidemill.model.errors import CorruptState, NewerFormat, RetryableError, TidemillError, UnknownName
+from tidemill.model.errors import CorruptState, NewerFormat, RetryableError, TidemillError
 from tidemill.model.snapshot import Snapshot
 from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.definition_log import DefinitionLog, no_such_module
 from tidemill.runtime.deletions import Deletions, Fate
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.depot import DepotLog
@@ -48,7 +48,7 @@ def check_module(store: ObjectStore, module: str | StoredDefinition) -> list[Fin
     except CorruptState as error:
         return [_unreadable("S3", "definition", error)]
     if definition is None:
-        raise UnknownName(f"There is no module {module} in {store.url}.", name=module)
+        raise no_such_module(store, str(module))
     if definition.is_destroyed:
         return []
     found = list(_check_options(store, definition))

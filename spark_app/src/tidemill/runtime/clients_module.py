@@ -10,11 +10,11 @@ from typing import NamedTuple, TypeVar
 from tidemill.engine.resources import part_loader
 from tidemill.model.dataflow import DepotDeclaration, ModuleDeclaration, PStateDeclaration
 from tidemill.model.definition import StoredDefinition, StoredTopology
-from tidemill.model.errors import BadInput, UnknownName
+from tidemill.model.errors import BadInput
 from tidemill.runtime.clients_topology import TopologyReader
 from tidemill.runtime.clock import Clock, SystemClock
 from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog, known_modules
+from tidemill.runtime.definition_log import DefinitionLog, no_such_module
 from tidemill.runtime.hub import AppendHub
 from tidemill.state.thread_state import PStateInfo
 from tidemill.store.depot import DepotLog
@@ -113,8 +113,7 @@ class ModuleClient:
                 self._looked_at = now
             known = self._known
         if known is None or known.is_destroyed:
-            text = f"There is no module '{self.module}' in {self.store.url}; {known_modules(self.store)}."
-            raise UnknownName(text, name=self.module)
+            raise no_such_module(self.store, self.module)
         return known
 
     def reader(self, definition: StoredDefinition, topology: StoredTopology) -> TopologyReader:

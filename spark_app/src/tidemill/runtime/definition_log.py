@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tidemill.model import definition as definitions
 from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import CorruptState, reading_object
+from tidemill.model.errors import CorruptState, UnknownName, reading_object
 from tidemill.model.ids import Ids
 from tidemill.store.log import Log
 from tidemill.store.objects import ObjectStore
@@ -63,10 +63,22 @@ class DefinitionLog:
         return numbered
 
 
-def known_modules(store: ObjectStore) -> str:
-    """The modules of a store, for a person whose name found none."""
-    names = modules_of(store)
-    return f"there is {', '.join(names)}" if names else "it has no modules"
+def no_such_module(store: ObjectStore, name: str) -> UnknownName:
+    """For a person whose name found no module, or one that was destroyed: those that are there."""
+    every = modules_of(store)
+    there = ", ".join(other for other in every if other != name and _is_there(store, other))
+    what = f"Module '{name}' in {store.url} was destroyed" if name in every else None
+    what = what or f"There is no module '{name}' in {store.url}"
+    return UnknownName(f"{what}; {f'there is {there}' if there else 'it has no other modules'}.", name=name)
+
+
+def _is_there(store: ObjectStore, name: str) -> bool:
+    """A module whose definition cannot be read is there, too."""
+    try:
+        newest = DefinitionLog(store, name).newest()
+    except CorruptState:
+        return True
+    return newest is not None and not newest.is_destroyed
 
 
 def modules_of(store: ObjectStore) -> list[str]:

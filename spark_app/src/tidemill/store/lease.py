@@ -215,7 +215,9 @@ class HeartbeatLease:
         while self._store.exists(self._key(number + 1)):
             number += 1
         if number == 0 or not self._store.exists(self._key(self._number or number)):
-            number = max((int(key.rpartition("/")[2]) for key in self._store.list(self._prefix)), default=0)
+            names = (key.rpartition("/")[2] for key in self._store.list(self._prefix))
+            # A folder that was copied into a bucket brings the file of its lock along.
+            number = max((int(name) for name in names if name.isdigit()), default=0)
         if number != self._number:
             self._adopt(number, asked_at)
 
