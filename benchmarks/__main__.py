@@ -1,7 +1,7 @@
 """All benchmarks, each beside its peer in the same run; prints a table and writes benchmarks/results.json.
 
 usage: python -m benchmarks [NAME …] [--quick]
-Names: counts small growth access gateway; --quick: fewer rounds, smaller growth, results.json is left alone.
+Names: counts small shapes growth access gateway; --quick: fewer rounds, smaller growth, results.json is left alone.
 """
 
 from __future__ import annotations
@@ -138,6 +138,23 @@ def small(is_quick: bool) -> list[Figure]:
     return figures
 
 
+def shapes(is_quick: bool) -> list[Figure]:
+    """10k-row microbatches in one process, with more tasks and threads."""
+    seconds = measured("benchmarks.shapes", "--rounds", 30 if is_quick else 100)
+    compared = {
+        "small_batch_64_threads_vs_2": ("512/64", "512/2", "the same with 2 threads"),
+        "small_batch_256_threads_vs_2": ("512/256", "512/2", "the same with 2 threads"),
+        "small_batch_4096_tasks_vs_4": ("4096/2", "4/2", "the same with 4 tasks"),
+    }
+    return [
+        Figure(
+            name, seconds[shape] * 1000, "ms a batch", seconds[shape] / seconds[other],
+            f"{text} ({seconds[other] * 1000:.0f} ms), <= 1.5", "python -m benchmarks shapes",
+        )
+        for name, (shape, other, text) in compared.items()
+    ]  # fmt: skip
+
+
 def growth(is_quick: bool) -> list[Figure]:
     """Cost of a record when the state is 30 times larger; the mean, as rounds with large merges count in full."""
     shape = ["--rounds", 2 if is_quick else 3, "--preload", "--keys"]
@@ -199,7 +216,7 @@ def gateway(is_quick: bool) -> list[Figure]:
     ]  # fmt: skip
 
 
-PARTS = {"counts": counts, "small": small, "growth": growth, "access": access, "gateway": gateway}
+PARTS = {"counts": counts, "small": small, "shapes": shapes, "growth": growth, "access": access, "gateway": gateway}
 
 
 def main() -> int:

@@ -19,7 +19,6 @@ from tidemill.store.depot_segment import (
     Header,
     LastSequence,
     Produced,
-    RowRange,
     Segment,
     encode_segment,
     header_bytes,
@@ -30,7 +29,7 @@ from tidemill.store.depot_segment import (
 )
 
 GOLDENS = Path(__file__).parents[1] / "unit" / "golden"
-GOLDEN = GOLDENS / "segment-2.arrow"
+GOLDEN = GOLDENS / "segment-3.arrow"
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 RECORDS: list[Any] = [
     {"n": 1, "s": "a", "b": b"\x00", "f": 1.5, "t": DAY, "x": [1, {"y": None}], "r": [True, None]},
@@ -40,7 +39,6 @@ HEADER = Header(
     entries=(Entry(7, "0123456789abcdef", 1704067200000, (5, 0, 9)),),
     first_ends=(4, 0, 8),
     starts=(1, 0, 2),
-    rows=(RowRange(0, 0, 4, 5), RowRange(2, 1, 8, 9)),
     produced=(Produced("p", 3, ((0, 4, 5),), 6),),
     table_at=7,
     sequences={"p": LastSequence(3, 7, 1704067200000)},
@@ -58,6 +56,11 @@ def test_segment_is_read_when_it_was_written_once(source: str) -> None:
     assert read_nonce(data) == "0123456789abcdef"
 
 
+def test_rows_are_known_by_partition_when_only_offsets_are_stored() -> None:
+    held = replace(HEADER, first_ends=(4, 0, 7)).held()
+    assert [part.tolist() for part in held] == [[0, 2], [0, 1], [4, 7], [5, 9]]
+
+
 def test_anyone_can_read_the_columns_when_they_know_arrow() -> None:
     table = pa.ipc.open_file(pa.py_buffer(GOLDEN.read_bytes())).read_all()
     names = ["0:n", "1:s", "2:b", "3:f", "4:t", "5:x", "6:r.0", "7:r.1"]
@@ -67,7 +70,7 @@ def test_anyone_can_read_the_columns_when_they_know_arrow() -> None:
 
 def test_header_comes_back_when_many_segments_were_rolled() -> None:
     entries = tuple(Entry(i, f"n{i}", i * 10, (i, 5, i // 2)) for i in range(1, 50))
-    header = Header(entries, (0, 5, 0), (0, 0, 0), ())
+    header = Header(entries, (0, 5, 0), (0, 0, 0))
     assert header_from_json(json.loads(json.dumps(header_to_json(header)))) == header
 
 
@@ -82,8 +85,8 @@ def test_segment_is_corrupt_when_cut_short(length: int) -> None:
 
 
 def test_segment_is_refused_when_a_newer_version_wrote_it() -> None:
-    with pytest.raises(NewerFormat, match="format 3"):
-        header_from_json(header_to_json(HEADER) | {"format": 3})
+    with pytest.raises(NewerFormat, match="format 4"):
+        header_from_json(header_to_json(HEADER) | {"format": 4})
 
 
 def test_segment_is_refused_when_it_has_the_format_before_the_first_release() -> None:

@@ -29,9 +29,3 @@ def compact_thread(work: CompactionWork, thread: int) -> Part | None:
     open_store(work.store_url, probe=False).create(f"{work.prefix}/{name}", content)
     loader.keep(name, content)
     return replace(part, name=name, tasks=task_set, bytes=len(content))
-
-
-def compact_levels(work: CompactionWork) -> tuple[Part, ...]:
-    """The same for all threads, one after the other."""
-    parts = (compact_thread(work, thread) for thread in range(work.threads))
-    return tuple(part for part in parts if part is not None)

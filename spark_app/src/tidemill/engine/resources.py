@@ -98,7 +98,8 @@ def read_source(work: AttemptWork, source: SourceWork, tasks: TaskSet) -> tuple[
     if not source.ranges:
         is_here = source.is_due and 0 in tasks
         return ([None], np.zeros(1, dtype=np.int32)) if is_here else ([], np.empty(0, dtype=np.int32))
-    ranges = [r if p in tasks else (0, 0) for p, r in enumerate(source.ranges)]
+    is_all = tasks.modulus == 1
+    ranges = source.ranges if is_all else [r if p in tasks else (0, 0) for p, r in enumerate(source.ranges)]
     if not any(end > start for start, end in ranges):
         return [], np.empty(0, dtype=np.int32)
     depot = DepotLog(open_store(work.store_url, probe=False), source.depot_prefix, len(ranges))

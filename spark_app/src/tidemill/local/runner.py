@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 from tidemill.engine.attempt import run_attempt
-from tidemill.engine.compact import compact_levels
+from tidemill.engine.compact import compact_thread
 from tidemill.engine.work import AttemptOutcome, AttemptWork, CompactionWork
 from tidemill.model.snapshot import Part
 
 
 class LocalRunner:
-    """An `AttemptRunner` without Spark: the same steps, one thread after the other."""
+    """An `AttemptRunner` without Spark: the same steps, with all tasks as one thread, which writes one object."""
 
     def run(self, work: AttemptWork, cancel: threading.Event) -> AttemptOutcome:
         """Raises: UserCodeError, AttemptTimeout as `AttemptRunner` says."""
-        return run_attempt(work, cancel)
+        return run_attempt(replace(work, threads=1), cancel)
 
     def compact(self, work: CompactionWork) -> tuple[Part, ...]:
-        return compact_levels(work)
+        part = compact_thread(replace(work, threads=1), 0)
+        return () if part is None else (part,)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -7,11 +7,13 @@ newest entry is enough to go on from there, to read every PState, and to know wh
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Literal
+
+import msgspec
 
 from tidemill.model import snapshot as snapshots
 from tidemill.model.errors import CorruptState, NewerFormat
@@ -23,6 +25,7 @@ ENTRY_BYTES_MAX: Final = 100_000
 
 Kind = Literal["claim", "begin", "commit", "compact", "note"]
 Ranges = tuple[tuple[int, int], ...]
+"""[start, end) of each partition."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Attempt:
     ticks: Mapping[str, int] = field(default_factory=dict)
     reads: Mapping[str, int] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def records(self) -> int:
         return sum(end - start for ranges in self.ranges.values() for start, end in ranges)
 
@@ -243,8 +246,8 @@ def to_bytes(entry: Entry, parts: Mapping[str, bytes] | None = None) -> bytes:
     """The entry with its small deltas as one ZIP; equal entries give equal bytes, so that a create can be repeated."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        text = json.dumps(to_json(entry), separators=(",", ":"), ensure_ascii=False)
-        for name, content in {ENTRY_MEMBER: text.encode(), **(parts or {})}.items():
+        text = msgspec.json.encode(to_json(entry))
+        for name, content in {ENTRY_MEMBER: text, **(parts or {})}.items():
             archive.writestr(zipfile.ZipInfo(name), content)
     return buffer.getvalue()
 
@@ -257,7 +260,7 @@ def from_bytes(content: bytes) -> Entry:
         NewerFormat: a newer Tidemill wrote it.
     """
     try:
-        return from_json(json.loads(member(content, ENTRY_MEMBER)))
+        return from_json(msgspec.json.decode(member(content, ENTRY_MEMBER)))
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptState(f"an entry of the commit log cannot be read: {error!r}") from error
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tidemill.model.entries import Attempt, Ranges, SourceProgress
 from tidemill.model.errors import CorruptState, invariant
 from tidemill.model.options import resolve
@@ -18,12 +21,26 @@ def fix_range(progress: SourceProgress, ends: DepotEnds, records_max: int) -> Ra
     Raises:
         CorruptState: the depot ends before what was processed of it: acknowledged records are lost (S6).
     """
-    if any(end < offset for offset, end in zip(progress.offsets, ends.ends, strict=True)):
+    if progress.offsets == ends.ends:
+        return empty_range(progress)
+    offsets, stops, kept = (np.array(held, dtype=np.int64) for held in (progress.offsets, ends.ends, ends.starts))
+    if (stops < offsets).any():
         text = f"The depot {progress.depot} ends at {list(ends.ends)}, but {list(progress.offsets)} is processed."
         raise CorruptState(f"{text} Records are lost: restore the depot's objects.", depot=progress.depot)
-    starts = (max(offset, first) for offset, first in zip(progress.offsets, ends.starts, strict=True))
-    pairs = zip(starts, ends.ends, strict=True)
-    return tuple((start, max(start, min(end, start + records_max))) for start, end in pairs)
+    starts = np.maximum(offsets, kept)
+    stops = np.maximum(starts, np.minimum(stops, starts + records_max))
+    return tuple(zip(starts.tolist(), stops.tolist(), strict=True))
+
+
+def empty_range(progress: SourceProgress) -> Ranges:
+    """No record of a source."""
+    return tuple(zip(progress.offsets, progress.offsets, strict=True))
+
+
+def _bounds(ranges: Ranges) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The starts and the ends, so that thousands of partitions are compared at once."""
+    starts, ends = zip(*ranges, strict=True) if ranges else ((), ())
+    return np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64)
 
 
 def fix_ranges(spec: TopologySpec, progress: Mapping[str, SourceProgress], look: Looked) -> dict[str, Ranges]:
@@ -40,7 +57,7 @@ def fix_ranges(spec: TopologySpec, progress: Mapping[str, SourceProgress], look:
 def empty_ranges(spec: TopologySpec, progress: Mapping[str, SourceProgress]) -> dict[str, Ranges]:
     """No record of any source."""
     return {
-        source.source_id: tuple((offset, offset) for offset in progress[source.source_id].offsets)
+        source.source_id: empty_range(progress[source.source_id])
         for source in spec.sources
         if source.tick_millis is None
     }
@@ -76,10 +93,9 @@ def next_tick_in_ms(spec: TopologySpec, ticks: Mapping[str, int], now_ms: int) -
 def skipped_records(progress: Mapping[str, SourceProgress], attempt: Attempt, exploded: frozenset[str]) -> int:
     """Records between the progress and the ranges of a committed attempt: retention deleted them unread."""
     return sum(
-        max(0, start - at)
+        int(np.maximum(0, _bounds(ranges)[0] - np.array(progress[source_id].offsets, dtype=np.int64)).sum())
         for source_id, ranges in attempt.ranges.items()
         if source_id in exploded and source_id in progress
-        for at, (start, _) in zip(progress[source_id].offsets, ranges, strict=True)
     )
 
 
@@ -91,9 +107,9 @@ def advance(
     for source_id, ranges in attempt.ranges.items():
         if source_id in exploded and source_id in moved:
             old = moved[source_id]
-            is_after = all(at <= start <= end for at, (start, end) in zip(old.offsets, ranges, strict=True))
+            starts, ends = _bounds(ranges)
+            is_after = bool(((np.array(old.offsets, dtype=np.int64) <= starts) & (starts <= ends)).all())
             invariant(is_after, "S1: a range begins where the last one ended", old=old.offsets, ranges=ranges)
-            offsets = tuple(end for _, end in ranges)
-            moved[source_id] = SourceProgress(old.depot, offsets, old.start_from)
-            records += sum(end - start for start, end in ranges)
+            moved[source_id] = SourceProgress(old.depot, tuple(ends.tolist()), old.start_from)
+            records += int((ends - starts).sum())
     return moved, records

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
-from tidemill.engine.work import AttemptWork
+from tidemill.engine.work import AttemptWork, CompactionWork
+from tidemill.state.compaction_plan import level_rows
 
 Placement = Literal["spread", "fused", "inline"]
 OPTION = "topology.microbatch.placement"
@@ -21,6 +22,11 @@ def place(work: AttemptWork) -> Placement:
     if chosen != "auto":
         return cast(Placement, chosen)
     return "fused" if work.threads == 1 or _costs_at_most(work, FUSED_ROWS_MAX) else "spread"
+
+
+def compaction_threads(work: CompactionWork) -> int:
+    """As many Spark tasks as merge these levels: one, and one object, where few rows do not pay for more."""
+    return 1 if sum(map(level_rows, work.levels)) <= FUSED_ROWS_MAX else work.threads
 
 
 def is_at_most(work: AttemptWork, rows: int) -> bool:

@@ -22,7 +22,7 @@ from tidemill.model import errors
 from tidemill.model.snapshot import Part
 from tidemill.plan.program import Superstep
 from tidemill.spark import wire
-from tidemill.spark.placement import Placement, place
+from tidemill.spark.placement import Placement, compaction_threads, place
 from tidemill.spark.session import Session, shared_session
 from tidemill.spark.settings import SparkSettings
 from tidemill.spark.worker import (
@@ -76,11 +76,13 @@ class SparkRunner:
         return replace(outcome, metrics={**outcome.metrics, "job_ms": (time.perf_counter() - begin) * 1000})
 
     def compact(self, work: CompactionWork) -> tuple[Part, ...]:
-        """Merges levels, a Spark task a thread; runs beside attempts and shares the cores with them.
+        """Merges levels, in a Spark task for each thread or, if they are small, in one for all; runs beside attempts
+        and shares the cores with them.
 
         Raises:
             AttemptLost: a worker is gone; the same work may be tried again.
         """
+        work = replace(work, threads=compaction_threads(work))
         name = f"{work.prefix} compaction {work.microbatch_id}"
         with self._jobs(name, f"{work.prefix} compaction", threading.Event()) as session:
             shipped = ShippedWork.of(session.ship(work.program), work)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from tidemill.model.snapshot import TaskSet
@@ -100,7 +101,8 @@ class _Source:
         self._table = table
         self._own = pl.col("task") % task_set.modulus == task_set.remainder
         # A level that was packed for fewer threads holds tasks of other sets between those of this one.
-        self._is_own = all(task in task_set for task in level.task_values())
+        tasks = level.task_values() if task_set.modulus > 1 else ()
+        self._is_own = bool(np.all(np.mod(tasks, task_set.modulus) == task_set.remainder))
         self._clears = None if level.clear_frame is None else level.clear_frame.filter(self._own)
         self._clear_orders: list[Order] = []
         if self._clears is not None:

@@ -98,14 +98,13 @@ class SortedTable:
             bounds = self._task_bounds[task] = (int(start), int(end))
         return bounds
 
-    def task_values(self) -> list[int]:
+    def task_values(self) -> np.ndarray[Any, Any]:
         """The tasks that have rows here, ascending."""
-        values: list[int] = []
-        row = 0
-        while row < self.height:
-            values.append(int(self.tasks[row]))
-            row = self.task_bounds(values[-1])[1]
-        return values
+        if not self.height:
+            return np.empty(0, dtype=np.int64)
+        first, last = int(self.tasks[0]), int(self.tasks[-1])
+        starts = np.searchsorted(self.tasks, np.arange(first, last + 2))
+        return first + np.flatnonzero(starts[1:] > starts[:-1])
 
     def find(self, task: int, keys: Sequence[Any]) -> int:
         """The row of these keys (stored form), or -1."""

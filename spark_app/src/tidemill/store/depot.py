@@ -30,7 +30,7 @@ from tidemill.store.depot_commit import Batch, Commit, Producer, plan_commit
 from tidemill.store.depot_files import DepotFiles
 from tidemill.store.depot_producers import Missing, Producers
 from tidemill.store.depot_rows import PartitionedRows, of_pairs
-from tidemill.store.depot_segment import Header, Offsets, encode_segment
+from tidemill.store.depot_segment import Entry, Header, Offsets, encode_segment
 from tidemill.store.log import PATIENCE, Lost, Void
 from tidemill.store.objects import NotFound, ObjectStore
 
@@ -182,12 +182,14 @@ class DepotLog:
 
     def locate(self, ranges: Ranges) -> tuple[int, int]:
         """The segment numbers [first, last) that hold these ranges; (0, 0) if they are empty."""
-        wanted = [(p, start, end) for p, (start, end) in enumerate(ranges) if end > start]
-        if not wanted:
+        starts, ends = depot_reading.bounds_of(ranges)
+        wanted = np.flatnonzero(ends > starts)
+        if not len(wanted):
             return (0, 0)
         newest = self.newest().number
-        first = self.files.first_after(lambda entry: any(entry.ends[p] > start for p, start, _ in wanted), newest)
-        last = self.files.first_after(lambda entry: all(entry.ends[p] >= end for p, _, end in wanted), newest)
+        starts, ends = starts[wanted], ends[wanted]
+        first = self.files.first_after(lambda entry: bool((_at(entry, wanted) > starts).any()), newest)
+        last = self.files.first_after(lambda entry: bool((_at(entry, wanted) >= ends).all()), newest)
         return (first, last + 1)
 
     def read_columns(self, partition: int, start: int, end: int, segments: tuple[int, int] | None = None) -> Column:
@@ -212,7 +214,8 @@ class DepotLog:
             column, partitions = depot_reading.read_rows(self.files, ranges, segments)
         except NotFound as error:
             raise self._missing(ranges) from error
-        if columns.length(column) != sum(max(0, end - start) for start, end in ranges):
+        starts, ends = depot_reading.bounds_of(ranges)
+        if columns.length(column) != int(np.maximum(0, ends - starts).sum()):
             raise self._missing(ranges)
         return column, partitions
 
@@ -250,3 +253,8 @@ class DepotLog:
         offsets = tuple(min(max(start, at), end) for start, at, end in clamped)
         invariant(all(at >= 0 for at in offsets), "a start is an offset", offsets=offsets)
         return offsets
+
+
+def _at(entry: Entry, partitions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The end offsets of these partitions after a segment."""
+    return np.array(entry.ends, dtype=np.int64)[partitions]

@@ -10,7 +10,7 @@ from tidemill.model.errors import invariant
 from tidemill.store import depot_producers
 from tidemill.store.depot_producers import Producers
 from tidemill.store.depot_rows import PartitionedRows, merge
-from tidemill.store.depot_segment import Entry, Header, LastSequence, Offsets, Produced, RowRange
+from tidemill.store.depot_segment import Entry, Header, LastSequence, Offsets, Produced
 
 Producer = tuple[str, int]
 """(id, sequence) of an idempotent append; sequences of a producer rise."""
@@ -76,7 +76,6 @@ def plan_commit(
         entries=(entry,),
         first_ends=newest.ends,
         starts=newest.starts if starts is None else starts,
-        rows=_row_ranges(rows, newest.ends),
         produced=produced,
         table_at=number if is_full else newest.table_at,
         sequences=producers.after(newest, produced, time) if is_full else {},
@@ -100,12 +99,3 @@ def _place(rows: PartitionedRows, ends: list[int]) -> Offsets:
         placed.append((partition, ends[partition], ends[partition] + count))
         ends[partition] += count
     return tuple(placed)
-
-
-def _row_ranges(rows: PartitionedRows, first_ends: Sequence[int]) -> tuple[RowRange, ...]:
-    ranges, row = [], 0
-    for partition, count in rows.counts:
-        start = first_ends[partition]
-        ranges.append(RowRange(partition, row, start, start + count))
-        row += count
-    return tuple(ranges)

@@ -13,14 +13,19 @@ from tidemill.store.depot_files import DepotFiles
 from tidemill.store.depot_segment import Entry, Header, Offsets, Segment
 from tidemill.store.objects import NotFound
 
-Piece = tuple[int, int, int]
-"""(partition, first row, rows) in one segment."""
+Pieces = NDArray[np.int64]
+"""A row a piece: (partition, first row, rows) in one segment."""
 
 
 def empty_header(partitions: int) -> Header:
     """The header of a depot without segments."""
     zeros = (0,) * partitions
-    return Header(entries=(Entry(0, "", 0, zeros),), first_ends=zeros, starts=zeros, rows=())  # full, of nobody
+    return Header(entries=(Entry(0, "", 0, zeros),), first_ends=zeros, starts=zeros)  # full, of nobody
+
+
+def bounds_of(ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    """The starts in the first row and the ends in the second, so that thousands of partitions are looked at at once."""
+    return np.array([*zip(*ranges, strict=True)] or [(), ()], dtype=np.int64)
 
 
 def read_rows(
@@ -29,39 +34,37 @@ def read_rows(
     """The records of these ranges in these segments [first, last), and their partitions. Raises NotFound."""
     pieces: list[Column] = []
     partitions: list[NDArray[np.int32]] = []
+    bounds = bounds_of(ranges)
     number, last = segments
     while number < last:
         segment = files.segment(number)
         # An object may begin before `number` with segments that were read from the log, before it was rolled.
-        wanted = _pieces(segment, ranges, segment.header.ends_before(number))
+        wanted = _pieces(segment, bounds, segment.header.ends_before(number))
         pieces += [segment.rows(row, count) for row, count in _adjacent(wanted)]
-        partitions += [np.full(count, partition, dtype=np.int32) for partition, _, count in wanted]
+        partitions.append(np.repeat(wanted[:, 0], wanted[:, 2]).astype(np.int32))
         number = segment.header.number + 1
     if not pieces:
         return [], np.empty(0, dtype=np.int32)
     return columns.concat(pieces), np.concatenate(partitions)
 
 
-def _pieces(segment: Segment, ranges: Sequence[tuple[int, int]], read: Sequence[int]) -> list[Piece]:
+def _pieces(segment: Segment, bounds: NDArray[np.int64], read: Sequence[int]) -> Pieces:
     """The wanted rows of an object; the offsets before `read` are read already."""
-    pieces = []
-    for held in segment.header.rows:
-        start, end = ranges[held.partition]
-        start, end = max(start, held.start, read[held.partition]), min(end, held.end)
-        if start < end:
-            pieces.append((held.partition, held.row + start - held.start, end - start))
+    partition, row, first, end = segment.header.held()
+    start = np.maximum(np.maximum(bounds[0, partition], first), np.array(read, dtype=np.int64)[partition])
+    count = np.minimum(bounds[1, partition], end) - start
+    pieces: Pieces = np.stack([partition, row + start - first, count], axis=1)[count > 0]
     return pieces
 
 
-def _adjacent(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+def _adjacent(pieces: Pieces) -> list[tuple[int, int]]:
     """(row, rows) of pieces, those that touch made one: a whole segment is one slice."""
-    merged: list[tuple[int, int]] = []
-    for _, row, count in pieces:
-        if merged and merged[-1][0] + merged[-1][1] == row:
-            merged[-1] = (merged[-1][0], merged[-1][1] + count)
-        else:
-            merged.append((row, count))
-    return merged
+    if not len(pieces):
+        return []
+    starts, ends = pieces[:, 1], pieces[:, 1] + pieces[:, 2]
+    is_apart = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+    rows = starts[np.concatenate([[0], is_apart])]
+    return list(zip(rows.tolist(), (ends[np.concatenate([is_apart - 1, [-1]])] - rows).tolist(), strict=True))
 
 
 def offsets_after(files: DepotFiles, newest: Header, millis: int) -> tuple[int, ...]:

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
+
 from tidemill.model import columns
 from tidemill.model.columns import Column
 from tidemill.model.errors import invariant
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_files import DepotFiles
 from tidemill.store.depot_producers import PRODUCER_MILLIS, Table, brought_up
-from tidemill.store.depot_segment import Header, RowRange, Segment, encode_segment
+from tidemill.store.depot_segment import Header, Segment, encode_segment
 from tidemill.store.objects import AlreadyExists, NotFound
 
 
@@ -75,34 +77,27 @@ def _take(files: DepotFiles, numbers: range, limits: RollingLimits) -> list[Segm
 
 def _encode_rolled(segments: Sequence[Segment], table: Table, now: int) -> object:
     headers = [segment.header for segment in segments]
-    rows, column = _merged_rows(segments)
     produced = [p for header in headers if header.time >= now - PRODUCER_MILLIS for p in header.produced]
     header = Header(
         entries=tuple(entry for header in headers for entry in header.entries),
         first_ends=headers[0].first_ends,
         starts=headers[-1].starts,
-        rows=rows,
         produced=tuple(produced),
         table_at=headers[-1].number,
         sequences=table.sequences(),
     )
-    return encode_segment(header, column)
+    return encode_segment(header, _merged_rows(segments))
 
 
-def _merged_rows(segments: Sequence[Segment]) -> tuple[tuple[RowRange, ...], Column]:
+def _merged_rows(segments: Sequence[Segment]) -> Column:
     """The records of all segments, by partition and offset."""
-    ends = segments[-1].header.ends
-    pieces: list[Column] = []
-    rows: list[RowRange] = []
-    row = 0
-    for partition, (start, end) in enumerate(zip(segments[0].header.first_ends, ends, strict=True)):
-        if start == end:
-            continue
-        held = [(segment, segment.range_of(partition)) for segment in segments]
-        pieces += [segment.rows(at.row, at.end - at.start) for segment, at in held if at is not None]
-        rows.append(RowRange(partition, row, start, end))
-        row += end - start
-    return tuple(rows), columns.concat(pieces) if pieces else []
+    held = [segment for segment in segments if segment.header.records]
+    if not held:
+        return []
+    ranges = [segment.header.held() for segment in held]
+    partitions = np.concatenate([np.repeat(at.partition, at.end - at.start) for at in ranges])
+    column = columns.concat([segment.rows(0, segment.header.records) for segment in held])
+    return columns.gather_rows(column, np.argsort(partitions, kind="stable"))
 
 
 # --- retention -------------------------------------------------------------------------------------------------------

@@ -8,22 +8,24 @@ whole file: what a disk changes must not change a count.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import xxhash
+from numpy.typing import NDArray
 
 from tidemill.model import columns
 from tidemill.model.columns import Column
 from tidemill.model.errors import CorruptState, NewerFormat
 from tidemill.store.objects import Buffer
 
-FORMAT = 2
+FORMAT = 3
 _METADATA = b"tidemill"
 _HEADER_SUM = b"tidemill.header.xxh64"
 _FILE_SUM = b"tidemill.file.xxh64"
@@ -38,14 +40,13 @@ Offsets = tuple[tuple[int, int, int], ...]
 """(partition, start, end) of records that went in together."""
 
 
-@dataclass(frozen=True)
-class RowRange:
-    """Where a partition's records are in a segment: from `row` on, offsets [start, end)."""
+class HeldRows(NamedTuple):
+    """Where records are in an object, an item for each partition that has some: from `row` on, offsets [start, end)."""
 
-    partition: int
-    row: int
-    start: int
-    end: int
+    partition: NDArray[np.int64]
+    row: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -82,13 +83,13 @@ class Header:
     """`entries` are the segments that this object holds: itself, or those rolled into it, in order, without holes.
 
     `first_ends` are the end offsets before the first of them, `starts` the logical starts (retention) after the last.
+    Records are sorted by partition and offset, so these numbers tell where each one is (`held`).
     `table_at` is the newest segment up to the last of them that carries the table of producers, `sequences`; 0 if none.
     """
 
     entries: tuple[Entry, ...]
     first_ends: tuple[int, ...]
     starts: tuple[int, ...]
-    rows: tuple[RowRange, ...]
     produced: tuple[Produced, ...] = ()
     table_at: int = 0
     sequences: Mapping[str, LastSequence] = field(default_factory=dict)
@@ -117,7 +118,14 @@ class Header:
 
     @property
     def records(self) -> int:
-        return sum(row_range.end - row_range.start for row_range in self.rows)
+        return sum(self.ends) - sum(self.first_ends)
+
+    def held(self) -> HeldRows:
+        """Which rows are of which partition."""
+        first, end = np.array(self.first_ends, dtype=np.int64), np.array(self.ends, dtype=np.int64)
+        partition = np.flatnonzero(end > first)
+        first, end = first[partition], end[partition]
+        return HeldRows(partition, np.cumsum(end - first) - (end - first), first, end)
 
     def ends_before(self, number: int) -> tuple[int, ...]:
         """The end offsets of all partitions before this one of its segments."""
@@ -134,7 +142,6 @@ def header_to_json(header: Header) -> dict[str, Any]:
         "entries": _entries_to_json(header),
         "first_ends": header.first_ends,
         "starts": header.starts,
-        "rows": [[r.partition, r.row, r.start, r.end] for r in header.rows],
         "produced": [[p.producer, p.sequence, p.offsets, p.previous] for p in header.produced],
         "table_at": header.table_at,
         "sequences": {name: [s.sequence, s.segment, s.time] for name, s in header.sequences.items()},
@@ -144,11 +151,12 @@ def header_to_json(header: Header) -> dict[str, Any]:
 
 def _entries_to_json(header: Header) -> list[Any]:
     """Only what changed from entry to entry, so that an object of many rolled segments has a small header."""
-    ends, result = header.first_ends, []
+    before, result = np.array(header.first_ends, dtype=np.int64), []
     for entry in header.entries:
-        changes = [[p, end] for p, (old, end) in enumerate(zip(ends, entry.ends, strict=True)) if old != end]
-        result.append([entry.number, entry.nonce, entry.time, changes])
-        ends = entry.ends
+        ends = np.array(entry.ends, dtype=np.int64)
+        changed = np.flatnonzero(ends != before)
+        result.append([entry.number, entry.nonce, entry.time, changed.tolist(), ends[changed].tolist()])
+        before = ends
     return result
 
 
@@ -159,7 +167,6 @@ def header_from_json(data: Mapping[str, Any]) -> Header:
         entries=_entries_from_json(data["entries"], first_ends),
         first_ends=first_ends,
         starts=tuple(data["starts"]),
-        rows=tuple(RowRange(*row) for row in data["rows"]),
         produced=tuple(Produced(name, seq, _offsets(at), before) for name, seq, at, before in data["produced"]),
         table_at=data["table_at"],
         sequences={name: LastSequence(*last) for name, last in data["sequences"].items()},
@@ -176,8 +183,8 @@ def _check_format(number: int) -> None:
 
 def _entries_from_json(data: list[Any], first_ends: tuple[int, ...]) -> tuple[Entry, ...]:
     ends, result = list(first_ends), []
-    for number, nonce, time, changes in data:
-        for partition, end in changes:
+    for number, nonce, time, partitions, changed in data:
+        for partition, end in zip(partitions, changed, strict=True):
             ends[partition] = end
         result.append(Entry(number, nonce, time, tuple(ends)))
     return tuple(result)
@@ -191,12 +198,12 @@ def _offsets(data: list[list[int]]) -> Offsets:
 
 
 def encode_segment(header: Header, column: Column) -> Buffer:
-    """The segment's bytes; `column` holds the records in the order of `header.rows`."""
+    """The segment's bytes; `column` holds the records by partition and offset."""
     if header.records:
         layout, series = columns.flatten(column)
     else:
         layout, series = None, []
-    metadata = json.dumps(header_to_json(replace(header, layout=layout)), separators=(",", ":")).encode()
+    metadata = msgspec.json.encode(header_to_json(replace(header, layout=layout)))
     unknown = _sum(metadata + _FILE_SUM)  # found again below: no text holds its own checksum
     arrays = [_to_arrow(plain) for plain in series]
     schema = pa.schema(
@@ -284,10 +291,6 @@ class Segment:
             self.header = _header_of(reader.schema)
             frame = pl.from_arrow(reader.get_batch(0)) if reader.num_record_batches else pl.DataFrame()
         self._series = list(frame) if isinstance(frame, pl.DataFrame) else []
-        self._rows = {row_range.partition: row_range for row_range in self.header.rows}
-
-    def range_of(self, partition: int) -> RowRange | None:
-        return self._rows.get(partition)
 
     def rows(self, row: int, count: int) -> Column:
         """Records by their place in the segment."""
@@ -318,7 +321,7 @@ def _header_of(schema: Any) -> Header:
     text = schema.metadata[_METADATA]
     if _sum(text) != schema.metadata[_HEADER_SUM]:
         raise CorruptState("The header of a depot segment does not match its checksum: these bytes were changed.")
-    return header_from_json(json.loads(text))
+    return header_from_json(msgspec.json.decode(text))
 
 
 class _decoding:
