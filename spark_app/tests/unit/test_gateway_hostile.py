@@ -99,3 +99,36 @@ def test_bodies_are_decoded_outside_of_the_event_loop_when_they_come(
     http.request("PATCH" if where == OPTIONS else "POST", where, content=pack({}), headers=MSGPACK)
 
     assert [name.startswith("tidemill-gateway") for name in threads] == [True]
+
+
+# --- paths -----------------------------------------------------------------------------------------------------------
+
+PATHS: dict[str, tuple[list[Any], str, str]] = {
+    "2^40 results": (["a", *[["multiPath", [], []]] * 40], "BudgetExceeded", "path[40]"),
+    "a large text": (["a", ["nullToVal", "x"], ["view", "#__fOps.TIMES", 10**9]], "BudgetExceeded", "path[2]"),
+    "a function that writes": (["a", ["view", "#__fOps.PRINTLN"]], "BadPath", "path[1][1]"),
+    "a class": (["a", ["view", "#__fOps.CLASS_OF"]], "BadPath", "path[1]"),
+    "a sum of a text": (["a", ["view", "#__fOps.TO_STRING"], ["view", "#__fOps.SUM"]], "BadPath", "path[2]"),
+    "one argument too few": (["a", ["filterPred", "#__fOps.IS_INSTANCE_OF"]], "BadPath", "path[1][1]"),
+    "a number of 5,000 digits": (["a", "#__L" + "9" * 5_000], "BadPath", "path[1]"),
+    "half a million navigators": (["a", *[["stay"]] * 500_000], "BadPath", "path[100]"),
+}
+
+
+@pytest.mark.parametrize(("path", "code", "at"), PATHS.values(), ids=PATHS)
+def test_a_path_is_refused_with_its_place_when_it_asks_too_much_or_is_wrong(
+    http: TestClient, capfd: pytest.CaptureFixture[str], path: list[Any], code: str, at: str
+) -> None:
+    response = http.post(SELECT, json={"path": path})
+
+    refused(response, 422, code)
+    assert response.json()["error"]["at"] == at
+    assert capfd.readouterr().out == ""
+
+
+def test_paths_in_paths_are_refused_when_they_are_400_deep(http: TestClient) -> None:
+    path: list[Any] = []
+    for _ in range(400):
+        path = [["multiPath", path]]
+
+    assert "deep" in refused(http.post(SELECT, json={"path": ["a", *path]}), 422, "BadPath")

@@ -13,7 +13,8 @@ from tidemill.gateway.exchange import answered, body_of, gateway_of
 from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
 from tidemill.state.nodes import ABSENT
-from tidemill.state.path_json import path_from_json
+from tidemill.state.path_budget import Budget
+from tidemill.state.path_json import path_from_json, value_from_json
 
 STALENESS_MS_MAX = 86_400_000.0
 routes = APIRouter(tags=["pstates"])
@@ -50,6 +51,7 @@ async def select_one(request: Request, module: str, pstate: str) -> Response:
 
 async def _selected(request: Request, module: str, pstate: str, is_one: bool) -> Response:
     gateway, began = gateway_of(request), time.monotonic()
+    deadline = began + gateway.settings.seconds_max
     kind = media_type(request.headers.get("content-type"), ANSWERS)
     body = await body_of(request, gateway.settings.body_bytes_max)
 
@@ -58,11 +60,14 @@ async def _selected(request: Request, module: str, pstate: str, is_one: bool) ->
         handle = gateway.modules.module(module).pstate(pstate)
         if asked.at is not None:
             handle = handle.at(int(asked.at))
-        given = [] if asked.pkey is msgspec.UNSET else [["pkey", asked.pkey]]
-        found = path_from_json([*given, *asked.path])
-        pkey: dict[str, Any] = {} if found.pkey is ABSENT else {"pkey": found.pkey}
+        found = path_from_json(asked.path)
+        if found.pkey is not ABSENT and asked.pkey is not msgspec.UNSET:
+            raise malformed("Say pkey once: beside the path, or as its first navigator.")
+        pkey = found.pkey if asked.pkey is msgspec.UNSET else value_from_json(asked.pkey, "pkey")
+        given: dict[str, Any] = {} if pkey is ABSENT else {"pkey": pkey}
         chosen = handle.select_one if is_one else handle.select
-        return chosen(found.path, max_staleness_ms=asked.max_staleness_ms, **pkey)
+        budget = Budget(lambda: time.monotonic() > deadline, first=found.first)
+        return chosen(found.path, max_staleness_ms=asked.max_staleness_ms, budget=budget, **given)
 
     response = await answered(request, read)
     labels = (module, "$$" + pstate.removeprefix("$$"))

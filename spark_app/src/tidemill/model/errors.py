@@ -5,7 +5,8 @@
     ├── UserCodeError        the module's author: a function of the module raised
     ├── BadInput             the caller: what was passed does not fit (also a ValueError)
     │   ├── RecordRefused, SchemaMismatch, BadPath, OptionError, StoreRefused
-    │   ├── NotOneValue, NotSelectable, UnknownName, ModuleExists, OwnedByAnother, SnapshotExpired, Managed
+    │   ├── NotOneValue, NotSelectable, BudgetExceeded, UnknownName, ModuleExists, OwnedByAnother
+    │   ├── SnapshotExpired, Managed
     ├── RetryableError       nobody: the same call may succeed later
     │   ├── StoreUnavailable, AttemptTimeout, AttemptLost, EngineUnavailable, ApiUnavailable
     ├── Fenced               nobody: another leader took over, stop
@@ -116,6 +117,12 @@ class StoreRefused(BadInput):
     """A store cannot be used: its URL is wrong, or it ignores create-if-absent."""
 
     code = "StoreRefused"
+
+
+class BudgetExceeded(BadInput):
+    """A select asks for more steps, results, bytes or time than one of a stranger may take; ask for less at once."""
+
+    code = "BudgetExceeded"
 
 
 class NotOneValue(BadInput):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from tidemill.api.path import Path, path_of
@@ -14,6 +15,7 @@ from tidemill.model.errors import BadInput, BadPath, NotOneValue, NotSelectable,
 from tidemill.model.values import route
 from tidemill.runtime.clients_module import ModuleClient, ObjectInfo
 from tidemill.runtime.clients_topology import Reading, TopologyReader
+from tidemill.state.path_budget import Budget
 from tidemill.state.paths import CompiledPath, compile_path
 from tidemill.store.objects import NotFound
 
@@ -39,22 +41,35 @@ class PStateHandle:
         self._resolve()
 
     def select(
-        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+        self,
+        path: Path | dataflow.Path | None = None,
+        *,
+        pkey: Any = _UNGIVEN,
+        max_staleness_ms: float = 0,
+        budget: Budget | None = None,
     ) -> list[Any]:
         """What the path navigates to, in order.
 
         `pkey` is the key whose partition is asked; without it the path begins with `key`, or the PState has one
         partition. `max_staleness_ms` allows an answer that many milliseconds old, which spares asking the store.
+        `budget` bounds the work, for paths of strangers.
 
         Raises:
+            BudgetExceeded: the path asks for more than its budget.
             BadPath: the path cannot be followed, changes state, or says no partition.
             NotSelectable: it selects a subindexed structure whole, or the PState is private.
             UnknownName: the module or the PState is gone.
             SnapshotExpired: the pinned entry was collected.
         """
+        with nullcontext() if budget is None else budget.placed():
+            return self._selected(path, pkey, max_staleness_ms, budget)
+
+    def _selected(
+        self, path: Path | dataflow.Path | None, pkey: Any, max_staleness_ms: float, budget: Budget | None
+    ) -> list[Any]:
         recorded = path if isinstance(path, dataflow.Path) else path_of(path)
         definition, pstate, reader = self._resolve()
-        compiled = compile_path(recorded, pstate.schema, "select", pstate=self.name)
+        compiled = compile_path(recorded, pstate.schema, "select", pstate=self.name, budget=budget)
         values = [argument_value(argument) for argument in compiled.arguments]
         task = self._task(definition, pstate, compiled, pkey)
 
@@ -64,14 +79,19 @@ class PStateHandle:
         return self._read(reader, max_staleness_ms, read)
 
     def select_one(
-        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+        self,
+        path: Path | dataflow.Path | None = None,
+        *,
+        pkey: Any = _UNGIVEN,
+        max_staleness_ms: float = 0,
+        budget: Budget | None = None,
     ) -> Any:
         """The one value that the path navigates to; everything else as `select`.
 
         Raises:
             NotOneValue: it navigates to no value or to several.
         """
-        values = self.select(path, pkey=pkey, max_staleness_ms=max_staleness_ms)
+        values = self.select(path, pkey=pkey, max_staleness_ms=max_staleness_ms, budget=budget)
         if len(values) != 1:
             count = "no value" if not values else f"{len(values)} values"
             raise NotOneValue(f"{self.name}: the path navigates to {count}; use select(), or a path to exactly one.")

@@ -15,10 +15,11 @@ from tidemill.model.errors import BadPath
 from tidemill.model.schema import Schema
 from tidemill.state import paths_control, paths_filters, paths_lists, paths_maps, paths_sets
 from tidemill.state.nodes import ABSENT
+from tidemill.state.path_budget import Budget
 from tidemill.state.paths_binding import Binder, BoundNav
 from tidemill.state.paths_containers import UNCHANGED, node_kind, replace_node
 from tidemill.state.paths_control import outcome
-from tidemill.state.paths_navigator import Builder, Mode, Navigator, Step, check_ends, hit, unterminated
+from tidemill.state.paths_navigator import Builder, Hits, Mode, Navigator, Step, check_ends, hit, unterminated
 from tidemill.state.paths_points import fast_select, fast_transform, point_levels
 
 SelectCall = Callable[[Any, Sequence[Any]], list[Any]]
@@ -78,17 +79,21 @@ class CompiledPath:
     leading_key: Arg | None
 
 
-def compile_path(path: Path, schema: Schema | None, mode: Mode, *, pstate: str = "the PState") -> CompiledPath:
+def compile_path(
+    path: Path, schema: Schema | None, mode: Mode, *, pstate: str = "the PState", budget: Budget | None = None
+) -> CompiledPath:
     """Compile a path against the schema of its PState; `pstate` names it in errors.
+
+    With a budget it is a path for one call, whose visits, copies and results count.
 
     Raises:
         BadPath: a navigator is unknown or misses arguments, a select has a terminal, or a transform ends in none.
     """
-    binder = Binder(pstate)
+    binder = Binder(pstate, budget.first if budget is not None else 0)
     bound = binder.bind(path)
-    builder = Builder(mode, NAVIGATORS)
+    builder = Builder(mode, NAVIGATORS, budget)
     if mode == "select":
-        select = fast_select(bound, schema, pstate) or _select_call(builder.chain(bound, hit), pstate)
+        select = fast_select(bound, schema, pstate) or _select_call(builder.chain(bound, hit), pstate, budget)
         transform: TransformCall = _refuse_transform
     else:
         check_ends(bound, pstate)
@@ -123,10 +128,17 @@ def _is_point(bound: Sequence[BoundNav], schema: Schema | None) -> bool:
     return all(nav.name == "key" for nav in bound) and len(bound) == point_levels(schema)
 
 
-def _select_call(step: Step, where: str) -> SelectCall:
+def _select_call(step: Step, where: str, budget: Budget | None) -> SelectCall:
     def select(node: Any, values: Sequence[Any]) -> list[Any]:
         value = node.get_value() if node_kind(node) == "root" else node
-        return [outcome(found, collected, where) for found, collected in step(value, values, ())]
+        hits = step(value, values, ())
+        return [outcome(found, collected, where) for found, collected in (hits if budget is None else counted(hits))]
+
+    def counted(hits: Hits) -> Hits:
+        for found, collected in hits:
+            if budget is not None:
+                budget.result(found, collected)
+            yield found, collected
 
     return select
 

@@ -14,7 +14,8 @@ from tidemill.model.errors import BadPath
 class BoundNav:
     """One navigator: `slots` are the positions of its plain arguments, `functions` and `paths` its other arguments.
 
-    Options hold values as they are, or a `Slot` where the option's value is known only at the call.
+    Options hold values as they are, or a `Slot` where the option's value is known only at the call. `at` is the place
+    in the path as its writer wrote it, such as `path[2][1]`.
     """
 
     name: str
@@ -23,6 +24,7 @@ class BoundNav:
     paths: tuple[tuple[BoundNav, ...], ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
     where: str = ""
+    at: str = ""
 
     def option(self, *names: str, default: Any = None) -> Any:
         return next((value for key, value in self.options if key in names), default)
@@ -40,32 +42,37 @@ class Slot:
 
 @dataclass
 class Binder:
-    """Numbers the arguments of a path from left to right, nested paths included."""
+    """Numbers the arguments of a path from left to right, nested paths included; navigators from `first` on."""
 
     where: str
+    first: int = 0
     arguments: list[Arg] = field(default_factory=list)
 
     def bind(self, path: Path) -> tuple[BoundNav, ...]:
-        return tuple(bound for nav in path.navs for bound in self._bind_nav(nav))
+        return self._bind_path(path, "path", self.first)
 
-    def _bind_nav(self, nav: Nav) -> Iterator[BoundNav]:
+    def _bind_path(self, path: Path, at: str, first: int = 0) -> tuple[BoundNav, ...]:
+        places = enumerate(path.navs, first)
+        return tuple(bound for index, nav in places for bound in self._bind_nav(nav, f"{at}[{index}]"))
+
+    def _bind_nav(self, nav: Nav, at: str) -> Iterator[BoundNav]:
         slots, functions, paths = [], [], []
-        for arg in nav.args:
+        for index, arg in enumerate(nav.args, 1):
             if isinstance(arg, (Var, Const, Expr)):
                 slots.append(self._slot(arg))
             elif isinstance(arg, Function):
                 functions.append(arg)
             elif isinstance(arg, Path):
-                paths.append(self.bind(arg))
+                paths.append(self._bind_path(arg, f"{at}[{index}]"))
             else:
                 raise BadPath(
                     f"{self.where}: {nav.name} got {arg!r}, which is no argument of a path", navigator=nav.name
                 )
         if nav.name in ("key", "must", "nth"):
-            yield from (BoundNav(nav.name, (slot,), where=self.where) for slot in slots)
+            yield from (BoundNav(nav.name, (slot,), where=self.where, at=at) for slot in slots)
             return
         options = tuple((name, self._option(value)) for name, value in nav.options)
-        yield BoundNav(nav.name, tuple(slots), tuple(functions), tuple(paths), options, self.where)
+        yield BoundNav(nav.name, tuple(slots), tuple(functions), tuple(paths), options, self.where, at)
 
     def _option(self, value: Any) -> Any:
         return Slot(self._slot(value)) if isinstance(value, (Var, Const, Expr)) else value

@@ -137,7 +137,7 @@ class Collect(Collecting):
 
     def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
         super().__init__(nav, following, builder)
-        self.inner = builder.condition(self.path())
+        self.inner = builder.condition(self.path(), is_copied=True)
 
     def gathered(self, value: Any, values: Values, collected: Collected) -> Collected:
         return (*collected, self._found(value, values))
@@ -190,7 +190,7 @@ class Term(Navigator):
 
 class TermVal(Navigator):
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
-        return values[self.slots[0]]
+        return values[self.slot()]
 
 
 class TermVoid(Navigator):

@@ -142,13 +142,13 @@ class SubMap(Navigator):
                 yield key, item
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
-        part = dict(self.entries(map_of(value, self.name, self.where), values))
+        part = dict(self.metered(self.entries(map_of(value, self.name, self.where), values)))
         hits: Hits = self.following(part, values, collected)
         return hits
 
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
         container = map_of(value, self.name, self.where)
-        part = dict(self.entries(container, values))
+        part = dict(self.metered(self.entries(container, values)))
         new = self.following(part, values, collected)
         if new is UNCHANGED:
             return UNCHANGED

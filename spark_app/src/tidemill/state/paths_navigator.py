@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tidemill.model.errors import BadPath
 from tidemill.state.nodes import ABSENT
+from tidemill.state.path_budget import Budget
 from tidemill.state.paths_binding import BoundNav, callable_of
 from tidemill.state.paths_containers import SCALARS, UNCHANGED, node_kind, plain, replace_node
 
 Step = Callable[[Any, Sequence[Any], tuple[Any, ...]], Any]
+T = TypeVar("T")
 Mode = Literal["select", "transform"]
 Hits = Iterable[tuple[Any, tuple[Any, ...]]]
 
@@ -34,6 +36,7 @@ class Navigator:
         self.where = nav.where
         self.slots = nav.slots
         self.following = following
+        self.budget = builder.budget
 
     def select(self, value: Any, values: Sequence[Any], collected: tuple[Any, ...]) -> Hits:
         raise NotImplementedError
@@ -45,7 +48,13 @@ class Navigator:
         """The row form of a function argument; containers are copied before the user's code sees them."""
         if len(self.nav.functions) <= index:
             raise BadPath(f"{self.where}: {self.name} needs a function", navigator=self.name)
-        return callable_of(self.nav.functions[index], self.where)
+        function = self.nav.functions[index]
+        call = callable_of(function, self.where)
+        return call if self.budget is None else self.budget.calling(function.name, call, self.nav.at)
+
+    def metered(self, items: Iterable[T]) -> Iterable[T]:
+        """Items that are taken whole before the path goes on."""
+        return items if self.budget is None else self.budget.metered(items)
 
     def slot(self, index: int = 0) -> int:
         if len(self.slots) <= index:
@@ -60,10 +69,11 @@ class Navigator:
 
 @dataclass(frozen=True)
 class Builder:
-    """Turns bound paths into steps, last navigator first."""
+    """Turns bound paths into steps, last navigator first; each visit counts where there is a budget."""
 
     mode: Mode
     navigators: Mapping[str, type[Navigator]]
+    budget: Budget | None = None
 
     def chain(self, path: Sequence[BoundNav], last: Step) -> Step:
         step = last
@@ -73,18 +83,33 @@ class Builder:
                 raise BadPath(f"{nav.where}: this version has no navigator {nav.name}", navigator=nav.name)
             if nav.name in TERMINALS and self.mode == "select":
                 raise BadPath(f"{nav.where}: {nav.name} changes state, it cannot be in a select", navigator=nav.name)
-            navigator = kind(nav, step, self)
+            navigator = self._made(kind, nav, step)
             step = navigator.select if self.mode == "select" else navigator.transform
+            if self.budget is not None:
+                step = self.budget.stepping(nav.name, nav.at, step)
         return step
 
-    def condition(self, path: Sequence[BoundNav]) -> Step:
-        """The path as a select of its own, whatever the path around it does."""
-        return Builder("select", self.navigators).chain(path, hit)
+    def _made(self, kind: type[Navigator], nav: BoundNav, step: Step) -> Navigator:
+        try:
+            return kind(nav, step, self)
+        except BadPath as error:
+            error.context.setdefault("at", nav.at)
+            raise
+
+    def condition(self, path: Sequence[BoundNav], *, is_copied: bool = False) -> Step:
+        """The path as a select of its own, whatever the path around it does; whether all its hits will be copied."""
+        last = hit if self.budget is None or not is_copied else self._charged_hit
+        return Builder("select", self.navigators, self.budget).chain(path, last)
+
+    def _charged_hit(self, value: Any, values: Sequence[Any], collected: tuple[Any, ...]) -> Hits:
+        if self.budget is not None:
+            self.budget.result(value, collected)
+        return hit(value, values, collected)
 
     def replacement(self, path: Sequence[BoundNav]) -> Step:
         """The path as a transform of its own; it ends in a terminal."""
         check_ends(path)
-        return Builder("transform", self.navigators).chain(path, unterminated)
+        return Builder("transform", self.navigators, self.budget).chain(path, unterminated)
 
 
 def hit(value: Any, values: Sequence[Any], collected: tuple[Any, ...]) -> Hits:

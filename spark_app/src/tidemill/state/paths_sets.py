@@ -60,13 +60,13 @@ class Subset(Navigator):
         return (values[slot] for slot in self.slots if container.contains(values[slot]))
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
-        part = set(self.elements(set_of(value, self.name, self.where), values))
+        part = set(self.metered(self.elements(set_of(value, self.name, self.where), values)))
         hits: Hits = self.following(part, values, collected)
         return hits
 
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
         container = set_of(value, self.name, self.where)
-        part = set(self.elements(container, values))
+        part = set(self.metered(self.elements(container, values)))
         new = self.following(part, values, collected)
         if new is UNCHANGED:
             return UNCHANGED
