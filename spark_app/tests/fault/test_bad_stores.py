@@ -18,6 +18,7 @@ import pytest
 from poison import Tally, append, counts, failure, faulty, launch, objects, state, wait
 
 from tidemill import InProcessCluster, Path
+from tidemill.engine.resources import part_loader
 from tidemill.model.errors import CorruptState, NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable
 from tidemill.runtime.check import check_module
 from tidemill.store import urls
@@ -361,7 +362,6 @@ NEWER: dict[str, tuple[str, int, Callable[[Folder], None]]] = {
     "marker": ("../_tidemill/format.json", 0, _newer_json),
     "definition": ("definition/*.json", -1, _newer_json),
     "entry": (LOG, -1, lambda path: _newer_member(path, "entry.json", "format")),
-    "part": ("topologies/*/deltas/*.zip", 0, lambda path: _newer_member(path, "meta.json", "format_version")),
 }
 
 
@@ -373,15 +373,27 @@ def test_newer_format_is_refused_and_nothing_is_changed_when_a_newer_version_wro
     pattern, index, change = NEWER[what]
     change(_one(store, pattern, index))
     before = objects(store)
-    if what == "part":
-        with InProcessCluster.create(store=str(store)) as cluster:
-            launch(cluster, Tally(options=FAST))
-            append(cluster, "a")
-            assert failure(cluster).code == "NewerFormat"
-    else:
-        with pytest.raises(NewerFormat, match="newer"), InProcessCluster.create(store=str(store)) as cluster:
-            launch(cluster, Tally(options=FAST))
-        assert objects(store) == before
+    with pytest.raises(NewerFormat, match="newer"), InProcessCluster.create(store=str(store)) as cluster:
+        launch(cluster, Tally(options=FAST))
+    assert objects(store) == before
+
+
+def test_newer_part_is_refused_and_nothing_is_changed_when_a_newer_version_wrote_it(
+    written: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shutil.copytree(written, tmp_path / "store")
+    with InProcessCluster.create(store=str(store)) as cluster:
+        launch(cluster, Tally(options=FAST))
+        monkeypatch.setattr("tidemill.state.container.FORMAT_VERSION", 99)
+        append(cluster, *(f"later-{i}-{i * 7919 % 1000003}" for i in range(40_000)))
+        wait(cluster, 80_003)
+    monkeypatch.undo()
+    part_loader.cache_clear()
+    before = objects(store)
+    with InProcessCluster.create(store=str(store)) as cluster:
+        launch(cluster, Tally(options=FAST))
+        append(cluster, "a")
+        assert failure(cluster).code == "NewerFormat"
     after = objects(store)
     assert {name: after.get(name) for name in before} == before
 

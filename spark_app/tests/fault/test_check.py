@@ -32,7 +32,7 @@ class Stored:
     """The store of a module that has processed three large microbatches and stopped."""
 
     def __init__(self, folder: Folder) -> None:
-        self.url = folder.as_uri()
+        self.folder, self.url = folder, folder.as_uri()
         dice = random.Random(1)
         with InProcessCluster.create("local", store=self.url) as cluster:
             cluster.launch_module(Words(), LaunchConfig(1, 1))
@@ -48,7 +48,8 @@ class Stored:
         """Another newest entry than the one that was written."""
         content = self.log[-1].read_bytes()
         self.log[-1].unlink()
-        self.log[-1].write_bytes(entries.to_bytes(change(entries.from_bytes(content))))
+        key = self.log[-1].relative_to(self.folder).as_posix()
+        self.log[-1].write_bytes(entries.to_bytes(change(entries.from_bytes(content, key)), {}, key))
 
     def broken(self) -> set[str]:
         return {finding.invariant for finding in check_module(connect(self.url), "Words")}

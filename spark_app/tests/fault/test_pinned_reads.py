@@ -4,7 +4,9 @@ can always be restored.
 
 from __future__ import annotations
 
+import io
 import random
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path as Folder
 from typing import Any
@@ -16,6 +18,7 @@ from tidemill import Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, P
 from tidemill.api.path import path_of
 from tidemill.engine.resources import open_others, part_loader
 from tidemill.engine.work import AttemptWork
+from tidemill.model import entries
 from tidemill.model.entries import Attempt, Entry
 from tidemill.model.errors import SnapshotExpired
 from tidemill.runtime.check import check_module
@@ -111,7 +114,10 @@ class Desk:
         log = CommitLog(self.store, self.prefix).log
         later = self.head()[1].committed[0].entry
         log.trim(entry + 1)
-        self.store.create(log.key(entry), log.read(later))
+        asleep = entries.from_bytes(log.read(later), log.key(later))
+        with zipfile.ZipFile(io.BytesIO(log.read(later))) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist() if name != entries.ENTRY_MEMBER}
+        self.store.create(log.key(entry), entries.to_bytes(asleep, parts, log.key(entry)))
 
     def watching(self, entry: int) -> AttemptWork:
         """An attempt of the topology that reads the notes, pinned to an entry of theirs."""

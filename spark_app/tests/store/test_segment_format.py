@@ -42,6 +42,7 @@ HEADER = Header(
     produced=(Produced("p", 3, ((0, 4, 5),), 6),),
     table_at=7,
     sequences={"p": LastSequence(3, 7, 1704067200000)},
+    key="M/depots/d-1/log/00000000000000000007.arrow",
 )
 
 

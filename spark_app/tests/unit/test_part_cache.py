@@ -17,7 +17,7 @@ from tidemill.model.schema import Leaf, MapSchema
 from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.state import compaction
 from tidemill.state.column_files import TableFile, open_table
-from tidemill.state.container import arrow_table, decode
+from tidemill.state.container import TableRows, arrow_table, decode, encode
 from tidemill.state.part_cache import PartCache, default_folder
 from tidemill.state.parts import PartLoader
 from tidemill.state.run_writer import MEMORY_BYTES_MAX
@@ -55,8 +55,15 @@ class Store:
         return PartLoader(self.read, PartCache(folder, scope, bytes_max), cached_bytes_min=1)
 
 
-def values_of(loader: PartLoader, name: str = "runs/a.zip") -> list[object]:
-    snapshot = Snapshot((Level("run", 1, 1, (Part(name, ALL, {"7/0": 1}),), True),))
+def part_of(content: bytes, name: str = "runs/a.zip") -> Part:
+    return Part(name, ALL, {"7/0": 1}).sealed(content)
+
+
+RUNS = {count: a_run(count) for count in (1, 10, 300)}
+
+
+def values_of(loader: PartLoader, name: str = "runs/a.zip", count: int = 300) -> list[object]:
+    snapshot = Snapshot((Level("run", 1, 1, (part_of(RUNS[count], name),), True),))
     state = ThreadState({"$$p": PStateInfo("$$p", "7", SCHEMA)}, SnapshotView(snapshot, ALL, loader))
     return [state.root("$$p", 0).get(key) for key in (0, 1, 9)]
 
@@ -73,21 +80,21 @@ def test_a_run_is_read_once_when_many_processes_need_it(tmp_path: Path) -> None:
 
 def test_a_run_is_not_read_at_all_when_this_machine_wrote_it(tmp_path: Path) -> None:
     store = Store(a=a_run(300))
-    store.loader(tmp_path).keep("runs/a.zip", store.objects["runs/a.zip"])
+    store.loader(tmp_path).keep(part_of(RUNS[300]), RUNS[300])
     assert values_of(store.loader(tmp_path)) == EXPECTED
     assert store.reads == 0
 
 
 def test_equal_names_of_other_stores_are_other_entries(tmp_path: Path) -> None:
     first, second = Store(a=a_run(10)), Store(a=a_run(1))
-    assert values_of(first.loader(tmp_path, "one")) == EXPECTED
-    assert len(second.loader(tmp_path, "two").load("runs/a.zip").tables["7", "0"]) == 1
+    assert values_of(first.loader(tmp_path, "one"), count=10) == EXPECTED
+    assert len(second.loader(tmp_path, "two").load(part_of(RUNS[1])).tables["7", "0"]) == 1
 
 
 def test_members_of_log_entries_are_not_kept_when_their_names_may_come_again(tmp_path: Path) -> None:
     store = Store()
     store.objects["log/1.zip#0"] = a_run(300)
-    store.loader(tmp_path).load("log/1.zip#0")
+    store.loader(tmp_path).load(part_of(RUNS[300], "log/1.zip#0"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -137,15 +144,35 @@ def test_a_corrupt_run_is_told_and_not_kept(tmp_path: Path) -> None:
     run = bytearray(a_run(300))
     run[len(run) // 2] ^= 1
     with pytest.raises(CorruptState, match=r"runs/a\.zip"):
-        Store(a=bytes(run)).loader(tmp_path).load("runs/a.zip")
+        Store(a=bytes(run)).loader(tmp_path).load(part_of(RUNS[300]))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_large_mapped_delta_is_told_apart_by_its_size_and_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checksum is not compared, as that would read all its pages."""
+    monkeypatch.setattr("tidemill.state.parts.CHECKED_BYTES_MAX", 10)
+    names = ("deltas/1.zip", "deltas/2.zip")
+    contents = [encode({("7", "0"): TableRows(pl.DataFrame({"task": [i]}))}, {}, f"M/t/{names[i]}") for i in (0, 1)]
+    for name, content in zip(names, contents, strict=True):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    loader = PartLoader(dict, None, local_path=lambda name: tmp_path / name)
+    assert loader.load(Part(names[0], ALL).sealed(contents[0])).tables["7", "0"].num_rows == 1
+    (tmp_path / names[0]).write_bytes(contents[1])
+    with pytest.raises(CorruptState, match="changed their places"):
+        PartLoader(dict, None, local_path=lambda name: tmp_path / name).load(Part(names[0], ALL).sealed(contents[0]))
+    (tmp_path / names[0]).write_bytes(contents[1][:-1])
+    with pytest.raises(CorruptState, match="were committed"):
+        PartLoader(dict, None, local_path=lambda name: tmp_path / name).load(Part(names[0], ALL).sealed(contents[0]))
 
 
 def test_a_mapped_part_stays_right_when_its_memory_is_released(tmp_path: Path) -> None:
     loader = Store(a=a_run(300)).loader(tmp_path)
-    before = loader.load("runs/a.zip").tables["7", "0"].to_pylist()
+    before = loader.load(part_of(RUNS[300])).tables["7", "0"].to_pylist()
     loader.release()
-    assert loader.load("runs/a.zip").tables["7", "0"].to_pylist() == before
+    assert loader.load(part_of(RUNS[300])).tables["7", "0"].to_pylist() == before
 
 
 def test_the_users_folder_is_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def read_all(data: bytes) -> dict[object, object]:
     loader = PartLoader(lambda name: data)
     container = decode(data)
     rows = {f"{pstate}/{table}": meta.rows for (pstate, table), meta in container.meta.items()}
-    part = dataclasses.replace(compaction.Part("x", TaskSet(2, 1)), rows=rows)
+    part = compaction.Part("x", TaskSet(2, 1), rows).sealed(data)
     view = SnapshotView(Snapshot((Level("delta", 1, 1, (part,)),)), TaskSet(2, 1), loader)
     root = ThreadState(INFO, view).root("$$p", 3)
     return {

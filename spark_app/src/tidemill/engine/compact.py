@@ -21,11 +21,13 @@ def compact_thread(work: CompactionWork, thread: int) -> Part | None:
     schemas = {**work.retired, **{plan.id: plan.schema for plan in work.program.pstates.values()}}
     loader = part_loader(work.store_url, work.prefix)
     task_set = TaskSet(work.threads, thread)
-    merged = merge(schemas, work.levels, task_set, loader, is_base=work.is_base)
+    name = f"runs/{work.microbatch_id:020d}-{0:06d}-{thread:04d}-{ids.nonce()}.zip"
+    key = f"{work.prefix}/{name}"
+    merged = merge(schemas, work.levels, task_set, loader, is_base=work.is_base, key=key)
     if merged is None:
         return None
     content, part = merged
-    name = f"runs/{work.microbatch_id:020d}-{0:06d}-{thread:04d}-{ids.nonce()}.zip"
-    open_store(work.store_url, probe=False).create(f"{work.prefix}/{name}", content)
-    loader.keep(name, content)
-    return replace(part, name=name, tasks=task_set, bytes=len(content))
+    part = replace(part, name=name, tasks=task_set)
+    open_store(work.store_url, probe=False).create(key, content)
+    loader.keep(part, content)
+    return part

@@ -118,16 +118,17 @@ def last_step(
 
 def delta_part(run: ThreadRun) -> DeltaPart | None:
     """The changes of one thread as a part: its bytes if they are few, else an object that was just written."""
-    finished = run.state.finish()
+    work = run.work
+    name = f"deltas/{work.microbatch_id:020d}-{work.version:06d}-{run.thread:04d}-{ids.nonce()}.zip"
+    key = f"{work.prefix}/{name}"
+    finished = run.state.finish(key)
     if finished is None:
         return None
-    work = run.work
     content, part = finished
-    part = replace(part, tasks=TaskSet(work.threads, run.thread), bytes=len(content))
+    part = replace(part, tasks=TaskSet(work.threads, run.thread))
     if len(content) <= INLINE_BYTES_MAX // work.threads:
         return DeltaPart(part, content)
-    name = f"deltas/{work.microbatch_id:020d}-{work.version:06d}-{run.thread:04d}-{ids.nonce()}.zip"
-    open_store(work.store_url, probe=False).create(f"{work.prefix}/{name}", content)
+    open_store(work.store_url, probe=False).create(key, content)
     return DeltaPart(replace(part, name=name), None)
 
 

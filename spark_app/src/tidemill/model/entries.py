@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tidemill.model import snapshot as snapshots
-from tidemill.model.errors import CorruptState, NewerFormat
+from tidemill.model.errors import CorruptState, NewerFormat, check_place
 from tidemill.model.snapshot import Snapshot
 
 FORMAT: Final = 1
@@ -242,25 +242,30 @@ def _attempt_from(data: Mapping[str, Any]) -> Attempt:
 # --- the container ---------------------------------------------------------------------------------------------------
 
 
-def to_bytes(entry: Entry, parts: Mapping[str, bytes] | None = None) -> bytes:
-    """The entry with its small deltas as one ZIP; equal entries give equal bytes, so that a create can be repeated."""
+def to_bytes(entry: Entry, parts: Mapping[str, bytes] | None = None, key: str = "") -> bytes:
+    """The entry with its small deltas as one ZIP; equal entries give equal bytes, so that a create can be repeated.
+
+    `key` is where it will stand: it says so itself.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        text = msgspec.json.encode(to_json(entry))
+        text = msgspec.json.encode({"key": key, **to_json(entry)})
         for name, content in {ENTRY_MEMBER: text, **(parts or {})}.items():
             archive.writestr(zipfile.ZipInfo(name), content)
     return buffer.getvalue()
 
 
-def from_bytes(content: bytes) -> Entry:
-    """The entry in a container.
+def from_bytes(content: bytes, key: str = "") -> Entry:
+    """The entry in a container that was found at `key`.
 
     Raises:
-        CorruptState: the bytes are no entry.
+        CorruptState: the bytes are no entry, or that of another place.
         NewerFormat: a newer Tidemill wrote it.
     """
     try:
-        return from_json(msgspec.json.decode(member(content, ENTRY_MEMBER)))
+        data = msgspec.json.decode(member(content, ENTRY_MEMBER))
+        check_place(data["key"], key)
+        return from_json(data)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptState(f"an entry of the commit log cannot be read: {error!r}") from error
 

@@ -238,6 +238,16 @@ def reading_object(key: str) -> Iterator[None]:
         raise type(error)(f"{key}: {error}", **error.context, key=key) from error
 
 
+def check_place(written: object, key: str) -> None:
+    """Compare the key that an object says it was written under with the one at which it was found.
+
+    Raises:
+        CorruptState: the object stands in the place of another one.
+    """
+    if written != key:
+        raise CorruptState(f"{key}: holds the object {written}; objects changed their places", key=key)
+
+
 class InvariantViolation(TidemillError):
     """A bug in Tidemill: something that must always hold does not. Nothing was committed."""
 

@@ -8,8 +8,12 @@ remainder`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+import xxhash
+
+from tidemill.model.errors import CorruptState
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class Part:
     """One stored object: a ZIP of sorted tables (`state.container`).
 
     `name` is the object's key below the topology's prefix; a part in a log entry is `<entry's key>#<member>`.
-    `rows` counts rows per table id, `bytes` is the ZIP's size, `bounds` the largest absolute integer of each table.
+    `rows` counts rows per table id, `bytes` is the ZIP's size and `checksum` that of its bytes, by which an object
+    that stands in the place of another one is noticed. `bounds` is the largest absolute integer of each table.
     """
 
     name: str
@@ -44,6 +49,28 @@ class Part:
     rows: Mapping[str, int] = field(default_factory=dict)
     bytes: int = 0
     bounds: Mapping[str, int] = field(default_factory=dict)
+    checksum: str = ""
+
+    def sealed(self, content: Any) -> Part:
+        """This part with the size and the checksum of its bytes."""
+        return replace(self, bytes=len(content), checksum=checksum_of(content))
+
+    def check_size(self, content: Any) -> None:
+        """Raises CorruptState: the object has not the size that was committed."""
+        if len(content) != self.bytes:
+            text = f"holds {len(content)} bytes, {self.bytes} were committed: it is cut, or another object's"
+            raise CorruptState(text, bytes=len(content))
+
+    def check(self, content: Any) -> None:
+        """Raises CorruptState: these bytes are not what was committed under this name."""
+        self.check_size(content)
+        if checksum_of(content) != self.checksum:
+            raise CorruptState("has another checksum than was committed: its bytes changed, or are another object's")
+
+
+def checksum_of(content: Any) -> str:
+    """Of bytes, or anything with the buffer protocol."""
+    return xxhash.xxh3_64_hexdigest(content)
 
 
 @dataclass(frozen=True)
@@ -71,7 +98,8 @@ class Snapshot:
 def to_json(snapshot: Snapshot) -> list[Any]:
     return [
         [level.kind, level.first, level.last, level.is_base,
-         [[p.name, p.tasks.modulus, p.tasks.remainder, dict(p.rows), p.bytes, dict(p.bounds)] for p in level.parts]]
+         [[p.name, p.tasks.modulus, p.tasks.remainder, dict(p.rows), p.bytes, dict(p.bounds), p.checksum]
+          for p in level.parts]]
         for level in snapshot.levels
     ]  # fmt: skip
 
@@ -79,6 +107,6 @@ def to_json(snapshot: Snapshot) -> list[Any]:
 def from_json(data: list[Any]) -> Snapshot:
     levels = []
     for kind, first, last, is_base, parts in data:
-        made = tuple(Part(name, TaskSet(m, r), rows, size, bounds) for name, m, r, rows, size, bounds in parts)
+        made = tuple(Part(name, TaskSet(m, r), *described) for name, m, r, *described in parts)
         levels.append(Level(kind, first, last, made, is_base))
     return Snapshot(tuple(levels))

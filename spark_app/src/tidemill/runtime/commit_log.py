@@ -59,7 +59,7 @@ class CommitLog:
         """One entry. Raises NotFound where it is trimmed or not written yet."""
         content = self.log.read(number)
         with reading_object(self.log.key(number)):
-            return entries.from_bytes(content)
+            return entries.from_bytes(content, self.log.key(number))
 
     def read_kept(self, number: int) -> Entry:
         """One entry for a reader that nobody keeps it for; costs one short listing more than `read`.
@@ -91,7 +91,7 @@ class CommitLog:
         """
         known = self._head
         invariant(known is None or number <= known[0] + 1, "S4: an entry follows the last one", number=number)
-        content = entries.to_bytes(entry, parts)
+        content = entries.to_bytes(entry, parts, self.log.key(number))
         size = len(content) - sum(len(part) for part in parts.values())
         invariant(size <= 4 * ENTRY_BYTES_MAX, "entries of the commit log stay small", bytes=size, number=number)
         self.log.append(number, content, entry.nonce)

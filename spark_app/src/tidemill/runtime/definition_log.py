@@ -40,10 +40,10 @@ class DefinitionLog:
 
     def read(self, number: int) -> StoredDefinition:
         """One revision. Raises NotFound."""
-        content = self._log.read(number)
+        data = self._log.read_json(number)
         try:
             with reading_object(self._log.key(number)):
-                return definitions.from_json(json.loads(content))
+                return definitions.from_json(data)
         except (KeyError, TypeError, ValueError) as error:
             key = self._log.key(number)
             raise CorruptState(f"{key}: this definition cannot be read: {error!r}", key=key) from error
@@ -58,7 +58,7 @@ class DefinitionLog:
             after = self._newest.number if self._newest else self.newest_number()
         number = after + 1
         numbered = replace(definition, number=number, nonce=self._ids.nonce(), written_ms=now_ms)
-        self._log.append(number, json.dumps(definitions.to_json(numbered)).encode(), numbered.nonce)
+        self._log.append_json(number, definitions.to_json(numbered), numbered.nonce)
         self._newest = numbered
         return numbered
 

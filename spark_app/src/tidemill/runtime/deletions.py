@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from tidemill.model import definition as definitions
 from tidemill.model.dataflow import ModuleDeclaration
@@ -51,10 +51,9 @@ class Deletions:
         if not definition.retired:
             return None
         try:
-            content = self._log.read(definition.number)
+            return self._read(definition.number)
         except NotFound:
             return None
-        return _fate(content, self._log.key(definition.number))
 
     def settle(self, definition: StoredDefinition, now_ms: int) -> bool:
         """Its revision is stable: the deletions take effect, unless another definition follows already.
@@ -79,10 +78,13 @@ class Deletions:
         nonce = self._ids.nonce()
         data = {"format": FORMAT, "nonce": nonce, "decision": decision, "written_ms": now_ms}
         try:
-            self._log.append(definition.number, json.dumps(data).encode(), nonce)
+            self._log.append_json(definition.number, data, nonce)
         except Lost:
-            return _fate(self._log.read(definition.number), self._log.key(definition.number))
+            return self._read(definition.number)
         return Fate(decision, now_ms)
+
+    def _read(self, number: int) -> Fate:
+        return _fate(self._log.read_json(number), self._log.key(number))
 
 
 def following(
@@ -108,9 +110,8 @@ def following(
     return replace(made, garbage=tuple(garbage))
 
 
-def _fate(content: bytes, key: str) -> Fate:
+def _fate(data: dict[str, Any], key: str) -> Fate:
     try:
-        data = json.loads(content)
         if data["format"] > FORMAT:
             raise NewerFormat(f"{key} has format {data['format']}, this Tidemill reads {FORMAT}; use a newer one")
         return Fate(_DECISIONS[data["decision"]], data["written_ms"])

@@ -62,7 +62,7 @@ class OptionsLog:
         if number != self._known.number:
             try:
                 with reading_object(self._log.key(number)):
-                    self._known = _from_json(number, json.loads(self._log.read(number)))
+                    self._known = _from_json(number, self._log.read_json(number))
             except NotFound:
                 return self.read()
             except (KeyError, TypeError, ValueError) as error:
@@ -151,7 +151,7 @@ class OptionsLog:
             after = replace(after, number=now.number + 1)
             nonce = self._ids.nonce()
             try:
-                self._log.append(after.number, json.dumps(_to_json(after, change, nonce)).encode(), nonce)
+                self._log.append_json(after.number, _to_json(after, change, nonce), nonce)
             except Lost:
                 continue
             self._known = after

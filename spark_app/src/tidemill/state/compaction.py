@@ -41,27 +41,30 @@ def merge(
     *,
     is_base: bool,
     chunk_rows: int = CHUNK_ROWS,
+    key: str = "",
 ) -> tuple[Any, Part] | None:
     """Levels (oldest first) as one container for the tasks of `task_set`; None if nothing is left.
 
     `schemas` is PState id -> schema. Rows of PStates that are not in it were deleted with them, and are dropped. The
-    container is bytes, or mapped from a file if it is large: memory is bounded by rows of about `chunk_rows`.
+    container is bytes, or mapped from a file if it is large: memory is bounded by rows of about `chunk_rows`. `key` is
+    that of the object which it will be.
     """
     view = SnapshotView(Snapshot(tuple(levels)), task_set, loader)
     writer = RunWriter(sum(part.bytes for level in levels for part in level.parts))
     bounds: dict[str, int] = {}
     for pstate, schema in schemas.items():
         for table in layout_of(schema).tables.values():
-            key = (pstate, table.id)
-            for rows, identities in _merged(table, view.levels(key, table), task_set, is_base, chunk_rows):
-                writer.append(key, rows, identities)
-                bounds[row_key(key)] = max(bounds.get(row_key(key), 0), bound_of(table, rows))
+            at = (pstate, table.id)
+            for rows, identities in _merged(table, view.levels(at, table), task_set, is_base, chunk_rows):
+                writer.append(at, rows, identities)
+                bounds[row_key(at)] = max(bounds.get(row_key(at), 0), bound_of(table, rows))
                 loader.release()
             writer.end_table()
     if not writer.rows:
         return None
-    data = writer.finish(bounds)
-    return data, Part("", task_set, {row_key(key): rows for key, rows in writer.rows.items()}, len(data), bounds)
+    data = writer.finish(bounds, key)
+    part = Part("", task_set, {row_key(table): rows for table, rows in writer.rows.items()}, bounds=bounds)
+    return data, part.sealed(data)
 
 
 def _merged(

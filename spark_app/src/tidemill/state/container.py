@@ -71,6 +71,9 @@ class Container:
     meta: dict[TableKey, MemberMeta]
     bounds: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
+    key: str = ""
+    """The object that these bytes were written to be."""
+
     is_compact: bool = False
     """Whether members are Parquet, which must be decoded as a whole before a key can be found."""
 
@@ -83,14 +86,17 @@ class Container:
             pages.madvise(mmap.MADV_DONTNEED)
 
 
-def encode(tables: Mapping[TableKey, TableRows], bounds: Mapping[str, int] | None = None) -> bytes:
-    """A container of Arrow tables; equal rows give equal bytes."""
+def encode(tables: Mapping[TableKey, TableRows], bounds: Mapping[str, int] | None = None, key: str = "") -> bytes:
+    """A container of Arrow tables; equal rows give equal bytes. `key` is that of the object which it will be; it is
+    the comment of the ZIP.
+    """
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
-        described = {key: (tables[key].rows.height, tables[key].identities) for key in sorted(tables)}
+        described = {table: (tables[table].rows.height, tables[table].identities) for table in sorted(tables)}
         add_member(archive, out, "meta.json", meta_json(described, bounds or {}))
-        for key in described:
-            add_member(archive, out, f"{key[0]}/{key[1]}.arrow", _ipc(tables[key].rows))
+        for table in described:
+            add_member(archive, out, f"{table[0]}/{table[1]}.arrow", _ipc(tables[table].rows))
+        archive.comment = key.encode()
     return out.getvalue()
 
 
@@ -167,8 +173,8 @@ def decode(data: Any, *, is_checked: bool = True) -> Container:
         NewerFormat: a newer Tidemill wrote it.
         CorruptState: these bytes are no whole container.
     """
-    with reading_container(data, is_checked=is_checked) as (found, bounds):
-        container = Container({}, {}, bounds, len(memoryview(data)))
+    with reading_container(data, is_checked=is_checked) as (found, bounds, key):
+        container = Container({}, {}, bounds, len(memoryview(data)), key)
         for member in found:
             container.is_compact |= member.kind == "parquet"
             container.tables[member.key] = member.table()
@@ -178,8 +184,8 @@ def decode(data: Any, *, is_checked: bool = True) -> Container:
 
 
 @contextmanager
-def reading_container(data: Any, *, is_checked: bool = True) -> Iterator[tuple[list[Member], dict[str, int]]]:
-    """The members and bounds of a container; what goes wrong in the body with its bytes is `CorruptState`.
+def reading_container(data: Any, *, is_checked: bool = True) -> Iterator[tuple[list[Member], dict[str, int], str]]:
+    """The members, the bounds and the key of a container; what goes wrong in the body with its bytes is `CorruptState`.
 
     Raises:
         As `decode`.
@@ -191,7 +197,7 @@ def reading_container(data: Any, *, is_checked: bool = True) -> Iterator[tuple[l
             if meta["format_version"] > FORMAT_VERSION:
                 text = f"a container of format {meta['format_version']} was written by a newer Tidemill; use that one"
                 raise NewerFormat(text, format_version=meta["format_version"])
-            yield _members(archive, view, meta, is_checked), dict(meta["bounds"])
+            yield _members(archive, view, meta, is_checked), dict(meta["bounds"]), archive.comment.decode()
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError, pa.ArrowException, OSError) as error:
         raise CorruptState(f"A state container cannot be read: {error}", bytes=len(view)) from error
 

@@ -1,8 +1,9 @@
 """Decoded parts in a folder that all processes of a user share: a run is decoded once a machine, then mapped.
 
 An entry is a folder of Arrow files that got its name when it was whole. Entries are of immutable objects, named by a
-nonce, so a hit is always right; names also hold the machine's boot, as nothing here is synced and a crash of the
-machine may leave files of zeros. The oldest entries go when all together are too large.
+nonce and the checksum of what was committed, so a hit is always right; names also hold the machine's boot, as nothing
+here is synced and a crash of the machine may leave files of zeros. The oldest entries go when all together are too
+large.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tidemill.model.errors import CorruptState
+from tidemill.model.snapshot import Part
 from tidemill.state.column_files import TableFile, allocated_bytes, open_table
 from tidemill.state.container import Container, Member, MemberMeta, map_file, reading_container
 
@@ -43,12 +45,13 @@ class PartCache:
         boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
         self._scope = f"{_FORMAT}\n{boot}\n{scope}\n"
 
-    def _path(self, name: str) -> Path:
-        return self._folder / hashlib.blake2b((self._scope + name).encode(), digest_size=16).hexdigest()
+    def _path(self, part: Part) -> Path:
+        named = f"{self._scope}{part.name}\n{part.checksum}".encode()
+        return self._folder / hashlib.blake2b(named, digest_size=16).hexdigest()
 
-    def get(self, name: str) -> Container | None:
+    def get(self, part: Part) -> Container | None:
         """The part, mapped; None if it is not here."""
-        path = self._path(name)
+        path = self._path(part)
         if not path.exists():
             return None
         try:
@@ -59,21 +62,22 @@ class PartCache:
             shutil.rmtree(path, ignore_errors=True)
             return None
 
-    def fill(self, name: str, data: Any) -> Container | None:
-        """Decode a part into the cache, a row group at a time; None if the disk does not take it.
+    def fill(self, part: Part, data: Any) -> Container | None:
+        """Decode a part, whose bytes were compared with its checksum, into the cache, a row group at a time; None if
+        the disk does not take it.
 
         Raises:
             CorruptState: the data is no whole container.
         """
-        unfinished = self._path(name).with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
+        unfinished = self._path(part).with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
         try:
-            with reading_container(data) as (members, bounds):
+            with reading_container(data, is_checked=False) as (members, bounds, _):
                 if not self._write(unfinished, members, bounds):
                     return None
             with contextlib.suppress(OSError):  # another process was faster
-                unfinished.rename(self._path(name))
+                unfinished.rename(self._path(part))
             self._trim()
-            return self.get(name)
+            return self.get(part)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from tidemill.model.errors import reading_object
+from tidemill.model.errors import CorruptState, reading_object
+from tidemill.model.snapshot import Part
 from tidemill.state.container import CHECKED_BYTES_MAX, Container, decode, map_file
 from tidemill.state.part_cache import PartCache
 
@@ -28,6 +29,9 @@ class PartLoader:
     `read` gives a part's bytes by its name. Where `local_path` finds a file for a name (a store on this machine), it is
     mapped instead. Large parts that cannot be searched in place (runs, and all that comes over a network) are decoded
     into `cache` once for all processes, if there is one.
+
+    What is read is compared with the size and the checksum that were committed; of a large mapped file, whose pages
+    nobody wants to read for that, the size and its name inside.
     """
 
     def __init__(
@@ -45,27 +49,27 @@ class PartLoader:
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def load(self, name: str) -> Container:
+    def load(self, part: Part) -> Container:
         """The decoded container of a part.
 
         Raises:
-            CorruptState: it is not what was written.
+            CorruptState: it is not what was committed.
             Whatever `read` raises, for example if the object is gone.
         """
         with self._lock:
-            container = self._loaded.get(name)
+            container = self._loaded.get(part.name)
             if container is not None:
-                self._loaded.move_to_end(name)
+                self._loaded.move_to_end(part.name)
                 return container
-        with reading_object(name):
-            container = self._open(name)
-        self._keep(name, container)
+        with reading_object(part.name):
+            container = self._open(part)
+        self._keep(part.name, container)
         return container
 
-    def keep(self, name: str, data: Any) -> None:
+    def keep(self, part: Part, data: Any) -> None:
         """Remember a container that this process just wrote; a large one for all processes."""
-        if self._is_cached(name, data):
-            self._decode(name, data)
+        if self._is_cached(part.name, data):
+            self._decode(part, data)
 
     def release(self) -> None:
         """Give back the memory of mapped parts after a pass over them; they stay open."""
@@ -83,19 +87,16 @@ class PartLoader:
                 _, oldest = self._loaded.popitem(last=False)
                 self._bytes -= _weight(oldest)
 
-    def _open(self, name: str) -> Container:
-        found = self._cache.get(name) if self._cache is not None and _is_object(name) else None
+    def _open(self, part: Part) -> Container:
+        found = self._cache.get(part) if self._cache is not None and _is_object(part.name) else None
         if found is not None:
             return found
-        mapped = self._mapped(name)
+        mapped = self._mapped(part.name)
         if mapped is None:
-            return self._decode(name, self._read(name))
-        if name.startswith("runs/"):
-            return self._decode(name, mapped)
-        container = decode(mapped, is_checked=len(mapped) <= CHECKED_BYTES_MAX)
-        if not container.is_compact:
-            container.pages.append(mapped)
-        return container
+            return self._decode(part, self._read(part.name))
+        if part.name.startswith("runs/"):
+            return self._decode(part, mapped)
+        return _in_place(part, mapped)
 
     def _mapped(self, name: str) -> Any:
         path = self._local_path(name) if self._local_path is not None and _is_object(name) else None
@@ -104,16 +105,32 @@ class PartLoader:
         except OSError:
             return None  # `read` tells what is wrong in the store's words
 
-    def _decode(self, name: str, data: Any) -> Container:
-        if self._is_cached(name, data):
+    def _decode(self, part: Part, data: Any) -> Container:
+        part.check(data)
+        if self._is_cached(part.name, data):
             assert self._cache is not None
-            container = self._cache.fill(name, data)
+            container = self._cache.fill(part, data)
             if container is not None:
                 return container
-        return decode(data)
+        return decode(data, is_checked=False)
 
     def _is_cached(self, name: str, data: Any) -> bool:
         return self._cache is not None and _is_object(name) and len(data) >= self._cached_bytes_min
+
+
+def _in_place(part: Part, mapped: Any) -> Container:
+    """A mapped file as it is."""
+    is_small = len(mapped) <= CHECKED_BYTES_MAX
+    if is_small:
+        part.check(mapped)
+    else:
+        part.check_size(mapped)
+    container = decode(mapped, is_checked=False)
+    if not is_small and not container.key.endswith(f"/{part.name}"):
+        raise CorruptState(f"holds the object {container.key}; objects changed their places")
+    if not container.is_compact:
+        container.pages.append(mapped)
+    return container
 
 
 def _is_object(name: str) -> bool:

@@ -57,10 +57,11 @@ class RunWriter:
             self._member.close()
         self._table, self._member = None, None
 
-    def finish(self, bounds: Mapping[str, int]) -> Any:
-        """The whole container, in memory or mapped; equal rows in equal chunks give equal bytes."""
+    def finish(self, bounds: Mapping[str, int], key: str = "") -> Any:
+        """The whole container, in memory or mapped; equal rows in equal chunks give equal bytes. `key` as `encode`."""
         described = {key: (self.rows[key], self.identities[key]) for key in sorted(self.rows)}
         add_member(self._archive, self._file, "meta.json", meta_json(described, bounds))
+        self._archive.comment = key.encode()
         self._archive.close()
         size = self._file.tell()
         self._file.seek(0)

@@ -389,15 +389,15 @@ class ThreadState:
         for key, table in container.tables.items():
             self._overlay[key] = [SortedTable(self._tables[key], table, container.meta[key].identities)]
 
-    def finish(self) -> tuple[bytes, Part] | None:
-        """The delta of this thread, and its part without a name; None if nothing changed."""
+    def finish(self, key: str = "") -> tuple[bytes, Part] | None:
+        """The delta of this thread, and its part without a name; None if nothing changed. `key`: as `encode`."""
         merged = self._merged()
         if not merged:
             return None
         rows = {row_key(key): table.rows.height for key, table in merged.items()}
         bounds = {row_key(key): bound_of(self._tables[key], table.rows) for key, table in merged.items()}
-        data = encode(merged, bounds)
-        return data, Part("", self._view.task_set, rows, len(data), bounds)
+        data = encode(merged, bounds, key)
+        return data, Part("", self._view.task_set, rows, bounds=bounds).sealed(data)
 
 
 def _stored_keys(table: Table, rows: pl.DataFrame) -> list[Any]:

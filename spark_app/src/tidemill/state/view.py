@@ -40,7 +40,7 @@ class SnapshotView:
             yield [part for part in level.parts if part.rows.get(name) and part.tasks.overlaps(self.task_set)]
 
     def _open(self, part: Part, key: TableKey, table: Table) -> SortedTable:
-        container = self._loader.load(part.name)
+        container = self._loader.load(part)
         return SortedTable(table, container.tables[key], container.meta[key].identities)
 
     def bound(self, key: TableKey) -> int:

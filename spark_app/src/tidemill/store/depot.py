@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,9 +153,9 @@ class DepotLog:
 
     def _write(self, commit: Commit) -> bool:
         """Whether the segment is in the log; False if another one took its number."""
-        header = commit.header
-        if header is None:
+        if commit.header is None:
             return True
+        header = replace(commit.header, key=self.files.log.key(commit.header.number))
         try:
             self.files.log.append(header.number, encode_segment(header, commit.column), header.last.nonce)
         except Void:

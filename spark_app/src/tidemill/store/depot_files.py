@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from tidemill.model.errors import reading_object
+from tidemill.model.errors import check_place, reading_object
 from tidemill.store.depot_segment import Entry, Header, Segment, header_bytes, read_header, read_nonce
 from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import NotFound, ObjectStore
@@ -184,12 +184,15 @@ class DepotFiles:
             if needed > len(data):
                 data = self.store.get_range(key, 0, needed)
             header = read_header(data)
+            check_place(header.key, key)
             return header, _weight(header)
 
     def _load_segment(self, key: str) -> tuple[Segment, int]:
         data, weight = self._bytes_at(key)
         with reading_object(key):
-            return Segment(data), weight
+            segment = Segment(data)
+            check_place(segment.header.key, key)
+            return segment, weight
 
     def _bytes_at(self, key: str) -> tuple[Any, int]:
         """What `Segment` decodes, and how much memory it takes: none for a mapped file."""

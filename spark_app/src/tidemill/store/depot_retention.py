@@ -47,7 +47,7 @@ def roll(depot: DepotLog, limits: RollingLimits = RollingLimits()) -> int:
         return 0  # another process rolled all these, and more
     key = files.rolled_key(first, first + len(segments) - 1)
     with suppress(AlreadyExists):  # rolled by another process, which perhaps did not live to trim
-        files.store.create(key, _encode_rolled(segments, table, depot.newest().time))
+        files.store.create(key, _encode_rolled(key, segments, table, depot.newest().time))
     files.log.trim(first + len(segments))
     return len(segments)
 
@@ -75,7 +75,7 @@ def _take(files: DepotFiles, numbers: range, limits: RollingLimits) -> list[Segm
     return segments
 
 
-def _encode_rolled(segments: Sequence[Segment], table: Table, now: int) -> object:
+def _encode_rolled(key: str, segments: Sequence[Segment], table: Table, now: int) -> object:
     headers = [segment.header for segment in segments]
     produced = [p for header in headers if header.time >= now - PRODUCER_MILLIS for p in header.produced]
     header = Header(
@@ -85,6 +85,7 @@ def _encode_rolled(segments: Sequence[Segment], table: Table, now: int) -> objec
         produced=tuple(produced),
         table_at=headers[-1].number,
         sequences=table.sequences(),
+        key=key,
     )
     return encode_segment(header, _merged_rows(segments))
 

@@ -85,6 +85,7 @@ class Header:
     `first_ends` are the end offsets before the first of them, `starts` the logical starts (retention) after the last.
     Records are sorted by partition and offset, so these numbers tell where each one is (`held`).
     `table_at` is the newest segment up to the last of them that carries the table of producers, `sequences`; 0 if none.
+    `key` is the object's name in the store.
     """
 
     entries: tuple[Entry, ...]
@@ -94,6 +95,7 @@ class Header:
     table_at: int = 0
     sequences: Mapping[str, LastSequence] = field(default_factory=dict)
     layout: Any = None
+    key: str = ""
 
     @property
     def last(self) -> Entry:
@@ -139,6 +141,7 @@ class Header:
 def header_to_json(header: Header) -> dict[str, Any]:
     return {
         "format": FORMAT,
+        "key": header.key,
         "entries": _entries_to_json(header),
         "first_ends": header.first_ends,
         "starts": header.starts,
@@ -171,6 +174,7 @@ def header_from_json(data: Mapping[str, Any]) -> Header:
         table_at=data["table_at"],
         sequences={name: LastSequence(*last) for name, last in data["sequences"].items()},
         layout=data["layout"],
+        key=data["key"],
     )
 
 

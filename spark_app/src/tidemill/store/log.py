@@ -8,10 +8,11 @@ Numbers begin at 1; 0 stands for "nothing yet".
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from tidemill.model.errors import (
     CorruptState,
@@ -19,6 +20,7 @@ from tidemill.model.errors import (
     OutcomeUnknown,
     StoreUnavailable,
     TidemillError,
+    check_place,
     reading_object,
 )
 from tidemill.store.objects import AlreadyExists, Buffer, NotFound, ObjectStore
@@ -88,6 +90,21 @@ class Log:
     def read(self, number: int) -> bytes:
         """The entry's bytes. Raises NotFound where it is trimmed or not written yet."""
         return self.store.get(self.key(number))
+
+    def read_json(self, number: int) -> dict[str, Any]:
+        """An entry that `append_json` wrote.
+
+        Raises:
+            NotFound: as `read`.
+            CorruptState: it cannot be read, or is that of another place.
+        """
+        content, key = self.read(number), self.key(number)
+        try:
+            data: dict[str, Any] = json.loads(content)
+            check_place(data["key"], key)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptState(f"{key}: this object cannot be read: {error!r}", key=key) from error
+        return data
 
     def has(self, number: int) -> bool:
         return self.store.exists(self.key(number))
@@ -170,6 +187,10 @@ class Log:
         # Rule: an entry counts only if its slot was never trimmed, asked after its creation.
         if not self._settled(lambda: self.is_entry(number), number):
             raise Void(f"The log {self.prefix} was trimmed beyond entry {number}.", number=number)
+
+    def append_json(self, number: int, data: Mapping[str, Any], nonce: str) -> None:
+        """Append an object that says where it stands. Raises as `append`."""
+        self.append(number, json.dumps({"key": self.key(number), **data}).encode(), nonce)
 
     def _create(self, number: int, data: Buffer, nonce: str) -> None:
         """Rule: every answer but success is settled by reading the slot; an empty one gets the same bytes again."""

@@ -55,7 +55,7 @@ class CountingRunner:
 
     def _delta(self, work: AttemptWork, counts: Counter[int]) -> DeltaPart:
         content = encode(counts)
-        part = Part("", ALL_TASKS, {"0": len(counts)}, len(content))
+        part = Part("", ALL_TASKS, {"0": len(counts)}).sealed(content)
         if self._random.randrange(2):
             return DeltaPart(part, content)
         name = f"deltas/{work.microbatch_id}-{work.version}-0-{self._ids.nonce()}.zip"
@@ -68,7 +68,7 @@ class CountingRunner:
         content = encode(counts)
         name = f"runs/{work.microbatch_id}-1-0-{self._ids.nonce()}.zip"
         self._store.create(f"{work.prefix}/{name}", content)
-        return (Part(name, ALL_TASKS, {"0": len(counts)}, len(content)),)
+        return (Part(name, ALL_TASKS, {"0": len(counts)}).sealed(content),)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -86,5 +86,7 @@ def read_counts(store: ObjectStore, prefix: str, parts: Iterable[Part]) -> Count
     """How often each record is counted in these parts. Raises NotFound."""
     counts: Counter[int] = Counter()
     for part in parts:
-        counts.update(dict(json.loads(member(read_part(store, prefix, part.name), MEMBER))))
+        content = read_part(store, prefix, part.name)
+        part.check(content)
+        counts.update(dict(json.loads(member(content, MEMBER))))
     return counts
