@@ -16,11 +16,9 @@ from tidemill import Agg, CompoundAgg, Depot, MicrobatchSourceOptions, Module, P
 from tidemill import Path as TidemillPath
 from tidemill.api.recording import record_module
 from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel
-from tidemill.kubernetes import opening as openings
 from tidemill.kubernetes.api import ClusterApi
 from tidemill.kubernetes.drive import START_MS, patiently
 from tidemill.kubernetes.driver import Driver, DriverNames
-from tidemill.kubernetes.opening import Engine, Opening
 from tidemill.kubernetes.probes import Metrics, Told
 from tidemill.kubernetes.turn import RevisionPlan
 from tidemill.local.runner import LocalRunner
@@ -30,6 +28,8 @@ from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_pstate import PStateHandle
 from tidemill.runtime.clock import SystemClock
 from tidemill.runtime.hub import AppendHub
+from tidemill.spark import opening as openings
+from tidemill.spark.opening import Engine, Opening
 from tidemill.store.urls import open_store
 
 

@@ -31,7 +31,9 @@ from tidemill.cli.loading import (
 from tidemill.cli.output import command, messages, say, show_json, wants_json
 from tidemill.cli.reading import client_of
 from tidemill.model.errors import BadInput, OutcomeUnknown, RecordRefused, TidemillError
+from tidemill.runtime.barrier import ProcessedWatch
 from tidemill.runtime.clients_depot import DepotHandle
+from tidemill.runtime.clock import SystemClock
 
 BATCH_RECORDS = 50_000
 _FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
@@ -53,7 +55,7 @@ class Batch:
 @command
 def append(
     module: ModuleArgument,
-    depot: Annotated[str, typer.Argument(metavar="DEPOT", help="Such as '*words'.")],
+    depot: Annotated[str, typer.Argument(metavar="DEPOT", help="Such as words; with or without its *.")],
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="JSON lines, CSV or Parquet; - is JSON lines from stdin.")
     ],
@@ -63,11 +65,14 @@ def append(
         str, typer.Option("--format", help="json | csv | parquet, where the name does not say it.")
     ] = "",
     code: Annotated[str, typer.Option("--module", help="MODULE:CLASS, for a partitioner of its own.")] = "",
+    waits: Annotated[bool, typer.Option("--wait", help="Return when the records are processed, too.")] = False,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.0, help="Seconds that --wait waits at most.")] = 60.0,
 ) -> None:
     """Append records; when this returns they are durable. Rows of CSV and Parquet files become dicts."""
     wants_json(json_)
     opened = existing_store(store)
-    stored_definition(opened, module)
+    definition = stored_definition(opened, module)
+    depot = "*" + depot.removeprefix("*")
     handle = DepotHandle(client_of(opened, module, code), depot)
     began, appended = time.monotonic(), 0
     with _progress(json_) as progress:
@@ -82,10 +87,19 @@ def append(
             appended, end = appended + len(batch.records), batch.end
             progress.update(task, completed=batch.share, description=f"{depot}: {appended:,} records")
     seconds = time.monotonic() - began
+    if waits:
+        _wait(ProcessedWatch.of_all(opened, definition, None), timeout)
     if json_:
         show_json({"appended": appended, "seconds": round(seconds, 3)})
     else:
         say(f"Appended {appended:,} records to {depot} of {module} in {seconds:.1f} s.")
+
+
+def _wait(watch: ProcessedWatch, seconds: float) -> None:
+    try:
+        watch.wait(seconds, SystemClock())
+    except TimeoutError as error:
+        raise TimeoutError(f"All records are appended. {error}") from error
 
 
 def _next(batches: Iterator[Batch], appended: int, end: str) -> Batch | None:

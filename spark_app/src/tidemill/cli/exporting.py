@@ -30,7 +30,7 @@ from tidemill.store.objects import NotFound, ObjectStore
 @command
 def export(
     module: ModuleArgument,
-    pstate: Annotated[str, typer.Argument(metavar="PSTATE", help="Such as '$$counts'.")],
+    pstate: Annotated[str, typer.Argument(metavar="PSTATE", help="Such as counts; with or without its $$.")],
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
     at: Annotated[int | None, typer.Option("--at", help="Entry of the commit log; the newest if left out.")] = None,
@@ -40,6 +40,7 @@ def export(
     wants_json(json_)
     opened = existing_store(store)
     definition = stored_definition(opened, module)
+    pstate = "$$" + pstate.removeprefix("$$")
     topology, found = definition.pstate(pstate)
     prefix = definition.topology_prefix(topology.name)
     number, snapshot = snapshot_of(opened, prefix, at)

@@ -43,6 +43,9 @@ TakeOverFromOption = Annotated[
     ),
 ]
 ModuleArgument = Annotated[str, typer.Argument(metavar="MODULE", help="Name of a module in the store.")]
+DeleteOption = Annotated[
+    list[str] | None, typer.Option("--delete", help="A depot or PState that goes with the update; may be repeated.")
+]
 TopologyArgument = Annotated[str, typer.Argument(metavar="TOPOLOGY")]
 ClassArgument = Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="Python module (or file.py) and class.")]
 

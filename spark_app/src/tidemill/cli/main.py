@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+from typing import Annotated
+
 import typer
 
 from tidemill.cli import (
@@ -15,7 +18,16 @@ from tidemill.cli import (
     running,
     serving,
     showing,
+    updating,
+    waiting,
 )
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"tidemill {metadata.version('tidemill')}")
+        raise typer.Exit
+
 
 app = typer.Typer(
     name="tidemill",
@@ -24,10 +36,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Exactly-once stream processing and its serving database as one Python class."""
+
+
 app.command("run")(running.run)
 app.command("describe")(showing.describe)
+app.command("update")(updating.update)
 app.command("append")(appending.append)
 app.command("select")(reading.select)
+app.command("wait")(waiting.wait)
 app.command("status")(showing.status)
 app.command("pause")(showing.pause)
 app.command("resume")(showing.resume)

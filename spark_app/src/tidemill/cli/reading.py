@@ -28,7 +28,7 @@ from tidemill.store.objects import ObjectStore
 @command
 def select(
     module: ModuleArgument,
-    pstate: Annotated[str, typer.Argument(metavar="PSTATE", help="Such as '$$counts'.")],
+    pstate: Annotated[str, typer.Argument(metavar="PSTATE", help="Such as counts; with or without its $$.")],
     path: Annotated[
         str, typer.Argument(metavar="PATH", help='JSON, such as \'["a", ["all"]]\'; [] is the whole value.')
     ],
@@ -43,6 +43,7 @@ def select(
     found = path_from_json(_parsed(path))
     opened = existing_store(store)
     stored_definition(opened, module)
+    pstate = "$$" + pstate.removeprefix("$$")
     handle = PStateHandle(client_of(opened, module, code), pstate, at)
     given: dict[str, Any] = {} if found.pkey is ABSENT else {"pkey": found.pkey}
     values = handle.select(found.path, **given)

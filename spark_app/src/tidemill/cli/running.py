@@ -6,7 +6,7 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -17,12 +17,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tidemill.api.launching import LaunchConfig
-from tidemill.cli.loading import STORE_DEFAULT, ClassArgument, JsonOption, StoreOption, load_module
+from tidemill.cli.loading import STORE_DEFAULT, ClassArgument, DeleteOption, JsonOption, StoreOption, load_module
 from tidemill.cli.output import command, messages, say, show_json, wants_json
 from tidemill.cli.serving import serving_beside
 from tidemill.model.entries import Failure
-from tidemill.model.errors import Fenced, TidemillError
+from tidemill.model.errors import BadInput, Fenced, TidemillError
 from tidemill.runtime.clock import SystemClock
 from tidemill.runtime.lag import LagReader
 from tidemill.runtime.shell import RunnerState
@@ -63,22 +62,71 @@ def run(
     name: ClassArgument,
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
-    tasks: Annotated[int, typer.Option("--tasks", help="Logical partitions, a power of two; fixed for ever.")] = 4,
-    threads: Annotated[int, typer.Option("--threads", help="Spark partitions a stage; at most as many as tasks.")] = 2,
+    tasks: Annotated[
+        int | None,
+        typer.Option("--tasks", help="Logical partitions, a power of two; fixed for ever. 4 for a new module."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", help="Spark partitions a stage; at most as many as tasks. 2 if left out.")
+    ] = None,
     master: Annotated[
-        str, typer.Option("--master", help="Spark master, such as local[4]; all cores if left out.")
+        str,
+        typer.Option("--master", help="Spark master, such as local[4]; all cores if left out."),
     ] = "",
-    engine: Annotated[str, typer.Option("--engine", envvar="TIDEMILL_ENGINE", help="spark | local.")] = "spark",
+    engine: Annotated[
+        str, typer.Option("--engine", envvar="TIDEMILL_ENGINE", help="local (this process) | spark.")
+    ] = "local",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Serve HTTP there; 0 is not at all.")] = 0,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when every record is processed.")] = False,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Although it belongs to a Kubernetes Module, whose drivers stop.")
     ] = False,
+    updates: Annotated[
+        bool, typer.Option("--update", help="Where the store has another definition, this one follows it.")
+    ] = False,
+    delete: DeleteOption = None,
 ) -> None:
-    """Run a module on a store; started again it goes on where it was, a second one stands by."""
+    """Run a module on a store until it is stopped; on a restart it continues from the last commit.
+
+    A second runner of the same module waits as a hot standby.
+    """
     wants_json(json_)
+    if delete and not updates:
+        raise BadInput("--delete names what an update removes; add --update.")
     with _signals(), contextlib.suppress(_Stopped):
-        _run(name, _made(store), LaunchConfig(tasks, threads), engine, master, port, until_idle, json_, take_over)
+        _run(
+            _Asked(
+                name,
+                _made(store),
+                tasks,
+                threads,
+                engine,
+                master,
+                port,
+                until_idle,
+                updates,
+                tuple(delete or ()),
+                take_over,
+            ),
+            json_,
+        )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The options of one `tidemill run`."""
+
+    name: str
+    store: str
+    tasks: int | None
+    threads: int | None
+    engine: str
+    master: str
+    port: int
+    until_idle: bool
+    updates: bool
+    deleted: tuple[str, ...]
+    takes_over: bool
 
 
 def _made(store: str) -> str:
@@ -87,34 +135,36 @@ def _made(store: str) -> str:
     return store
 
 
-def _run(
-    name: str,
-    store: str,
-    config: LaunchConfig,
-    engine: str,
-    master: str,
-    port: int,
-    until_idle: bool,
-    is_json: bool,
-    takes_over: bool,
-) -> None:
-    from tidemill.cluster.engines import open_engine
-    from tidemill.cluster.launch import launch
+def _run(asked: _Asked, is_json: bool) -> None:
+    from tidemill.cluster.engines import opening_engine
+    from tidemill.cluster.launch import prepare
 
-    module = load_module(name)
+    module, clock = load_module(asked.name), SystemClock()
+    # The definition is stored before an engine starts: clients can append while a JVM comes up.
+    prepared = prepare(
+        asked.store,
+        module,
+        asked.tasks,
+        asked.threads,
+        deleted=asked.deleted,
+        updates=asked.updates,
+        takes_over=asked.takes_over,
+    )
     if not is_json:
-        say(f"Starting {name} on the engine {engine}, store {store}.")
-    runner = open_engine(engine, master or None)
+        say(f"Starting {asked.name} on the engine {asked.engine}, store {asked.store}.")
+    engine, check = opening_engine(asked.engine, asked.master or None, clock)
     running = None
     try:
-        running = launch(store, module, config, runner, takes_over=takes_over)
-        with serving_beside(running, port, is_json):
-            _watch(running, until_idle, is_json)
+        running = prepared.run(engine)
+        if not is_json:
+            say(f"{prepared.definition.module} is ready: it takes records and answers selects.")
+        with serving_beside(running, asked.port, is_json):
+            _watch(running, asked.until_idle, is_json, check)
     finally:
         # Leaves what kill -9 would leave: the attempt under way is cancelled, nothing is written for it.
         if running is not None:
             running.close()
-        runner.close()
+        engine.close()
 
 
 @contextlib.contextmanager
@@ -136,14 +186,15 @@ def _signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _watch(running: Any, until_idle: bool, is_json: bool) -> None:
-    """Show progress until the module is idle, or a runner ends by itself."""
+def _watch(running: Any, until_idle: bool, is_json: bool, check: Callable[[], None]) -> None:
+    """Show progress until the module is idle, a runner ends by itself, or `check` raises."""
     lags = {topology: LagReader(running.store, running.definition, topology) for topology in running.topologies}
     clock, pause, idle_looks = SystemClock(), threading.Event(), 0
     with _screen(is_json) as screen:
         while True:
             lines = [_line(topology, runner.state, lags[topology]) for topology, runner in running.topologies.items()]
             screen.show(lines)
+            check()
             _check_alive(running)
             idle_looks = idle_looks + 1 if all(line.is_idle for line in lines) else 0
             if until_idle and idle_looks >= _IDLE_LOOKS:
@@ -158,9 +209,9 @@ def _check_alive(running: Any) -> None:
             if isinstance(state.error, TidemillError):
                 raise state.error
             reason = state.stop_text or (repr(state.error) if state.error else state.role)
-            raise Fenced(
-                f"The runner of {topology} ended: {reason}. Another process has taken over or updated the module."
-            )
+            if state.role == "superseded":
+                raise Fenced(f"The module was updated or destroyed: {reason}. Start its new code with `tidemill run`.")
+            raise Fenced(f"The runner of {topology} ended: {reason}. Another process has taken over.")
 
 
 def _line(topology: str, state: RunnerState, lag: LagReader) -> Line:

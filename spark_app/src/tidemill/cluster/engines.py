@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from tidemill.engine.work import AttemptRunner
 from tidemill.model.errors import BadInput
 from tidemill.model.extras import needing
+from tidemill.runtime.clock import Clock
 
 ENGINES = ("local", "spark")
 ENGINE_VARIABLE = "TIDEMILL_ENGINE"
@@ -22,6 +24,20 @@ def engine_name(engine: str | None) -> str:
     if chosen not in ENGINES:
         raise BadInput(f"There is no engine '{chosen}'; use {' or '.join(ENGINES)}.")
     return chosen
+
+
+def opening_engine(engine: str | None, master: str | None, clock: Clock) -> tuple[AttemptRunner, Callable[[], None]]:
+    """A runner of attempts that is there at once, and what raises if Spark does not start behind it.
+
+    Until Spark is there small microbatches run in this process, so that a module leads, and its clients see
+    results, seconds before a JVM is warm.
+    """
+    if engine_name(engine) == "local":
+        return open_engine("local"), lambda: None
+    from tidemill.spark.opening import Engine, Opening
+
+    opening = Opening(lambda: Engine(open_engine("spark", master)), clock)
+    return opening, opening.check
 
 
 def open_engine(engine: str | None, master: str | None = None) -> AttemptRunner:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 import threading
@@ -15,20 +14,28 @@ from typing import Any, Literal, NamedTuple
 from tidemill.api.launching import LaunchConfig, UpdateOptions
 from tidemill.api.recording import record_module
 from tidemill.cluster.engines import engine_name, open_engine
-from tidemill.cluster.launch import RunningModule, check_by_hand, definition_for_launch, destroy, programs
+from tidemill.cluster.launch import (
+    RunningModule,
+    check_by_hand,
+    definition_for_launch,
+    destroy,
+    existing,
+    finish_deletions,
+    follow,
+)
 from tidemill.cluster.progress import Progress, ProgressReader, wait_text
 from tidemill.cluster.stores import absolute_url
 from tidemill.engine.work import AttemptRunner
 from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import BadInput, ModuleExists, OutcomeUnknown, RetryableError, UnknownName
+from tidemill.model.errors import BadInput, ModuleExists, RetryableError, UnknownName
 from tidemill.plan.check import checked
+from tidemill.runtime.barrier import ProcessedWatch
 from tidemill.runtime.clients_depot import DepotHandle
 from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_pstate import PStateHandle
 from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.definition_log import DefinitionLog, no_such_module
-from tidemill.runtime.deletions import Deletions, following
+from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.hub import AppendHub
 from tidemill.runtime.leading import LeaderWatch
 from tidemill.runtime.options_log import OptionsLog
@@ -141,26 +148,15 @@ class InProcessCluster:
         declaration = checked(record_module(module))
         with self._lock:
             self._check_open()
-            log = DefinitionLog(self.store, declaration.name)
-            stored = self._definition(declaration.name, log)
-            check_by_hand(self.store, stored)
             running = self._running.get(declaration.name)
-            threads = stored.threads if running is None else running.definition.threads
+            threads = None if running is None else running.definition.threads
             deleted = () if options is None else options.deleted
-            updated = following(self.store, stored, declaration, deleted)
-            programs(declaration, updated)  # what cannot be compiled must not stop what runs
-            deletions = Deletions(self.store, declaration.name)
-            if not deletions.hold(stored, self._clock.now_ms()):
-                updated = following(self.store, stored, declaration, deleted)
-            # Written first: if that fails the old version goes on. From here on the old runners can no longer claim.
-            definition = log.append(replace(updated, threads=threads), self._clock.now_ms())
+            definition = follow(self.store, declaration, deleted, self._clock, threads)
             if running is not None:
                 running.close()
                 del self._running[declaration.name]
             self._run(declaration, definition)
-            # Nothing takes an update back here. If this fails, the deletions take effect with those of the next update.
-            with contextlib.suppress(RetryableError, OutcomeUnknown):
-                deletions.settle(definition, self._clock.now_ms())
+            finish_deletions(self.store, definition, self._clock)
 
     def destroy_module(self, name: str) -> None:
         """Stop a module here and delete its data.
@@ -172,7 +168,7 @@ class InProcessCluster:
         """
         with self._lock:
             self._check_open()
-            check_by_hand(self.store, self._definition(name))
+            check_by_hand(self.store, existing(self.store, DefinitionLog(self.store, name), name))
             running = self._running.pop(name, None)
             if running is not None:
                 running.close()
@@ -275,6 +271,19 @@ class InProcessCluster:
         wanted = f"{count} processed records"
         self._wait(module, topology, timeout_millis, lambda now: now.processed >= count, wanted)
 
+    def wait_until_processed(self, module: str, topology: str | None = None, timeout_millis: int = 30_000) -> None:
+        """Return when all records that are appended by now are processed and committed: a select then sees them.
+
+        `topology`: for this one; for each of the module's if it is left out.
+
+        Raises:
+            UnknownName: there is no such module or topology.
+            TimeoutError: says how many records wait.
+            UserCodeError: the module's code fails on each attempt.
+        """
+        watch = ProcessedWatch.of_all(self.store, self._client(module).definition(), topology)
+        watch.wait(timeout_millis / 1000, self._clock)
+
     def microbatch_state(self, module: str, topology: str) -> tuple[int, int]:
         """(last committed microbatch ID, the version that committed it); (0, 0) before any."""
         definition = self._topology(module, topology)
@@ -326,12 +335,6 @@ class InProcessCluster:
         definition = self._client(module).definition()
         definition.topology(topology)
         return definition
-
-    def _definition(self, module: str, log: DefinitionLog | None = None) -> StoredDefinition:
-        stored = (log or DefinitionLog(self.store, module)).newest()
-        if stored is None or stored.is_destroyed:
-            raise no_such_module(self.store, module)
-        return stored
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidemill.api.launching import LaunchConfig
@@ -14,14 +15,20 @@ from tidemill.engine.work import AttemptRunner
 from tidemill.model import definition as definitions
 from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import DefinitionError, ModuleExists, TidemillError
+from tidemill.model.errors import (
+    DefinitionError,
+    ModuleExists,
+    OutcomeUnknown,
+    RetryableError,
+    TidemillError,
+)
 from tidemill.model.ids import Ids
 from tidemill.model.ownership import BY_HAND, Owner, owned_by_another
 from tidemill.plan.check import checked
 from tidemill.plan.compile import compile_topology
 from tidemill.plan.program import Program
 from tidemill.runtime.clock import Clock, SystemClock
-from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.definition_log import DefinitionLog, no_such_module
 from tidemill.runtime.deletions import Deletions, following
 from tidemill.runtime.hub import AppendHub
 from tidemill.runtime.leading import has_leader, leader_of, topology_lease
@@ -32,6 +39,7 @@ from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
 
 CLAIM_SECONDS = 60.0
+LAUNCH_DEFAULT = LaunchConfig(4, 2)
 
 
 class RunningModule:
@@ -188,7 +196,7 @@ def _refusal(
         return ModuleExists(f"Module '{stored.module}' is running elsewhere with another definition: {differs}.")
     text = f"The store has another definition of module '{stored.module}': {differs}."
     return DefinitionError(
-        f"{text} Use update_module to change it, or launch it on another store.", module=stored.module
+        f"{text} To change it, run `tidemill update` with this code (in Python: update_module).", module=stored.module
     )
 
 
@@ -211,6 +219,63 @@ def _pstates(definition: StoredDefinition) -> dict[str, Any]:
     return {name: p for topology in definition.topologies.values() for name, p in topology.pstates.items()}
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A module whose definition a store holds, before its runners start: clients can use it already."""
+
+    store: ObjectStore
+    declaration: ModuleDeclaration
+    definition: StoredDefinition
+
+    def run(self, engine: AttemptRunner, hub: AppendHub | None = None) -> RunningModule:
+        """Run it until the result is closed; an equal definition resumes where the last runner stopped."""
+        running = RunningModule(self.store, self.declaration, self.definition, engine, hub=hub)
+        running.start()
+        return running
+
+
+def prepare(
+    store_url: str,
+    module: Any,
+    tasks: int | None = None,
+    threads: int | None = None,
+    *,
+    deleted: tuple[str, ...] = (),
+    updates: bool = False,
+    takes_over: bool = False,
+) -> Prepared:
+    """See to it that a store holds the definition of a module.
+
+    `tasks` and `threads` are those of the store if they are left out, and those of `LAUNCH_DEFAULT` for a new module.
+    `updates`: where the store has another definition, the module's follows it, without the objects in `deleted`.
+
+    Raises:
+        DefinitionError: the module is faulty, or the store has another definition of it that may not be followed.
+        ModuleExists: and another process is running it.
+        OwnedByAnother: it belongs to a Kubernetes Module, and `takes_over` is not set.
+    """
+    declaration, clock = checked(record_module(module)), SystemClock()
+    store = open_store(absolute_url(store_url))
+    stored = DefinitionLog(store, declaration.name).newest()
+    if stored is None or stored.is_destroyed:
+        stored = None
+    if stored is None or not updates or _is_equal(stored, declaration):
+        config = _config(stored, tasks, threads)
+        launched = definition_for_launch(store, declaration, config, clock, takes_over=takes_over)
+        return Prepared(store, declaration, launched)
+    return Prepared(store, declaration, update(store, declaration, deleted, clock, takes_over=takes_over))
+
+
+def _config(stored: StoredDefinition | None, tasks: int | None, threads: int | None) -> LaunchConfig:
+    known = LaunchConfig(stored.tasks, stored.threads) if stored else LAUNCH_DEFAULT
+    tasks = known.tasks if tasks is None else tasks
+    return LaunchConfig(tasks, min(known.threads, tasks) if threads is None else threads)
+
+
+def _is_equal(stored: StoredDefinition, declaration: ModuleDeclaration) -> bool:
+    return stored.is_equal_to(definitions.launch(declaration, stored.tasks, stored.threads, Ids()))
+
+
 def launch(
     store_url: str,
     module: Any,
@@ -220,19 +285,73 @@ def launch(
     *,
     takes_over: bool = False,
 ) -> RunningModule:
-    """Run a module on a store until the result is closed; an equal definition resumes where the last one stopped.
+    """Run a module on a store until the result is closed. Raises: as `prepare`."""
+    return prepare(store_url, module, config.tasks, config.threads, takes_over=takes_over).run(engine, hub)
+
+
+def update(
+    store: ObjectStore,
+    declaration: ModuleDeclaration,
+    deleted: tuple[str, ...],
+    clock: Clock,
+    *,
+    takes_over: bool = False,
+) -> StoredDefinition:
+    """Make a module's code the next revision in a store; runners of the one before end, or stand by for it.
 
     Raises:
-        DefinitionError: the module is faulty, or the store has another definition of it.
-        ModuleExists: another process runs a module of this name with another definition.
+        DefinitionError: lists everything that the new code may not change.
+        UnknownName: the store has no module of this name.
         OwnedByAnother: it belongs to a Kubernetes Module, and `takes_over` is not set.
+        Lost: another process wrote a revision meanwhile.
     """
-    declaration = checked(record_module(module))
-    store = open_store(absolute_url(store_url))
-    definition = definition_for_launch(store, declaration, config, SystemClock(), takes_over=takes_over)
-    running = RunningModule(store, declaration, definition, engine, hub=hub)
-    running.start()
-    return running
+    definition = follow(store, declaration, deleted, clock, takes_over=takes_over)
+    finish_deletions(store, definition, clock)
+    return definition
+
+
+def follow(
+    store: ObjectStore,
+    declaration: ModuleDeclaration,
+    deleted: tuple[str, ...],
+    clock: Clock,
+    threads: int | None = None,
+    *,
+    takes_over: bool = False,
+) -> StoredDefinition:
+    """Write the revision that follows the newest; what it deletes stays until `finish_deletions`.
+
+    Raises: as `update`.
+    """
+    log = DefinitionLog(store, declaration.name)
+    stored = existing(store, log, declaration.name)
+    if not takes_over:
+        check_by_hand(store, stored)
+    updated = following(store, stored, declaration, deleted)
+    programs(declaration, updated)  # what cannot be compiled must not stop what runs
+    if not Deletions(store, declaration.name).hold(stored, clock.now_ms()):
+        updated = following(store, stored, declaration, deleted)
+    # Written before anything is stopped: from here on runners of the old revision can no longer claim.
+    updated = replace(updated, threads=threads or stored.threads, owner=BY_HAND, revision=0)
+    return log.append(updated, clock.now_ms())
+
+
+def finish_deletions(store: ObjectStore, definition: StoredDefinition, clock: Clock) -> None:
+    """Let what a revision deleted go. If this fails, it goes with the deletions of the next one."""
+    with contextlib.suppress(RetryableError, OutcomeUnknown):
+        Deletions(store, definition.module).settle(definition, clock.now_ms())
+
+
+def existing(store: ObjectStore, log: DefinitionLog, module: str) -> StoredDefinition:
+    """The newest definition of a module.
+
+    Raises:
+        UnknownName: the store has no module of this name.
+    """
+    stored = log.newest()
+    if stored is None or stored.is_destroyed:
+        raise no_such_module(store, module)
+    return stored
 
 
 def destroy(

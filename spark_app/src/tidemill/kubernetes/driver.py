@@ -12,7 +12,6 @@ from tidemill.cluster.launch import programs
 from tidemill.kubernetes.api import Document, Leases
 from tidemill.kubernetes.follower import Follower, Resources
 from tidemill.kubernetes.lease import KubernetesLease
-from tidemill.kubernetes.opening import Engine, Opening
 from tidemill.kubernetes.probes import Metrics, Told
 from tidemill.kubernetes.resources import active_revision, with_starts
 from tidemill.kubernetes.turn import RevisionPlan, Turn
@@ -20,6 +19,7 @@ from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import RetryableError
 from tidemill.runtime.clock import Clock
 from tidemill.runtime.shell import RunnerState, TopologyRunner, describe
+from tidemill.spark.opening import Engine, Opening
 from tidemill.store.objects import ObjectStore
 
 POLL_MS: Final = 500.0

@@ -1,0 +1,41 @@
+"""`tidemill update`: a module's new code becomes the next revision of what a store holds."""
+
+from __future__ import annotations
+
+from tidemill.cli.loading import (
+    STORE_DEFAULT,
+    ClassArgument,
+    DeleteOption,
+    JsonOption,
+    StoreOption,
+    existing_store,
+    load_module,
+)
+from tidemill.cli.output import command, say, show_json, wants_json
+
+
+@command
+def update(
+    name: ClassArgument,
+    store: StoreOption = STORE_DEFAULT,
+    json_: JsonOption = False,
+    delete: DeleteOption = None,
+) -> None:
+    """Store a module's new code as its next revision; the runner of the old one ends, `tidemill run` starts the new.
+
+    State, progress and options carry over. `tidemill describe --against` says beforehand whether it may.
+    """
+    wants_json(json_)
+    from tidemill.api.recording import record_module
+    from tidemill.cluster.launch import update as updated
+    from tidemill.plan.check import checked
+    from tidemill.runtime.clock import SystemClock
+
+    declaration = checked(record_module(load_module(name)))
+    definition = updated(existing_store(store), declaration, tuple(delete or ()), SystemClock())
+    if json_:
+        show_json({"module": definition.module, "definition": definition.number})
+    else:
+        say(
+            f"{definition.module} has definition {definition.number} now. Start it: tidemill run {name} --store {store}"
+        )

@@ -1,0 +1,137 @@
+"""Reading one's own writes: waiting until a topology has processed what was appended before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.entries import Entry
+from tidemill.model.errors import UserCodeError
+from tidemill.runtime.clock import Clock
+from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.leading import LeaderWatch
+from tidemill.runtime.options_log import OptionsLog
+from tidemill.store.depot import DepotLog
+from tidemill.store.objects import ObjectStore
+
+FAILURES_MAX: Final = 3
+"""After so many attempts of one microbatch that the module's own code failed, waiting for it is in vain."""
+
+_HOPELESS: Final = frozenset({"UserCodeFailed", "SchemaMismatch"})
+_LOOK_MILLIS: Final = 5.0
+_LOOK_MILLIS_MAX: Final = 250.0
+
+Place = tuple[int, int, int]
+"""Where records of an append are: partition, first offset, offset behind the last."""
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """Source ID -> the offset of each partition up to which `topology` is to have processed it; 0 is any."""
+
+    topology: str
+    offsets: Mapping[str, tuple[int, ...]]
+
+    def missing(self, entry: Entry | None) -> int:
+        """How many records are not processed yet. A source that the topology has not met yet misses at least one."""
+        missing = 0
+        for source, wanted in self.offsets.items():
+            progress = entry.progress.get(source) if entry is not None else None
+            if progress is None:
+                missing += max(1, sum(wanted))
+            else:
+                missing += sum(max(0, want - done) for want, done in zip(wanted, progress.offsets, strict=True))
+        return missing
+
+
+def barrier_now(store: ObjectStore, definition: StoredDefinition, topology: str) -> Barrier:
+    """All that is appended to the topology's depots by now. Raises UnknownName."""
+    ends: dict[str, tuple[int, ...]] = {}
+    offsets = {}
+    for source in definition.topology(topology).sources:
+        if definition.depot(source.depot).tick_millis is not None:
+            continue
+        if source.depot not in ends:
+            log = DepotLog(store, definition.depot_prefix(source.depot), definition.partitions(source.depot))
+            log.follow()
+            ends[source.depot] = tuple(log.ends())
+        offsets[source.source_id] = ends[source.depot]
+    return Barrier(topology, offsets)
+
+
+def barrier_of(definition: StoredDefinition, topology: str, depot: str, places: Iterable[Place]) -> Barrier:
+    """The records of one append, by what it answered. Raises UnknownName."""
+    wanted = [0] * definition.partitions(depot)
+    for partition, _, end in places:
+        wanted[partition] = max(wanted[partition], end)
+    sources = (source.source_id for source in definition.topology(topology).sources if source.depot == depot)
+    return Barrier(topology, {source: tuple(wanted) for source in sources})
+
+
+class ProcessedWatch:
+    """Follows the commit logs of some topologies until their barriers are reached; cheap to ask again and again."""
+
+    def __init__(self, store: ObjectStore, definition: StoredDefinition, barriers: Sequence[Barrier]) -> None:
+        self._store = store
+        self._definition = definition
+        self._logs = {b.topology: CommitLog(store, definition.topology_prefix(b.topology)) for b in barriers}
+        self._open = list(barriers)
+
+    @classmethod
+    def of_all(cls, store: ObjectStore, definition: StoredDefinition, topology: str | None) -> ProcessedWatch:
+        """All that is appended by now, for one topology, or for each of the module's. Raises UnknownName."""
+        names = [topology] if topology is not None else list(definition.topologies)
+        return cls(store, definition, [barrier_now(store, definition, name) for name in names])
+
+    def look(self) -> bool:
+        """Whether every barrier is reached.
+
+        Raises:
+            UserCodeError: the module's code fails on each attempt.
+        """
+        self._open = [barrier for barrier in self._open if self._is_open(barrier)]
+        return not self._open
+
+    def _is_open(self, barrier: Barrier) -> bool:
+        head = self._logs[barrier.topology].head()
+        entry = head[1] if head is not None else None
+        if not barrier.missing(entry):
+            return False
+        failure = entry.failure if entry is not None else None
+        attempt = entry.attempt if entry is not None else None
+        if failure is not None and failure.code in _HOPELESS and attempt is not None and attempt.version > FAILURES_MAX:
+            text = (
+                f"{barrier.topology} fails on each attempt, {failure.version} so far: {failure.code}: {failure.message}"
+            )
+            raise UserCodeError(text, step=failure.step, trace=failure.trace, sample=failure.sample)
+        return True
+
+    def wait(self, seconds: float, clock: Clock) -> None:
+        """Return when every barrier is reached.
+
+        Raises:
+            TimeoutError: they were not in time; says how many records wait, and for whom.
+            UserCodeError: the module's code fails on each attempt.
+        """
+        deadline, pause, never = clock.monotonic_ms() + 1000 * seconds, _LOOK_MILLIS, threading.Event()
+        while not self.look():
+            if clock.monotonic_ms() >= deadline:
+                raise TimeoutError(self.late(seconds, clock))
+            clock.wait(never, min(pause, max(0.0, deadline - clock.monotonic_ms())))
+            pause = min(_LOOK_MILLIS_MAX, 1.5 * pause)
+
+    def late(self, seconds: float, clock: Clock) -> str:
+        """What still waits, and why as far as the store tells."""
+        return f"After {seconds:g} s: " + "; ".join(self._waiting(barrier, clock) for barrier in self._open)
+
+    def _waiting(self, barrier: Barrier, clock: Clock) -> str:
+        head = self._logs[barrier.topology].head()
+        text = f"{barrier.topology} has not processed {barrier.missing(head[1] if head else None):,} of the records"
+        if barrier.topology in OptionsLog(self._store, self._definition.module).read().paused:
+            return f"{text}; it is paused: resume it"
+        if not LeaderWatch(self._store, self._definition, barrier.topology, clock).leader():
+            return f"{text}; nobody runs it: start it with `tidemill run`"
+        return text
