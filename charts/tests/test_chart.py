@@ -78,7 +78,8 @@ def test_custom_resources_are_left_to_somebody_else_when_asked() -> None:
 
 def test_operator_has_exactly_the_rights_it_needs_when_it_serves_all_namespaces() -> None:
     objects = rendering.render()
-    assert rendering.rights(rendering.one(objects, "ClusterRole", "tidemill-operator")) == OPERATOR
+    knows_cluster = {'get core/namespaces["kube-system"]'}
+    assert rendering.rights(rendering.one(objects, "ClusterRole", "tidemill-operator")) == OPERATOR | knows_cluster
     assert rendering.rights(rendering.one(objects, "ClusterRole", "tidemill-driver")) == DRIVER
     assert rendering.rights(rendering.one(objects, "Role", "tidemill-operator-lease")) == LEASE
     assert len([item for item in objects if item["kind"] == "ClusterRoleBinding"]) == 1

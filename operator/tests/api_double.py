@@ -155,6 +155,9 @@ class ApiDouble:
     async def log(self, namespace: str, pod: str, container: str) -> str:
         return self._call("log", {"kind": "Pod", "metadata": {"name": pod}}, lambda: self.logs.get(pod, ""))
 
+    async def cluster(self) -> str:
+        return "cluster-1"
+
     async def list(self, kind: str, namespace: str | None) -> list[Json]:
         return [copied(obj) for (found, _, _), obj in self.objects.items() if found == kind]
 
@@ -293,6 +296,7 @@ class ClusterDouble:
                 ],
             },
             "gateway": "stock",
+            "reason": image.get("reason"),
         }
         self.api.logs[name] = "warming up\n" + json.dumps(verdict)
 
@@ -395,7 +399,7 @@ class OperatorDouble:
         self.queue = WorkQueue(time.seconds)
         self.world.listen(lambda obj: wake(self.world, self.queue, obj))
         performer = Performer(api, self.world, EventRecorder(api, "test"), time)
-        self.reconciler = Reconciler(self.world, performer, Defaults(), time)
+        self.reconciler = Reconciler(self.world, performer, Defaults(cluster="cluster-1"), time)
         self.reconciles: Counter[str] = Counter()
         for obj in list(api.objects.values()):
             self._seen("MODIFIED", obj)

@@ -418,7 +418,9 @@ def test_the_data_is_destroyed_first_when_the_policy_is_delete(cluster: ClusterD
     run(cluster, 3)
     job = cluster.api.find("Job", "flights-destroy")
     arguments = job["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert arguments == ["tidemill", "destroy", "Flights", "--store", "s3://b/p", "--yes"]
+    uid = cluster.api.find("Module", "flights")["metadata"]["uid"]
+    owner = ["--owner", f"cluster-1/ns/flights/{uid}"]
+    assert arguments == ["tidemill", "destroy", "Flights", "--store", "s3://b/p", "--yes", *owner]
     assert not cluster.api.names("Deployment")
 
     complete = {"type": "Complete", "status": "True", "lastTransitionTime": cluster.time.text}

@@ -40,10 +40,11 @@ pytestmark = pytest.mark.slow
 class Field:
     """A store, an API with a Module and a Topology, and driver processes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str = "") -> None:
+        """`url`: the store of another field, which this one is a copy of."""
         self.folder = folder
-        self.url = (folder / "store").as_uri()
-        (folder / "store").mkdir()
+        self.url = url or (folder / "store").as_uri()
+        (folder / "store").mkdir(parents=True)
         self.store = open_store(self.url)
         self.fake = FakeKubernetes()
         self.kubeconfig = str(self.fake.kubeconfig(folder))
@@ -345,6 +346,73 @@ def test_deleted_pstate_is_there_again_when_a_rollback_restores_it_and_gone_when
     fifth = field.start(5, 4, "five", extra=True)
     assert fifth.process.wait(30) == 1
     assert "deleted by definition 4" in fifth.output.read_text()
+
+
+@pytest.fixture
+def copy(field: Field, tmp_path: Path) -> Iterator[Field]:
+    """Another Module with the same manifest, in another namespace or cluster."""
+    made = Field(tmp_path / "copy", field.url)
+    yield made
+    made.close()
+
+
+OURS, THEIRS = "c1/prod/m/u1", "c2/prod/m/u2"
+
+
+def owned_by(owner: str, pod: str, field: Field, base: int = 0, **more: str) -> Driver:
+    driver = field.start(1, base, pod, **{"--owner": owner, **more})
+    field.activate(1)
+    return driver
+
+
+def command(field: Field, *words: str) -> tuple[int, str]:
+    program = str(Path(sys.executable).with_name("tidemill"))
+    done = subprocess.run([program, *words, "--store", field.url], cwd=FOLDER, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_copy_on_the_same_store_is_refused_and_can_not_destroy_when_the_original_runs(
+    field: Field, copy: Field
+) -> None:
+    original = owned_by(OURS, "one", field)
+    original.wait_until("leader")
+    field.append_on()
+    twin = owned_by(THEIRS, "two", copy)  # described before the original wrote its definition
+    later = owned_by(THEIRS, "three", copy, base=1)
+    for driver in (twin, later):
+        assert driver.process.wait(SECONDS) == 5, driver.output.read_text()
+        assert "belongs to the Kubernetes Module prod/m (uid u1 of cluster c1)" in driver.output.read_text()
+    for words in (("destroy", "Driven", "--yes", "--owner", THEIRS), ("destroy", "Driven", "--yes"), RUN):
+        code, text = command(field, *words)
+        assert (code, "prod/m" in text) == (5, True), text
+    code, text = command(field, "destroy", "Driven", "--yes", "--take-over")
+    assert (code, "is led by" in text) == (1, True), text
+    before = field.committed()
+    eventually(lambda: field.committed() > before + 2, SECONDS)
+    assert original.says("leader")
+    field.finish()
+    assert {entry.epoch for entry in field.entries()} == {1}, "nobody fenced anybody"
+
+
+RUN = ("run", "driven:Driven", "--engine", "local", "--tasks", "2", "--threads", "1", "--until-idle")
+
+
+def test_store_goes_to_whom_it_is_given_when_the_word_is_said_and_no_record_is_lost(field: Field, copy: Field) -> None:
+    original = owned_by(OURS, "one", field)
+    original.wait_until("leader")
+    field.append_on()
+    eventually(lambda: field.committed() > 2, SECONDS)
+    taker = owned_by(THEIRS, "two", copy, base=1, **{"--take-over-from": "u1"})
+    taker.wait_until("leader")
+    assert original.process.wait(SECONDS) == 5, original.output.read_text()
+    assert "takeOverFrom: u2" in original.output.read_text()
+    before = field.committed()
+    eventually(lambda: field.committed() > before + 2, SECONDS)
+    field.finish()
+    code, text = command(field, *RUN, "--take-over")
+    assert code == 0, text
+    assert taker.process.wait(SECONDS) == 5, taker.output.read_text()
+    assert command(field, *RUN)[0] == 0, "by hand from now on"
 
 
 @pytest.mark.parametrize(

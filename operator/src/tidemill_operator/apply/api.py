@@ -56,5 +56,8 @@ class Api(Protocol):
     async def log(self, namespace: str, pod: str, container: str) -> str:
         """The end of a container's log."""
 
+    async def cluster(self) -> str:
+        """What tells this cluster from all others: the uid of its namespace kube-system."""
+
     async def list(self, kind: str, namespace: str | None) -> list[Json]:
         """All watched objects of a kind; of all namespaces if None."""

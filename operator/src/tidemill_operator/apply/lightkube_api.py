@@ -10,7 +10,7 @@ import httpx2
 from lightkube import AsyncClient, KubeConfig
 from lightkube.config.client_adapter import verify_cluster
 from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import create_namespaced_resource
+from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from lightkube.types import CascadeType, PatchType
 
 from tidemill_operator.apply.api import ApiFailure, Conflict, Going, Invalid, Missing
@@ -22,6 +22,9 @@ from tidemill_operator.resources.names import Json
 log = logging.getLogger(__name__)
 
 _LOG_LINES = 200
+_SYSTEM_NAMESPACE = "kube-system"
+"""Each cluster has one, and nobody can delete it."""
+
 _TIMEOUT_SECONDS = 10.0
 """Every call ends: a server that takes longer is asked again later, with back-off."""
 
@@ -70,6 +73,11 @@ class LightkubeApi:
             return "".join([line async for line in found])
         except (httpx2.HTTPError, ApiError) as error:
             raise _failure(error) from error
+
+    async def cluster(self) -> str:
+        resource = create_global_resource("", "v1", "Namespace", "namespaces")
+        found = await self._do("get", "Namespace", self._client.get(resource, _SYSTEM_NAMESPACE))
+        return str(found["metadata"]["uid"])
 
     async def list(self, kind: str, namespace: str | None) -> list[Json]:
         known = KINDS[kind]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime
 
 from tidemill_operator.apply.api import Api, ApiFailure, Conflict, Missing
@@ -156,8 +157,7 @@ class Performer:
         )
         if stored is None:
             return 0
-        known = revision.read_revision(stored)
-        described = revision.Revision(known.number, known.template, known.origin, known.copy_of, verdict)
+        described = replace(revision.read_revision(stored), verdict=verdict)
         changes = await self._ensure(revision.controller_revision(action.module, described))
         if verdict.is_valid:
             note = f"Revision {action.number} may follow definition {verdict.base} of the store"

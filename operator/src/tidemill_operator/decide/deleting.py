@@ -31,6 +31,10 @@ def decide_deleted(view: ModuleView, now: datetime) -> Decision:
         done = Delete(jobs.destroy(view.obj, revision, _stored_name(revision)))
         # The Job last: while the Module waits for it, one that is gone would be made again.
         return Decision([Announce(view.obj, Happening.DATA_DESTROYED, note), SetFinalizer(view.obj, False), done])
+    elif view.destroy.problem is not None and view.destroy.problem.reason == Reason.OWNED_BY_ANOTHER:
+        note = f"{_retained(view)}: {view.destroy.problem.message}"
+        left = Delete(jobs.destroy(view.obj, revision, _stored_name(revision)))
+        return Decision([Announce(view.obj, Happening.DATA_RETAINED, note), SetFinalizer(view.obj, False), left])
     else:
         state = _destroying(view)
         actions += _destroy(view, revision)

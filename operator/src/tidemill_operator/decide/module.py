@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 from tidemill_operator.decide import deleting, planning
@@ -97,7 +98,8 @@ def _objects(view: ModuleView, plan: Plan, defaults: Defaults) -> Iterator[Actio
         return
     update = view.revisions.get(intent.update)
     if update is None:
-        yield Ensure(revision.controller_revision(view.obj, _new_revision(view, intent)))
+        made = replace(_new_revision(view, intent), cluster=defaults.cluster)
+        yield Ensure(revision.controller_revision(view.obj, made))
         return
     if update.verdict is None:
         yield from _describe(view, update)

@@ -73,7 +73,7 @@ def target(view: ModuleView, intent: Intent) -> int:
     if intent.rollback is not None:
         return intent.rollback.number
     active = view.revisions.get(intent.active)
-    if active is not None and active.running_digest == running_digest(template):
+    if active is not None and active.asks_nothing_of(template):
         return intent.active
     asked = [revision for revision in view.revisions.values() if revision.origin == "spec"]
     newest = max(asked, key=lambda revision: revision.number, default=None)
@@ -180,6 +180,8 @@ def _invalid(view: ModuleView, intent: Intent, revision: Revision, stamp: str) -
         text = f"{failed}; going back to revision {revision.copy_of} is impossible, {count}: {listed}"
         return Plan(intent, stalled(Reason.ROLLBACK_IMPOSSIBLE, text))
     goes_on = f". Revision {intent.active} goes on" if intent.active else ""
+    if revision.verdict is not None and revision.verdict.is_owned:
+        return Plan(intent, stalled(Reason.OWNED_BY_ANOTHER, f"{listed}{goes_on}", _is_serving(view)))
     if revision.goes_back:
         text = f"going back to what revision {revision.copy_of} was is impossible, {count}: {listed}{goes_on}. {_ANEW}"
         return Plan(intent, stalled(Reason.ROLLBACK_IMPOSSIBLE, text, _is_serving(view)))

@@ -10,6 +10,7 @@ import secrets
 import signal
 import time
 from collections.abc import Awaitable, Coroutine
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -40,6 +41,7 @@ _GAP_SECONDS: Final = 2.0
 
 _STOP_SECONDS: Final = 2.0
 _LIST_RETRY_SECONDS: Final = 2.0
+_FORBIDDEN: Final = 403
 LOST_LEASE_CODE: Final = 3
 
 
@@ -78,7 +80,7 @@ class Operator:
 
     async def _lead(self, stopped: asyncio.Event) -> int:
         keeping = self._start(self.leadership.keep(), "keep the Lease")
-        if not await _first(self._list_all(), stopped):
+        if not await _first(self._list_all(), stopped) or not await _first(self._know_cluster(), stopped):
             return 0
         if keeping.done():
             os._exit(LOST_LEASE_CODE)
@@ -121,6 +123,18 @@ class Operator:
             while not await self._list(kind):
                 await asyncio.sleep(_LIST_RETRY_SECONDS)
         log.info("knows %d Modules and %d Topologies", len(self.world.all("Module")), len(self.world.all("Topology")))
+
+    async def _know_cluster(self) -> None:
+        """Which cluster this is, before a Module's owner is named by it."""
+        while not self.reconciler.defaults.cluster:
+            try:
+                self.reconciler.defaults = replace(self.reconciler.defaults, cluster=await self.api.cluster())
+            except ApiFailure as error:
+                log.warning("can not read the namespace kube-system: %s", error.message)
+                if error.code == _FORBIDDEN:
+                    log.warning("a Module that is made anew will need spec.store.takeOverFrom to use its store again")
+                    return
+                await asyncio.sleep(_LIST_RETRY_SECONDS)
 
     async def _list(self, kind: Kind) -> bool:
         """Whether the list worked, or is not needed."""

@@ -18,6 +18,7 @@ _PASSING: Final = "failed to sync"
 """A kubelet says this of a Secret that it has not read yet; it reads it within seconds."""
 
 _REFUSED_EXIT_CODE: Final = 1
+_OWNED_EXIT_CODE: Final = 5
 _CRASHES: Final = 2
 _SCHEDULING_GRACE_SECONDS: Final = 10
 """A pod may wait so long for a node that is about to be free before it counts."""
@@ -91,8 +92,8 @@ def _ending(pod: Mapping[str, Any], status: Mapping[str, Any], ended: Mapping[st
     if ended.get("reason") not in (None, "Error"):
         words += f" ({ended['reason']})"
     words += f": {last_words(ended.get('message', ''))}" if ended.get("message") else ""
-    if code == _REFUSED_EXIT_CODE:
-        return Problem(Reason.REFUSED, words)
+    if code in (_REFUSED_EXIT_CODE, _OWNED_EXIT_CODE):
+        return Problem(Reason.REFUSED if code == _REFUSED_EXIT_CODE else Reason.OWNED_BY_ANOTHER, words)
     is_restarted = pod.get("spec", {}).get("restartPolicy") != "Never"
     if is_restarted and int(status.get("restartCount", 0)) < _CRASHES:
         return None

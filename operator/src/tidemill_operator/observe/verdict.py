@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tidemill_operator.resources.reasons import Reason
 from tidemill_operator.resources.revision import Verdict
 
 
@@ -34,6 +35,7 @@ def _verdict(found: Mapping[str, Any]) -> Verdict:
         pstates=_names(definition, "pstates"),
         topologies={item["name"]: _depots(item) for item in definition.get("topologies", ())},
         needs_own_gateway=found.get("gateway") == "module",
+        is_owned=found.get("reason") == Reason.OWNED_BY_ANOTHER,
     )
 
 

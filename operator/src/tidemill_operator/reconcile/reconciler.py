@@ -35,7 +35,7 @@ class Reconciler:
     """`refused` remembers, by object, what the API server said no to, at which generation, until when."""
 
     def __init__(self, world: World, performer: Performer, defaults: Defaults, now: Callable[[], datetime]) -> None:
-        self._world, self._performer, self._defaults, self._now = world, performer, defaults, now
+        self._world, self._performer, self.defaults, self._now = world, performer, defaults, now
         self._refused: dict[Key, tuple[int, datetime, Problem]] = {}
 
     async def reconcile(self, key: Key) -> float | None:
@@ -69,7 +69,7 @@ class Reconciler:
         now, refused = self._now(), self._refusal(key)
         if key.kind == "Module":
             view = module_view(self._world, key.namespace, key.name, now, refused)
-            return None if view is None else decide_module(view, now, self._defaults)
+            return None if view is None else decide_module(view, now, self.defaults)
         unit = topology_unit(self._world, key.namespace, key.name, now, refused)
         return None if unit is None else decide_topology(unit, now)
 

@@ -10,7 +10,7 @@ import yaml
 
 from tidemill_operator.resources import merge, names, pods
 from tidemill_operator.resources.names import Json
-from tidemill_operator.resources.revision import Revision
+from tidemill_operator.resources.revision import Revision, ownership
 
 HTTP_PORT: Final = 8081
 DRIVER_PORT: Final = 7078
@@ -112,6 +112,7 @@ def arguments(module: Mapping[str, Any], topology: Mapping[str, Any], revision: 
         *("--tasks", str(template["tasks"])),
         *("--threads", str(template["threads"])),
         *("--engine", engine_of(template)),
+        *ownership(module, revision),
     ]
     if template.get("objectsToDelete"):
         found += ["--objects-to-delete", ",".join(template["objectsToDelete"])]

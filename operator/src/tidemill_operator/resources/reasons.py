@@ -29,6 +29,7 @@ class Reason(StrEnum):
 
     INVALID_DEFINITION = "InvalidDefinition"
     INVALID_OBJECT = "InvalidObject"
+    OWNED_BY_ANOTHER = "OwnedByAnother"
     DESCRIBE_FAILED = "DescribeFailed"
     STORE_UNAVAILABLE = "StoreUnavailable"
     IMAGE_PULL_FAILED = "ImagePullFailed"
@@ -66,6 +67,10 @@ MEANING: dict[Reason, str] = {
     Reason.DESTROYING: "A Job deletes the module's data, because `deletionPolicy` is Delete.",
     Reason.INVALID_DEFINITION: "The image's module is no valid update. The message has all faults; the old goes on.",
     Reason.INVALID_OBJECT: "The API server refused an object made from this spec, mostly because of a `template`.",
+    Reason.OWNED_BY_ANOTHER: (
+        "The store's module belongs to another Module, or was made by hand; the message says to whom. Use another "
+        "store, or `store.takeOverFrom`."
+    ),
     Reason.DESCRIBE_FAILED: "The image could not be described: import error, wrong entry, no Tidemill in the image.",
     Reason.STORE_UNAVAILABLE: "The store does not answer, or refuses the credentials. It is tried again.",
     Reason.IMAGE_PULL_FAILED: "A node can not pull the image. It is tried again.",

@@ -17,10 +17,17 @@ _COPIED: Final = (
     *("entry", "tasks", "threads", "engine", "store", "spark"),
 )
 
+_TAKES_FROM: Final = "takeOverFrom"
+_ONCE: Final = ("objectsToDelete", _TAKES_FROM)
+"""Done once, by the first definition of the revision."""
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the describe Job said: whether the image's module may follow definition number `base` of the store."""
+    """What the describe Job said: whether the image's module may follow definition number `base` of the store.
+
+    `is_owned`: it may not, because the store's module belongs to somebody else.
+    """
 
     module: str
     base: int
@@ -32,6 +39,7 @@ class Verdict:
     """The depots that each topology reads."""
 
     needs_own_gateway: bool = False
+    is_owned: bool = False
 
     def to_json(self) -> str:
         return json.dumps(
@@ -44,6 +52,7 @@ class Verdict:
                 "pstates": list(self.pstates),
                 "topologies": {name: list(depots) for name, depots in self.topologies.items()},
                 "needsOwnGateway": self.needs_own_gateway,
+                "isOwned": self.is_owned,
             }
         )
 
@@ -59,6 +68,7 @@ class Verdict:
             pstates=tuple(found["pstates"]),
             topologies={name: tuple(depots) for name, depots in found["topologies"].items()},
             needs_own_gateway=found["needsOwnGateway"],
+            is_owned=found["isOwned"],
         )
 
 
@@ -67,7 +77,7 @@ class Revision:
     """Revision `number` of a Module.
 
     `origin` rollback: its template is that of revision `copy_of`. So it is, without `objectsToDelete`, where somebody
-    edited the spec back to what was stable before.
+    edited the spec back to what was stable before. `cluster` is where it was made, empty if that was not known.
     """
 
     number: int
@@ -75,6 +85,7 @@ class Revision:
     origin: Origin = "spec"
     copy_of: int | None = None
     verdict: Verdict | None = None
+    cluster: str = ""
 
     @property
     def full_digest(self) -> str:
@@ -90,6 +101,12 @@ class Revision:
         """Whether it wants the data of the revision that it copies: its module restores what others deleted."""
         return self.copy_of is not None
 
+    def asks_nothing_of(self, template: Json) -> bool:
+        """Whether drivers of this revision are what a spec with this template wants."""
+        takes = template.get(_TAKES_FROM)
+        is_taken = takes is None or takes == self.template.get(_TAKES_FROM)
+        return is_taken and self.running_digest == running_digest(template)
+
     @property
     def is_valid(self) -> bool:
         return self.verdict is not None and self.verdict.is_valid
@@ -98,6 +115,10 @@ class Revision:
 def template_of(spec: Mapping[str, Any]) -> Json:
     """What of a Module's spec makes drivers differ."""
     template = {name: spec[name] for name in _COPIED if name in spec}
+    takes_from = spec.get("store", {}).get(_TAKES_FROM)
+    if takes_from:
+        template["store"] = {name: value for name, value in spec["store"].items() if name != _TAKES_FROM}
+        template[_TAKES_FROM] = takes_from
     if spec.get("objectsToDelete"):
         template["objectsToDelete"] = sorted(spec["objectsToDelete"])
     nonce = spec.get("rollout", {}).get("retryNonce")
@@ -111,7 +132,7 @@ def rollback_template(stable: Revision, failed: Revision | None) -> Json:
 
     Depots that it added do not: somebody may have appended to them. Then the rollback is no valid update.
     """
-    template = {name: value for name, value in stable.template.items() if name != "objectsToDelete"}
+    template = {name: value for name, value in stable.template.items() if name not in _ONCE}
     known = stable.verdict.pstates if stable.verdict is not None else ()
     added = failed.verdict.pstates if failed is not None and failed.verdict is not None else ()
     gone = sorted(f"{name}?" for name in added if name not in known)
@@ -119,8 +140,8 @@ def rollback_template(stable: Revision, failed: Revision | None) -> Json:
 
 
 def running_digest(template: Mapping[str, Any]) -> str:
-    """Deletions are done when a revision runs, so dropping `objectsToDelete` afterwards is no new revision."""
-    return names.digest({name: value for name, value in template.items() if name != "objectsToDelete"})
+    """What is done when a revision runs may be dropped from the spec afterwards: that is no new revision."""
+    return names.digest({name: value for name, value in template.items() if name not in _ONCE})
 
 
 def controller_revision(module: Mapping[str, Any], revision: Revision) -> Json:
@@ -139,6 +160,8 @@ def controller_revision(module: Mapping[str, Any], revision: Revision) -> Json:
     built["data"] = {"template": revision.template, "origin": revision.origin}
     if revision.copy_of is not None:
         built["data"]["copyOf"] = revision.copy_of
+    if revision.cluster:
+        built["data"]["cluster"] = revision.cluster
     return built
 
 
@@ -152,4 +175,12 @@ def read_revision(obj: Mapping[str, Any]) -> Revision:
         origin=data.get("origin", "spec"),
         copy_of=data.get("copyOf"),
         verdict=Verdict.from_json(text) if text else None,
+        cluster=data.get("cluster", ""),
     )
+
+
+def ownership(module: Mapping[str, Any], revision: Revision) -> list[str]:
+    """Arguments that say for which Module a container works, and whose store it may take."""
+    owner = f"{revision.cluster}/{names.namespace_of(module)}/{names.name_of(module)}/{module['metadata']['uid']}"
+    takes_from = revision.template.get(_TAKES_FROM)
+    return ["--owner", owner, *(["--take-over-from", takes_from] if takes_from else [])]
