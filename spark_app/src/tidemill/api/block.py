@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from tidemill.api.aggregators import recorded_tree
 from tidemill.api.arguments import (
@@ -22,6 +22,7 @@ from tidemill.api.arguments import (
     to_var,
     to_vars,
 )
+from tidemill.api.attachment import Attachable
 from tidemill.api.later import LaterNodes
 from tidemill.api.locations import caller_location
 from tidemill.api.path import recorded_path
@@ -30,11 +31,12 @@ from tidemill.model import dataflow
 from tidemill.model.dataflow import Arg, Const, Location, Node, PartitionKind
 from tidemill.model.errors import Fault
 
+B = TypeVar("B", bound="Block")
 _ALWAYS: Arg = Const(True)
 _WITH_OUTS = (dataflow.Each, dataflow.LocalSelect, dataflow.Loop, dataflow.Aggregate)
 
 
-class Block(LaterNodes):
+class Block(LaterNodes, Attachable):
     """A chain of nodes. Every method adds one and returns the longer chain."""
 
     _synonyms: ClassVar[Mapping[str, str]] = {
@@ -49,10 +51,19 @@ class Block(LaterNodes):
 
     def _with(self, nodes: tuple[Node, ...], faults: tuple[Fault, ...]) -> Block:
         """A chain of these nodes; what a subclass overrides."""
-        return Block(nodes, faults)
+        return self._noted(Block(nodes, faults))
+
+    def _noted(self, longer: B) -> B:
+        """A longer chain, which holds what this one holds."""
+        self.attach()
+        longer.note()
+        return longer
 
     def _later(self, feature: str, blocks: Sequence[Any]) -> Block:
-        inside = [fault for block in blocks if isinstance(block, Block) for fault in block.faults]
+        given = [block for block in blocks if isinstance(block, Block)]
+        for block in given:
+            block.attach()
+        inside = [fault for block in given for fault in block.faults]
         return self._add(dataflow.Later(feature, caller_location()), inside)
 
     def _add(self, node: Node, faults: Iterable[Fault] = ()) -> Block:
@@ -343,7 +354,7 @@ class Case(Block):
         self.condition = condition
 
     def _with(self, nodes: tuple[Node, ...], faults: tuple[Fault, ...]) -> Case:
-        return Case(nodes, faults, self.condition)
+        return self._noted(Case(nodes, faults, self.condition))
 
     @staticmethod
     def create(condition: Any) -> Case:
@@ -385,6 +396,7 @@ class SelectOptions:
 def _nodes(block: Any, at: Location, faults: list[Fault]) -> tuple[Node, ...]:
     """The nodes of a nested block; its mistakes are added to `faults`."""
     if isinstance(block, Block):
+        block.attach()
         faults.extend(block.faults)
         return block.nodes
     faults.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidemill.api.attachment import unattached, watching
 from tidemill.api.locations import defined_location, raised_location
 from tidemill.api.module import Module, Setup, Topologies
 from tidemill.model.dataflow import Location, ModuleDeclaration
@@ -14,7 +15,8 @@ def record_module(module: Any) -> ModuleDeclaration:
     """Run `module.define` and return what it declared, with the mistakes found so far as `faults`.
 
     An exception in `define` becomes a fault too; then `extra["is_incomplete"]` is true, because what would have
-    followed is not known. `extra["option_locations"]` runs parallel to `options`.
+    followed is not known. `extra["option_locations"]` runs parallel to `options`;
+    `extra["unattached"]` are warnings about blocks that nothing uses.
 
     Raises:
         DefinitionError: this is no module; the caller passes an instance of `Module`.
@@ -25,7 +27,8 @@ def record_module(module: Any) -> ModuleDeclaration:
             f"{module!r} is no module: derive a class from tidemill.Module and pass an instance of it."
         )
     setup, topologies = Setup(), Topologies()
-    raised = _define(instance, setup, topologies)
+    with watching() as blocks:
+        raised = _define(instance, setup, topologies)
     recorded = [topology.declaration() for topology in topologies.declared]
     faults = [*setup.faults, *topologies.faults, *(fault for _, found in recorded for fault in found), *raised]
     return ModuleDeclaration(
@@ -34,7 +37,11 @@ def record_module(module: Any) -> ModuleDeclaration:
         tuple(topology for topology, _ in recorded),
         tuple(setup.options),
         tuple(faults),
-        {"is_incomplete": bool(raised), "option_locations": tuple(map(str, setup.option_locations))},
+        {
+            "is_incomplete": bool(raised),
+            "option_locations": tuple(map(str, setup.option_locations)),
+            "unattached": unattached(blocks),
+        },
     )
 
 

@@ -74,6 +74,7 @@ def describe(
     """Check a module and show what it declares; nothing is run, and no store is needed without --against."""
     from tidemill.api.recording import record_module
     from tidemill.plan.check import checked
+    from tidemill.plan.warn import warnings_of
 
     wants_json(json_)
     if against:
@@ -83,8 +84,10 @@ def describe(
         return
     declaration = checked(record_module(load_module(name)))
     plans = list(_segments(declaration)) if plan else None
+    found = warnings_of(declaration)
     if json_:
-        show_json(_described(declaration) | ({} if plans is None else {"plan": plans}))
+        told = {"warnings": [dict(vars(warning)) for warning in found]}
+        show_json(_described(declaration) | told | ({} if plans is None else {"plan": plans}))
         return
     console().print(f"Module {declaration.name}", style="bold")
     show_table("Depots", ("depot", "partitioner", "global", "tick ms"), (
@@ -97,6 +100,8 @@ def describe(
         (t.name, p.name, schemas.to_text(p.schema), p.is_global, p.is_private)
         for t in declaration.topologies for p in t.pstates
     ))  # fmt: skip
+    for warning in found:
+        console().print(f"Warning: {warning}", style="yellow", markup=False)
     if plans is not None:
         columns = ("topology", "from", "mode", "operators", "reason")
         show_table("Segments", columns, ([row[column] for column in columns] for row in plans))

@@ -17,6 +17,7 @@ from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import BadInput, DefinitionError, Fault, OwnedByAnother
 from tidemill.model.ownership import Owner
+from tidemill.plan.warn import warnings_of
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
@@ -51,16 +52,20 @@ class Candidate:
         out.print("may lead." if verdict["isValid"] else "refused:", style="bold")
         for fault in verdict["faults"]:
             out.print(f"{fault['subject']}: {fault['text']} {fault['advice']}".rstrip(), markup=False)
+        for warning in verdict["warnings"]:
+            text = "Warning: {location}: {text} {advice}".format(**warning)
+            out.print(text, style="yellow", markup=False)
 
     def verdict(self) -> dict[str, Any]:
         """As the operator reads it. Raises: as `show`."""
         found: dict[str, Any] = {
             "tidemill": "describe", "module": None, "base": 0, "isValid": False, "faults": [], "definition": None,
-            "gateway": "stock", "reason": None,
+            "gateway": "stock", "reason": None, "warnings": [],
         }  # fmt: skip
         faults: list[Fault] = []
         try:
             declaration = declared(self.entry)
+            found["warnings"] = [dict(vars(warning)) for warning in warnings_of(declaration)]
             store = open_store(absolute_url(self.store))
             found |= {"module": declaration.name, "base": DefinitionLog(store, declaration.name).newest_number()}
             found |= self._described(declaration, found["base"], store)

@@ -27,6 +27,7 @@ from tidemill.model.ownership import BY_HAND, Owner, owned_by_another
 from tidemill.plan.check import checked
 from tidemill.plan.compile import compile_topology
 from tidemill.plan.program import Program
+from tidemill.plan.warn import warn
 from tidemill.runtime.clock import Clock, SystemClock
 from tidemill.runtime.definition_log import DefinitionLog, no_such_module
 from tidemill.runtime.deletions import Deletions, following
@@ -67,6 +68,7 @@ class RunningModule:
         self._lock = threading.Lock()
         self._is_closed = False
         self._programs = programs(declaration, definition)
+        warn(declaration)
         self.topologies = {name: self._runner(name, program) for name, program in self._programs.items()}
 
     def _runner(self, topology: str, program: Program) -> TopologyRunner:

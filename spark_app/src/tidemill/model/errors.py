@@ -71,6 +71,10 @@ class DefinitionError(TidemillError):
         super().__init__(head, **context)
 
 
+class DefinitionWarning(UserWarning):
+    """Something in a module's definition that is allowed and most likely not meant; the module runs."""
+
+
 class UserCodeError(TidemillError):
     """A function of the module raised; carries its own traceback, the step and a sample of the record."""
 

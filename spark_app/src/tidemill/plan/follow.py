@@ -1,0 +1,246 @@
+"""Follows the rows of a source from task to task; warns where they reach a PState on another task than their key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemill.model import dataflow as df
+from tidemill.model.dataflow import Arg, Const, Location, Node, SourceDeclaration, Var
+from tidemill.model.errors import Fault
+from tidemill.model.operations import Op
+from tidemill.model.schema import MapSchema
+from tidemill.plan.check_batch import phases
+from tidemill.plan.check_context import Context
+from tidemill.plan.placement import ON_ZERO, UNKNOWN, Placement, Rows, Symbol, applied, expanded, meet, of_depot, symbol
+
+_PASSES_MAX = 4
+"""How often the body of a loop is followed until nothing new is learned; each pass knows less."""
+
+
+@dataclass
+class _Loop:
+    """A loop around the nodes being followed: its names, what is bound outside, and how rows leave its body."""
+
+    vars: tuple[str, ...]
+    outs: tuple[str, ...]
+    outside: Mapping[str, Symbol]
+    emits: list[Rows] = field(default_factory=list)
+    again: list[Rows] = field(default_factory=list)
+
+
+class Follower:
+    """Follows one source; `follow` gives its warnings."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._depot: str = ""
+        self._anchors: dict[str, Rows] = {}
+        self._loops: list[_Loop] = []
+        self._found: list[Fault] = []
+        self._block_start: Rows | None = None
+        self._has_exploded = False
+
+    def follow(self, source: SourceDeclaration) -> Iterator[Fault]:
+        self._depot = source.depot
+        self._run(source.body, Rows({}, ON_ZERO))
+        yield from self._found
+
+    def _run(self, nodes: Sequence[Node], rows: Rows) -> Rows:
+        for node in nodes:
+            step: Callable[[Any, Rows], Rows] = getattr(self, _STEPS[type(node)])
+            rows = step(node, rows)
+        return rows
+
+    def _same(self, node: Node, rows: Rows) -> Rows:
+        return rows
+
+    # --- variables ---
+
+    def _each(self, node: df.Each, rows: Rows) -> Rows:
+        symbols = [symbol(arg, rows.values) for arg in node.args]
+        call = node.function.call
+        if isinstance(call, Op) and call.emits == "expand":
+            return expanded(rows, symbols[0], node.outs)
+        if isinstance(call, Op):
+            is_followed = call.emits == "one" and not call.needs_context
+        else:
+            is_followed = node.function.kind != "operation"
+        if is_followed and len(node.outs) == 1:
+            return rows.binding({node.outs[0]: applied(node.function, symbols, node.args)})
+        return self._made(node, node.outs, rows)
+
+    def _made(self, node: Node, outs: Sequence[str], rows: Rows) -> Rows:
+        """Variables of which nothing is known but that this node made them."""
+        return rows.binding({out: ("made", id(node), out) for out in outs})
+
+    def _explode(self, node: df.ExplodeMicrobatch, rows: Rows) -> Rows:
+        if self._block_start is not None and self._has_exploded:
+            rows = self._block_start
+        self._has_exploded = True
+        record: Symbol = ("record", id(node))
+        rows = rows if node.out is None else rows.binding({node.out: record})
+        return rows.moved(of_depot(self._context.depots.get(self._depot), record))
+
+    # --- ways ---
+
+    def _cond(self, node: df.Cond, rows: Rows) -> Rows:
+        ends = [self._run(body, rows) for _, body in node.cases]
+        return meet(ends, id(node)) if ends else rows
+
+    def _loop(self, node: df.Loop, rows: Rows) -> Rows:
+        begin = rows.binding({name: symbol(arg, rows.values) for name, arg in node.vars})
+        before = len(self._found)
+        for left in range(_PASSES_MAX, 0, -1):
+            del self._found[before:]
+            begin = begin if left > 1 else begin.moved(UNKNOWN)
+            loop = self._loop_body(node, begin, rows.values)
+            met = meet([begin, *loop.again], id(node))
+            if met == begin:
+                break
+            begin = met
+        return meet(loop.emits, ("emit", id(node))) if loop.emits else rows.moved(UNKNOWN)
+
+    def _loop_body(self, node: df.Loop, begin: Rows, outside: Mapping[str, Symbol]) -> _Loop:
+        loop = _Loop(tuple(name for name, _ in node.vars), node.outs, outside)
+        anchors, self._anchors = self._anchors, {}
+        self._loops.append(loop)
+        self._run(node.body, begin)
+        self._loops.pop()
+        self._anchors = anchors
+        return loop
+
+    def _continue(self, node: df.ContinueLoop, rows: Rows) -> Rows:
+        loop = self._loops[-1]
+        loop.again.append(_leaving(loop, loop.vars, node.args, rows))
+        return rows
+
+    def _emit(self, node: df.EmitLoop, rows: Rows) -> Rows:
+        loop = self._loops[-1]
+        loop.emits.append(_leaving(loop, loop.outs, node.args, rows))
+        return rows
+
+    def _anchor(self, node: df.Anchor, rows: Rows) -> Rows:
+        self._anchors[node.name] = rows
+        return rows
+
+    def _hook(self, node: df.Hook, rows: Rows) -> Rows:
+        return self._anchors.get(node.name, rows)
+
+    def _branch(self, node: df.Branch, rows: Rows) -> Rows:
+        self._run(node.body, rows if node.anchor is None else self._anchors.get(node.anchor, rows))
+        return rows
+
+    def _unify(self, node: df.Unify, rows: Rows) -> Rows:
+        ways = [self._anchors[name] for name in node.anchors if name in self._anchors]
+        return meet(ways, id(node)) if ways else rows
+
+    # --- from task to task ---
+
+    def _partition(self, node: df.Partition, rows: Rows) -> Rows:
+        is_single = node.kind == "global" or (node.target is not None and self._context.is_global(node.target))
+        if is_single or (node.kind == "direct" and node.args == (Const(0),)):
+            return rows.moved(ON_ZERO)
+        if node.kind == "shuffle":
+            return rows.moved(Placement("anywhere", f"shuffle_partition at {node.at} sends rows to any task"))
+        if node.kind not in ("hash", "path") or not node.args:
+            return rows.moved(UNKNOWN)
+        if node.kind == "path" and self._has_partitioner(node.target):
+            return rows.moved(UNKNOWN)
+        why = f"{node.kind}_partition({shown(node.args[0])}) at {node.at} sent rows to the task of that value"
+        return rows.moved(Placement("by", why, symbol(node.args[0], rows.values)))
+
+    def _has_partitioner(self, pstate: str | None) -> bool:
+        found = self._context.pstates.get(pstate or "")
+        return found is not None and found[1].key_partitioner is not None
+
+    def _batch(self, node: df.BatchBlock, rows: Rows) -> Rows:
+        pre, aggregators, post = phases(node.body)
+        outer = self._anchors, self._block_start, self._has_exploded
+        self._anchors, self._block_start, self._has_exploded = {}, rows, False
+        inside = self._run(pre, rows)
+        self._block_start = None
+        if aggregators:
+            self._run(post, self._aggregated(aggregators, inside))
+        self._anchors, self._block_start, self._has_exploded = outer
+        return rows.moved(ON_ZERO)
+
+    def _aggregated(self, aggregators: Sequence[df.Aggregate | df.GroupBy], rows: Rows) -> Rows:
+        """The rows behind the aggregators of a batch block: their outputs, and the keys of group_by."""
+        after = Rows({}, rows.placement if rows.placement.kind == "zero" else UNKNOWN)
+        for node in aggregators:
+            if isinstance(node, df.GroupBy):
+                keys = {key: symbol(Var(key), rows.values) for key in node.keys}
+                by = next(iter(keys.values())) if len(keys) == 1 else ("tuple", *keys.values())
+                why = f"group_by({', '.join(node.keys)}) at {node.at} sent rows to the task of its keys"
+                outs = [out for each in node.body if isinstance(each, df.Aggregate) for out in each.outs]
+                after = self._made(node, outs, after.binding(keys).moved(Placement("by", why, by)))
+            else:
+                self._aggregate(node, rows)
+                after = self._made(node, node.outs, after)
+        return after
+
+    # --- PStates ---
+
+    def _select(self, node: df.LocalSelect, rows: Rows) -> Rows:
+        for key in _leading_keys(node.path):
+            self._reached(node.pstate, key, rows, node.at, "reads")
+        return self._made(node, node.outs, rows)
+
+    def _transform(self, node: df.LocalTransform, rows: Rows) -> Rows:
+        for key in _leading_keys(node.path):
+            self._reached(node.pstate, key, rows, node.at, "writes")
+        return rows
+
+    def _aggregate(self, node: df.Aggregate, rows: Rows) -> Rows:
+        if node.pstate is not None and isinstance(node.tree, df.AggMap):
+            for key, _ in node.tree.entries:
+                self._reached(node.pstate, key, rows, node.at, "writes")
+        return self._made(node, node.outs, rows)
+
+    def _reached(self, name: str, key: Arg, rows: Rows, at: Location, what: str) -> None:
+        """A step reaches a key of a PState: is it on the key's task?"""
+        found = self._context.pstates.get(name)
+        if found is None or found[1].key_partitioner is not None or not isinstance(found[1].schema, MapSchema):
+            return
+        placement = rows.placement
+        if found[1].is_global:
+            if placement.kind in ("by", "anywhere"):
+                text = f"This {what} the global PState '{name}', which is on task 0, but {placement.why}."
+                self._found.append(Fault(str(at), text, "Write .global_partition() before it."))
+            return
+        is_there = placement.kind == "by" and placement.by == symbol(key, rows.values)
+        if is_there or placement.kind == "unknown":
+            return
+        text = f"This {what} '{name}' under the key {shown(key)}, perhaps not on the key's task: {placement.why}."
+        advice = f"Write .hash_partition({shown(key)}) before it; clients look for a key on its own task."
+        self._found.append(Fault(str(at), text, advice))
+
+
+def shown(arg: Arg) -> str:
+    """An argument as it was written, about."""
+    if isinstance(arg, Var):
+        return f'"{arg.name}"'
+    return repr(arg.value) if isinstance(arg, Const) else f"Expr({arg.function.name}, …)"
+
+
+def _leaving(loop: _Loop, names: Sequence[str], args: Sequence[Arg], rows: Rows) -> Rows:
+    """Rows that leave the body of a loop: with the variables from outside, and those that they are given."""
+    given = {name: symbol(arg, rows.values) for name, arg in zip(names, args, strict=False)}
+    return Rows({**loop.outside, **given}, rows.placement)
+
+
+def _leading_keys(path: df.Path) -> tuple[Arg, ...]:
+    """The key that a path begins with, if it begins with one."""
+    first = path.navs[0] if path.navs else None
+    return first.args[:1] if first is not None and first.name in ("key", "must") else ()
+
+
+_STEPS: dict[type, str] = {
+    df.Each: "_each", df.ExplodeMicrobatch: "_explode", df.KeepTrue: "_same", df.Cond: "_cond", df.Loop: "_loop",
+    df.ContinueLoop: "_continue", df.EmitLoop: "_emit", df.Partition: "_partition", df.LocalSelect: "_select",
+    df.LocalTransform: "_transform", df.LocalClear: "_same", df.Aggregate: "_aggregate", df.BatchBlock: "_batch",
+    df.GroupBy: "_same", df.Anchor: "_anchor", df.Hook: "_hook", df.Branch: "_branch", df.Unify: "_unify",
+    df.Later: "_same",
+}  # fmt: skip

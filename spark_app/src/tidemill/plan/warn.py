@@ -1,0 +1,68 @@
+"""What is allowed in a module and most likely not meant: warnings, each with its place, as `describe` and a launch
+show them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+
+from tidemill.model import dataflow as df
+from tidemill.model.dataflow import Location, ModuleDeclaration, Node, TopologyDeclaration
+from tidemill.model.errors import DefinitionWarning, Fault
+from tidemill.plan.check_context import Context
+from tidemill.plan.follow import Follower
+from tidemill.plan.warn_constants import ConstantCheck
+
+
+def warnings_of(declaration: ModuleDeclaration) -> list[Fault]:
+    """All warnings of a module that has no fault, in the order of its source."""
+    context = Context.of(declaration)
+    found: list[Fault] = list(declaration.extra.get("unattached", ()))
+    for topology in declaration.topologies:
+        found += _of_topology(context, topology)
+    return sorted(dict.fromkeys(found), key=lambda warning: _place(warning.location))
+
+
+def warn(declaration: ModuleDeclaration) -> None:
+    """Show the warnings of a module as Python shows warnings, at the lines of the module's author."""
+    for found in warnings_of(declaration):
+        file, line = _place(found.location)
+        text = f"{found.text} {found.advice}".rstrip()
+        warnings.warn_explicit(text, DefinitionWarning, file, line, module=declaration.name)
+
+
+def _place(location: str) -> tuple[str, int]:
+    file, _, line = location.rpartition(":")
+    return (file, int(line)) if line.isdigit() else (location, 0)
+
+
+def _of_topology(context: Context, topology: TopologyDeclaration) -> Iterator[Fault]:
+    for source in topology.sources:
+        if not source.body:
+            yield _warning(
+                source.at, f"Nothing follows the source of '{source.depot}'.", "Add its steps, or remove it."
+            )
+        yield from ConstantCheck(source, list(every_node(source.body))).warnings()
+        yield from Follower(context).follow(source)
+    nodes = [node for source in topology.sources for node in every_node(source.body)]
+    written = {node.pstate for node in nodes if isinstance(node, (df.LocalTransform, df.LocalClear, df.Aggregate))}
+    for pstate in topology.pstates:
+        if pstate.name not in written:
+            text = f"'{topology.name}' never writes the PState '{pstate.name}'."
+            yield _warning(pstate.at, text, "Write it, or remove it.")
+
+
+def every_node(nodes: Sequence[Node]) -> Iterator[Node]:
+    """These nodes and all those inside them."""
+    for node in nodes:
+        yield node
+        if isinstance(node, (df.Loop, df.BatchBlock, df.GroupBy, df.Branch)):
+            yield from every_node(node.body)
+        elif isinstance(node, df.Cond):
+            for _, body in node.cases:
+                yield from every_node(body)
+
+
+def _warning(at: Location, text: str, advice: str) -> Fault:
+    return Fault(str(at), text, advice)

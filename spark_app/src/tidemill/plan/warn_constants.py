@@ -1,0 +1,88 @@
+"""Texts that look like a variable whose asterisk was forgotten: `.each(Ops.INC, "v")` where there is a `*v`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tidemill.model import dataflow as df
+from tidemill.model.dataflow import Arg, Const, Expr, Function, Location, Node, SourceDeclaration
+from tidemill.model.errors import Fault
+from tidemill.model.operations import Op
+
+_OF_NUMBERS = frozenset(
+    ("INC", "DEC", "INC_LONG", "DEC_LONG", "MINUS", "MINUS_LONG", "PLUS_LONG", "TIMES_LONG", "DIV", "IS_EVEN", "IS_ODD")
+)
+
+
+class ConstantCheck:
+    """Looks through the nodes of one source."""
+
+    def __init__(self, source: SourceDeclaration, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._bound = {source.microbatch, *(name for node in nodes for name in _bound(node))}
+
+    def warnings(self) -> Iterator[Fault]:
+        for node in self._nodes:
+            if isinstance(node, df.Each):
+                yield from self._call(node.function, node.args, node.at)
+            elif isinstance(node, df.Partition):
+                yield from self._all(node.args, node.at, f"{node.kind}_partition")
+            elif isinstance(node, df.Aggregate):
+                yield from self._tree(node.tree, node.at)
+            for arg in _other_args(node):
+                yield from self._inside(arg, node.at)
+
+    def _call(self, function: Function, args: Sequence[Arg], at: Location) -> Iterator[Fault]:
+        name = function.name
+        if isinstance(function.call, Op) and name in _OF_NUMBERS:
+            texts = [arg.value for arg in args if isinstance(arg, Const) and isinstance(arg.value, str)]
+            yield from (self._warning(text, f"Ops.{name}", at) for text in texts)
+        else:
+            yield from self._all(args, at, name)
+        for arg in args:
+            yield from self._inside(arg, at)
+
+    def _inside(self, arg: Arg, at: Location) -> Iterator[Fault]:
+        if isinstance(arg, Expr):
+            yield from self._call(arg.function, arg.args, at)
+
+    def _all(self, args: Sequence[Arg], at: Location, what: str) -> Iterator[Fault]:
+        """Where nothing but constants is given, a text that is called like a variable stands for it."""
+        constants = [arg.value for arg in args if isinstance(arg, Const)]
+        if len(constants) == len(args):
+            yield from (self._warning(value, what, at) for value in constants if self._is_name(value))
+
+    def _tree(self, tree: df.AggTree, at: Location) -> Iterator[Fault]:
+        if isinstance(tree, df.AggMap):
+            for key, inner in tree.entries:
+                yield from self._inside(key, at)
+                yield from self._tree(inner, at)
+        elif isinstance(tree, df.AggList):
+            for inner in tree.items:
+                yield from self._tree(inner, at)
+        else:
+            yield from self._all(tree.args, at, f"Agg.{tree.name}")
+
+    def _is_name(self, value: object) -> bool:
+        return isinstance(value, str) and f"*{value}" in self._bound
+
+    def _warning(self, text: str, what: str, at: Location) -> Fault:
+        meant = f'Write "*{text}" for the variable.' if self._is_name(text) else "Write a variable, or a number."
+        return Fault(str(at), f"{what} is given the text {text!r} in every row.", meant)
+
+
+def _bound(node: Node) -> tuple[str, ...]:
+    if isinstance(node, (df.Each, df.LocalSelect, df.Loop, df.Aggregate)):
+        return (*node.outs, *(name for name, _ in node.vars)) if isinstance(node, df.Loop) else node.outs
+    return (node.out,) if isinstance(node, df.ExplodeMicrobatch) and node.out else ()
+
+
+def _other_args(node: Node) -> tuple[Arg, ...]:
+    """The arguments in which expressions may stand, of nodes that are no calls."""
+    if isinstance(node, df.KeepTrue):
+        return (node.condition,)
+    if isinstance(node, df.Cond):
+        return tuple(condition for condition, _ in node.cases)
+    if isinstance(node, df.Loop):
+        return tuple(arg for _, arg in node.vars)
+    return node.args if isinstance(node, (df.ContinueLoop, df.EmitLoop, df.Partition)) else ()
