@@ -16,7 +16,7 @@ from tidemill.cli.loading import (
 )
 from tidemill.cli.output import EXIT_CORRUPT, command, console, show_json, wants_json
 from tidemill.model.errors import CorruptState
-from tidemill.runtime.definition_log import modules_of
+from tidemill.runtime.definition_log import modules_of, orphans
 from tidemill.store.objects import ObjectStore
 
 
@@ -33,7 +33,7 @@ def check(
     json_: JsonOption = False,
 ) -> None:
     """Read everything that a store's logs name and verify it; exit code 4 if something is wrong."""
-    from tidemill.runtime.check import check_module
+    from tidemill.runtime.check import check_module, orphan_finding
 
     wants_json(json_)
     opened = existing_store(store)
@@ -43,6 +43,8 @@ def check(
         if module:
             _must_be_there(opened, name)
         found += [(name, finding) for finding in check_module(opened, name)]
+    if not module:
+        found += [(name, orphan_finding(name, key)) for name, key in orphans(opened)]
     faults = [(name, finding) for name, finding in found if finding.is_fault]
     if json_:
         show_json({"modules": names, "findings": [{"module": name, **vars(finding)} for name, finding in found]})

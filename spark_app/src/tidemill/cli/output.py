@@ -21,6 +21,7 @@ from tidemill.model.errors import (
     InvariantViolation,
     OwnedByAnother,
     RetryableError,
+    StoreRestored,
     TidemillError,
 )
 from tidemill.model.json_values import jsonable
@@ -135,7 +136,7 @@ def _exit(error: TidemillError) -> typer.Exit:
 
 
 def _exit_code(error: TidemillError) -> int:
-    if isinstance(error, RetryableError):
+    if isinstance(error, (RetryableError, StoreRestored)):
         return EXIT_TRY_AGAIN
     if isinstance(error, OwnedByAnother):
         return EXIT_OWNED

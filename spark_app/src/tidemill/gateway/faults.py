@@ -53,7 +53,7 @@ def status_of(error: TidemillError) -> int:
         return _STATUS[error.code]
     if isinstance(error, BadInput):
         return 422
-    return 503 if isinstance(error, (errors.RetryableError, errors.Fenced)) else 500
+    return 503 if isinstance(error, (errors.RetryableError, errors.Fenced, errors.StoreRestored)) else 500
 
 
 def headers_of(error: TidemillError) -> dict[str, str]:

@@ -10,6 +10,7 @@
     ├── RetryableError       nobody: the same call may succeed later
     │   ├── StoreUnavailable, AttemptTimeout, AttemptLost, EngineUnavailable, ApiUnavailable
     ├── Fenced               nobody: another leader took over, stop
+    ├── StoreRestored        a person: the store was restored under this process; start it anew
     ├── OutcomeUnknown       the caller: look whether the write happened before anything else
     ├── CorruptState         a person: stored bytes are not what was written
     │   └── NewerFormat      a person: the store was written by a newer Tidemill
@@ -211,6 +212,12 @@ class Fenced(TidemillError):
     """Another leader claimed the topology: stop, do not retry."""
 
     code = "Fenced"
+
+
+class StoreRestored(TidemillError):
+    """The store was restored, or put back by hand, while this process had it open: start the process anew."""
+
+    code = "StoreRestored"
 
 
 class OutcomeUnknown(TidemillError):

@@ -14,7 +14,7 @@ from tidemill.model.entries import Entry
 from tidemill.model.errors import CorruptState, NewerFormat, RetryableError, TidemillError
 from tidemill.model.snapshot import Snapshot
 from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog, no_such_module
+from tidemill.runtime.definition_log import DefinitionLog, lost_definition, no_such_module
 from tidemill.runtime.deletions import Deletions, Fate
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.depot import DepotLog
@@ -56,6 +56,11 @@ def check_module(store: ObjectStore, module: str | StoredDefinition) -> list[Fin
         if depot.tick_millis is None:
             found += check_depot(store, definition, depot.name)
     return found + _check_retired(store, definition)
+
+
+def orphan_finding(module: str, key: str) -> Finding:
+    """What is wrong with a module that has data, but no definition."""
+    return Finding("S6", "definition", f"{lost_definition(module, key)}.")
 
 
 def _check_retired(store: ObjectStore, definition: StoredDefinition) -> list[Finding]:
@@ -111,6 +116,10 @@ def check_topology(store: ObjectStore, definition: StoredDefinition, topology: s
         return []
     found = list(_check_log(log, topology, head[0]))
     head = log.head() or head
+    newest = DefinitionLog(store, definition.module).newest_number()
+    if head[1].definition > newest:
+        text = f"was claimed with definition {head[1].definition}, but the newest one is {newest}: definitions are lost"
+        found.append(Finding("S4", topology, text))
     found += _check_snapshot(store, log, prefix, topology, *head)
     found += _check_progress(store, definition, topology, head[1])
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tidemill.engine.resources import read_part
 from tidemill.model import entries
@@ -32,7 +33,7 @@ class CommitLog:
         patience: tuple[float, ...] = PATIENCE,
         wait: Callable[[float], None] | None = None,
     ) -> None:
-        more = {} if wait is None else {"wait": wait}
+        more: dict[str, Any] = {} if wait is None else {"wait": wait}
         self.log = Log(store, f"{prefix}/{LOG_FOLDER}", ".zip", _read_nonce, patience, **more)
         self._head: tuple[int, Entry] | None = None
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from tidemill.model import definition as definitions
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import CorruptState, UnknownName, reading_object
 from tidemill.model.ids import Ids
-from tidemill.store.log import Log
-from tidemill.store.objects import ObjectStore
+from tidemill.store.log import FIRST, Log
+from tidemill.store.objects import RESERVED, ObjectStore
 
 SUFFIX = ".json"
+DATA_FOLDERS: Final = ("depots", "topologies")
 
 
 class DefinitionLog:
@@ -53,14 +56,36 @@ class DefinitionLog:
 
         Raises:
             Lost: another process wrote a revision meanwhile; look at it first.
+            CorruptState: it would be the first, and the module has data: its definition was lost.
         """
         if after is None:
             after = self._newest.number if self._newest else self.newest_number()
         number = after + 1
+        if number == FIRST:
+            self._check_new(definition.module)
         numbered = replace(definition, number=number, nonce=self._ids.nonce(), written_ms=now_ms)
         self._log.append_json(number, definitions.to_json(numbered), numbered.nonce)
         self._newest = numbered
         return numbered
+
+    def _check_new(self, module: str) -> None:
+        """A module that is launched anew beside its own data would begin from nothing, and nobody would notice."""
+        key = orphan(self._log.store, module)
+        if key is not None:
+            raise CorruptState(f"{lost_definition(module, key)} in {self._log.store.url}.", key=key)
+
+
+def orphan(store: ObjectStore, module: str) -> str | None:
+    """A key of a depot or a topology of a module; None if it has none."""
+    return next((key for part in DATA_FOLDERS for key in store.list(f"{module}/{part}")), None)
+
+
+def lost_definition(module: str, key: str) -> str:
+    """What it means that there is data of a module, but no definition."""
+    return (
+        f"There is data of module {module} ({key}), but no definition: it was lost. Restore the store from a backup "
+        f"(`tidemill restore`), or delete the folder {module}/ to begin anew"
+    )
 
 
 def no_such_module(store: ObjectStore, name: str) -> UnknownName:
@@ -93,7 +118,23 @@ def modules_of(store: ObjectStore) -> list[str]:
 
 def module_names(store: ObjectStore) -> list[str]:
     """The modules of a store, those that were destroyed included; lists the whole store, so for people only."""
-    return sorted({key.partition("/")[0] for key in store.list("") if "/definition/" in key})
+    return sorted({key.partition("/")[0] for key in _keys_of_modules(store) if "/definition/" in key})
+
+
+def orphans(store: ObjectStore) -> list[tuple[str, str]]:
+    """(name, a key) of each module that has data, but no definition; lists the whole store, or the folders of one."""
+    known = set(modules_of(store))
+    folder = store.local_path("_")
+    if folder is None:
+        names = {key.partition("/")[0] for key in _keys_of_modules(store)}
+    else:
+        names = {child.name for child in folder.parent.iterdir() if child.is_dir()} if folder.parent.is_dir() else set()
+    found = ((name, orphan(store, name)) for name in sorted(names - known) if name != RESERVED)
+    return [(name, key) for name, key in found if key is not None]
+
+
+def _keys_of_modules(store: ObjectStore) -> Iterator[str]:
+    return (key for key in store.list("") if not key.startswith(f"{RESERVED}/"))
 
 
 def _read_nonce(content: bytes) -> str:

@@ -43,7 +43,7 @@ class Deletions:
     def __init__(
         self, store: ObjectStore, module: str, ids: Ids | None = None, patience: tuple[float, ...] = PATIENCE
     ) -> None:
-        self._log = Log(store, f"{module}/deletions", ".json", _read_nonce, patience)
+        self._log = Log(store, f"{module}/deletions", ".json", _read_nonce, patience, is_dense=False)
         self._ids = ids or Ids()
 
     def fate(self, definition: StoredDefinition) -> Fate | None:

@@ -1,6 +1,4 @@
-"""Loading parts: containers by name, kept decoded in memory and on local disk. Names are of immutable objects, so a
-hit is always right.
-"""
+"""Loading parts: containers by name and checksum, kept decoded in memory and on disk, so a hit is always right."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ class PartLoader:
     ) -> None:
         self._read, self._cache, self._local_path = read, cache, local_path
         self._memory_bytes_max, self._cached_bytes_min = memory_bytes_max, cached_bytes_min
-        self._loaded: OrderedDict[str, Container] = OrderedDict()
+        self._loaded: OrderedDict[tuple[str, str], Container] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -56,14 +54,15 @@ class PartLoader:
             CorruptState: it is not what was committed.
             Whatever `read` raises, for example if the object is gone.
         """
+        named = (part.name, part.checksum)
         with self._lock:
-            container = self._loaded.get(part.name)
+            container = self._loaded.get(named)
             if container is not None:
-                self._loaded.move_to_end(part.name)
+                self._loaded.move_to_end(named)
                 return container
         with reading_object(part.name):
             container = self._open(part)
-        self._keep(part.name, container)
+        self._keep(named, container)
         return container
 
     def keep(self, part: Part, data: Any) -> None:
@@ -78,11 +77,11 @@ class PartLoader:
         for container in containers:
             container.release()
 
-    def _keep(self, name: str, container: Container) -> None:
+    def _keep(self, named: tuple[str, str], container: Container) -> None:
         with self._lock:
-            if name not in self._loaded:
+            if named not in self._loaded:
                 self._bytes += _weight(container)
-                self._loaded[name] = container
+                self._loaded[named] = container
             while self._bytes > self._memory_bytes_max and len(self._loaded) > 1:
                 _, oldest = self._loaded.popitem(last=False)
                 self._bytes -= _weight(oldest)

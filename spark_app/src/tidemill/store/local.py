@@ -70,12 +70,12 @@ class LocalStore:
         with self._writing(key), suppress(*_ABSENT):
             os.unlink(self._path(key))
 
-    def list(self, prefix: str) -> Iterator[str]:
+    def list(self, prefix: str, after: str = "") -> Iterator[str]:
         count_request(self.counts, "list")
         keys: list[str] = []
         with self._writing(prefix), suppress(*_ABSENT):
             _collect(self._path(prefix) if prefix else self.folder, prefix, keys)
-        return iter(sorted(keys))
+        return iter(sorted(key for key in keys if key > after))
 
     def local_path(self, key: str) -> Path | None:
         return self._path(key)

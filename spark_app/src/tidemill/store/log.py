@@ -2,7 +2,9 @@
 
 The rules that keep this safe when logs are trimmed and answers are lost are marked here. The floor, which is recorded
 before anything is deleted, tells entries from void objects. That the predecessor exists would not: a second sleeper may
-have put a void object there.
+have put a void object there. It is looked for all the same, in the listing that tells the floor: a predecessor that is
+gone, though it was never trimmed, means that somebody put back an older copy of the store.
+A restore closes the logs that it replaces (`close`): whoever still has one open learns it from that same listing.
 Numbers begin at 1; 0 stands for "nothing yet".
 """
 
@@ -10,7 +12,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -18,6 +21,7 @@ from tidemill.model.errors import (
     CorruptState,
     InvariantViolation,
     OutcomeUnknown,
+    StoreRestored,
     StoreUnavailable,
     TidemillError,
     check_place,
@@ -28,6 +32,7 @@ from tidemill.store.objects import AlreadyExists, Buffer, NotFound, ObjectStore
 FIRST = 1
 _DIGITS = 20
 _FLOOR_FOLDER = "floor"
+_CLOSED = "closed"
 _PROBES_MAX = 16
 _LISTINGS_MAX = 10
 _T = TypeVar("_T")
@@ -59,7 +64,8 @@ def _wait(seconds: float) -> None:
 class Log:
     """A log below the folder `prefix`; its objects are `<zero-padded number><suffix>`.
 
-    `read_nonce` finds in an entry's bytes the nonce that its writer put there, by which a writer knows its own.
+    `read_nonce` finds in an entry's bytes the nonce that its writer put there, by which a writer knows its own. The
+    slots of a log that is not `is_dense` are filled in any order.
     """
 
     store: ObjectStore
@@ -68,6 +74,7 @@ class Log:
     read_nonce: Callable[[bytes], str]
     patience: tuple[float, ...] = PATIENCE
     wait: Callable[[float], None] = _wait
+    is_dense: bool = True
 
     # --- names -------------------------------------------------------------------------------------------------------
 
@@ -114,11 +121,23 @@ class Log:
         return self.floor() <= number
 
     def floor(self) -> int:
-        """The lowest number that was never trimmed; recorded before the first deletion. Costs one short listing."""
+        """The lowest number that was never trimmed; recorded before the first deletion. Costs one short listing.
+
+        Raises:
+            StoreRestored: the log is closed.
+        """
         return max(self._floors(), default=FIRST)
 
     def _floors(self) -> list[int]:
-        names = (key.rpartition("/")[2] for key in self.store.list(f"{self.prefix}/{_FLOOR_FOLDER}"))
+        return self._floors_in(self.store.list(f"{self.prefix}/{_FLOOR_FOLDER}"))
+
+    def _floors_in(self, keys: Iterable[str]) -> list[int]:
+        """The recorded floors among the keys of this log."""
+        folder = f"{self.prefix}/{_FLOOR_FOLDER}/"
+        names = [key.removeprefix(folder) for key in keys if key.startswith(folder)]
+        if _CLOSED in names:
+            text = f"{self.store.url} was restored from a backup while this process had it open; start the process anew"
+            raise StoreRestored(f"{text} ({self.prefix}).", key=self.prefix)
         return [int(name) for name in names if name.isdecimal()]
 
     def span(self) -> tuple[int, int]:
@@ -180,13 +199,44 @@ class Log:
         Raises:
             Lost: another writer has the slot; follow the log and decide anew.
             Void: this writer slept through a trim.
+            StoreRestored: the store is another one now; nothing was appended to it.
             StoreUnavailable: nothing was written.
             OutcomeUnknown: the store could not be asked; the entry may be there or appear later.
         """
         self._create(number, data, nonce)
         # Rule: an entry counts only if its slot was never trimmed, asked after its creation.
-        if not self._settled(lambda: self.is_entry(number), number):
+        floor, has_predecessor = self._settled(lambda: self._below(number), number)
+        if floor > number:
             raise Void(f"The log {self.prefix} was trimmed beyond entry {number}.", number=number)
+        if not has_predecessor and floor < number and self.is_dense:
+            self._check_predecessor(number)
+
+    def _below(self, number: int) -> tuple[int, bool]:
+        """The floor, and whether the predecessor of an entry is there: one listing, where objects are no files."""
+        if number == FIRST:
+            return self.floor(), True
+        before = self.key(number - 1)
+        if self.store.local_path(before) is not None:
+            has_predecessor = self.has(number - 1)  # before the floor: a trim in between must be seen
+            return self.floor(), has_predecessor
+        keys = list(self.store.list(self.prefix, after=self.key(number - 2)))
+        return max(self._floors_in(keys), default=FIRST), before in keys
+
+    def _check_predecessor(self, number: int) -> None:
+        """The predecessor was not seen, and no trim took it.
+
+        Raises:
+            StoreRestored: it is gone indeed. The entry is taken back, so that the log that was put back has no hole.
+        """
+        if self.has(number - 1) or number - 1 in self._list() or self._read_or_none(number - 1) is not None:
+            return
+        self.store.delete(self.key(number))
+        text = (
+            f"{self.key(number - 1)} is gone, though it was never trimmed: an older copy of {self.store.url} was put "
+            "back while this process had it open. Nothing was appended. Stop everything that uses this store, run "
+            "`tidemill check`, and start anew."
+        )
+        raise StoreRestored(text, key=self.prefix, number=number)
 
     def append_json(self, number: int, data: Mapping[str, Any], nonce: str) -> None:
         """Append an object that says where it stands. Raises as `append`."""
@@ -266,6 +316,15 @@ class Log:
         for floor in floors[:-1]:  # the newest two stay: a listing that a trim overtakes must see one of them
             self.store.delete(self._floor_key(floor))
         return below
+
+    def close(self) -> None:
+        """Let everybody who has this log open know that it goes on elsewhere; nothing is deleted.
+
+        Raises:
+            StoreUnavailable, OutcomeUnknown: ask again.
+        """
+        with suppress(AlreadyExists):
+            self.store.create(f"{self.prefix}/{_FLOOR_FOLDER}/{_CLOSED}", b"")
 
     def _record_floor(self, number: int) -> None:
         try:

@@ -12,6 +12,9 @@ from typing import Any, Protocol
 
 from tidemill.model.errors import TidemillError
 
+RESERVED = "_tidemill"
+"""The folder of a store that belongs to no module."""
+
 Buffer = Any
 """bytes, or anything with the buffer protocol (a memoryview, a `pyarrow.Buffer`)."""
 
@@ -57,8 +60,8 @@ class ObjectStore(Protocol):
     def delete(self, key: str) -> None:
         """Remove an object; an absent one is no error."""
 
-    def list(self, prefix: str) -> Iterator[str]:
-        """The keys below the folder `prefix` ("" is all), in ascending order."""
+    def list(self, prefix: str, after: str = "") -> Iterator[str]:
+        """The keys below the folder `prefix` ("" is all), in ascending order; with `after` those greater than it."""
 
     def local_path(self, key: str) -> Path | None:
         """The file that holds this object, for memory-mapping; None where objects are not files."""

@@ -80,12 +80,13 @@ class S3ObjectStore:
         except NotFound:
             return
 
-    def list(self, prefix: str) -> Iterator[str]:
+    def list(self, prefix: str, after: str = "") -> Iterator[str]:
         count_request(self.counts, "list")
         with self._reading(prefix):
+            offset = self._prefix + after if after else None
             keys = [
                 str(entry["path"]).removeprefix(self._prefix)
-                for chunk in obstore.list(self._reads, self._prefix + prefix, chunk_size=1000)
+                for chunk in obstore.list(self._reads, self._prefix + prefix, offset=offset, chunk_size=1000)
                 for entry in chunk
             ]
         return iter(sorted(keys))

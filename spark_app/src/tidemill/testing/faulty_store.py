@@ -69,9 +69,9 @@ class FaultyObjectStore:
         self.inner.delete(key)
         self.plan.after("delete", key)
 
-    def list(self, prefix: str) -> Iterator[str]:
+    def list(self, prefix: str, after: str = "") -> Iterator[str]:
         self.plan.before("list", prefix)
-        keys = list(self.inner.list(prefix))
+        keys = list(self.inner.list(prefix, after))
         self.plan.after("list", prefix)
         return iter(keys)
 

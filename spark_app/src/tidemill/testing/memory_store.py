@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,12 +48,12 @@ class MemoryStore:
             if self.objects.pop(key, None) is not None:
                 self._keys = [other for other in self._keys if other != key]
 
-    def list(self, prefix: str) -> Iterator[str]:
+    def list(self, prefix: str, after: str = "") -> Iterator[str]:
         count_request(self.counts, "list")
         with self._lock:
             if len(self._keys) != len(self.objects):  # a test put one there
                 self._keys = sorted(self.objects)
-            low = bisect_left(self._keys, prefix + "/") if prefix else 0
+            low = max(bisect_left(self._keys, prefix + "/") if prefix else 0, bisect_right(self._keys, after))
             high = bisect_left(self._keys, prefix + "0") if prefix else len(self._keys)  # "0" follows "/"
             return iter(self._keys[low:high])
 
