@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tidemill.model import definition as definitions
 from tidemill.model.dataflow import (
     DepotDeclaration,
+    Function,
     Location,
     ModuleDeclaration,
     PStateDeclaration,
@@ -16,8 +18,10 @@ from tidemill.model.dataflow import (
     TopologyDeclaration,
 )
 from tidemill.model.definition import is_widening
+from tidemill.model.difference import difference
 from tidemill.model.errors import DefinitionError
 from tidemill.model.ids import Ids
+from tidemill.model.operations import Ops
 from tidemill.model.schema import FixedKeysSchema, Leaf, MapSchema, Schema, SetSchema
 
 AT = Location()
@@ -103,6 +107,65 @@ def test_all_reasons_are_listed_when_an_update_breaks_several_rules() -> None:
     for reason in ("tick depot", "global", "schema", "*e", "*never"):
         assert reason in text
     assert len(caught.value.faults) == 5
+
+
+def by_function(name: str = "f") -> Function:
+    return Function(name, "function", len)
+
+
+HASHED = {"partitioner": "hash_by", "function": Function("FIRST", "builtin", Ops.FIRST)}
+OWN = {"partitioner": "hash_by", "function": by_function()}
+BY_USER = {"partitioner": "hash_by", "fields": ("user",)}
+CHOSEN = {"partitioner": "custom", "function": by_function()}
+CLOSED = {"partitioner": "disallow"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "texts"),
+    [
+        ({}, HASHED, ("random", "hash_by(FIRST)")),
+        (HASHED, {}, ("hash_by(FIRST)", "random")),
+        (HASHED, OWN, ("hash_by(FIRST)", "hash_by(a function)")),
+        (HASHED, BY_USER, ("hash_by(FIRST)", "hash_by('user')")),
+        (BY_USER, {**BY_USER, "fields": ("user", "page")}, ("hash_by('user')", "hash_by('user', 'page')")),
+        (OWN, CHOSEN, ("hash_by(a function)", "custom(a function)")),
+        ({}, CLOSED, ("random", "disallow")),
+        (OWN, {**OWN, "function": by_function("g")}, None),  # bodies are not stored, so nobody can tell
+        ({**HASHED, "is_global": True}, {"is_global": True}, None),
+    ],
+)
+def test_update_is_refused_when_it_changes_a_partitioner(
+    before: dict[str, Any], after: dict[str, Any], texts: tuple[str, str] | None
+) -> None:
+    old, new = (definitions.launch(module((replace(depot(), **facts),), ()), 4, 2, Ids(1)) for facts in (before, after))
+    declared = module((replace(depot(), **after),), ())
+    if texts is None:
+        definitions.update(old, declared, [], Ids(2))
+        return
+    with pytest.raises(DefinitionError) as caught:
+        definitions.update(old, declared, [], Ids(2))
+    assert f"*d: changes its partitioner from {texts[0]} to {texts[1]}." in str(caught.value)
+    assert difference(old, new) == f"depot *d has the partitioner {texts[0]} in the store and {texts[1]} in the code"
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, by_function()), (by_function(), None)])
+def test_update_is_refused_when_a_key_partitioner_comes_or_goes(before: Any, after: Any) -> None:
+    old = definitions.launch(module((depot(),), (pstate(key_partitioner=before),)), 4, 2, Ids(1))
+    with pytest.raises(DefinitionError, match=r"\$\$p: (gets a|loses its) key partitioner"):
+        definitions.update(old, module((depot(),), (pstate(key_partitioner=after),)), [], Ids(2))
+
+
+def test_difference_names_what_changed_when_the_names_are_the_same() -> None:
+    later = MapSchema("str", Leaf("str"))
+    declared = module((depot(tick_millis=5),), (pstate(later, is_private=True, initial_value=[1, b"2"]),), ("*d", "*e"))
+    told = difference(OLD, definitions.launch(declared, 4, 2, Ids(1)))
+    assert told == (
+        "depot *d has the partitioner random in the store and a tick each 5 ms in the code; "
+        "PState $$p has the schema map(str, int) in the store and map(str, str) in the code; "
+        "PState $$p has readers: everybody in the store and the module only in the code; "
+        "in topology mb the source *e is only in the code"
+    )
+    assert difference(OLD, replace(OLD, tasks=8)) == "it has 4 tasks, which never change, not 8"
 
 
 @pytest.mark.parametrize("listed", [[], ["$$p", "*d"]])

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from tidemill import Depot, Module, PState
+from tidemill import Depot, Module, Ops, PState
 from tidemill.api.recording import record_module
+from tidemill.cli.main import app
 from tidemill.cli.verdict import Candidate, needs_code
 from tidemill.model import definition as definitions
 from tidemill.model.ids import Ids
@@ -25,13 +27,14 @@ class Shop(Module):
 
     pstates: dict[str, Any] = {"$$a": PState.map_schema(str, int), "$$b": PState.map_schema(str, int)}
     depots: tuple[str, ...] = ("*d",)
+    partitioning: Any = Depot.random()
 
     def module_name(self) -> str:
         return "Shop"
 
     def define(self, setup: Any, topologies: Any) -> None:
         for depot in self.depots:
-            setup.declare_depot(depot, Depot.random())
+            setup.declare_depot(depot, self.partitioning)
         mb = topologies.microbatch("mb")
         for name, schema in self.pstates.items():
             mb.pstate(name, schema)
@@ -49,6 +52,12 @@ class Added(Shop):
     """One PState more."""
 
     pstates = {**Shop.pstates, "$$added": PState.map_schema(str, int)}
+
+
+class Hashed(Shop):
+    """The same depot, hashed."""
+
+    partitioning = Depot.hash_by(Ops.FIRST)
 
 
 class Custom(Module):
@@ -111,9 +120,24 @@ def test_gateway_needs_the_module_when_a_partitioner_is_its_own() -> None:
     assert (needs_code(own), needs_code(stock)) == (True, False)
 
 
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_exit_code_tells_a_refusal_when_nobody_asks_for_the_verdict_alone(store: str, words: list[str]) -> None:
+    against = ["--against", store, "--tasks", "2", "--threads", "1", *words]
+    run = CliRunner().invoke
+    assert run(app, ["describe", "test_verdict:Shop", *against]).exit_code == 0
+    refused = run(app, ["describe", "test_verdict:Next", *against])
+    assert (refused.exit_code, "$$b" in refused.output) == (1, True)
+    assert run(app, ["describe", "test_verdict:Next", *against, "--exit-zero"]).exit_code == 0
+
+
+def test_change_of_a_partitioner_is_refused_when_the_store_has_records_by_the_old_one(store: str) -> None:
+    (fault,) = verdict("Hashed", store)["faults"]
+    assert (fault["subject"], fault["text"]) == ("*d", "changes its partitioner from random to hash_by(FIRST).")
+
+
 def test_last_line_is_a_verdict_when_the_module_can_not_be_imported(tmp_path: Path) -> None:
     (tmp_path / "broken_module.py").write_text("import nothing_of_this_name\n")
-    command = [str(Path(sys.executable).with_name("tidemill")), "describe", "broken_module:M", "--json"]
+    command = [str(Path(sys.executable).with_name("tidemill")), "describe", "broken_module:M", "--json", "--exit-zero"]
     done = subprocess.run(
         [*command, "--against", str(tmp_path / "store")], cwd=tmp_path, capture_output=True, text=True,
         env={**os.environ, "COLUMNS": "80"}, timeout=60, check=False,

@@ -21,7 +21,8 @@ _RESOURCES: Final = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {
 def describe(module: Mapping[str, Any], revision: Revision) -> Json:
     """Job `M-n-describe`; its verdict is the last line of its log."""
     template = revision.template
-    command = ["tidemill", "describe", template["entry"], "--json", "--against", template["store"]["url"]]
+    command = ["tidemill", "describe", template["entry"], "--json", "--exit-zero"]
+    command += ["--against", template["store"]["url"]]
     command += ["--tasks", str(template["tasks"]), "--threads", str(template["threads"])]
     if template.get("objectsToDelete"):
         command += ["--objects-to-delete", ",".join(template["objectsToDelete"])]

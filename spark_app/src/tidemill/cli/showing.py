@@ -22,6 +22,7 @@ from tidemill.cli.loading import (
     stored_definition,
 )
 from tidemill.cli.output import (
+    EXIT_REFUSED,
     command,
     console,
     say,
@@ -70,6 +71,9 @@ def describe(
     ] = False,
     owner: OwnerOption = "",
     take_over_from: TakeOverFromOption = "",
+    exit_zero: Annotated[
+        bool, typer.Option("--exit-zero", help="With --against: exit code 0 for a refusal too; the verdict tells.")
+    ] = False,
 ) -> None:
     """Check a module and show what it declares; nothing is run, and no store is needed without --against."""
     from tidemill.api.recording import record_module
@@ -80,7 +84,8 @@ def describe(
     if against:
         names = split_names(objects_to_delete)
         candidate = Candidate(name, against, tasks, threads, names, conf, restore_retired, owner, take_over_from)
-        candidate.show(json_)
+        if not candidate.show(json_) and not exit_zero:
+            raise typer.Exit(EXIT_REFUSED)
         return
     declaration = checked(record_module(load_module(name)))
     plans = list(_segments(declaration)) if plan else None

@@ -37,8 +37,8 @@ class Candidate:
     owner: str = ""
     take_over_from: str = ""
 
-    def show(self, is_json: bool) -> None:
-        """Print the verdict; a refusal is a verdict too.
+    def show(self, is_json: bool) -> bool:
+        """Print the verdict, and tell whether the module may follow; a refusal is a verdict too.
 
         Raises:
             StoreUnavailable, CorruptState: there is no verdict.
@@ -46,7 +46,7 @@ class Candidate:
         verdict = self.verdict()
         if is_json:
             show_json(verdict)
-            return
+            return bool(verdict["isValid"])
         out = console()
         out.print(f"Module {verdict['module']} after definition {verdict['base']}: ", end="", markup=False)
         out.print("may lead." if verdict["isValid"] else "refused:", style="bold")
@@ -55,6 +55,7 @@ class Candidate:
         for warning in verdict["warnings"]:
             text = "Warning: {location}: {text} {advice}".format(**warning)
             out.print(text, style="yellow", markup=False)
+        return bool(verdict["isValid"])
 
     def verdict(self) -> dict[str, Any]:
         """As the operator reads it. Raises: as `show`."""

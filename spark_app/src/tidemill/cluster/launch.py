@@ -15,6 +15,7 @@ from tidemill.engine.work import AttemptRunner
 from tidemill.model import definition as definitions
 from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
+from tidemill.model.difference import difference
 from tidemill.model.errors import (
     DefinitionError,
     ModuleExists,
@@ -200,25 +201,6 @@ def _refusal(
     return DefinitionError(
         f"{text} To change it, run `tidemill update` with this code (in Python: update_module).", module=stored.module
     )
-
-
-def difference(stored: StoredDefinition, wanted: StoredDefinition) -> str:
-    """In a few words, how two definitions differ."""
-    if stored.tasks != wanted.tasks:
-        return f"it has {stored.tasks} tasks, which never change, not {wanted.tasks}"
-    changes = []
-    for kind, before, after in (
-        ("depot", stored.depots, wanted.depots),
-        ("topology", stored.topologies, wanted.topologies),
-        ("PState", _pstates(stored), _pstates(wanted)),
-    ):
-        changes += [f"{kind} {name} is only in the store" for name in sorted(before.keys() - after.keys())]
-        changes += [f"{kind} {name} is only in the code" for name in sorted(after.keys() - before.keys())]
-    return ", ".join(changes) or "a depot, a source or a schema changed"
-
-
-def _pstates(definition: StoredDefinition) -> dict[str, Any]:
-    return {name: p for topology in definition.topologies.values() for name, p in topology.pstates.items()}
 
 
 @dataclass(frozen=True)

@@ -201,6 +201,9 @@ def _depot_faults(was: StoredDepot, now: StoredDepot) -> list[Fault]:
         faults.append(Fault(was.name, f"changes from {before} to {after}.", "Declare a depot of another name."))
     if was.is_global != now.is_global:
         faults.append(_global_fault(was.name, was.is_global))
+    elif not was.is_global and not faults and was.partitioning != now.partitioning:
+        text = f"changes its partitioner from {was.partitioning} to {now.partitioning}."
+        faults.append(Fault(was.name, text, "Its records stay where they are: declare a depot of another name."))
     return faults
 
 
@@ -208,6 +211,9 @@ def _pstate_faults(was: StoredPState, now: StoredPState) -> list[Fault]:
     faults = []
     if was.is_global != now.is_global:
         faults.append(_global_fault(was.name, was.is_global))
+    elif was.has_key_partitioner != now.has_key_partitioner:
+        text = "gets a key partitioner." if now.has_key_partitioner else "loses its key partitioner."
+        faults.append(Fault(was.name, text, "Its keys stay where they are: declare a PState of another name."))
     if not is_widening(was.schema, now.schema):
         text = f"changes its schema from {schemas.to_text(was.schema)} to {schemas.to_text(now.schema)}."
         faults.append(Fault(was.name, text, "A schema may stay or widen (a leaf to object, fields added)."))

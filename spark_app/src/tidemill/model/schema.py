@@ -133,4 +133,5 @@ def to_text(schema: Schema) -> str:
         text = f"list({to_text(schema.element)})"
     else:
         return "fixed_keys(" + ", ".join(f"{key}: {to_text(field)}" for key, field in schema.fields) + ")"
-    return text + (".subindexed()" if schema.subindexed else "")
+    without = "" if schema.tracks_size else "without size tracking"
+    return text + (f".subindexed({without})" if schema.subindexed else "")

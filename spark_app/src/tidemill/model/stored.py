@@ -33,6 +33,12 @@ class StoredDepot:
     fields: tuple[str, ...] = ()
 
     @property
+    def partitioning(self) -> str:
+        """How it is partitioned, as far as the store knows: bodies of functions are not stored."""
+        by = ", ".join(map(repr, self.fields)) or self.operation or ("a function" if self.needs_code else "")
+        return f"{self.partitioner}({by})" if by else self.partitioner
+
+    @property
     def needs_code(self) -> bool:
         """Whether appending needs a function of the module: partitioners that are not built in."""
         if self.is_global or self.partitioner not in ("hash_by", "custom"):
