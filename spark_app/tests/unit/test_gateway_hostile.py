@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
-from tidemill.gateway import formats
+from tidemill.gateway import weights
 from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
@@ -95,7 +95,7 @@ def test_bodies_are_decoded_outside_of_the_event_loop_when_they_come(
         threads.append(threading.current_thread().name)
         return msgpack.unpackb(data)
 
-    monkeypatch.setattr(formats, "unpack", noting)
+    monkeypatch.setattr(weights, "unpack", noting)
     http.request("PATCH" if where == OPTIONS else "POST", where, content=pack({}), headers=MSGPACK)
 
     assert [name.startswith("tidemill-gateway") for name in threads] == [True]

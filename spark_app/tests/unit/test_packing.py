@@ -9,7 +9,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.model.errors import BadInput
@@ -125,11 +125,13 @@ _VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(_VALUES)
 def test_a_value_comes_back_equal_when_it_was_packed(value: Any) -> None:
     assert unpack(pack(value)) == value
 
 
+@settings(deadline=None)
 @given(_VALUES, st.data())
 def test_changed_bytes_give_a_value_or_a_refusal_when_unpacked(value: Any, data: st.DataObject) -> None:
     packed = bytearray(pack(value))
@@ -143,6 +145,7 @@ def test_changed_bytes_give_a_value_or_a_refusal_when_unpacked(value: Any, data:
         assert str(error)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 60))
 def test_any_bytes_give_a_value_or_a_refusal_when_unpacked(data: bytes, levels: int) -> None:
     body = data

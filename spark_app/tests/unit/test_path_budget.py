@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.api.path import Path
@@ -209,6 +209,7 @@ _NAVS = st.recursive(
 _BEGINNINGS = st.sampled_from([[], ["k"], ["k", "plain"], ["k", "plain", "l"], ["k", "indexed"], ["k", "set"], TEXT])
 
 
+@settings(deadline=None)
 @given(_BEGINNINGS, st.lists(_NAVS, max_size=5))
 def test_any_path_gives_values_or_a_refusal_of_the_client_when_asked(beginning: list[Any], rest: list[Any]) -> None:
     try:

@@ -82,7 +82,7 @@ async def readyz(request: Request) -> Response:
     def look() -> bool:
         return DefinitionLog(gateway.modules.store, name or _PROBED_MODULE).newest() is not None or name is None
 
-    if not await gateway.work.read(look, READY_SECONDS):
+    if not await gateway.work.read(look, seconds=READY_SECONDS):
         raise HttpRefusal(503, "NotReady", f"The module {name} is not in the store yet.", {"retry-after": "1"})
     return Response(b"ok\n", media_type="text/plain")
 

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from tidemill.gateway import schemas
-from tidemill.gateway.exchange import Gateway, answer, answered, body_of, gateway_of, number_of
+from tidemill.gateway.exchange import Gateway, answer, answered, body_of, gateway_of, number_of, ticket_of
 from tidemill.gateway.faults import HttpRefusal, malformed, unfitting
 from tidemill.gateway.formats import ARROW, JSON, MSGPACK, NDJSON, answer_type, media_type, records_of
 from tidemill.model import columns
@@ -53,16 +53,17 @@ async def append(request: Request, module: str, depot: str) -> Response:
     kind = media_type(request.headers.get("content-type"), _BODIES)
     producer, sequence = _producer(request)
     body = await body_of(request, gateway.settings.body_bytes_max)
+    ticket = ticket_of(request)
     count = 0
 
     def begin() -> Future[Offsets]:
         nonlocal count
         handle = gateway.modules.module(module).depot(depot)
-        records = records_of(body, kind)
+        records = records_of(body, kind, ticket.grow)
         count = columns.length(records)
         return handle.append_column_async(records, producer=producer, sequence=sequence)
 
-    offsets = await gateway.work.append(begin)
+    offsets = await gateway.work.append(begin, ticket)
     _check_same(offsets, count)
     _count(gateway, module, depot, count, time.monotonic() - began)
     return answer(request, {"appended": count, "partitions": [list(place) for place in offsets]})

@@ -8,9 +8,10 @@ from typing import Any
 
 from fastapi import Request, Response
 
+from tidemill.gateway.admission import Ticket
 from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import answer_type, encoded
-from tidemill.gateway.guard import too_large
+from tidemill.gateway.guard import TICKET, too_large
 from tidemill.gateway.metrics import Metrics
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
@@ -32,6 +33,12 @@ def gateway_of(request: Request) -> Gateway:
     return found
 
 
+def ticket_of(request: Request) -> Ticket:
+    """The request's place, which the guard gave it."""
+    found: Ticket = request.scope[TICKET]
+    return found
+
+
 async def body_of(request: Request, bound: int) -> bytes:
     """The whole body.
 
@@ -50,7 +57,7 @@ async def body_of(request: Request, bound: int) -> bytes:
 async def answered(request: Request, work: Callable[[], Any]) -> Response:
     """What blocking work gives, in the form that the client likes best; bodies are read and written in its thread."""
     kind = answer_type(request.headers.get("accept"))  # a refusal must come before anything is done
-    body = await gateway_of(request).work.read(lambda: encoded(work(), kind))
+    body = await gateway_of(request).work.read(lambda: encoded(work(), kind), ticket_of(request))
     return Response(body, media_type=kind)
 
 

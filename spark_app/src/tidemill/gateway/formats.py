@@ -5,20 +5,30 @@ Bodies of records become columns without a Python statement a record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
-import polars as pl
 import pyarrow as pa
 
 from tidemill.gateway.faults import HttpRefusal, malformed
+from tidemill.gateway.weights import (
+    ARROW_COLUMNS_MAX,
+    RECORDS_MAX,
+    Reserve,
+    arrow_weight,
+    check_count,
+    check_weight,
+    json_weight,
+    table_weight,
+    unpacked,
+)
 from tidemill.model import columns
 from tidemill.model.columns import Column
 from tidemill.model.errors import RecordRefused
 from tidemill.model.json_values import jsonable
-from tidemill.model.packing import pack, unpack
-from tidemill.store.depot_rows import check_frame
+from tidemill.model.packing import pack
+from tidemill.store.depot_rows import frame_of
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -55,14 +65,19 @@ def media_type(header: str | None, known: tuple[str, ...]) -> str:
     return found
 
 
-def decoded(body: bytes, kind: str) -> Any:
-    """A body of JSON or MessagePack as a value.
+def decoded(body: bytes, kind: str, reserve: Reserve) -> Any:
+    """A body of JSON or MessagePack as a value; `reserve` is told the bytes in memory before they are taken.
 
     Raises:
-        HttpRefusal: 400, it is neither.
+        HttpRefusal: 400, it is neither; 413, it is too large in memory.
     """
     try:
-        return unpack(body) if kind == MSGPACK else msgspec.json.decode(body)
+        if kind == MSGPACK:
+            return unpacked(body, reserve)
+        check_weight(json_weight(body), reserve)
+        return msgspec.json.decode(body)
+    except HttpRefusal:
+        raise
     except (ValueError, RecursionError) as error:
         name = "MessagePack" if kind == MSGPACK else "JSON"
         raise malformed(f"The body is not {name}: {_first_line(error)}.") from error
@@ -80,25 +95,31 @@ def converted(value: Any, form: type[S]) -> S:
         raise malformed(f"The body is not of the documented form: {error}.") from error
 
 
-def records_of(body: bytes, kind: str) -> Column:
-    """The records of an append as a column.
+def records_of(body: bytes, kind: str, reserve: Reserve) -> Column:
+    """The records of an append as a column; `reserve` is told the bytes in memory before they are taken.
 
     Raises:
-        HttpRefusal: 400, the body is not what its type says.
+        HttpRefusal: 400, the body is not what its type says; 413, it is more than an append may be.
         RecordRefused: a line of it is not JSON, or a column of it is no data.
     """
-    readers: Mapping[str, Callable[[bytes], Column]] = {NDJSON: _from_lines, ARROW: _from_arrow}
-    if kind in readers:
-        return readers[kind](body)
-    form = converted(decoded(body, kind), Records)
+    if kind == ARROW:
+        return _from_arrow(body, reserve)
+    if kind == NDJSON:
+        check_weight(json_weight(body), reserve)
+        return _from_lines(body)
+    form = converted(decoded(body, kind, reserve), Records)
     if (form.record is msgspec.UNSET) == (form.records is msgspec.UNSET):
         raise malformed('Write {"record": …} for one record, or {"records": […]} for several.')
     if form.record is not msgspec.UNSET:
         return [form.record]
-    return columns.from_values(form.records or [], tuples_as_lists=True)
+    values = form.records or []
+    check_count(len(values))
+    return columns.from_values(values, tuples_as_lists=True)
 
 
 def _from_lines(body: bytes) -> Column:
+    if body.count(b"\n") > RECORDS_MAX:
+        check_count(sum(1 for line in body.split(b"\n") if line.strip()))
     try:
         values = _lines.decode_lines(body)
     except (ValueError, RecursionError):
@@ -106,6 +127,7 @@ def _from_lines(body: bytes) -> Column:
     lines = body.count(b"\n") + (not body.endswith(b"\n"))
     if values is None or len(values) != lines:
         values = [_line(line, number) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
+    check_count(len(values))
     return columns.from_values(values, tuples_as_lists=True)
 
 
@@ -116,17 +138,22 @@ def _line(line: bytes, number: int) -> Any:
         raise RecordRefused(f"Line {number} is not JSON: {_first_line(error)}.") from error
 
 
-def _from_arrow(body: bytes) -> Column:
+def _from_arrow(body: bytes, reserve: Reserve) -> Column:
     try:
-        table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+        check_weight(len(body) + arrow_weight(body), reserve)
+        stream = pa.ipc.open_stream(pa.py_buffer(body))
+        if not 0 < len(stream.schema) <= ARROW_COLUMNS_MAX:
+            raise malformed(f"The rows of a table become dict records: it has 1 to {ARROW_COLUMNS_MAX:,} columns.")
+        table = stream.read_all()
         table.validate(full=True)
-        frame = pl.from_arrow(table)
-    except (pa.ArrowException, OSError, ValueError, pl.exceptions.PolarsError) as error:
+        check_weight(len(body) + table_weight(table), reserve)
+        return columns.from_frame(frame_of(table))
+    except HttpRefusal:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, RecordRefused):
+            raise
         raise malformed(f"The body is not an Arrow stream: {_first_line(error)}.") from error
-    if not isinstance(frame, pl.DataFrame) or not frame.columns:
-        raise malformed("The Arrow stream has no columns; the rows of a table become dict records.")
-    check_frame(frame)
-    return columns.from_frame(frame)
 
 
 def _first_line(error: BaseException) -> str:

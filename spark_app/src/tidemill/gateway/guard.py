@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from tidemill.gateway import faults
+from tidemill.gateway.admission import Admission
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.metrics import Metrics
 from tidemill.gateway.settings import GatewaySettings
@@ -17,6 +18,9 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json"})
 DOCS_FILES = "/docs/files"
 UNBOUNDED_PATHS = OPEN_PATHS | {"/metrics"}
 NO_ROUTE = "none"
+TICKET = "tidemill.ticket"
+"""Where a request's scope has its place among those under way."""
+
 logger = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
@@ -33,8 +37,7 @@ class Guard:
         self._app = app
         self._settings = settings
         self._metrics = metrics
-        self._in_flight = 0
-        self._in_flight_bytes = 0
+        self._admission = Admission(settings.in_flight_max, settings.in_flight_bytes_max, metrics.in_flight.inc)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,16 +72,11 @@ class Guard:
             return
         # A body without a length may become as large as is allowed.
         held = size if size is not None else self._settings.body_bytes_max if _is_chunked(headers) else 0
-        self._check_room(held)
-        self._in_flight += 1
-        self._in_flight_bytes += held
-        self._metrics.in_flight.set(self._in_flight)
+        ticket = scope[TICKET] = self._admission.enter(held)
         try:
             await self._app(scope, receive, send)
         finally:
-            self._in_flight -= 1
-            self._in_flight_bytes -= held
-            self._metrics.in_flight.set(self._in_flight)
+            ticket.release()
 
     def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
         tokens = self._settings.tokens
@@ -99,12 +97,6 @@ class Guard:
         if int(given) > self._settings.body_bytes_max:
             raise too_large(self._settings.body_bytes_max)
         return int(given)
-
-    def _check_room(self, size: int) -> None:
-        is_full = self._in_flight >= self._settings.in_flight_max
-        if is_full or self._in_flight_bytes + size > self._settings.in_flight_bytes_max:
-            text = "The gateway has as many requests under way as it takes; try again. Nothing was done."
-            raise HttpRefusal(503, "Busy", text, {"retry-after": str(faults.RETRY_SECONDS)})
 
     async def _refuse(self, error: TidemillError, send: Send) -> None:
         self._metrics.errors.labels(error.code).inc()

@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from tidemill.gateway import schemas
-from tidemill.gateway.exchange import answered, body_of, gateway_of
+from tidemill.gateway.exchange import answered, body_of, gateway_of, ticket_of
 from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
 from tidemill.state.nodes import ABSENT
@@ -56,7 +56,7 @@ async def _selected(request: Request, module: str, pstate: str, is_one: bool) ->
     body = await body_of(request, gateway.settings.body_bytes_max)
 
     def read() -> Any:
-        asked = _checked(converted(decoded(body, kind), Select))
+        asked = _checked(converted(decoded(body, kind, ticket_of(request).grow), Select))
         handle = gateway.modules.module(module).pstate(pstate)
         if asked.at is not None:
             handle = handle.at(int(asked.at))

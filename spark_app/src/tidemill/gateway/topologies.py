@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from tidemill.gateway import schemas
-from tidemill.gateway.exchange import Gateway, answered, body_of, gateway_of
+from tidemill.gateway.exchange import Gateway, answered, body_of, gateway_of, ticket_of
 from tidemill.gateway.faults import malformed, unfitting
 from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
 from tidemill.model import options
@@ -146,7 +146,7 @@ async def edit_options(request: Request, module: str) -> Response:
     body = await body_of(request, gateway.settings.body_bytes_max)
 
     def change() -> Any:
-        edit = converted(decoded(body, kind), Settings)
+        edit = converted(decoded(body, kind, ticket_of(request).grow), Settings)
         scope, target = _place(_definition(gateway, module), edit)
         for name, value in edit.set.items():  # all are checked before the first is set
             options.check_scope(name, scope, target)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from tidemill.gateway.admission import Ticket
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.model.errors import OutcomeUnknown
 
@@ -20,28 +21,33 @@ class Work:
         self.seconds_max = seconds_max
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tidemill-gateway")
 
-    async def read(self, read: Callable[[], T], seconds: float | None = None) -> T:
-        """What a blocking read returns, within `seconds`, or the bound of all requests.
+    async def read(self, read: Callable[[], T], ticket: Ticket | None = None, seconds: float | None = None) -> T:
+        """What a blocking read returns, within `seconds`, or the bound of all requests; it holds the ticket to its end.
 
         Raises:
             HttpRefusal: 504, it took too long.
         """
         bound = self.seconds_max if seconds is None else seconds
         future = self._threads.submit(read)
+        if ticket is not None:
+            ticket.hold_until(future)
         if not await _is_done(future, _now() + bound):
             future.cancel()
             raise _late("The answer took longer than {} s.", bound)
         return future.result()
 
-    async def append(self, begin: Callable[[], Future[T]]) -> T:
-        """What an append gives, that `begin` (which may block) hands in.
+    async def append(self, begin: Callable[[], Future[T]], ticket: Ticket) -> T:
+        """What an append gives, that `begin` (which may block) hands in; it holds the ticket until it is settled.
 
         Raises:
             HttpRefusal: 504, it took too long and nothing was appended.
             OutcomeUnknown: it took too long, and was under way.
         """
         deadline = _now() + self.seconds_max
+        settled: Future[None] = Future()
+        ticket.hold_until(settled)
         begun = self._threads.submit(begin)
+        begun.add_done_callback(lambda future: _settle_after(future, settled))
         if not await _is_done(begun, deadline):
             if not begun.cancel():
                 begun.add_done_callback(_cancel_what_it_began)
@@ -81,6 +87,13 @@ async def _is_done(future: Future[T], deadline: float) -> bool:
     except TimeoutError:
         return future.done()
     return True
+
+
+def _settle_after(begun: Future[Future[T]], settled: Future[None]) -> None:
+    if begun.cancelled() or begun.exception() is not None:
+        settled.set_result(None)
+    else:
+        begun.result().add_done_callback(lambda _: settled.set_result(None))
 
 
 def _cancel_what_it_began(begun: Future[Future[T]]) -> None:

@@ -8,6 +8,7 @@ anywhere may be unpacked.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ NESTED_BYTES_MAX = 16 * 1024 * 1024
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROS_BYTES = 8
+Count = Callable[[list[Any] | dict[Any, Any]], None]
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
@@ -51,17 +53,30 @@ def _default(depth: int, value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not data: use {allowed}")
 
 
-def _ext_hook(depth: int, code: int, data: bytes) -> Any:
+def _ext_hook(depth: int, count: Count | None, code: int, data: bytes) -> Any:
     if code == EXT_DATETIME and len(data) == _MICROS_BYTES:
         return micros_to_datetime(int.from_bytes(data, "big", signed=True))
     if code == EXT_SET:
         _check_nested(depth + 1, len(data))
         # A dict cannot be in a set: nothing here needs a second try, which would double the time with each level.
-        items = msgpack.unpackb(data, ext_hook=partial(_ext_hook, depth + 1), object_hook=_refuse_dict, **_OPTIONS)
+        items = msgpack.unpackb(data, **_hooks(depth + 1, count) | {"object_hook": _refuse_dict})
         if not isinstance(items, list):
             raise BadInput("A set holds its elements as a list.")
         return {_hashable(item) for item in items}
     raise BadInput(f"There is no extension {code} of {len(data)} bytes.")
+
+
+def _hooks(depth: int, count: Count | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"raw": False, "strict_map_key": False, "timestamp": 3}
+    found["ext_hook"] = partial(_ext_hook, depth, count)
+    if count is not None:
+        found |= {"list_hook": partial(_counted, count), "object_hook": partial(_counted, count)}
+    return found
+
+
+def _counted(count: Count, made: Any) -> Any:
+    count(made)
+    return made
 
 
 def _check_nested(depth: int, size: int) -> None:
@@ -91,17 +106,21 @@ def _packed(value: Any, depth: int) -> bytes:
     return packed
 
 
-def unpack(data: bytes) -> Any:
+def unpack(data: bytes, count: Count | None = None) -> Any:
     """The value that `pack` was given; tuples inside dict keys and sets stay tuples, since lists cannot stand there.
+
+    `count` is called with each list and dict as soon as it is made; what it raises ends the unpacking.
 
     Raises:
         BadInput: these bytes are no value that `pack` writes.
     """
+    hooks = _HOOKS if count is None else _hooks(0, count)
     try:
         try:
-            return msgpack.unpackb(data, ext_hook=_EXT_HOOK, **_OPTIONS)
+            return msgpack.unpackb(data, **hooks)
         except TypeError:  # a list as a dict key: rare, and the hook makes every dict slower
-            return msgpack.unpackb(data, ext_hook=_EXT_HOOK, object_pairs_hook=_dict_of_pairs, **_OPTIONS)
+            pairs = partial(_dict_of_pairs, count)
+            return msgpack.unpackb(data, **hooks | {"object_pairs_hook": pairs, "object_hook": None})
     except BadInput:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
@@ -112,8 +131,11 @@ def _refuse_dict(value: dict[Any, Any]) -> Any:
     raise BadInput("A dict cannot be in a set.")
 
 
-def _dict_of_pairs(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    return {_hashable(key): value for key, value in pairs}
+def _dict_of_pairs(count: Count | None, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    made = {_hashable(key): value for key, value in pairs}
+    if count is not None:
+        count(made)
+    return made
 
 
 def _hashable(value: Any) -> Any:
@@ -122,6 +144,5 @@ def _hashable(value: Any) -> Any:
     return frozenset(value) if isinstance(value, set) else value
 
 
-_OPTIONS: dict[str, Any] = {"raw": False, "strict_map_key": False, "timestamp": 3}
 _DEFAULT = partial(_default, 0)
-_EXT_HOOK = partial(_ext_hook, 0)
+_HOOKS = _hooks(0, None)

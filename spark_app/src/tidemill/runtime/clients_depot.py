@@ -20,7 +20,7 @@ from tidemill.runtime.clients_module import ModuleClient, ObjectInfo
 from tidemill.runtime.depot_partitioning import Partitions, partition_of, partitions_of
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_appender import DepotAppender, chunks
-from tidemill.store.depot_rows import check_records, split_by_partition
+from tidemill.store.depot_rows import check_records, frame_of, split_by_partition
 from tidemill.store.depot_segment import Offsets
 
 
@@ -231,5 +231,5 @@ def _in_bulk(records: Iterable[Any] | pl.DataFrame | pa.Table) -> Sequence[Any] 
     if isinstance(records, (str, bytes, dict)) or not isinstance(records, (Iterable, pa.Table, pa.RecordBatch)):
         raise RecordRefused(f"append_many takes many records, not one {type(records).__name__}; use append for it.")
     if isinstance(records, (pa.Table, pa.RecordBatch)):
-        return pl.DataFrame(pl.from_arrow(records))
+        return frame_of(records)
     return list(records)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidemill.model import columns
@@ -97,6 +98,21 @@ def check_records(column: Column, first: int | None = 0) -> None:
     if _row_bytes_max(column) > RECORD_BYTES_MAX:
         for index, value in enumerate(columns.to_values(column), first or 0):
             check_size(value, index, is_only=first is None)
+
+
+def frame_of(table: pa.Table | pa.RecordBatch) -> pl.DataFrame:
+    """The rows of somebody's Arrow table: the one place where Arrow of others enters.
+
+    Raises:
+        RecordRefused: Polars does not read it, or it holds times without a zone.
+    """
+    try:
+        frame = pl.DataFrame(pl.from_arrow(table))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        text = (str(error).splitlines() or [""])[0]
+        raise RecordRefused(f"The Arrow table cannot be read: {text}. Write its columns as plain types.") from error
+    check_frame(frame)
+    return frame
 
 
 def check_frame(frame: pl.DataFrame) -> None:
