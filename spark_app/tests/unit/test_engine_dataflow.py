@@ -346,3 +346,62 @@ def test_rows_wait_their_turn_when_several_reach_one_batch_block(tmp_path: Any) 
         for key, value in attempts.everywhere("$$p", Path.all()):
             found[key] = found.get(key, 0) + value
         assert found == {"1": 4, "2": 8, "after-1": 1, "after-2": 2}
+
+
+ROWS_AT_THE_END: dict[str, Any] = {
+    "chain": lambda rows: rows.hash_partition("*k"),
+    "every task": lambda rows: rows.all_partition(),
+    "task 0": lambda rows: rows.global_partition(),
+    "anywhere": lambda rows: rows.shuffle_partition(),
+    "two in a row": lambda rows: rows.hash_partition("*k").shuffle_partition(),
+    "branch": lambda rows: rows.branch(Block.hash_partition("*k")).compound_agg("$$p", count_of("*k")),
+    "condition": lambda rows: rows.if_true(
+        Expr(Ops.EQUAL, "*k", "a"), Block.hash_partition("*k"), Block.each(Ops.IDENTITY, 1).out("*x")
+    ),
+    "row segment": lambda rows: (
+        rows.local_select("$$p", Path.key("*k")).out("*n").local_transform("$$p", Path.key("*k").term_val(1))
+        .hash_partition("*k")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS_AT_THE_END)
+@pytest.mark.parametrize(("tasks", "threads", "as_bytes"), PLACES)
+def test_rows_end_there_when_nothing_follows_a_partitioner(
+    tmp_path: Any, name: str, tasks: int, threads: int, as_bytes: bool
+) -> None:
+    def build(source: Any) -> None:
+        ROWS_AT_THE_END[name](source.explode_microbatch("*mb").out("*k"))
+
+    attempts = Attempts(tmp_path, one_depot(build), tasks, threads, as_bytes=as_bytes)
+    attempts.feed("*d", ["a", "b", "c"])
+    assert len(attempts.attempt().exploded) == 1
+
+
+@pytest.mark.parametrize(("tasks", "threads", "as_bytes"), PLACES)
+def test_blocks_and_explodes_end_there_when_nothing_follows(
+    tmp_path: Any, tasks: int, threads: int, as_bytes: bool
+) -> None:
+    def define(setup: Any, topologies: Any) -> None:
+        for depot in ("*d", "*e"):
+            setup.declare_depot(depot, Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$p", PState.map_schema(str, int))
+        block = Block.explode_microbatch("*mb").out("*k").hash_partition("*k")
+        mb.source("*d").out("*mb").batch_block(block).each(Ops.IDENTITY, "x").out("*x").hash_partition("*x")
+        mb.source("*e").out("*mb2").each(Ops.RANGE, 0, 2).out("*x").explode_microbatch("*mb2")
+
+    attempts = Attempts(tmp_path, module_of(define), tasks, threads, as_bytes=as_bytes)
+    for depot in ("*d", "*e"):
+        attempts.feed(depot, ["a", "b", "c"])
+    assert len(attempts.attempt().exploded) == 2
+
+
+def test_a_partitioner_that_leaves_the_range_is_reported_when_nothing_follows_it(tmp_path: Any) -> None:
+    def build(source: Any) -> None:
+        source.explode_microbatch("*mb").out("*k").direct_partition(99)
+
+    attempts = Attempts(tmp_path, one_depot(build), 4)
+    attempts.feed("*d", ["a"])
+    with pytest.raises(UserCodeError):
+        attempts.attempt()

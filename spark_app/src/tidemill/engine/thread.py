@@ -175,8 +175,8 @@ class ThreadRun:
     # --- sending -----------------------------------------------------------------------------------------------------
 
     def post(self, point: int, frame: Frame, targets: np.ndarray[Any, Any] | int, is_partial: bool = False) -> None:
-        """Sends rows to tasks; `frame.task` is where they are now."""
-        if not frame.rows:
+        """Sends rows to tasks; `frame.task` is where they are now. Where nothing follows the point, they end here."""
+        if not frame.rows or not self.program.next[point]:
             return
         task = targets if isinstance(targets, int) else pl.Series("", targets, dtype=pl.Int32)
         origin = frame.task if self.program.keeps_order[point] else None
