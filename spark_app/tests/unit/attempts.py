@@ -12,7 +12,7 @@ from tidemill.api.recording import record_module
 from tidemill.engine.attempt import run_attempt
 from tidemill.engine.resources import infos, part_loader
 from tidemill.engine.superstep import DynamicSchedule, finish_thread, step_thread
-from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork, SourceWork
+from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork, CompactionWork, SourceWork
 from tidemill.local.runner import LocalRunner
 from tidemill.model.columns import from_values
 from tidemill.model.dataflow import Location
@@ -152,6 +152,18 @@ class Attempts:
         for source_id in outcome.exploded:
             self._done[source_id] = tuple(end for _, end in work.sources[source_id].ranges)
         self.microbatch_id += 1
+
+    def compact(self) -> None:
+        """Merges all levels into one."""
+        levels = self.snapshot.levels
+        if not levels:
+            return
+        work = CompactionWork(
+            self.url, self.declaration.name, "m/topologies/t", self.program, self.tasks, self.threads,
+            self.microbatch_id, levels, True,
+        )  # fmt: skip
+        parts = LocalRunner().compact(work)
+        self.snapshot = Snapshot((Level("run", levels[0].first, levels[-1].last, parts, True),))
 
     def state(self, task: int) -> ThreadState:
         loader = part_loader(self.url, "m/topologies/t")

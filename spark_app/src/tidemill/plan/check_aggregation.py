@@ -6,11 +6,18 @@ import inspect
 from typing import Any
 
 from tidemill.model.dataflow import AggList, AggMap, Aggregate, Aggregator, AggTree, Const, Location, PStateDeclaration
-from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, to_text
+from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed, to_text
 from tidemill.plan.check_context import Context
 from tidemill.plan.check_paths import fits
 
 _NUMBERS = ("int", "float", "object")
+_ELEMENT_WRITERS: dict[type, tuple[str, ...]] = {
+    SetSchema: ("set", "set_remove"),
+    ListSchema: ("list",),
+    MapSchema: ("map", "merge", "multi_set"),
+    FixedKeysSchema: ("map", "merge"),
+}
+"""What writes single elements of an indexed structure."""
 
 
 def check_into_pstate(context: Context, pstate: PStateDeclaration, tree: AggTree, at: Location) -> None:
@@ -66,6 +73,9 @@ def _into_map(context: Context, pstate: PStateDeclaration, tree: AggMap, schema:
             if isinstance(key, Const) and not fits(key.value, Leaf(schema.key)):
                 text = f"The keys of '{pstate.name}' are {schema.key} here; {key.value!r} is none."
                 context.fault(at, text, "Use a key of that type.")
+        elif isinstance(schema, FixedKeysSchema) and not isinstance(key, Const):
+            text = f"The keys of a fixed-keys schema are constants; '{pstate.name}' has one here."
+            context.fault(at, text, "Name the key, choose it with if_true, or use a map_schema.")
         elif isinstance(schema, FixedKeysSchema) and isinstance(key, Const):
             value = schema.field(key.value)
             if value is None:
@@ -96,6 +106,24 @@ def _into_place(
         context.fault(at, text, "Keep a sum and a count with CompoundAgg, or use it in a batch block with .out(…).")
     elif not _fits_place(tree, schema):
         _misfit(context, pstate, f"Agg.{_public(tree)}", schema, at)
+    elif schema is not None and _is_indexed(schema, pstate) and tree.kind != "void":
+        _into_indexed(context, pstate, tree, schema, at)
+
+
+def _is_indexed(schema: Schema, pstate: PStateDeclaration) -> bool:
+    """Whether each element at this place is stored by itself, so that no aggregator can have the structure whole."""
+    is_top = schema is pstate.schema and isinstance(schema, (MapSchema, FixedKeysSchema))
+    return is_top or has_indexed(schema)
+
+
+def _into_indexed(context: Context, pstate: PStateDeclaration, tree: Aggregator, schema: Schema, at: Location) -> None:
+    """Of what fits by its result, only aggregators that write single elements can write an indexed structure."""
+    fitting = next(names for kind, names in _ELEMENT_WRITERS.items() if isinstance(schema, kind))
+    if tree.implementation is None and tree.name in fitting:
+        return
+    text = f"Agg.{_public(tree)} takes a structure whole, but elements of '{pstate.name}' are stored one by one here."
+    instead = ", ".join(f"Agg.{name}" for name in fitting)
+    context.fault(at, text, f"Use {instead}, aggregate into its elements, or store it without subindexed().")
 
 
 def _fits_place(tree: Aggregator, schema: Schema | None) -> bool:

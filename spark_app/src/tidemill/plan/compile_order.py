@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tidemill.model import dataflow as df
-from tidemill.model import schema as sc
 from tidemill.model.aggregation import combiner_of
+from tidemill.model.aggregation_order import depends_on_order
 from tidemill.model.operations import Ops
 from tidemill.plan import program as pg
 
@@ -22,41 +22,6 @@ def leaves(tree: df.AggTree) -> Iterator[df.Aggregator]:
             yield from leaves(inner)
     else:
         yield tree
-
-
-def _leaf_schemas(tree: df.AggTree, schema: Any) -> Iterator[tuple[df.Aggregator, Any]]:
-    """Each aggregator with the schema of the place it writes to; None where it is not known."""
-    if isinstance(tree, df.AggMap):
-        for key, inner in tree.entries:
-            yield from _leaf_schemas(inner, _below(schema, key))
-    elif isinstance(tree, df.AggList):
-        for inner in tree.items:
-            yield from _leaf_schemas(inner, schema.element if isinstance(schema, sc.ListSchema) else None)
-    else:
-        yield tree, schema
-
-
-def _below(schema: Any, key: df.Arg) -> Any:
-    if isinstance(schema, sc.MapSchema):
-        return schema.value
-    if isinstance(schema, sc.FixedKeysSchema) and isinstance(key, df.Const):
-        return schema.field(key.value)
-    return None
-
-
-def depends_on_order(tree: df.AggTree, schema: Any = None) -> bool:
-    """Whether swapping two rows may change what the tree aggregates; sums of floats round, so they depend on it."""
-    return any(_leaf_depends(leaf, below) for leaf, below in _leaf_schemas(tree, schema))
-
-
-def _leaf_depends(leaf: df.Aggregator, schema: Any) -> bool:
-    if leaf.kind == "void":
-        return False
-    if leaf.kind == "accumulator":
-        return leaf.implementation is not None
-    if leaf.name == "sum" and leaf.implementation is None:
-        return isinstance(schema, sc.Leaf) and schema.type != "int"
-    return combiner_of(leaf).is_order_dependent
 
 
 def observes_order(operator: pg.Operator, schemas: Mapping[str, Any], regions: Sequence[pg.Region]) -> bool:

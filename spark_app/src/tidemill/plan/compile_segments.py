@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tidemill.model.aggregation_order import depends_on_order
 from tidemill.plan import program as pg
-from tidemill.plan.compile_order import depends_on_order, leaves
+from tidemill.plan.compile_order import leaves
 
 _ADDING = frozenset({"count", "sum"})
 

@@ -8,13 +8,14 @@ overflow an int64.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import polars as pl
 
 from tidemill.model.aggregation import Combiner
+from tidemill.model.aggregation_order import has_order_between_leaves
 from tidemill.model.columns import Column, length, to_values
 from tidemill.model.dataflow import AggTree, Arg
 from tidemill.model.errors import SchemaMismatch
@@ -24,22 +25,24 @@ from tidemill.state.combining import Fold, combine_groups
 from tidemill.state.container import OPERAND, PUT
 from tidemill.state.folding import Identities, key_columns, resolve, rows_frame
 from tidemill.state.nodes import ABSENT
+from tidemill.state.row_folds import Apply, RowTarget, WriteRow, apply_of, write_structure
 from tidemill.state.row_nodes import value_schema
 from tidemill.state.sorted_table import cells_of
 from tidemill.state.table_bounds import absolute_max
 from tidemill.state.tables import Table, ValuePlace, layout_of
 from tidemill.state.targets import Target, targets_of
 from tidemill.state.thread_state import ThreadState
-from tidemill.state.value_trees import ValueTree, combiner_for, compile_value_tree
+from tidemill.state.value_trees import combiner_for
 
 _INT_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class OperandWriter:
-    """A compiled aggregator tree; `write` may be called for any number of batches."""
+    """A compiled aggregator tree; `write` may be called for any number of batches, `by_row` does the same for a row."""
 
     steps: tuple[Step, ...]
+    by_row: RowWriter
 
     def write(
         self, state: ThreadState, pstate: str, tasks: pl.Series | int, args: Sequence[Column], rows: int | None = None
@@ -66,6 +69,19 @@ def _row_count(tasks: pl.Series | int, args: Sequence[Column], rows: int | None)
     return length(args[0]) if args else 1
 
 
+@dataclass(frozen=True)
+class RowWriter:
+    """`write(state, pstate, task, values)` aggregates one row: each leaf of the tree, from left to right."""
+
+    writers: tuple[WriteRow, ...]
+
+    def write(self, state: ThreadState, pstate: str, task: int, values: Sequence[Any]) -> None:
+        """Raises SchemaMismatch and BadInput as `OperandWriter.write` does."""
+        partition = state.partition(pstate, task)
+        for write in self.writers:
+            write(partition, values)
+
+
 class Step:
     """Targets that are written together."""
 
@@ -84,22 +100,30 @@ def compile_writer(
     Raises:
         DefinitionError: the tree does not fit the schema.
     """
+    targets = targets_of(tree, layout_of(schema), arg_index)
+    row_targets = tuple(RowTarget(t, apply_of(t, arg_index) if t.how == "fold" else None) for t in targets)
+    by_row = RowWriter(tuple(target.writer() for target in row_targets))
+    if has_order_between_leaves(tree, schema):
+        leading = {t.keys[0] for t in targets if t.keys}
+        return OperandWriter((RowsStep(by_row, tuple(sorted(leading))),), by_row)
+    return OperandWriter(tuple(_steps(row_targets, merge_on_read)), by_row)
+
+
+def _steps(row_targets: Sequence[RowTarget], merge_on_read: bool) -> list[Step]:
     folds: dict[tuple[str, tuple[int, ...]], list[Target]] = {}
     steps: list[Step] = []
-    for target in targets_of(tree, layout_of(schema), arg_index):
+    for found in row_targets:
+        target = found.target
         if target.how != "fold":
-            steps.append(RowStep(target))
+            steps.append(PointStep(target))
             continue
-        assert target.table is not None
-        combiner = combiner_for(target.tree)
+        assert target.table is not None and found.apply is not None
         together = folds.setdefault((target.table.id, target.keys), [])
-        if combiner is None or any(other.field == target.field for other in together):
-            tree_of_row = compile_value_tree(target.tree, arg_index)
-            steps.append(TreeStep(target, tree_of_row))
+        if combiner_for(target.tree) is None or any(other.field == target.field for other in together):
+            steps.append(TreeStep(target, found.apply))
             continue
         together.append(target)
-    steps += [FoldStep(tuple(targets), merge_on_read) for targets in folds.values() if targets]
-    return OperandWriter(tuple(steps))
+    return steps + [FoldStep(tuple(targets), merge_on_read) for targets in folds.values() if targets]
 
 
 # --- combiners -------------------------------------------------------------------------------------------------------
@@ -251,7 +275,7 @@ class TreeStep(Step):
     """
 
     target: Target
-    tree: ValueTree
+    apply: Apply
 
     def write(self, state: ThreadState, pstate: str, tasks: pl.Series, args: Sequence[Column]) -> None:
         table = self.target.table
@@ -259,7 +283,7 @@ class TreeStep(Step):
         keys = state.key_frame(pstate, table, tasks, [args[p] for p in self.target.keys])
         groups = keys.with_row_index("\x00row").group_by(key_columns(table), maintain_order=True).agg("\x00row")
         members = groups["\x00row"].to_list()
-        rows = list(zip(*map(to_values, args), strict=True)) if args else [()] * len(tasks)
+        rows = list(_rows(args, len(tasks)))
         distinct = groups.drop("\x00row")
         merge_cells(state, pstate, table, distinct, lambda at, i: self._onto(at, [rows[r] for r in members[i]]))
 
@@ -268,12 +292,12 @@ class TreeStep(Step):
         field = self.target.field
         value = current if field is None else (current or {}).get(field)
         for row in rows:
-            value = self.tree.apply(value, row)
+            value = self.apply(value, row)
         return value if field is None else {**(current or {}), field: value}
 
 
 @dataclass(frozen=True)
-class RowStep(Step):
+class PointStep(Step):
     """Sets, maps and lists of indexed elements, and `voided`: writes that need no old value."""
 
     target: Target
@@ -291,25 +315,28 @@ class RowStep(Step):
         elif target.how == "clear" and isinstance(target.place, ValuePlace) and target.field is None:
             state.delete_points(pstate, target.place.table.id, tasks, keys)
         else:
-            self._write_rows(state, pstate, tasks, keys, [args[p] for p in target.args])
+            by_row = _rows(keys, len(tasks)), _rows([args[p] for p in target.args], len(tasks))
+            for task, path, row in zip(tasks.to_list(), *by_row, strict=True):
+                write_structure(state.partition(pstate, task), target, path, row)
 
-    def _write_rows(
-        self, state: ThreadState, pstate: str, tasks: pl.Series, keys: list[Column], args: list[Column]
-    ) -> None:
-        by_row = zip(*map(to_values, keys), strict=True) if keys else [()] * len(tasks)
-        arguments = zip(*map(to_values, args), strict=True) if args else [()] * len(tasks)
-        for task, path, row in zip(tasks.to_list(), by_row, arguments, strict=True):
-            self._write_row(state, pstate, task, path, row)
 
-    def _write_row(
-        self, state: ThreadState, pstate: str, task: int, path: tuple[Any, ...], row: tuple[Any, ...]
-    ) -> None:
-        target = self.target
-        if target.how == "clear":
-            state.clear_at(pstate, task, target.place, target.table, path, target.field)
-            return
-        node = state.node_at(pstate, task, target.place, path)
-        if target.how == "append":
-            node.append(row[0])
-        else:
-            node.fill(row[0] or {})
+@dataclass(frozen=True)
+class RowsStep(Step):
+    """Leaves that may meet in one place, where the order of rows shows: each row writes all of them before the next.
+
+    `leading` are the positions of the keys of the top level, whose elements are fetched in bulk.
+    """
+
+    writer: RowWriter
+    leading: tuple[int, ...]
+
+    def write(self, state: ThreadState, pstate: str, tasks: pl.Series, args: Sequence[Column]) -> None:
+        for position in self.leading if len(tasks) > 1 else ():
+            state.prefetch(pstate, tasks, args[position])
+        for task, row in zip(tasks.to_list(), _rows(args, len(tasks)), strict=True):
+            self.writer.write(state, pstate, task, row)
+        state.maybe_spill()
+
+
+def _rows(columns: Sequence[Column], count: int) -> Iterable[tuple[Any, ...]]:
+    return zip(*map(to_values, columns), strict=True) if columns else [()] * count

@@ -4,7 +4,7 @@ through.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -58,6 +58,18 @@ class Partition:
 
     def has_any(self, place: Place, prefix: Prefix) -> bool:
         return any(self.tables[table.id].has_any(prefix) for table in tables_below(place))
+
+    def stored_path(self, place: Place, path: Sequence[Any]) -> Prefix:
+        """The keys on the way to a place in stored form.
+
+        Raises:
+            SchemaMismatch: a key does not fit the schema.
+        """
+        kinds = next(iter(tables_below(place))).keys
+        try:
+            return tuple(key_codec(kind).check(key) for kind, key in zip(kinds, path, strict=False))
+        except Misfit as misfit:
+            raise self.mismatch(misfit, ()) from None
 
     def assign(self, place: Place, prefix: Prefix, value: Any) -> None:
         """Replace a whole structure by a plain value of its kind; None empties it."""

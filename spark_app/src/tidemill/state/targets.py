@@ -18,8 +18,8 @@ class Target:
     """One leaf of the tree. `keys` are the argument positions of the key columns above it.
 
     fold: combine `tree` into the row's value, or into its field `field`. put, delete: a row whose last key is the
-    argument (sets), or, for `map`, whose last key and value are the arguments. entries: each entry of a map is a
-    row. append: to a list. clear: remove what is at `place`.
+    argument (sets), or, for `map`, whose last key and value are the arguments. entries: each entry of a map replaces
+    what is at its key. append: to a list. clear: remove what is at `place`.
     """
 
     how: How
@@ -83,8 +83,8 @@ def _walk_field(
         yield from _walk(inner, nested, keys, arg_index)
         return
     own = place.own
-    if own is None or own.fields is None:
-        raise DefinitionError(f"the record has no field {name!r}, or too many plain fields to aggregate into")
+    if own is None:
+        raise DefinitionError(f"the record has no plain field {name!r}")
     yield from _walk_value(AggMap(((Const(name), inner),)), ValuePlace(own), keys, arg_index)
 
 
@@ -110,11 +110,11 @@ def _leaf(tree: Aggregator, place: Place, keys: tuple[int, ...], args: tuple[int
     if isinstance(place, MapPlace) and isinstance(place.element, ValuePlace):
         if tree.name == "map":
             return Target("put", place, place.element.table, keys, tree, args)
-        if tree.name == "merge":
-            return Target("entries", place, place.element.table, keys, tree, args)
         if tree.name == "multi_set":
             count = Aggregator("count", "combiner")
             return Target("fold", place.element, place.element.table, (*keys, *args), count)
+    if isinstance(place, (MapPlace, RecordPlace)) and tree.name in ("map", "merge"):
+        return Target("entries", place, None, keys, tree, args)
     if isinstance(place, ListPlace) and tree.name == "list":
         return Target("append", place, None, keys, tree, args)
     raise DefinitionError(f"the aggregator {tree.name} does not fit {_kind(place)}")

@@ -32,12 +32,10 @@ from tidemill.state.table_bounds import bound_of
 from tidemill.state.tables import (
     Layout,
     MapPlace,
-    Place,
     RecordPlace,
     Table,
     ValuePlace,
     layout_of,
-    tables_below,
 )
 from tidemill.state.view import SnapshotView, newest_first, row_key
 
@@ -87,9 +85,10 @@ class ThreadState:
         write.
         """
         partition = self._partitions.get((pstate, task))
-        return partition.root if partition is not None else self._partition(pstate, task).root
+        return partition.root if partition is not None else self.partition(pstate, task).root
 
-    def _partition(self, pstate: str, task: int) -> Partition:
+    def partition(self, pstate: str, task: int) -> Partition:
+        """One task's partition, for row writers; it stays valid as its root does."""
         partition = self._partitions.get((pstate, task))
         if partition is None:
             info = self.pstates[pstate]
@@ -116,7 +115,7 @@ class ThreadState:
 
     def clear(self, pstate: str, task: int) -> None:
         """Reset one task's partition to its initial value."""
-        partition = self._partition(pstate, task)
+        partition = self.partition(pstate, task)
         partition.clear(partition.layout.root, ())
 
     def prefetch(self, pstate: str, tasks: pl.Series | int, keys: Column) -> None:
@@ -147,31 +146,6 @@ class ThreadState:
             fetched: dict[Any, Any] = dict.fromkeys(_stored_keys(table, rows), ABSENT)
             fetched.update(zip(_stored_keys(table, held), cells_of(table, held), strict=True))
             cells.cache.update({k: v for k, v in fetched.items() if k not in cells.cache})
-
-    def node_at(self, pstate: str, task: int, place: Place, path: Sequence[Any]) -> Any:
-        """The node of a structure below the root, by the keys on the way to it."""
-        partition = self._partition(pstate, task)
-        return partition.node(place, self._stored_path(partition, place, path))
-
-    def clear_at(
-        self, pstate: str, task: int, place: Place, table: Table | None, path: Sequence[Any], field: str | None
-    ) -> None:
-        """Remove what is at a place, or one plain field of the record there."""
-        partition = self._partition(pstate, task)
-        prefix = self._stored_path(partition, place, path)
-        if field is None or table is None:
-            partition.clear(place, prefix)
-            return
-        cells = partition.tables[table.id].cells(prefix[:-1])
-        key = prefix[-1] if prefix else None
-        record = cells.get(key)
-        if record and field in record:
-            cells.put(key, {name: value for name, value in record.items() if name != field})
-
-    def _stored_path(self, partition: Partition, place: Place, path: Sequence[Any]) -> tuple[Any, ...]:
-        kinds = next(iter(tables_below(place))).keys
-        pairs = zip(kinds, path, strict=False)
-        return self._fitting(partition.name, lambda: tuple(key_codec(kind).check(key) for kind, key in pairs))
 
     # --- columns ---
 

@@ -18,7 +18,6 @@ from tidemill.engine.compiled import CompiledProgram
 from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame
 from tidemill.engine.partition import send
-from tidemill.engine.rows.folds import RowFold
 from tidemill.engine.rows.source import SegmentSource, SourceWriter
 from tidemill.model import columns as cols
 from tidemill.model.dataflow import AggMap, Arg, Var
@@ -227,7 +226,12 @@ class RowRuntime:
     def fold(self, number: int) -> Callable[[int, Sequence[Any]], None]:
         operator = self._run.program.operators[number]
         assert isinstance(operator, pg.Fold)
-        return RowFold(self._run, operator)
+        write, state, pstate = self._run.compiled.folds[number].writer.by_row.write, self._run.state, operator.pstate
+
+        def fold(task: int, values: Sequence[Any]) -> None:
+            write(state, pstate, task, values)
+
+        return fold
 
     def buffer(self, number: int) -> Callable[[tuple[Any, ...]], None]:
         return self._rows[number].append
