@@ -17,12 +17,12 @@ from tidemill.model.dataflow import (
     StartFrom,
     TopologyDeclaration,
 )
-from tidemill.model.definition import is_widening
 from tidemill.model.difference import difference
 from tidemill.model.errors import DefinitionError
 from tidemill.model.ids import Ids
 from tidemill.model.operations import Ops
 from tidemill.model.schema import FixedKeysSchema, Leaf, MapSchema, Schema, SetSchema
+from tidemill.model.widening import is_widening
 
 AT = Location()
 COUNTS = MapSchema("str", Leaf("int"))

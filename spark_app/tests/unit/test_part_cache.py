@@ -21,6 +21,7 @@ from tidemill.state.container import TableRows, arrow_table, decode, encode
 from tidemill.state.part_cache import PartCache, default_folder
 from tidemill.state.parts import PartLoader
 from tidemill.state.run_writer import MEMORY_BYTES_MAX
+from tidemill.state.tables import Table
 from tidemill.state.thread_state import PStateInfo, ThreadState
 from tidemill.state.view import SnapshotView
 
@@ -154,7 +155,10 @@ def test_a_large_mapped_delta_is_told_apart_by_its_size_and_its_key(
     """Its checksum is not compared, as that would read all its pages."""
     monkeypatch.setattr("tidemill.state.parts.CHECKED_BYTES_MAX", 10)
     names = ("deltas/1.zip", "deltas/2.zip")
-    contents = [encode({("7", "0"): TableRows(pl.DataFrame({"task": [i]}))}, {}, f"M/t/{names[i]}") for i in (0, 1)]
+    contents = [
+        encode({("7", "0"): TableRows(Table("0", ()), pl.DataFrame({"task": [i]}))}, {}, f"M/t/{names[i]}")
+        for i in (0, 1)
+    ]
     for name, content in zip(names, contents, strict=True):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)

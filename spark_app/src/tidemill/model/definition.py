@@ -16,7 +16,6 @@ from tidemill.model.dataflow import (
 from tidemill.model.errors import DefinitionError, Fault
 from tidemill.model.ids import Ids
 from tidemill.model.retiring import brought_back, retirements, rollback_faults, without_retired
-from tidemill.model.schema import Schema
 from tidemill.model.stored import (
     FORMAT,
     Retirement,
@@ -28,10 +27,11 @@ from tidemill.model.stored import (
     plain_name,
 )
 from tidemill.model.stored_json import from_json, to_json
+from tidemill.model.widening import advice, is_widening
 
 __all__ = [
     "FORMAT", "Retirement", "StoredDefinition", "StoredDepot", "StoredPState", "StoredSource", "StoredTopology",
-    "from_json", "is_widening", "launch", "plain_name", "to_json", "update",
+    "from_json", "launch", "plain_name", "to_json", "update",
 ]  # fmt: skip
 
 
@@ -216,29 +216,10 @@ def _pstate_faults(was: StoredPState, now: StoredPState) -> list[Fault]:
         faults.append(Fault(was.name, text, "Its keys stay where they are: declare a PState of another name."))
     if not is_widening(was.schema, now.schema):
         text = f"changes its schema from {schemas.to_text(was.schema)} to {schemas.to_text(now.schema)}."
-        faults.append(Fault(was.name, text, "A schema may stay or widen (a leaf to object, fields added)."))
+        faults.append(Fault(was.name, text, advice(was.schema, now.schema)))
     return faults
 
 
 def _global_fault(name: str, was_global: bool) -> Fault:
     before, after = ("global", "not global") if was_global else ("not global", "global")
     return Fault(name, f"changes from {before} to {after}.", "Declare an object of another name.")
-
-
-def is_widening(old: Schema, new: Schema) -> bool:
-    """Whether every value stored under `old` fits `new` as it is stored: equal, a leaf made `object`, or fields added.
-
-    Keys may not change, because they place rows; nor may the kind of a structure or what is subindexed.
-    """
-    if isinstance(old, schemas.Leaf):
-        return isinstance(new, schemas.Leaf) and new.type in (old.type, "object")
-    if type(old) is not type(new):
-        return isinstance(new, schemas.Leaf) and new.type == "object" and not schemas.has_indexed(old)
-    if isinstance(old, schemas.MapSchema) and isinstance(new, schemas.MapSchema):
-        return replace(old, value=new.value) == new and is_widening(old.value, new.value)
-    if isinstance(old, schemas.ListSchema) and isinstance(new, schemas.ListSchema):
-        return replace(old, element=new.element) == new and is_widening(old.element, new.element)
-    if isinstance(old, schemas.FixedKeysSchema) and isinstance(new, schemas.FixedKeysSchema):
-        fields = dict(new.fields)
-        return all(name in fields and is_widening(field, fields[name]) for name, field in old.fields)
-    return old == new

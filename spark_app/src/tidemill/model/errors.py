@@ -8,7 +8,8 @@
     │   ├── NotOneValue, NotSelectable, BudgetExceeded, UnknownName, ModuleExists, OwnedByAnother
     │   ├── SnapshotExpired, Managed
     ├── RetryableError       nobody: the same call may succeed later
-    │   ├── StoreUnavailable, AttemptTimeout, AttemptLost, EngineUnavailable, ApiUnavailable
+    │   ├── StoreUnavailable, AttemptTimeout, AttemptLost, EngineUnavailable, ApiUnavailable,
+    │   │   SchemaOutdated
     ├── Fenced               nobody: another leader took over, stop
     ├── StoreRestored        a person: the store was restored under this process; start it anew
     ├── OutcomeUnknown       the caller: look whether the write happened before anything else
@@ -200,6 +201,12 @@ class EngineUnavailable(RetryableError):
     """The engine that runs attempts did not start, or gave too few workers in time."""
 
     code = "EngineUnavailable"
+
+
+class SchemaOutdated(RetryableError):
+    """A newer revision of the module wrote rows with a wider schema than this reader knows; look it up again."""
+
+    code = "SchemaOutdated"
 
 
 class ApiUnavailable(RetryableError):

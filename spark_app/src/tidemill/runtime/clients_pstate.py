@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from tidemill.api.path import Path, path_of
 from tidemill.model import dataflow
 from tidemill.model.definition import StoredDefinition, StoredPState
-from tidemill.model.errors import BadInput, BadPath, NotOneValue, NotSelectable, SnapshotExpired
+from tidemill.model.errors import BadInput, BadPath, NotOneValue, NotSelectable, SchemaOutdated, SnapshotExpired
 from tidemill.model.values import route
 from tidemill.runtime.clients_module import ModuleClient, ObjectInfo
 from tidemill.runtime.clients_topology import Reading, TopologyReader
@@ -68,6 +68,13 @@ class PStateHandle:
         self, path: Path | dataflow.Path | None, pkey: Any, max_staleness_ms: float, budget: Budget | None
     ) -> list[Any]:
         recorded = path if isinstance(path, dataflow.Path) else path_of(path)
+        try:
+            return self._select(recorded, pkey, max_staleness_ms, budget)
+        except SchemaOutdated:
+            self._module.forget()
+            return self._select(recorded, pkey, max_staleness_ms, budget)
+
+    def _select(self, recorded: dataflow.Path, pkey: Any, max_staleness_ms: float, budget: Budget | None) -> list[Any]:
         definition, pstate, reader = self._resolve()
         compiled = compile_path(recorded, pstate.schema, "select", pstate=self.name, budget=budget)
         values = [argument_value(argument) for argument in compiled.arguments]

@@ -44,25 +44,28 @@ def clear_rows(table: Table, level: SortedTable) -> pl.DataFrame:
 def matching_rows(table: Table, level: SortedTable, keys: pl.DataFrame) -> pl.DataFrame:
     """The rows of one level (clears aside) whose keys are among `keys`."""
     if level.height == 0:
-        return level.frame.clear()
+        return level.widened(level.stored_frame.clear())
     if not table.keys or keys.height * _PROBES_PER_ROW < level.height:
         return _probe(level, keys)
-    if table.keys == ("int",) and keys["k0"].null_count() == 0 and level.frame["k0"].null_count() == 0:
+    if table.keys == ("int",) and keys["k0"].null_count() == 0 and level.stored_frame["k0"].null_count() == 0:
         return _search(level, keys)
-    return level.frame.join(keys, on=key_columns(table), how="semi", nulls_equal=True, maintain_order="left")
+    found = level.stored_frame.join(keys, on=key_columns(table), how="semi", nulls_equal=True, maintain_order="left")
+    return level.widened(found)
 
 
 def _probe(level: SortedTable, keys: pl.DataFrame) -> pl.DataFrame:
     positions = [level.find(row[0], row[1:]) for row in keys.iter_rows()]
     hits = np.array([position for position in positions if position >= 0], dtype=np.int64)
     hits.sort()
-    return pl.DataFrame(pl.from_arrow(level.arrow.take(hits))) if len(hits) else level.frame.clear()
+    return level.widened(
+        pl.DataFrame(pl.from_arrow(level.arrow.take(hits))) if len(hits) else level.stored_frame.clear()
+    )
 
 
 def _search(level: SortedTable, keys: pl.DataFrame) -> pl.DataFrame:
     """Int keys: one numpy search a task, over sorted keys."""
     ordered = keys.sort("task", "k0")
-    numbers, stored = ordered["k0"].to_numpy(), level.frame["k0"].to_numpy()
+    numbers, stored = ordered["k0"].to_numpy(), level.stored_frame["k0"].to_numpy()
     query_tasks = ordered["task"].to_numpy()
     tasks, starts = np.unique(query_tasks, return_index=True)
     hits: list[np.ndarray[Any, Any]] = []
@@ -74,4 +77,4 @@ def _search(level: SortedTable, keys: pl.DataFrame) -> pl.DataFrame:
         at = rows.searchsorted(wanted)
         at[at == len(rows)] = 0
         hits.append(first + at[rows[at] == wanted])
-    return level.frame[np.concatenate(hits)] if hits else level.frame.clear()
+    return level.widened(level.stored_frame[np.concatenate(hits)] if hits else level.stored_frame.clear())

@@ -56,14 +56,14 @@ def merge(
         for table in layout_of(schema).tables.values():
             at = (pstate, table.id)
             for rows, identities in _merged(table, view.levels(at, table), task_set, is_base, chunk_rows):
-                writer.append(at, rows, identities)
+                writer.append(at, table, rows, identities)
                 bounds[row_key(at)] = max(bounds.get(row_key(at), 0), bound_of(table, rows))
                 loader.release()
             writer.end_table()
-    if not writer.rows:
+    if not writer.meta:
         return None
     data = writer.finish(bounds, key)
-    part = Part("", task_set, {row_key(table): rows for table, rows in writer.rows.items()}, bounds=bounds)
+    part = Part("", task_set, {row_key(table): meta.rows for table, meta in writer.meta.items()}, bounds=bounds)
     return data, part.sealed(data)
 
 
@@ -72,7 +72,7 @@ def _merged(
 ) -> Iterator[tuple[pl.DataFrame, Identities]]:
     """The merged rows, a chunk at a time, all with the same columns."""
     columns = [*key_columns(table), "kind", *(name for name, _ in table.columns)]
-    if any("none" in level.column_names for stack in stacks for level in stack):
+    if any(level.has_none for stack in stacks for level in stack):
         columns.append("none")
     for chunk in chunks(table, stacks, task_set, chunk_rows):
         rows, identities = resolve(table, chunk.frames, is_base=is_base)

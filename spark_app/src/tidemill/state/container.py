@@ -8,7 +8,8 @@ keys):
 
 `none` is there if a record has a field that is None (a bit a field, as an absent field is null too) or is None
 itself (-1). Kinds: see below. A clear of the n leading keys has kind 3 + n and nulls in the other keys; it concerns
-older levels only.
+older levels only. `meta.json` says of each table its key types and the schemas of its values, as they were when it
+was written (`state.widening`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidemill.model.errors import CorruptState, NewerFormat
+from tidemill.state.tables import Table, table_from_json
 
 FORMAT_VERSION: Final = 1
 PUT: Final = 0
@@ -53,14 +55,28 @@ class TableRows:
     None.
     """
 
+    table: Table
     rows: pl.DataFrame
     identities: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)
 class MemberMeta:
+    """What `meta.json` says of a member. `table` is the table as it was when the rows were written: the schema may have
+    been widened since.
+    """
+
+    table: Table
     rows: int
     identities: tuple[str | None, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.table.to_json(), "rows": self.rows, "combiners": list(self.identities)}
+
+
+def meta_from_json(table_id: str, data: Mapping[str, Any]) -> MemberMeta:
+    """The inverse of `MemberMeta.to_json`."""
+    return MemberMeta(table_from_json(table_id, data), data["rows"], tuple(data["combiners"]))
 
 
 @dataclass
@@ -92,7 +108,8 @@ def encode(tables: Mapping[TableKey, TableRows], bounds: Mapping[str, int] | Non
     """
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
-        described = {table: (tables[table].rows.height, tables[table].identities) for table in sorted(tables)}
+        held = ((table, tables[table]) for table in sorted(tables))
+        described = {table: MemberMeta(rows.table, rows.rows.height, rows.identities) for table, rows in held}
         add_member(archive, out, "meta.json", meta_json(described, bounds or {}))
         for table in described:
             add_member(archive, out, f"{table[0]}/{table[1]}.arrow", _ipc(tables[table].rows))
@@ -100,11 +117,11 @@ def encode(tables: Mapping[TableKey, TableRows], bounds: Mapping[str, int] | Non
     return out.getvalue()
 
 
-def meta_json(tables: Mapping[TableKey, tuple[int, tuple[str | None, ...]]], bounds: Mapping[str, int]) -> bytes:
-    """The member `meta.json`; `tables` gives row counts and identities."""
+def meta_json(tables: Mapping[TableKey, MemberMeta], bounds: Mapping[str, int]) -> bytes:
+    """The member `meta.json`."""
     meta = {
         "format_version": FORMAT_VERSION,
-        "tables": {f"{p}/{t}": {"rows": rows, "combiners": list(names)} for (p, t), (rows, names) in tables.items()},
+        "tables": {f"{pstate}/{table}": meta.to_json() for (pstate, table), meta in tables.items()},
         "bounds": dict(sorted(bounds.items())),
     }
     return json.dumps(meta, separators=(",", ":"), sort_keys=True).encode()
@@ -209,8 +226,7 @@ def _members(archive: zipfile.ZipFile, view: memoryview, meta: Mapping[str, Any]
         if kind not in ("arrow", "parquet"):
             continue
         pstate, _, table_id = name.partition("/")
-        described = meta["tables"][name]
-        about = MemberMeta(described["rows"], tuple(described["combiners"]))
+        about = meta_from_json(table_id, meta["tables"][name])
         found.append(Member((pstate, table_id), kind, _member(view, info, is_checked), about))
     return found
 

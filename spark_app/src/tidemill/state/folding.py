@@ -8,7 +8,9 @@ of other than bool).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -16,10 +18,10 @@ import polars as pl
 
 from tidemill.model.aggregation import by_identity
 from tidemill.model.errors import BadInput
+from tidemill.state.cells import cells_of
 from tidemill.state.codecs import key_codec, value_codec
 from tidemill.state.container import CLEAR, DELETE, OPERAND, PUT
 from tidemill.state.nodes import ABSENT
-from tidemill.state.sorted_table import cells_of
 from tidemill.state.sorting import (
     Array,
     is_reducible,
@@ -48,24 +50,44 @@ def fold_cells(table: Table, base: Any, operands: Iterable[tuple[Any, Identities
 
 
 def _onto(table: Table, base: Any, operand: Any, identities: Identities) -> Any:
-    if table.fields is None:
+    by_field = _by_field(table, identities)
+    if by_field is None:
         return by_identity(identities[0] or "").onto(None if base is ABSENT else base, operand)
     record = dict(base) if base else {}
-    by_field = dict(zip((name for name, _ in table.fields), identities, strict=True))
     for name, cell in operand.items():
         record[name] = by_identity(by_field[name] or "").onto(record.get(name), cell)
-    return {name: record[name] for name, _ in table.fields if name in record}
+    return record if table.fields is None else {name: record[name] for name, _ in table.fields if name in record}
+
+
+def _by_field(table: Table, identities: Identities) -> Mapping[Any, str | None] | None:
+    """The combiners of the fields of a record; None where operands concern the value as a whole."""
+    if table.fields is not None:
+        return dict(zip((name for name, _ in table.fields), identities, strict=True))
+    return _fields_of(identities[0] or "")
+
+
+_RECORD: Final = "record "
+
+
+def record_identity(by_field: Sequence[tuple[Any, str]]) -> str | None:
+    """The identity of operands of records that are stored as one value: the combiners of their fields."""
+    return _RECORD + json.dumps(sorted(by_field, key=repr)) if by_field else None
+
+
+@lru_cache(maxsize=256)
+def _fields_of(identity: str) -> Mapping[Any, str] | None:
+    """The inverse of `record_identity`; None for other identities."""
+    return dict(json.loads(identity[len(_RECORD) :])) if identity.startswith(_RECORD) else None
 
 
 def combine_cells(table: Table, first: Any, second: Any, identities: Identities) -> Any:
     """One operand that does what `first` and then `second` would do."""
-    if table.fields is None:
+    by_field = _by_field(table, identities)
+    if by_field is None:
         return by_identity(identities[0] or "").combine(first, second)
     merged = dict(first)
-    for (name, _), identity in zip(table.fields, identities, strict=True):
-        if name in second:
-            cell = second[name]
-            merged[name] = by_identity(identity or "").combine(merged[name], cell) if name in merged else cell
+    for name, cell in second.items():
+        merged[name] = by_identity(by_field[name] or "").combine(merged[name], cell) if name in merged else cell
     return merged
 
 

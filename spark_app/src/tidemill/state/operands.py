@@ -20,6 +20,7 @@ from tidemill.model.columns import Column, length, to_values
 from tidemill.model.dataflow import AggTree, Arg
 from tidemill.model.errors import SchemaMismatch
 from tidemill.model.schema import Schema
+from tidemill.state.cells import cells_of
 from tidemill.state.codecs import Misfit, checker, value_codec
 from tidemill.state.combining import Fold, combine_groups
 from tidemill.state.container import OPERAND, PUT
@@ -27,7 +28,6 @@ from tidemill.state.folding import Identities, key_columns, resolve, rows_frame
 from tidemill.state.nodes import ABSENT
 from tidemill.state.row_folds import Apply, RowTarget, WriteRow, apply_of, write_structure
 from tidemill.state.row_nodes import value_schema
-from tidemill.state.sorted_table import cells_of
 from tidemill.state.table_bounds import absolute_max
 from tidemill.state.tables import Table, ValuePlace, layout_of
 from tidemill.state.targets import Target, targets_of
@@ -198,7 +198,10 @@ class FoldStep(Step):
     def _can_fold(self, state: ThreadState, pstate: str, rows: pl.DataFrame, identities: Identities) -> bool:
         """Whether no integer sum can leave 64 bits."""
         pairs = zip(self.table.columns, identities, strict=True)
-        summed = [name for (name, _), identity in pairs if identity in ("count", "sum")]
+        sums = [(name, schema) for (name, schema), identity in pairs if identity in ("count", "sum")]
+        if any(value_codec(schema).leaf is None for _, schema in sums):
+            return False  # how large the integers in an `object` are is not known
+        summed = [name for name, _ in sums]
         added = max((absolute_max(rows[name]) for name in summed), default=0)
         return added == 0 or state.bound(pstate, self.table.id) + added <= _INT_MAX
 

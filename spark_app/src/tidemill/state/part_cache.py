@@ -22,7 +22,7 @@ import pyarrow as pa
 from tidemill.model.errors import CorruptState
 from tidemill.model.snapshot import Part
 from tidemill.state.column_files import TableFile, allocated_bytes, open_table
-from tidemill.state.container import Container, Member, MemberMeta, map_file, reading_container
+from tidemill.state.container import Container, Member, map_file, meta_from_json, reading_container
 
 BYTES_MAX: Final = 8 * 1024**3
 DISK_SHARE: Final = 4
@@ -33,7 +33,7 @@ UNFINISHED_SECONDS: Final = 3_600
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _META: Final = "meta.json"
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 """Entries of other formats are not found, and go when they are the oldest."""
 
 
@@ -87,7 +87,7 @@ class PartCache:
             described = []
             for number, member in enumerate(members):
                 layout = _write_table(folder / f"{number}.columns", member)
-                described.append([*member.key, layout, list(member.meta.identities)])
+                described.append([*member.key, layout, member.meta.to_json()])
             (folder / _META).write_text(json.dumps({"tables": described, "bounds": bounds}))
         except OSError:
             return False
@@ -127,13 +127,13 @@ def _write_table(path: Path, member: Member) -> dict[str, Any]:
 
 def _open(path: Path, meta: dict[str, Any]) -> Container:
     container = Container({}, {}, dict(meta["bounds"]))
-    for number, (pstate, table, layout, identities) in enumerate(meta["tables"]):
+    for number, (pstate, table, layout, described) in enumerate(meta["tables"]):
         file = path / f"{number}.columns"
         pages = map_file(file) if layout["rows"] else None
         container.tables[pstate, table] = open_table(b"" if pages is None else pages, layout)
         if pages is not None:
             container.pages.append(pages)
-        container.meta[pstate, table] = MemberMeta(layout["rows"], tuple(identities))
+        container.meta[pstate, table] = meta_from_json(table, described)
     return container
 
 

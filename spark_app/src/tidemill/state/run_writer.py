@@ -16,7 +16,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidemill.state.container import TableKey, add_member, arrow_table, member_info, meta_json
+from tidemill.state.container import MemberMeta, TableKey, add_member, arrow_table, member_info, meta_json
+from tidemill.state.tables import Table
 
 MEMORY_BYTES_MAX: Final = 16 * 1024 * 1024
 """Larger containers are written to a file without a name, and mapped."""
@@ -35,21 +36,20 @@ class RunWriter:
         self._is_large = bytes_expected >= _LARGE_BYTES
         self._member: IO[bytes] | None = None
         self._table: pq.ParquetWriter | None = None
-        self.rows: dict[TableKey, int] = {}
-        self.identities: dict[TableKey, tuple[str | None, ...]] = {}
+        self.meta: dict[TableKey, MemberMeta] = {}
 
-    def append(self, key: TableKey, rows: pl.DataFrame, identities: tuple[str | None, ...]) -> None:
+    def append(self, key: TableKey, described: Table, rows: pl.DataFrame, identities: tuple[str | None, ...]) -> None:
         """Rows above all earlier ones of this table; no other table may follow before `end_table`."""
         table = arrow_table(rows)
         if self._table is None:
             info = member_info(f"{key[0]}/{key[1]}.parquet", self._file.tell())
             self._member = self._archive.open(info, "w", force_zip64=self._is_large)
             self._table = _parquet_writer(self._member, table.schema)
-            self.rows[key], self.identities[key] = 0, identities
+            self.meta[key] = MemberMeta(described, 0, identities)
         self._table.write_table(table, row_group_size=GROUP_ROWS)
-        self.rows[key] += rows.height
-        pairs = zip(self.identities[key], identities, strict=True)
-        self.identities[key] = tuple(a or b for a, b in pairs)
+        before = self.meta[key]
+        together = tuple(a or b for a, b in zip(before.identities, identities, strict=True))
+        self.meta[key] = MemberMeta(described, before.rows + rows.height, together)
 
     def end_table(self) -> None:
         if self._table is not None and self._member is not None:
@@ -59,7 +59,7 @@ class RunWriter:
 
     def finish(self, bounds: Mapping[str, int], key: str = "") -> Any:
         """The whole container, in memory or mapped; equal rows in equal chunks give equal bytes. `key` as `encode`."""
-        described = {key: (self.rows[key], self.identities[key]) for key in sorted(self.rows)}
+        described = {table: self.meta[table] for table in sorted(self.meta)}
         add_member(self._archive, self._file, "meta.json", meta_json(described, bounds))
         self._archive.comment = key.encode()
         self._archive.close()

@@ -14,19 +14,36 @@ import polars as pl
 import pyarrow as pa
 
 from tidemill.model.values import datetime_micros
+from tidemill.state.cells import cells_of, record_of, series_of
 from tidemill.state.codecs import ValueCodec, value_codec
 from tidemill.state.container import CLEAR, PUT
 from tidemill.state.tables import Table
+from tidemill.state.widening import check_readable, widened, widened_identities
 
 Bounds = tuple[int, int]
 
 
 class SortedTable:
-    """Rows of kinds put, delete and operand in `frame`; the clears are apart in `clears`."""
+    """Rows of kinds put, delete and operand in `frame`; the clears are apart in `clears`.
 
-    def __init__(self, table: Table, data: pa.Table | pl.DataFrame, identities: Sequence[str | None]) -> None:
-        self.table = table
-        self.identities = tuple(identities)
+    `stored` is the table as it was when `data` was written, if the schema may have been widened since. Rows are
+    searched as they were written; those that are found come in the columns of `table`.
+
+    Raises:
+        SchemaOutdated: `stored` is wider than `table`.
+        CorruptState: `stored` is another table.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        data: pa.Table | pl.DataFrame,
+        identities: Sequence[str | None],
+        stored: Table | None = None,
+    ) -> None:
+        self.table, self.stored = table, stored or table
+        check_readable(self.stored, table)
+        self.identities = widened_identities(self.stored, table, tuple(identities))
         self.clears: dict[int, set[tuple[Any, ...]]] = {}
         self.clear_frame: pl.DataFrame | None = None
         kinds = _kinds(data)
@@ -41,19 +58,30 @@ class SortedTable:
 
     def _part_clears(self, frame: pl.DataFrame) -> pl.DataFrame:
         width = len(self.table.keys)
-        self.clear_frame = frame.filter(pl.col("kind") >= CLEAR)
+        self.clear_frame = self.widened(frame.filter(pl.col("kind") >= CLEAR))
         for row in self.clear_frame.select("task", "kind", *self.table.key_names).iter_rows():
             task, kind, keys = row[0], row[1], row[2 : 2 + width]
             self.clears.setdefault(task, set()).add(tuple(map(nan_token, keys[: kind - CLEAR])))
         return frame.filter(pl.col("kind") < CLEAR)
 
-    @cached_property
+    @property
     def frame(self) -> pl.DataFrame:
+        return self.widened(self.stored_frame)
+
+    @cached_property
+    def stored_frame(self) -> pl.DataFrame:
+        """The rows in the columns in which they were written."""
         return self._data if isinstance(self._data, pl.DataFrame) else pl.DataFrame(pl.from_arrow(self._data))
 
+    def widened(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Some rows of `stored_frame` in the columns of `table`."""
+        return widened(self.stored, self.table, rows)
+
     @property
-    def column_names(self) -> list[str]:
-        return self._data.columns if isinstance(self._data, pl.DataFrame) else self._data.column_names
+    def has_none(self) -> bool:
+        """Whether the column `none` is there."""
+        names = self._data.columns if isinstance(self._data, pl.DataFrame) else self._data.column_names
+        return self.table.fields is not None and "none" in names
 
     @property
     def full_frame(self) -> pl.DataFrame:
@@ -65,6 +93,7 @@ class SortedTable:
 
     @cached_property
     def arrow(self) -> pa.Table:
+        """`stored_frame` in one piece."""
         data = self._data
         if isinstance(data, pl.DataFrame):
             return data.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
@@ -82,7 +111,7 @@ class SortedTable:
 
     @cached_property
     def _values(self) -> list[tuple[pa.Array, ValueCodec]]:
-        return [(column_of(self.arrow, name), value_codec(schema)) for name, schema in self.table.columns]
+        return [(column_of(self.arrow, name), value_codec(schema)) for name, schema in self.stored.columns]
 
     @cached_property
     def _none(self) -> pa.Array | None:
@@ -143,9 +172,8 @@ class SortedTable:
 
     def rows(self, start: int, end: int) -> pl.DataFrame:
         """Rows [start, end), without making a frame of all."""
-        if isinstance(self._data, pl.DataFrame):
-            return self._data.slice(start, end - start)
-        return pl.DataFrame(pl.from_arrow(self._data.slice(start, end - start)))
+        rows = self._data.slice(start, end - start)
+        return self.widened(rows if isinstance(rows, pl.DataFrame) else pl.DataFrame(pl.from_arrow(rows)))
 
     def clears_key(self, task: int, keys: Sequence[Any]) -> bool:
         """Whether this level says that everything older at or above these keys is gone."""
@@ -164,10 +192,10 @@ class SortedTable:
         """What the row holds: True for a set, the value, or for a record a dict of the fields that are there (or
         None).
         """
-        if self.table.fields is not None:
+        if self.stored.fields is not None:
             none = 0 if self._none is None else self._none[row].as_py() or 0
-            return record_of(self.table.fields, [c.decode(a[row].as_py()) for a, c in self._values], none)
-        if self.table.value is None:
+            return record_of(self.stored.fields, [c.decode(a[row].as_py()) for a, c in self._values], none)
+        if self.stored.value is None:
             return True
         column, codec = self._values[0]
         return codec.decode(column[row].as_py())
@@ -178,38 +206,7 @@ class SortedTable:
 
     def cells_between(self, start: int, end: int) -> list[Any]:
         """`cells` of rows [start, end)."""
-        return cells_of(self.table, self.arrow.slice(start, end - start))
-
-
-def cells_of(table: Table, rows: pa.Table | pl.DataFrame) -> list[Any]:
-    """What each row holds, as `SortedTable.cells`."""
-    height = rows.height if isinstance(rows, pl.DataFrame) else rows.num_rows
-    if table.value is None and table.fields is None:
-        return [True] * height
-    columns = [value_codec(schema).values(series_of(rows, name)) for name, schema in table.columns]
-    if table.fields is None:
-        return columns[0]
-    names = rows.columns if isinstance(rows, pl.DataFrame) else rows.column_names
-    none = series_of(rows, "none").to_list() if "none" in names else [0] * height
-    fields = table.fields
-    return [record_of(fields, row, bits or 0) for row, bits in zip(zip(*columns, strict=True), none, strict=True)]
-
-
-def record_of(fields: Sequence[tuple[str, Any]], cells: Sequence[Any], none: int) -> dict[str, Any] | None:
-    """The record of one row's field columns; `none` tells fields that are None from those that are absent."""
-    if none == -1:
-        return None
-    return {
-        name: cell
-        for i, ((name, _), cell) in enumerate(zip(fields, cells, strict=True))
-        if cell is not None or none >> i & 1
-    }
-
-
-def series_of(rows: pa.Table | pl.DataFrame, name: str) -> pl.Series:
-    if isinstance(rows, pl.DataFrame):
-        return rows[name]
-    return pl.Series(name, pl.from_arrow(rows.column(name)))
+        return cells_of(self.stored, self.arrow.slice(start, end - start))
 
 
 def column_of(table: pa.Table, name: str) -> pa.Array:

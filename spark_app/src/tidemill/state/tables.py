@@ -14,13 +14,23 @@ itself, and all of its levels down to the next record share one table, with one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Union
+from typing import Any, Union
 from urllib.parse import quote
 
-from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
+from tidemill.model.schema import (
+    FixedKeysSchema,
+    Leaf,
+    ListSchema,
+    MapSchema,
+    Schema,
+    SetSchema,
+    from_json,
+    has_indexed,
+    to_json,
+)
 
 RECORD_FIELDS_MAX = 62
 """Records of more plain fields are stored as one value; a bit a field must fit into an Int64."""
@@ -48,6 +58,23 @@ class Table:
     @property
     def key_names(self) -> tuple[str, ...]:
         return tuple(f"k{i}" for i in range(len(self.keys)))
+
+    def to_json(self) -> dict[str, Any]:
+        """What a container says of its rows."""
+        if self.fields is not None:
+            return {"keys": list(self.keys), "fields": [[name, to_json(schema)] for name, schema in self.fields]}
+        return {"keys": list(self.keys), **({} if self.value is None else {"value": to_json(self.value)})}
+
+
+def table_from_json(table_id: str, data: Mapping[str, Any]) -> Table:
+    """The inverse of `Table.to_json`."""
+    fields, value = data.get("fields"), data.get("value")
+    return Table(
+        table_id,
+        tuple(data["keys"]),
+        None if value is None else from_json(value),
+        None if fields is None else tuple((name, from_json(schema)) for name, schema in fields),
+    )
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tidemill.model.errors import SchemaMismatch
 from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Part
 from tidemill.state.bulk import lookup
+from tidemill.state.cells import cells_of
 from tidemill.state.codecs import Misfit, key_codec, value_codec
 from tidemill.state.container import DELETE, OPERAND, PUT, TableKey, TableRows, decode, encode
 from tidemill.state.folding import Identities, key_columns, order_rows, resolve, rows_frame
@@ -27,7 +28,7 @@ from tidemill.state.nodes import ABSENT
 from tidemill.state.overlay import ChangedRows, TaskTable
 from tidemill.state.record_columns import record_series
 from tidemill.state.row_nodes import Partition
-from tidemill.state.sorted_table import SortedTable, cells_of
+from tidemill.state.sorted_table import SortedTable
 from tidemill.state.table_bounds import bound_of
 from tidemill.state.tables import (
     Layout,
@@ -350,7 +351,7 @@ class ThreadState:
             if not self._view.levels(key, table):
                 rows = rows.filter(pl.col("kind").is_in([PUT, OPERAND]))
             if rows.height:
-                merged[key] = TableRows(rows, identities)
+                merged[key] = TableRows(table, rows, identities)
         return merged
 
     def to_bytes(self) -> bytes:
@@ -361,7 +362,8 @@ class ThreadState:
     def _unpack(self, overlay: bytes) -> None:
         container = decode(overlay)
         for key, table in container.tables.items():
-            self._overlay[key] = [SortedTable(self._tables[key], table, container.meta[key].identities)]
+            meta = container.meta[key]
+            self._overlay[key] = [SortedTable(self._tables[key], table, meta.identities, meta.table)]
 
     def finish(self, key: str = "") -> tuple[bytes, Part] | None:
         """The delta of this thread, and its part without a name; None if nothing changed. `key`: as `encode`."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import polars as pl
 
+from tidemill.model.errors import CorruptState
 from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Part
 from tidemill.state.container import CLEAR, Container
@@ -13,6 +14,7 @@ from tidemill.state.sorting import run_starts, sort_rows
 from tidemill.state.table_bounds import bound_of
 from tidemill.state.tables import Table, layout_of
 from tidemill.state.view import row_key
+from tidemill.state.widening import check_readable
 
 
 def faults_of(part: Part, container: Container, schemas: Mapping[str, Schema], *, is_base: bool) -> Iterator[str]:
@@ -27,10 +29,15 @@ def faults_of(part: Part, container: Container, schemas: Mapping[str, Schema], *
         if key[1] not in layout.tables:
             yield f"{part.name}: the PState {key[0]} has no table {key[1]}"
             continue
+        stored = container.meta[key].table
+        try:
+            check_readable(stored, layout.tables[key[1]])
+        except CorruptState as error:
+            yield f"{part.name}: {error}"
         rows = pl.DataFrame(pl.from_arrow(table))
-        for fault in _table_faults(layout.tables[key[1]], rows, part, is_base):
+        for fault in _table_faults(stored, rows, part, is_base):
             yield f"{part.name}: table {row_key(key)} {fault}"
-        if bound_of(layout.tables[key[1]], rows) > part.bounds.get(row_key(key), 0):
+        if bound_of(stored, rows) > part.bounds.get(row_key(key), 0):
             yield f"{part.name}: table {row_key(key)} holds integers beyond its bound"
 
 

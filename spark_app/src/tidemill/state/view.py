@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tidemill.model.errors import reading_object
 from tidemill.model.snapshot import Part, Snapshot, TaskSet
 from tidemill.state.container import TableKey
 from tidemill.state.levels import TaskReader
@@ -41,7 +42,9 @@ class SnapshotView:
 
     def _open(self, part: Part, key: TableKey, table: Table) -> SortedTable:
         container = self._loader.load(part)
-        return SortedTable(table, container.tables[key], container.meta[key].identities)
+        meta = container.meta[key]
+        with reading_object(part.name):
+            return SortedTable(table, container.tables[key], meta.identities, meta.table)
 
     def bound(self, key: TableKey) -> int:
         """No integer of this table can be farther from zero: one row a level, so the levels' bounds add up."""
