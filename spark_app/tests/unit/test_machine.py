@@ -174,6 +174,41 @@ def test_begun_microbatch_is_finished_and_no_other_begun_when_a_pause_is_asked_f
     assert driver.one(events.StartAttempt).attempt.records == 5
 
 
+def test_a_pause_holds_at_once_when_the_microbatch_under_way_fails_each_time() -> None:
+    driver = leading()
+    driver.grow(2)
+    fail(driver)
+    driver.options = ModuleOptions(7, {}, {"mb": 7})
+    driver.say(events.TimePassed(has_news=True))
+    paused = driver.written[-1]
+    assert (paused.kind, paused.paused_seen) == ("note", 7)
+    assert paused.attempt is not None and paused.failure is not None
+    driver.at += 3_600_000
+    driver.say(events.TimePassed())
+    assert driver.machine.running is None and driver.machine.told.phase == "paused"
+    driver.options = ModuleOptions(8)
+    driver.say(events.TimePassed(has_news=True))
+    assert driver.one(events.StartAttempt).attempt.records == 2
+
+
+def test_a_pause_holds_at_once_when_a_new_leader_finds_a_microbatch_that_fails() -> None:
+    before = leading()
+    before.grow(2)
+    fail(before)
+    driver = Driver(DATA)
+    driver.written, driver.end, driver.options = before.written, 2, ModuleOptions(7, {}, {"mb": 7})
+    driver.machine = Machine(driver.machine.spec, Ids(2), "other", Upkeep(lambda _, __: None), claim_wait_ms=0)
+    driver.say(events.TimePassed())
+    assert driver.written[-1].paused_seen == 7
+    assert driver.machine.running is None
+
+
+def fail(driver: Driver) -> None:
+    running = driver.machine.running
+    assert running is not None
+    driver.say(events.AttemptFailed(running.token, "UserCodeFailed", "no"))
+
+
 def test_source_stays_when_the_attempt_did_not_explode_it() -> None:
     driver = leading()
     driver.grow(4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,19 +12,14 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from tidemill.cli.loading import STORE_DEFAULT, ClassArgument, DeleteOption, JsonOption, StoreOption, load_module
-from tidemill.cli.output import command, messages, say, show_json, wants_json
+from tidemill.cli.output import command, say, wants_json
+from tidemill.cli.screens import Line, screen
 from tidemill.cli.serving import serving_beside
-from tidemill.model.entries import Failure
+from tidemill.cli.watching import TopologyWatch
 from tidemill.model.errors import BadInput, Fenced, TidemillError
 from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.lag import LagReader
-from tidemill.runtime.shell import RunnerState
-from tidemill.runtime.status import rows_per_second
 
 _LOOK_MILLIS = 200.0
 _IDLE_LOOKS = 3
@@ -34,27 +28,6 @@ _IDLE_LOOKS = 3
 
 class _Stopped(BaseException):
     """A signal asked to stop."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """What the live progress shows of one topology."""
-
-    topology: str
-    role: str
-    phase: str
-    records_in: int
-    processed: int
-    waiting: int
-    microbatch_id: int
-    version: int
-    under_way: tuple[int, int] | None
-    rows_per_second: float
-    failure: Failure | None
-
-    @property
-    def is_idle(self) -> bool:
-        return self.phase == "paused" or (self.waiting == 0 and self.under_way is None and self.phase == "idle")
 
 
 @command
@@ -188,18 +161,34 @@ def _signals() -> Iterator[None]:
 
 def _watch(running: Any, until_idle: bool, is_json: bool, check: Callable[[], None]) -> None:
     """Show progress until the module is idle, a runner ends by itself, or `check` raises."""
-    lags = {topology: LagReader(running.store, running.definition, topology) for topology in running.topologies}
+    watches = {name: TopologyWatch(running.store, running.definition, name) for name in running.topologies}
     clock, pause, idle_looks = SystemClock(), threading.Event(), 0
-    with _screen(is_json) as screen:
+    with screen(is_json) as shown:
         while True:
-            lines = [_line(topology, runner.state, lags[topology]) for topology, runner in running.topologies.items()]
-            screen.show(lines)
+            lines = [watches[name].look(runner.state) for name, runner in running.topologies.items()]
+            shown.show(lines)
             check()
             _check_alive(running)
             idle_looks = idle_looks + 1 if all(line.is_idle for line in lines) else 0
-            if until_idle and idle_looks >= _IDLE_LOOKS:
+            if until_idle and _is_done(watches, lines, idle_looks):
                 return
             clock.wait(pause, _LOOK_MILLIS)
+
+
+def _is_done(watches: dict[str, TopologyWatch], lines: list[Line], idle_looks: int) -> bool:
+    """Whether every record is processed.
+
+    Raises:
+        MicrobatchFails: a microbatch fails in the same way each time.
+        BadInput: a topology is paused, and records wait for it.
+    """
+    for line in lines:
+        watches[line.topology].check_failing(line)
+    if idle_looks < _IDLE_LOOKS:
+        return False
+    for line in lines:
+        watches[line.topology].check_processed(line)
+    return True
 
 
 def _check_alive(running: Any) -> None:
@@ -212,106 +201,3 @@ def _check_alive(running: Any) -> None:
             if state.role == "superseded":
                 raise Fenced(f"The module was updated or destroyed: {reason}. Start its new code with `tidemill run`.")
             raise Fenced(f"The runner of {topology} ended: {reason}. Another process has taken over.")
-
-
-def _line(topology: str, state: RunnerState, lag: LagReader) -> Line:
-    entry = state.entry
-    waiting = sum(lag.read(entry).values())
-    processed = entry.processed if entry is not None else 0
-    committed = entry.committed[0] if entry is not None and entry.committed else None
-    under_way = (entry.attempt.microbatch_id, entry.attempt.version) if entry is not None and entry.attempt else None
-    return Line(
-        topology=topology,
-        role=state.role,
-        phase=state.told.phase if state.role == "leader" else "standby",
-        records_in=processed + waiting,
-        processed=processed,
-        waiting=waiting,
-        microbatch_id=entry.last_id if entry is not None else 0,
-        version=entry.last_version if entry is not None else 0,
-        under_way=under_way,
-        rows_per_second=rows_per_second(committed) if committed is not None else 0.0,
-        failure=state.told.failure,
-    )
-
-
-# --- screens ---------------------------------------------------------------------------------------------------------
-
-
-class _Screen:
-    """Shows lines when they changed: one text line each, for pipes and log files."""
-
-    def __init__(self) -> None:
-        self._shown: dict[str, Any] = {}
-        self._failed: dict[str, Failure | None] = {}
-
-    def show(self, lines: list[Line]) -> None:
-        for line in lines:
-            key = (line.role, line.microbatch_id, line.version, line.processed, line.phase == "paused")
-            if self._shown.get(line.topology) != key:
-                self._shown[line.topology] = key
-                self.write(line)
-            if line.failure is not None and self._failed.get(line.topology) != line.failure:
-                self.write_failure(line.topology, line.failure)
-            self._failed[line.topology] = line.failure
-
-    def write(self, line: Line) -> None:
-        done = f"microbatch {line.microbatch_id}/{line.version}, {line.processed:,} processed, {line.waiting:,} waiting"
-        say(f"{line.topology}: {line.role}, {done}, {line.rows_per_second:,.0f} rows/s")
-
-    def write_failure(self, topology: str, failure: Failure) -> None:
-        attempt = f"{failure.microbatch_id}/{failure.version}"
-        say(f"{topology}: attempt {attempt} failed, it will be tried again: {failure.code}: {failure.message}")
-        if failure.sample:
-            say(f"record: {failure.sample}")
-        if failure.trace:
-            say(failure.trace.rstrip())
-
-
-class _JsonScreen(_Screen):
-    """One JSON object a change."""
-
-    def write(self, line: Line) -> None:
-        show_json({**vars(line), "failure": vars(line.failure) if line.failure else None})
-        sys.stdout.flush()
-
-    def write_failure(self, topology: str, failure: Failure) -> None:
-        show_json({"topology": topology, "failure": vars(failure)})
-        sys.stdout.flush()
-
-
-class _LiveScreen(_Screen):
-    """A table that is redrawn in place."""
-
-    def __init__(self, live: Live) -> None:
-        super().__init__()
-        self._live = live
-
-    def show(self, lines: list[Line]) -> None:
-        super().show(lines)
-        table = Table()
-        for column in ("topology", "role", "records in", "processed", "microbatch", "under way", "rows/s", "phase"):
-            table.add_column(column)
-        for line in lines:
-            under_way = "-" if line.under_way is None else "{}/{}".format(*line.under_way)
-            phase = f"{line.phase}, failing" if line.failure else line.phase
-            cells = (
-                line.topology, line.role, f"{line.records_in:,}", f"{line.processed:,}",
-                f"{line.microbatch_id}/{line.version}", under_way, f"{line.rows_per_second:,.0f}", phase,
-            )  # fmt: skip
-            table.add_row(*map(Text, cells))
-        self._live.update(table)
-
-    def write(self, line: Line) -> None:
-        """The table shows it."""
-
-
-@contextlib.contextmanager
-def _screen(is_json: bool) -> Iterator[_Screen]:
-    if is_json:
-        yield _JsonScreen()
-    elif not sys.stderr.isatty():
-        yield _Screen()
-    else:
-        with Live(console=messages(), refresh_per_second=5) as live:
-            yield _LiveScreen(live)

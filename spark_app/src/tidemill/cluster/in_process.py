@@ -36,6 +36,7 @@ from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_pstate import PStateHandle
 from tidemill.runtime.clock import SystemClock
 from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.runtime.failures import Repetition, fails
 from tidemill.runtime.hub import AppendHub
 from tidemill.runtime.leading import LeaderWatch
 from tidemill.runtime.options_log import OptionsLog
@@ -228,7 +229,8 @@ class InProcessCluster:
     # --- topologies --------------------------------------------------------------------------------------------------
 
     def pause_microbatch_topology(self, module: str, topology: str, timeout_millis: int = 60_000) -> None:
-        """Pause a topology; returns when the microbatch that was running is done. The pause survives restarts.
+        """Pause a topology; returns when the microbatch that was running is done, or failed: such a one is tried again
+        when the pause ends. The pause survives restarts.
 
         Raises:
             UnknownName: there is no such module or topology.
@@ -258,18 +260,21 @@ class InProcessCluster:
         self.hub.notify(definition.options_prefix)
 
     def wait_for_microbatch_processed_count(
-        self, module: str, topology: str, count: int, timeout_millis: int = 30_000
+        self, module: str, topology: str, count: int, timeout_millis: int = 30_000, *, fail_fast: bool = True
     ) -> None:
         """Return when the topology has processed and committed at least `count` records since it was first launched.
 
+        `fail_fast=False` goes on waiting where a microbatch fails in the same way again and again.
+
         Raises:
             UnknownName: there is no such module or topology.
+            MicrobatchFails: the same microbatch failed in the same way three times; says how.
             TimeoutError: says how far it came, and why its last attempt failed if it did.
         """
         if isinstance(count, bool) or not isinstance(count, int):
             raise BadInput(f"A count of records is a whole number, not {count!r}.")
         wanted = f"{count} processed records"
-        self._wait(module, topology, timeout_millis, lambda now: now.processed >= count, wanted)
+        self._wait(module, topology, timeout_millis, lambda now: now.processed >= count, wanted, fail_fast)
 
     def wait_until_processed(self, module: str, topology: str | None = None, timeout_millis: int = 30_000) -> None:
         """Return when all records that are appended by now are processed and committed: a select then sees them.
@@ -305,11 +310,17 @@ class InProcessCluster:
         return info
 
     def _wait(
-        self, module: str, topology: str, timeout_millis: float, is_reached: Callable[[Progress], bool], wanted: str
+        self,
+        module: str,
+        topology: str,
+        timeout_millis: float,
+        is_reached: Callable[[Progress], bool],
+        wanted: str,
+        fails_fast: bool = False,
     ) -> None:
         deadline = self._clock.monotonic_ms() + timeout_millis
         pause = threading.Event()
-        progress = Progress()
+        progress, repetition = Progress(), Repetition()
         while True:
             self._check_open()
             try:
@@ -319,6 +330,9 @@ class InProcessCluster:
             if is_reached(progress):
                 return
             left = deadline - self._clock.monotonic_ms()
+            if fails_fast and progress.failure is not None and repetition.sees(progress.failure):
+                text = wait_text(module, topology, timeout_millis - left, wanted, progress)
+                raise fails(progress.failure, f"{text.rstrip()}\nIt fails in the same way each time.")
             if left <= 0:
                 raise TimeoutError(wait_text(module, topology, timeout_millis, wanted, progress))
             self._clock.wait(pause, min(_LOOK_MILLIS, left))

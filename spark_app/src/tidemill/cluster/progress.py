@@ -8,6 +8,7 @@ from typing import Any
 from tidemill.model.entries import Entry, Failure
 from tidemill.model.errors import TidemillError
 from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.failures import failure_text
 from tidemill.runtime.shell import RunnerState
 from tidemill.store.objects import ObjectStore
 
@@ -42,12 +43,21 @@ class ProgressReader:
 
     def read(self, runner: Any = None) -> Progress:
         """The progress now; `runner` is the topology's runner in this process, if there is one."""
-        head = self._log.head()
+        head = self._head(runner)
         seen = runner.state.told.failure if runner is not None else None
         trouble = trouble_of(runner.state) if runner is not None else ""
         if head is None:
             return Progress(failure=seen, trouble=trouble)
         return Progress(head[0], head[1], seen or head[1].failure, trouble)
+
+    def _head(self, runner: Any) -> tuple[int, Entry] | None:
+        """The newest entry; what the runner wrote itself is not read again."""
+        state = runner.state if runner is not None else RunnerState()
+        number: int = state.number
+        entry: Entry | None = state.entry
+        if state.role != "leader" or entry is None or self._log.log.newest(number) != number:
+            return self._log.head()
+        return number, entry
 
 
 def trouble_of(state: RunnerState) -> str:
@@ -64,7 +74,7 @@ def wait_text(module: str, topology: str, timeout_millis: float, wanted: str, pr
     """What a person needs to know when waiting took too long."""
     entry = progress.entry
     done = f"{progress.processed} of {wanted}" if wanted[:1].isdigit() else f"waiting for {wanted}"
-    text = f"{module} {topology}: {done} after {timeout_millis:g} ms"
+    text = f"{module} {topology}: {done} after {timeout_millis:.0f} ms"
     if entry is not None:
         text += f"; microbatch {entry.last_id} version {entry.last_version} is committed"
         if entry.attempt is not None:
@@ -75,10 +85,3 @@ def wait_text(module: str, topology: str, timeout_millis: float, wanted: str, pr
         text += f"; the last attempt failed: {failure_text(progress.failure)}"
         text += f"\n{progress.failure.trace.rstrip()}" if progress.failure.trace else ""
     return text
-
-
-def failure_text(failure: Failure) -> str:
-    """A failure in one line."""
-    is_named = not failure.step or failure.message.startswith(failure.step)
-    step = "" if is_named else f" in {failure.step}"
-    return f"{failure.code}{step}: {failure.message}"

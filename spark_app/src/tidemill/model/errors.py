@@ -3,6 +3,7 @@
     TidemillError
     ├── DefinitionError      the module's author: fix the module (lists all faults at once)
     ├── UserCodeError        the module's author: a function of the module raised
+    │   ├── MicrobatchFails  the same, to who waits for the result (also a TimeoutError)
     ├── BadInput             the caller: what was passed does not fit (also a ValueError)
     │   ├── RecordRefused, SchemaMismatch, BadPath, OptionError, StoreRefused
     │   ├── NotOneValue, NotSelectable, BudgetExceeded, UnknownName, ModuleExists, OwnedByAnother
@@ -22,10 +23,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
 class TidemillError(Exception):
@@ -87,6 +90,12 @@ class UserCodeError(TidemillError):
         self.step = step
         self.trace = trace
         self.sample = sample
+
+
+class MicrobatchFails(UserCodeError, TimeoutError):
+    """A wait that ended early: the microbatch that it waits for fails in the same way each time."""
+
+    code = "MicrobatchFails"
 
 
 class BadInput(TidemillError, ValueError):
@@ -264,6 +273,18 @@ def check_place(written: object, key: str) -> None:
     """
     if written != key:
         raise CorruptState(f"{key}: holds the object {written}; objects changed their places", key=key)
+
+
+def asked_twice(read: Callable[[], _T]) -> _T:
+    """What `read` fetches and decodes; bytes that make no sense are fetched once more before anybody is told so: a
+    network or a cache may have answered wrongly once.
+    """
+    try:
+        return read()
+    except NewerFormat:
+        raise
+    except CorruptState:
+        return read()
 
 
 class InvariantViolation(TidemillError):

@@ -9,9 +9,9 @@ from typing import Final
 
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.entries import Entry
-from tidemill.model.errors import UserCodeError
 from tidemill.runtime.clock import Clock
 from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.failures import fails
 from tidemill.runtime.leading import LeaderWatch
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.depot import DepotLog
@@ -90,7 +90,7 @@ class ProcessedWatch:
         """Whether every barrier is reached.
 
         Raises:
-            UserCodeError: the module's code fails on each attempt.
+            MicrobatchFails: the module's code fails on each attempt.
         """
         self._open = [barrier for barrier in self._open if self._is_open(barrier)]
         return not self._open
@@ -106,7 +106,7 @@ class ProcessedWatch:
             text = (
                 f"{barrier.topology} fails on each attempt, {failure.version} so far: {failure.code}: {failure.message}"
             )
-            raise UserCodeError(text, step=failure.step, trace=failure.trace, sample=failure.sample)
+            raise fails(failure, text)
         return True
 
     def wait(self, seconds: float, clock: Clock) -> None:
@@ -114,7 +114,7 @@ class ProcessedWatch:
 
         Raises:
             TimeoutError: they were not in time; says how many records wait, and for whom.
-            UserCodeError: the module's code fails on each attempt.
+            MicrobatchFails: the module's code fails on each attempt.
         """
         deadline, pause, never = clock.monotonic_ms() + 1000 * seconds, _LOOK_MILLIS, threading.Event()
         while not self.look():

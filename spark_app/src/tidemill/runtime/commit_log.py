@@ -13,7 +13,7 @@ from typing import Any
 from tidemill.engine.resources import read_part
 from tidemill.model import entries
 from tidemill.model.entries import ENTRY_BYTES_MAX, ENTRY_MEMBER, Entry
-from tidemill.model.errors import CorruptState, invariant, reading_object
+from tidemill.model.errors import CorruptState, asked_twice, invariant, reading_object
 from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import NotFound, ObjectStore
 
@@ -58,6 +58,9 @@ class CommitLog:
 
     def read(self, number: int) -> Entry:
         """One entry. Raises NotFound where it is trimmed or not written yet."""
+        return asked_twice(lambda: self._read(number))
+
+    def _read(self, number: int) -> Entry:
         content = self.log.read(number)
         with reading_object(self.log.key(number)):
             return entries.from_bytes(content, self.log.key(number))

@@ -9,7 +9,7 @@ from typing import Final
 
 from tidemill.model import definition as definitions
 from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import CorruptState, UnknownName, reading_object
+from tidemill.model.errors import CorruptState, UnknownName, asked_twice, reading_object
 from tidemill.model.ids import Ids
 from tidemill.store.log import FIRST, Log
 from tidemill.store.objects import RESERVED, ObjectStore
@@ -43,6 +43,9 @@ class DefinitionLog:
 
     def read(self, number: int) -> StoredDefinition:
         """One revision. Raises NotFound."""
+        return asked_twice(lambda: self._read(number))
+
+    def _read(self, number: int) -> StoredDefinition:
         data = self._log.read_json(number)
         try:
             with reading_object(self._log.key(number)):

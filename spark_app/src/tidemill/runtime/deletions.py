@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from tidemill.model import definition as definitions
 from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import CorruptState, NewerFormat
+from tidemill.model.errors import CorruptState, NewerFormat, asked_twice
 from tidemill.model.ids import Ids
 from tidemill.store.log import PATIENCE, Log, Lost
 from tidemill.store.objects import NotFound, ObjectStore
@@ -50,8 +50,9 @@ class Deletions:
         """What was decided; None if nothing was yet, or there is nothing to decide."""
         if not definition.retired:
             return None
+        number = definition.number
         try:
-            return self._read(definition.number)
+            return asked_twice(lambda: self._read(number))
         except NotFound:
             return None
 

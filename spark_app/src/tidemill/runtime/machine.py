@@ -300,13 +300,21 @@ class Machine:
         return self._attempt(entry, fixed, entry.last_id + 1, 1, now, entry.ticks)
 
     def _begun_step(self, attempt: Attempt, now: Now) -> list[Instruction]:
-        """A begun ID is finished before anything else; what another leader or version began gets the next version."""
-        if self._begun_here == (attempt.microbatch_id, attempt.version) and not self._has_failed(attempt):
-            if now.at < self._retry_at:
-                return [*self._background(now), events.Wait(self._retry_at)]
-            return self._start(attempt, True, now)
-        if not self._is_look_fresh and (self._failures > 0 or self.look is None):
+        """A begun ID is finished before anything else; what another leader or version began gets the next version.
+
+        Only a pause comes before it where it failed: it may fail for ever. Then it is tried again when the pause ends.
+        """
+        is_begun = self._begun_here == (attempt.microbatch_id, attempt.version) and not self._has_failed(attempt)
+        is_failing = self._failures > 0 or self._head.failure is not None
+        if not self._is_look_fresh and (is_failing or self.look is None):
             return self._ask_look()
+        if is_failing and self._is_paused:
+            return self._paused_step(now)
+        if is_begun:
+            if now.at < self._retry_at:
+                self.told = replace(self.told, phase="back-off")
+                return [*self._background(now), events.Wait(self._retry_at, for_news=True)]
+            return self._start(attempt, True, now)
         assert self.look is not None
         if self.look.definition > self.spec.definition:
             return self._superseded()
@@ -365,7 +373,7 @@ class Machine:
         asked = self.options.paused[self.spec.name]
         if self._head.paused_seen < asked:
             note = compose.follow(self._settled_head(), "note", self._author(now))
-            return [self._write(replace(note, paused_seen=asked))]
+            return [self._write(replace(note, paused_seen=asked, failure=self.told.failure or note.failure))]
         made = self._background(now)
         return [*made, *(self._compact_entry(now) or [events.Wait(now.at + 60_000, for_news=True)])]
 

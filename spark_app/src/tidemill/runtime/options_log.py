@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidemill.model import options
-from tidemill.model.errors import CorruptState, Managed, NewerFormat, StoreUnavailable, reading_object
+from tidemill.model.errors import CorruptState, Managed, NewerFormat, StoreUnavailable, asked_twice, reading_object
 from tidemill.model.ids import Ids
 from tidemill.runtime.events import ModuleOptions, Place
 from tidemill.store.log import Log, Lost
@@ -61,14 +61,18 @@ class OptionsLog:
         number = self._log.newest(self._known.number)
         if number != self._known.number:
             try:
-                with reading_object(self._log.key(number)):
-                    self._known = _from_json(number, self._log.read_json(number))
+                self._known = asked_twice(lambda: self._read(number))
             except NotFound:
                 return self.read()
-            except (KeyError, TypeError, ValueError) as error:
-                key = self._log.key(number)
-                raise CorruptState(f"{key}: these options cannot be read: {error!r}", key=key) from error
         return self._known
+
+    def _read(self, number: int) -> ModuleOptions:
+        key = self._log.key(number)
+        try:
+            with reading_object(key):
+                return _from_json(number, self._log.read_json(number))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptState(f"{key}: these options cannot be read: {error!r}", key=key) from error
 
     def set(self, scope: str, target: str, name: str, value: Any) -> ModuleOptions:
         """Set an option on the module (`target` "") or on one of its objects.

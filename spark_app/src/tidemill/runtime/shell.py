@@ -107,6 +107,7 @@ class TopologyRunner:
         self._probe_ms_max = PROBE_MS_MAX if store.local_path("x") is not None else PROBE_MS_REMOTE_MAX
         self._events: queue.SimpleQueue[events.Event] = queue.SimpleQueue()
         self._cancels: dict[int, Cancel] = {}
+        self._work: set[threading.Thread] = set()
         self._changed = threading.Condition()
         self._state = RunnerState()
         self._is_killed = False
@@ -174,9 +175,12 @@ class TopologyRunner:
             return self._state
 
     def stop(self, timeout_s: float = STOP_SECONDS) -> None:
-        """Stop, and give the lease up; an attempt under way is cancelled and starts again with the next leader."""
+        """Stop, and give the lease up; an attempt under way is cancelled and starts again with the next leader.
+
+        What runs beside is over as well when this returns, but for a function of the module that does not return.
+        """
         self._events.put(events.StopRequested())
-        self.join(timeout_s)
+        self._join_all(timeout_s)
 
     def leave(self, timeout_s: float = STOP_SECONDS) -> bool:
         """Stop as soon as the microbatch under way is committed; one that is not in time is left to the next leader.
@@ -195,7 +199,14 @@ class TopologyRunner:
         for cancel in list(self._cancels.values()):
             cancel.set()
         self._events.put(events.TimePassed())
-        self.join(STOP_SECONDS)
+        self._join_all(STOP_SECONDS)
+
+    def _join_all(self, timeout_s: float) -> None:
+        """Wait for the runner's end, and for its attempt, compaction and collection."""
+        deadline = self._clock.monotonic_ms() + 1000 * timeout_s
+        if self.join(timeout_s):
+            for thread in self._work - {threading.current_thread()}:
+                thread.join(max(0.0, deadline - self._clock.monotonic_ms()) / 1000)
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the runner's end; whether it has ended."""
@@ -209,7 +220,7 @@ class TopologyRunner:
         error: BaseException | None = None
         try:
             self._drive()
-        except Exception as caught:  # noqa: BLE001 - the thread's last word, shown to whoever waits
+        except BaseException as caught:  # noqa: BLE001 - the thread's last word, shown to whoever waits
             error = caught
         finally:
             self._finish(error)
@@ -248,7 +259,15 @@ class TopologyRunner:
             self._spawn(lambda: self._collect(instruction))
 
     def _spawn(self, target: Callable[[], None]) -> None:
-        threading.Thread(target=target, name=f"tidemill {self.topology} work", daemon=True).start()
+        def run() -> None:
+            try:
+                target()
+            finally:
+                self._work.discard(threading.current_thread())
+
+        thread = threading.Thread(target=run, name=f"tidemill {self.topology} work", daemon=True)
+        self._work.add(thread)
+        thread.start()
 
     def _attempt(self, start: events.StartAttempt, cancel: Cancel) -> None:
         try:
@@ -263,14 +282,14 @@ class TopologyRunner:
         try:
             parts = self._runner.compact(self._world.compaction_work(start))
             self._events.put(events.CompactionDone(start.token, parts))
-        except Exception as error:  # noqa: BLE001 - a custom combiner is the user's code too
+        except BaseException as error:  # noqa: BLE001 - a custom combiner is the user's code too
             self._events.put(events.CompactionFailed(start.token, f"{type(error).__name__}: {error}"))
 
     def _collect(self, instruction: events.Collect) -> None:
         text = ""
         try:
             collect(self._world, instruction.retention_ms)
-        except Exception as error:  # noqa: BLE001 - the next collection tries again; without an answer there is none
+        except BaseException as error:  # noqa: BLE001 - the next collection tries again; without an answer there is none
             text = f"{type(error).__name__}: {error}"
         self._events.put(events.CollectionDone(text))
         self.wake()  # the collection followed the depots: what it saw is no news to the probes after it
@@ -353,19 +372,27 @@ class TopologyRunner:
             self._changed.notify_all()
 
     def _finish(self, error: BaseException | None) -> None:
+        try:
+            self._let_go()
+        finally:
+            self._show_end(error)
+        if self._on_end is not None:
+            self._on_end(self)
+
+    def _let_go(self) -> None:
         for prefix in self._prefixes():
             self._hub.unsubscribe(prefix, self.wake)
         for cancel in list(self._cancels.values()):
             cancel.set()
         if not self._is_killed or isinstance(self._lease, FileLease):
             self._lease.release()
+
+    def _show_end(self, error: BaseException | None) -> None:
         before = self._state
         role = "failed" if error is not None else ("stopped" if self._is_killed else self._machine.role)
         with self._changed:
             self._state = replace(before, role=role, version=0, is_idle=False, error=error, stop_text=self._stop_text)
             self._changed.notify_all()
-        if self._on_end is not None:
-            self._on_end(self)
 
 
 def describe(topology: str, state: RunnerState) -> str:

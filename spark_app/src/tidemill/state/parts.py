@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from tidemill.model.errors import CorruptState, reading_object
+from tidemill.model.errors import CorruptState, asked_twice, reading_object
 from tidemill.model.snapshot import Part
 from tidemill.state.container import CHECKED_BYTES_MAX, Container, decode, map_file
 from tidemill.state.part_cache import PartCache
@@ -61,7 +61,7 @@ class PartLoader:
                 self._loaded.move_to_end(named)
                 return container
         with reading_object(part.name):
-            container = self._open(part)
+            container = asked_twice(lambda: self._open(part))
         self._keep(named, container)
         return container
 

@@ -116,10 +116,10 @@ class DepotAppender:
         with self._changed:
             if self._is_closed:
                 raise BadInput("This appender is closed; open the depot again.")
-            self._waiting.append(_Waiting(batch, size, future))
-            if not self._is_running:
-                self._is_running = True
+            if not self._is_running:  # it waits for this lock, and then finds what is handed in here
                 threading.Thread(target=self._write_all, name="depot-appender", daemon=True).start()
+                self._is_running = True
+            self._waiting.append(_Waiting(batch, size, future))
             self._changed.notify_all()
         return future
 
@@ -150,11 +150,9 @@ class DepotAppender:
         except TidemillError as error:
             for waiting in group:
                 waiting.future.set_exception(error)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - a panic in native code is no Exception; the callers get it
             for waiting in group:
                 waiting.future.set_exception(OutcomeUnknown(f"The append was cut off: {error!r}"))
-            if not isinstance(error, Exception):
-                raise
         else:
             for waiting, at in zip(group, offsets, strict=True):
                 waiting.future.set_result(at)

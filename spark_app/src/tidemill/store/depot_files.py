@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from tidemill.model.errors import check_place, reading_object
+from tidemill.model.errors import asked_twice, check_place, reading_object
 from tidemill.store.depot_segment import Entry, Header, Segment, header_bytes, read_header, read_nonce
 from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import NotFound, ObjectStore
@@ -80,11 +80,11 @@ class DepotFiles:
 
     def header(self, number: int) -> Header:
         """The header of the object that holds this segment. Raises NotFound if it was deleted or never written."""
-        return self._find(number, self._cache.headers, self._load_header)
+        return self._find(number, self._cache.headers, lambda key: asked_twice(lambda: self._load_header(key)))
 
     def segment(self, number: int) -> Segment:
         """The object that holds this segment, decoded. Raises NotFound if it was deleted or never written."""
-        return self._find(number, self._cache.segments, self._load_segment)
+        return self._find(number, self._cache.segments, lambda key: asked_twice(lambda: self._load_segment(key)))
 
     def entry(self, number: int) -> Entry:
         return _entry_in(self.header(number), number)
@@ -203,6 +203,7 @@ class DepotFiles:
         try:
             return pa.memory_map(str(path)), 0
         except (FileNotFoundError, NotADirectoryError) as error:
+            self.store.exists(key)  # raises where the whole store is away
             raise NotFound(f"No object {key} in {self.store.url}.", key=key) from error
 
 

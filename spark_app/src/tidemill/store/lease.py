@@ -68,8 +68,12 @@ def lease_for(store: ObjectStore, prefix: str, now_millis: Callable[[], int]) ->
     `now_millis` is a clock that is never set: only what passed on it counts.
     """
     if isinstance(store, LocalStore):
-        return FileLease(store.folder / prefix / "leader.lock")
+        return FileLease(store.folder / prefix / "leader.lock", store.make_folder)
     return HeartbeatLease(store, prefix, now_millis)
+
+
+def _make_folder(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 class FileLease:
@@ -80,8 +84,8 @@ class FileLease:
 
     pace = LeasePace()
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, make_folder: Callable[[Path], None] = _make_folder) -> None:
+        self._path, self._make_folder = path, make_folder
         self._file: int | None = None
         self._lock = threading.Lock()
 
@@ -100,7 +104,8 @@ class FileLease:
 
     def _open(self) -> int:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if not self._path.parent.is_dir():
+                self._make_folder(self._path.parent)
             return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StoreUnavailable(f"The lease file {self._path} cannot be opened: {error.strerror}") from error
@@ -111,7 +116,8 @@ class FileLease:
     def release(self) -> None:
         with self._lock:
             if self._file is not None:
-                os.ftruncate(self._file, 0)
+                with suppress(OSError):  # the lock falls with the file, whatever its text says
+                    os.ftruncate(self._file, 0)
                 os.close(self._file)
                 self._file = None
 

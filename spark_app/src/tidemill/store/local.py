@@ -27,10 +27,15 @@ _ADVICE = {
 
 
 class LocalStore:
-    """Objects as files below one folder. Files whose names begin with a dot are unfinished creates and no objects."""
+    """Objects as files below one folder. Files whose names begin with a dot are unfinished creates and no objects.
+
+    The first create makes the folder; once it was met it is never made again, and what is absent in it counts as absent
+    only while it is there: it may have been moved away or unmounted, and come back.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+        self._met = _inode(self.folder)
         self.url = self.folder.as_uri()
         self.counts: dict[str, int] = {}
         self._unsynced: set[Path] = set()
@@ -51,7 +56,7 @@ class LocalStore:
         count_request(self.counts, "create")
         path = self._path(key)
         with self._writing(key):
-            temporary = _write_temporary(path.parent, data)
+            temporary = self._write_temporary(path.parent, data)
         try:
             with self._writing(key):
                 os.link(temporary, path)
@@ -63,7 +68,10 @@ class LocalStore:
     def exists(self, key: str) -> bool:
         count_request(self.counts, "exists")
         with self._writing(key):
-            return os.path.exists(self._path(key))
+            is_there = os.path.exists(self._path(key))
+            if not is_there:
+                self.check_there()
+            return is_there
 
     def delete(self, key: str) -> None:
         count_request(self.counts, "delete")
@@ -75,10 +83,34 @@ class LocalStore:
         keys: list[str] = []
         with self._writing(prefix), suppress(*_ABSENT):
             _collect(self._path(prefix) if prefix else self.folder, prefix, keys)
+        if not keys:
+            self.check_there()
         return iter(sorted(key for key in keys if key > after))
 
     def local_path(self, key: str) -> Path | None:
         return self._path(key)
+
+    def check_there(self) -> None:
+        """Raises StoreUnavailable where another folder, or none, is at the place of the one that this store met."""
+        found = _inode(self.folder)
+        if self._met is None:
+            self._met = found
+        elif found != self._met:
+            what = "is not there" if found is None else "is another folder than the one that this process opened"
+            raise StoreUnavailable(f"The store {self.folder} {what}; bring it back, or restart with the right one.")
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder below this one, whose name survives a crash."""
+        self.check_there()
+        _make_folder(folder)
+        self.check_there()
+
+    def _write_temporary(self, folder: Path, data: Buffer) -> str:
+        try:
+            return _write_temporary(folder, data)
+        except FileNotFoundError:
+            self.make_folder(folder)
+            return _write_temporary(folder, data)
 
     def _path(self, key: str) -> Path:
         if key.startswith("/") or ".." in key.split("/"):
@@ -104,6 +136,7 @@ class LocalStore:
         try:
             yield
         except _ABSENT as error:
+            self.check_there()
             raise NotFound(f"No object {key} in {self.url}.", key=key) from error
         except OSError as error:
             raise StoreUnavailable(f"{self._fault(error)}.", key=key) from error
@@ -120,6 +153,14 @@ class LocalStore:
     def _fault(self, error: OSError) -> str:
         advice = _ADVICE.get(error.errno or 0, "cannot be used")
         return f"The store {self.folder} {advice} ({error.strerror or error})"
+
+
+def _inode(folder: Path) -> int | None:
+    """What a folder is, wherever it is moved; None where there is none."""
+    try:
+        return os.stat(folder).st_ino
+    except OSError:
+        return None
 
 
 def sweep_unfinished(folder: Path, before_ms: int) -> int:
@@ -139,11 +180,7 @@ def sweep_unfinished(folder: Path, before_ms: int) -> int:
 def _write_temporary(folder: Path, data: Buffer) -> str:
     """A synced file with a passing name in the folder where it shall get its name."""
     name = str(folder / f"{_TEMPORARY}{nonce()}")
-    try:
-        handle = os.open(name, _NEW_FILE, 0o666)
-    except FileNotFoundError:
-        _make_folder(folder)
-        handle = os.open(name, _NEW_FILE, 0o666)
+    handle = os.open(name, _NEW_FILE, 0o666)
     try:
         with open(handle, "wb", buffering=0) as file:
             _write_all(file.fileno(), memoryview(data).cast("B"))

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tidemill.model.errors import CorruptState, NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable
+from tidemill.model.errors import CorruptState, NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable, asked_twice
 from tidemill.model.ids import nonce
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
@@ -112,6 +112,10 @@ def check_store(store: ObjectStore) -> None:
 
 
 def check_format(store: ObjectStore) -> None:
+    asked_twice(lambda: _check_format(store))
+
+
+def _check_format(store: ObjectStore) -> None:
     try:
         found = json.loads(store.get(FORMAT_KEY))["format"]
     except NotFound:

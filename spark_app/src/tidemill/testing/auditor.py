@@ -94,10 +94,11 @@ class Auditor:
         self._audited = newest
 
     def check_resumed(self, asked: int) -> None:
-        """While a pause was seen, nothing is begun."""
+        """While a pause was seen, nothing is begun; only an attempt that failed may wait for the end of the pause."""
         head = self._log.head()
         if head is not None and head[1].paused_seen >= asked:
-            invariant(head[1].attempt is None, "a paused topology has no attempt under way", entry=head[0])
+            is_at_rest = head[1].attempt is None or head[1].failure is not None
+            invariant(is_at_rest, "a paused topology has no attempt under way", entry=head[0])
 
     # --- at the end --------------------------------------------------------------------------------------------------
 
