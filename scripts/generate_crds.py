@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from tidemill.model import errors, options
+from tidemill.model import options
 
 ROOT = Path(__file__).resolve().parent.parent
 CRDS = ("crds/module.yaml", "crds/topology.yaml")
@@ -92,7 +92,7 @@ def _described(option: options.Option) -> str:
 
 def _bounds(option: options.Option) -> str:
     if option.choices:
-        return " | ".join(_choices(option))
+        return " | ".join(option.choices)
     if option.type == "bool":
         return "true | false"
     return f"{_number(option.minimum)} to {_number(option.maximum)}"
@@ -102,26 +102,13 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.10f}".rstrip("0").rstrip(".")
 
 
-def _choices(option: options.Option) -> list[str]:
-    """The choices that this version takes."""
-    return [choice for choice in option.choices if _is_taken(option.name, choice)]
-
-
-def _is_taken(name: str, value: Any) -> bool:
-    try:
-        options.check_value(name, value)
-    except errors.OptionError:
-        return False
-    return True
-
-
 def _rule(option: options.Option) -> dict[str, str]:
     value = f"self['{option.name}']"
     low, high = _number(option.minimum), _number(option.maximum)
     unit = f" {option.unit}" if option.unit else ""
     if option.choices:
-        text = f"{' or '.join(_choices(option))}"
-        fine = f"{value} in [{', '.join(repr(choice) for choice in _choices(option))}]"
+        text = f"{' or '.join(option.choices)}"
+        fine = f"{value} in [{', '.join(repr(choice) for choice in option.choices)}]"
     elif option.type == "int":
         text = f"a whole number without quotes, {low} to {high}{unit}"
         fine = f"(type({value}) == int && {value} >= {low} && {value} <= {high})"

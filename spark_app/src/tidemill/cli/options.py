@@ -18,7 +18,7 @@ from tidemill.cli.loading import (
 from tidemill.cli.output import command, console, say, show_json, show_table, wants_json
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import BadInput
-from tidemill.model.options import ENGINES, OPTIONS, Option, find_option, resolve
+from tidemill.model.options import ENGINES, OPTIONS, Option, Values, find_option, resolve
 from tidemill.runtime.events import ModuleOptions, Place
 from tidemill.runtime.options_log import OptionsLog
 
@@ -80,7 +80,12 @@ def _owner(found: ModuleOptions, place: Place) -> dict[str, str]:
 def _shown(row: dict[str, Any], column: str) -> Any:
     if column == "set":
         return ", ".join(map(_place_text, row["set"]))
-    return row[column]
+    return _exact(row[column])
+
+
+def _exact(value: Any) -> Any:
+    """A number of an option with all its digits; a table rounds others."""
+    return f"{value:.15g}" if isinstance(value, float) else value
 
 
 def _place_text(place: dict[str, Any]) -> str:
@@ -112,8 +117,8 @@ def get(
         return
     out = console()
     unit = f" {option.unit}" if option.unit and value is not None else ""
-    out.print(f"{name} = {'not set' if value is None else value}{unit}", markup=False)
-    out.print(f"{option.help} Default {option.default}, bounds {option.bounds}.", markup=False)
+    out.print(f"{name} = {'not set' if value is None else _exact(value)}{unit}", markup=False)
+    out.print(f"{option.help} Default {_exact(option.default)}, bounds {option.bounds}.", markup=False)
     described = _described(option, found)
     if described["set"]:
         out.print(f"Set: {_shown(described, 'set')}.", markup=False)
@@ -140,7 +145,7 @@ def set_(
     find_option(name)
     scope, target = _place(stored_definition(opened, module), topology, depot, pstate)
     OptionsLog(opened, module).set(scope, target, name, _parsed(value))
-    _told(json_, module, name, target, resolve(name, OptionsLog(opened, module).read().values, target))
+    _told(json_, module, name, target, OptionsLog(opened, module).read().values)
 
 
 @app.command("unset")
@@ -160,7 +165,7 @@ def unset(
     find_option(name)
     scope, target = _place(stored_definition(opened, module), topology, depot, pstate)
     OptionsLog(opened, module).unset(scope, target, name)
-    _told(json_, module, name, target, resolve(name, OptionsLog(opened, module).read().values, target))
+    _told(json_, module, name, target, OptionsLog(opened, module).read().values)
 
 
 def _place(definition: StoredDefinition, topology: str, depot: str, pstate: str) -> tuple[str, str]:
@@ -184,8 +189,17 @@ def _parsed(text: str) -> Any:
         return text
 
 
-def _told(is_json: bool, module: str, name: str, target: str, value: Any) -> None:
+def _told(is_json: bool, module: str, name: str, target: str, values: Values) -> None:
+    """What holds now, and where something else holds: a setting of an object wins over that of the module."""
+    value = resolve(name, values, target)
+    others = (
+        {} if target else {place[1]: chosen[name] for place, chosen in values.items() if place[1] and name in chosen}
+    )
     if is_json:
-        show_json({"module": module, "name": name, "object": target, "value": value})
-    else:
-        say(f"{name} is {value} for {target or module} from the next microbatch on.")
+        show_json({"module": module, "name": name, "object": target, "value": value, "overridden": others})
+        return
+    say(f"{name} is {_exact(value)} for {target or module} from the next microbatch on.")
+    if others:
+        say(
+            f"It is overridden for {', '.join(f'{place}: {_exact(other)}' for place, other in sorted(others.items()))}."
+        )

@@ -60,7 +60,13 @@ def _option(name: str, default: Any, unit: str, bounds: tuple[float, float], tex
     return Option(name, kind, default, text, unit=unit, minimum=bounds[0], maximum=bounds[1], **more)
 
 
-_NO_REPORTS: Final = {"local": "", "inline": ""}
+NO_EFFECT: Final[Mapping[str, str]] = {ANY: ""}
+"""The meaning of options that modules of Rama set and that cannot matter here; their help says why."""
+
+_NO_ACKS: Final = (
+    "Accepted and without effect: Rama gathers acknowledgements of tasks in a tree; here each thread reports once "
+    "a superstep."
+)
 _DAY_MILLIS: Final = 86_400_000
 
 _ALL: Final = (
@@ -90,17 +96,14 @@ _ALL: Final = (
     _option("topology.combiner.limit", 100_000, "aggregations", (1, 1_000_000_000),
             "Aggregations after which combiners that need flushing flush."),
     _option("topology.microbatch.ack.branching.factor", 16, "reports", (2, 65_536),
-            "Fan-in with which per-task reports are combined on their way to the driver.", meaning=_NO_REPORTS),
+            _NO_ACKS, meaning=NO_EFFECT),
     _option("topology.microbatch.ack.delay.base.millis", 5, "milliseconds", (0, 60_000),
-            "How long reports are gathered at the leaves.", meaning=_NO_REPORTS),
+            _NO_ACKS, meaning=NO_EFFECT),
     _option("topology.microbatch.ack.delay.step.millis", 5, "milliseconds", (0, 60_000),
-            "How much longer reports are gathered at each level above the leaves.", meaning=_NO_REPORTS),
+            _NO_ACKS, meaning=NO_EFFECT),
     Option("topology.microbatch.placement", "str", "auto",
            "Where supersteps run: over all threads, fused in one Spark task, inline in the driver; auto goes by size.",
            choices=("auto", "spread", "fused", "inline"), meaning={"local": ""}),
-    Option("topology.on.record.error", "str", "retry",
-           "What happens when a function of the module raises on a record: retry tries again until the code is fixed.",
-           choices=("retry", "quarantine")),
     _option("topology.microbatch.retry.delay.base.millis", 100, "milliseconds", (0, 3_600_000),
             "Wait before the second attempt of a microbatch; it doubles from attempt to attempt."),
     _option("topology.microbatch.retry.delay.max.millis", 30_000, "milliseconds", (0, _DAY_MILLIS),
@@ -125,7 +128,7 @@ def find_option(name: str) -> Option:
     """
     option = OPTIONS.get(name)
     if option is None:
-        near = difflib.get_close_matches(name, OPTIONS, n=3, cutoff=0.5)
+        near = difflib.get_close_matches(name, OPTIONS, n=2, cutoff=0.8)
         hint = f" Did you mean {' or '.join(near)}?" if near else " `tidemill options list` shows all of them."
         raise OptionError(f"there is no option {name!r}.{hint}", option=name)
     return option
@@ -143,10 +146,6 @@ def check_value(name: str, value: Any) -> Any:
     is_high = option.maximum is not None and isinstance(value, (int, float)) and value > option.maximum
     if is_low or is_high or (option.choices and value not in option.choices):
         raise OptionError(f"{name} must be in {option.bounds} {option.unit}".rstrip() + f", not {value!r}", option=name)
-    if (name, value) == ("topology.on.record.error", "quarantine"):
-        raise OptionError(
-            "topology.on.record.error=quarantine is not available in this version; use retry", option=name
-        )
     return value
 
 

@@ -1,0 +1,67 @@
+"""What the command line shows of options: their exact values, and where something else holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path as Folder
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tidemill import Depot, Module
+from tidemill.api.recording import record_module
+from tidemill.cli.main import app
+from tidemill.model import definition as definitions
+from tidemill.model.ids import Ids
+from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.store.urls import open_store
+
+RECORDS = "depot.microbatch.max.records"
+
+
+class Visits(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*visits", Depot.random())
+
+
+@pytest.fixture
+def store(tmp_path: Folder) -> str:
+    definition = definitions.launch(record_module(Visits()), 2, 1, Ids(1))
+    DefinitionLog(open_store(tmp_path.as_uri()), "Visits").append(definition, 1)
+    return str(tmp_path)
+
+
+def told(*words: str, store: str) -> str:
+    done = CliRunner().invoke(app, ["options", *words, "--store", store], env={"COLUMNS": "300"})
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_fraction_is_shown_with_all_its_digits_when_options_are_listed(store: str) -> None:
+    name = "depot.excess.proportion"
+    (line,) = [line for line in told("list", store=store).splitlines() if name in line]
+    assert line.split().count("0.25") == 2
+    assert f"{name} = 0.25 share" in told("get", "Visits", name, store=store)
+    assert "0.125" in told("set", "Visits", name, "0.125", store=store)
+
+
+def test_setting_of_an_object_is_told_when_the_module_gets_another_value(store: str) -> None:
+    told("set", "Visits", RECORDS, "100", "--depot", "*visits", store=store)
+    for words in (("set", "Visits", RECORDS, "7"), ("unset", "Visits", RECORDS)):
+        assert "It is overridden for *visits: 100." in told(*words, store=store)
+        assert json.loads(told(*words, "--json", store=store))["overridden"] == {"*visits": 100}
+    assert "overridden" not in told("unset", "Visits", RECORDS, "--depot", "*visits", store=store)
+    assert "overridden" not in told("unset", "Visits", RECORDS, store=store)
+
+
+def test_option_that_is_not_there_yet_is_offered_nowhere(store: str) -> None:
+    assert "on.record.error" not in told("list", store=store)
+    done = CliRunner().invoke(app, ["options", "set", "Visits", "topology.on.record.error", "retry", "--store", store])
+    assert done.exit_code == 1
+
+
+def test_only_close_names_are_suggested_when_an_option_is_unknown(store: str) -> None:
+    done = CliRunner().invoke(app, ["options", "get", "Visits", "depot.microbatch.max.record", "--store", store])
+    assert done.exit_code == 1
+    assert "Did you mean depot.microbatch.max.records?" in str(done.exception) + done.output
