@@ -49,12 +49,15 @@ NAMES = {"module": "Documented", "depot": "events", "pstate": "total", "topology
 
 OPERATIONS = (
     "GET /healthz", "GET /readyz", "GET /metrics", "GET /api/v1/modules", "GET /api/v1/modules/{module}",
+    "POST /api/v1/modules/{module}/wait",
     "POST /api/v1/modules/{module}/depots/{depot}/append",
     "GET /api/v1/modules/{module}/depots/{depot}",
     "GET /api/v1/modules/{module}/depots/{depot}/partitions/{partition}",
     "GET /api/v1/modules/{module}/depots/{depot}/partitions/{partition}/records",
     "POST /api/v1/modules/{module}/pstates/{pstate}/select",
     "POST /api/v1/modules/{module}/pstates/{pstate}/selectOne",
+    "POST /api/v1/modules/{module}/pstates/{pstate}/selectMany",
+    "POST /api/v1/modules/{module}/pstates/{pstate}/page",
     "GET /api/v1/modules/{module}/pstates/{pstate}",
     "GET /api/v1/modules/{module}/topologies/{topology}",
     "POST /api/v1/modules/{module}/topologies/{topology}/pause",

@@ -43,7 +43,7 @@ def cluster() -> Iterator[InProcessCluster]:
 
 def test_the_page_on_http_tells_what_happens_when_its_examples_are_run(cluster: InProcessCluster) -> None:
     examples = EXAMPLE.findall((DOCS / "reference" / "http.md").read_text())
-    assert len(examples) == 5
+    assert len(examples) == 7
     settings = GatewaySettings(tokens=Tokens(token=TOKEN))
     with served(Modules(cluster.store), settings) as server:
         environment = os.environ | {"GATEWAY": server.url, "TIDEMILL_TOKEN": TOKEN}

@@ -16,19 +16,22 @@ from tidemill.cli.loading import (
     load_module,
     stored_definition,
 )
-from tidemill.cli.output import command, show_json, to_json, wants_json
+from tidemill.cli.output import command, say, show_json, to_json, wants_json
 from tidemill.model.errors import BadPath, NotOneValue
 from tidemill.runtime.clients_module import ModuleClient
+from tidemill.runtime.clients_pages import PAGE_KEYS
 from tidemill.runtime.clients_pstate import PStateHandle
 from tidemill.state.nodes import ABSENT
 from tidemill.state.path_json import path_from_json
 from tidemill.store.objects import ObjectStore
 
+PStateArgument = Annotated[str, typer.Argument(metavar="PSTATE", help="Such as counts; with or without its $$.")]
+
 
 @command
 def select(
     module: ModuleArgument,
-    pstate: Annotated[str, typer.Argument(metavar="PSTATE", help="Such as counts; with or without its $$.")],
+    pstate: PStateArgument,
     path: Annotated[
         str, typer.Argument(metavar="PATH", help='JSON, such as \'["a", ["all"]]\'; [] is the whole value.')
     ],
@@ -54,6 +57,42 @@ def select(
         return
     for value in values:
         typer.echo(to_json(value))
+
+
+@command
+def scan(
+    module: ModuleArgument,
+    pstate: PStateArgument,
+    path: Annotated[
+        str, typer.Argument(metavar="[PATH]", help='JSON, below each key, such as \'[["mapKeys"]]\'; "" is the value.')
+    ] = "",
+    store: StoreOption = STORE_DEFAULT,
+    json_: JsonOption = False,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Keys at most; 0 is all of them.")] = 0,
+    after: Annotated[str, typer.Option("--after", help="The cursor that --limit printed: goes on behind it.")] = "",
+    at: Annotated[int | None, typer.Option("--at", help="Entry of the commit log to read.")] = None,
+) -> None:
+    """Read all keys of a map, of all its partitions, one [key, value] a line, as of one entry of the commit log."""
+    wants_json(json_)
+    below = path_from_json(_parsed(path)).path if path else None
+    opened = existing_store(store)
+    stored_definition(opened, module)
+    handle = PStateHandle(client_of(opened, module, ""), "$$" + pstate.removeprefix("$$"), at)
+    cursor, left, items = after or None, limit, []
+    while True:
+        page = handle.page(min(left, PAGE_KEYS) if limit else PAGE_KEYS, path=below, after=cursor)
+        if json_:
+            items += page.items
+        else:
+            for item in page.items:
+                typer.echo(to_json(item))
+        cursor, left = page.after, left - len(page.items)
+        if cursor is None or (limit and left <= 0):
+            break
+    if json_:
+        show_json({"items": items, "after": cursor, "entry": page.entry})
+    elif cursor is not None:
+        say(f"Go on with --after {cursor}")
 
 
 def client_of(store: ObjectStore, module: str, code: str) -> ModuleClient:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
@@ -76,6 +77,28 @@ class Client:
     def unset_option(self, module: str, name: str, **place: str) -> None:
         """Take a setting away."""
         self._patch(module, {**place, "unset": [name]})
+
+    def wait_until_processed(self, module: str, topology: str | None = None, timeout_seconds: float = 30.0) -> None:
+        """Return when all records that are appended by now are processed: a select then sees them.
+
+        `topology`: for this one; for each of the module's if it is left out.
+
+        Raises:
+            TimeoutError: says how many records wait.
+            UserCodeError: the module's code fails on each attempt.
+            UnknownName: there is no such module or topology.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        asked: dict[str, Any] = {"topology": topology}
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            body = packed({**asked, "timeoutMs": 1000 * left})
+            found = self._connection.send(Request("POST", f"{_module(module)}/wait", body))
+            if found["processed"]:
+                return
+            if time.monotonic() >= deadline:
+                raise TimeoutError(str(found["message"]))
+            asked = {"barrier": found["barrier"]}
 
     def pause_microbatch_topology(self, module: str, topology: str) -> None:
         """Pause a topology; the microbatch under way ends first (`is_pause_seen` of its status)."""

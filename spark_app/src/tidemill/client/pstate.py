@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +13,7 @@ from tidemill.client.paths import path_to_json, value_to_json
 from tidemill.model import dataflow
 from tidemill.model.errors import BadInput, BadPath
 from tidemill.runtime.clients_module import ObjectInfo
+from tidemill.runtime.clients_pages import PAGE_KEYS, Page, pages
 
 _UNGIVEN: Any = object()
 
@@ -51,6 +53,36 @@ class PStateClient:
         """The one value that the path navigates to. Raises NotOneValue on none or several, and as `select`."""
         return self._asked("selectOne", path, pkey, max_staleness_ms)
 
+    def select_many(self, paths: Iterable[Path | dataflow.Path], *, max_staleness_ms: float = 0) -> list[list[Any]]:
+        """What each of the paths navigates to, all as of one entry; each begins with `key`. Raises: as `select`."""
+        asked = [path_to_json(path) for path in paths]
+        found: list[list[Any]] = []
+        if asked:
+            found = self._sent("selectMany", {"paths": asked, "maxStalenessMs": max_staleness_ms})
+        return found
+
+    def page(
+        self, limit: int = PAGE_KEYS, *, path: Path | dataflow.Path | None = None, after: str | None = None
+    ) -> Page:
+        """The first `limit` keys of all partitions with their values, or, with the cursor `after`, the next ones.
+
+        With `path`, which begins below a key, each item is `[key, list of what it navigates to]`. All pages of one
+        walk are as of one entry.
+
+        Raises:
+            BadPath: the PState is no map, or its values are subindexed and no path is given.
+            BadInput: `limit` or `after` is not possible.
+            SnapshotExpired: the walk took so long that its entry was collected.
+        """
+        body: dict[str, Any] = {"limit": limit, "after": after}
+        if path is not None:
+            body["path"] = path_to_json(path)
+        return Page(**self._sent("page", body))
+
+    def scan(self, path: Path | dataflow.Path | None = None, *, page_size: int = PAGE_KEYS) -> Iterator[list[Any]]:
+        """Every `[key, value]` of all partitions, as of one entry, read page by page. Raises: as `page`."""
+        return pages(lambda after: self.page(page_size, path=path, after=after))
+
     def select_async(
         self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
     ) -> Future[list[Any]]:
@@ -82,10 +114,12 @@ class PStateClient:
         body: dict[str, Any] = {"path": path_to_json(path), "maxStalenessMs": max_staleness_ms}
         if pkey is not _UNGIVEN:
             body["pkey"] = value_to_json(pkey)
-        if self.entry is not None:
-            body["at"] = self.entry
+        return self._sent(verb, body)
+
+    def _sent(self, verb: str, body: dict[str, Any]) -> Any:
+        pin = {} if self.entry is None else {"at": self.entry}
         try:
-            asked = packed(body)
+            asked = packed({**body, **pin})
         except (TypeError, OverflowError) as error:
             raise BadPath(f"{self.name}: the path holds what is no data: {error}.") from error
         return self._connection.send(Request("POST", f"{self._path}/{verb}", asked))

@@ -13,7 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
-from tidemill.gateway import depots, faults, pstates, schemas, topologies
+from tidemill.gateway import depots, faults, pstates, schemas, topologies, waits
 from tidemill.gateway.exchange import Gateway, gateway_of
 from tidemill.gateway.faults import HttpRefusal, malformed
 from tidemill.gateway.guard import DOCS_FILES, OPEN_PATHS, Guard
@@ -54,7 +54,7 @@ def make_app(modules: Modules, settings: GatewaySettings) -> FastAPI:
     )
     app.state.gateway = gateway
     app.include_router(operations)
-    for router in (depots.routes, pstates.routes, topologies.routes):
+    for router in (depots.routes, pstates.routes, topologies.routes, waits.routes):
         app.include_router(router, prefix=PREFIX)
     app.add_exception_handler(TidemillError, _on_error)
     app.add_exception_handler(HTTPException, _on_http)

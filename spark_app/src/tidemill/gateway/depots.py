@@ -12,7 +12,10 @@ from tidemill.gateway import schemas
 from tidemill.gateway.exchange import Gateway, answer, answered, body_of, gateway_of, number_of, ticket_of
 from tidemill.gateway.faults import HttpRefusal, malformed, unfitting
 from tidemill.gateway.formats import ARROW, JSON, MSGPACK, NDJSON, answer_type, media_type, records_of
+from tidemill.gateway.waits import is_processed
 from tidemill.model import columns
+from tidemill.model.errors import TidemillError
+from tidemill.runtime.barrier import ProcessedWatch, barrier_of
 from tidemill.store.depot_producers import KEY_PREFIX
 from tidemill.store.depot_segment import Offsets
 
@@ -20,10 +23,20 @@ RECORDS_MAX = 100_000
 """How many records one read gives at most."""
 
 _KEY_CHARS_MAX = 255
+_WAIT_SHARE = 0.9
+"""Of a request's time: how long `wait=processed` waits, so that time is left for the answer."""
+
 _BODIES = (JSON, NDJSON, ARROW, MSGPACK)
 routes = APIRouter(tags=["depots"])
 
-_KEY_HEADERS: list[dict[str, Any]] = [
+_PARAMETERS: list[dict[str, Any]] = [
+    {
+        "name": "wait",
+        "in": "query",
+        "required": False,
+        "schema": {"type": "string", "enum": ["processed"]},
+        "description": "Answer when the records are processed, too: `processed` says whether they were in time.",
+    },
     {
         "name": "Idempotency-Key",
         "in": "header",
@@ -44,13 +57,14 @@ _KEY_HEADERS: list[dict[str, Any]] = [
 @routes.post(
     "/modules/{module}/depots/{depot}/append",
     responses=schemas.answers(schemas.APPENDED, "The records are durable."),
-    openapi_extra={**schemas.records_body(), "parameters": _KEY_HEADERS},
+    openapi_extra={**schemas.records_body(), "parameters": _PARAMETERS},
 )
 async def append(request: Request, module: str, depot: str) -> Response:
     """Append records; they go in whole or not at all, and are durable when this answers."""
     gateway, began = gateway_of(request), time.monotonic()
     answer_type(request.headers.get("accept"))  # a refusal must come before the append
     kind = media_type(request.headers.get("content-type"), _BODIES)
+    waits_for = _awaited(request)
     producer, sequence = _producer(request)
     body = await body_of(request, gateway.settings.body_bytes_max)
     ticket = ticket_of(request)
@@ -66,7 +80,36 @@ async def append(request: Request, module: str, depot: str) -> Response:
     offsets = await gateway.work.append(begin, ticket)
     _check_same(offsets, count)
     _count(gateway, module, depot, count, time.monotonic() - began)
-    return answer(request, {"appended": count, "partitions": [list(place) for place in offsets]})
+    found: dict[str, Any] = {"appended": count, "partitions": [list(place) for place in offsets]}
+    if waits_for:
+        left = _WAIT_SHARE * gateway.settings.seconds_max - (time.monotonic() - began)
+        found |= await _processed(request, module, depot, offsets, left)
+    return answer(request, found)
+
+
+def _awaited(request: Request) -> bool:
+    """Whether the append is to be processed, too, before it is answered."""
+    asked = request.query_params.get("wait")
+    if asked not in (None, "processed"):
+        raise malformed(f"wait= is processed, not {asked!r}.")
+    return asked is not None
+
+
+async def _processed(request: Request, module: str, depot: str, offsets: Offsets, seconds: float) -> dict[str, Any]:
+    """Whether the records are processed in time; whatever goes wrong now, they are appended, and the answer says so."""
+    gateway, ticket = gateway_of(request), ticket_of(request)
+    try:
+        watch = await gateway.work.read(lambda: _watch(gateway, module, depot, offsets), ticket)
+        return {"processed": await is_processed(gateway, watch, ticket, seconds)}
+    except TidemillError as error:
+        return {"processed": False, "message": str(error)}
+
+
+def _watch(gateway: Gateway, module: str, depot: str, offsets: Offsets) -> ProcessedWatch:
+    definition = gateway.modules.module(module).client.definition()
+    name = "*" + depot.removeprefix("*")
+    barriers = [barrier_of(definition, topology, name, offsets) for topology in definition.topologies]
+    return ProcessedWatch(gateway.modules.store, definition, [barrier for barrier in barriers if barrier.offsets])
 
 
 def _producer(request: Request) -> tuple[str | None, int | None]:

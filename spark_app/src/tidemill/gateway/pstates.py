@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -12,11 +13,17 @@ from tidemill.gateway import schemas
 from tidemill.gateway.exchange import answered, body_of, gateway_of, ticket_of
 from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
+from tidemill.runtime.clients_pages import PAGE_KEYS
+from tidemill.runtime.clients_pstate import PStateHandle
 from tidemill.state.nodes import ABSENT
 from tidemill.state.path_budget import Budget
 from tidemill.state.path_json import path_from_json, value_from_json
 
 STALENESS_MS_MAX = 86_400_000.0
+S = TypeVar("S")
+PATHS_MAX = 1_000
+"""How many paths one request may have."""
+
 routes = APIRouter(tags=["pstates"])
 
 
@@ -26,6 +33,23 @@ class Select(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     path: list[Any] = msgspec.field(default_factory=list)
     pkey: Any = msgspec.UNSET
     max_staleness_ms: float = 0
+    at: int | float | None = None
+
+
+class SelectMany(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """The body of several selects."""
+
+    paths: list[list[Any]]
+    max_staleness_ms: float = 0
+    at: int | float | None = None
+
+
+class PageAsked(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """The body of a request for a page."""
+
+    path: list[Any] | None = None
+    limit: int | float = PAGE_KEYS
+    after: str | None = None
     at: int | float | None = None
 
 
@@ -49,39 +73,116 @@ async def select_one(request: Request, module: str, pstate: str) -> Response:
     return await _selected(request, module, pstate, is_one=True)
 
 
-async def _selected(request: Request, module: str, pstate: str, is_one: bool) -> Response:
-    gateway, began = gateway_of(request), time.monotonic()
-    deadline = began + gateway.settings.seconds_max
-    kind = media_type(request.headers.get("content-type"), ANSWERS)
-    body = await body_of(request, gateway.settings.body_bytes_max)
+@routes.post(
+    "/modules/{module}/pstates/{pstate}/selectMany",
+    responses=schemas.answers({"type": "array", "items": {"type": "array", "items": schemas.ANYTHING}}),
+    openapi_extra=schemas.body(schemas.SELECT_MANY),
+)
+async def select_many(request: Request, module: str, pstate: str) -> Response:
+    """What each of several paths navigates to, such as the values of several keys, all as of one entry."""
+    form = _Form(request, module, pstate)
+    body = await body_of(request, form.gateway.settings.body_bytes_max)
 
     def read() -> Any:
-        asked = _checked(converted(decoded(body, kind, ticket_of(request).grow), Select))
-        handle = gateway.modules.module(module).pstate(pstate)
-        if asked.at is not None:
-            handle = handle.at(int(asked.at))
+        asked = form.asked(body, SelectMany)
+        if len(asked.paths) > PATHS_MAX:
+            raise malformed(f"One request has at most {PATHS_MAX:,} paths.")
+        paths = [path_from_json(path) for path in asked.paths]
+        if any(path.pkey is not ABSENT for path in paths):
+            raise malformed("Paths of selectMany begin with a key; pkey is for select.")
+        handle = form.handle(asked.at)
+        staleness = _staleness(asked.max_staleness_ms)
+        return handle.select_many(
+            [path.path for path in paths], max_staleness_ms=staleness, budget=form.budget(first=0)
+        )
+
+    return await form.answered(read)
+
+
+@routes.post(
+    "/modules/{module}/pstates/{pstate}/page",
+    responses=schemas.answers(schemas.PAGE, "The next keys of all partitions."),
+    openapi_extra=schemas.body(schemas.PAGE_ASKED),
+)
+async def page(request: Request, module: str, pstate: str) -> Response:
+    """The next keys of all partitions with their values; `after` of the answer asks for the page behind it."""
+    form = _Form(request, module, pstate)
+    body = await body_of(request, form.gateway.settings.body_bytes_max)
+
+    def read() -> Any:
+        asked = form.asked(body, PageAsked)
+        path = None if asked.path is None else path_from_json(asked.path)
+        if path is not None and path.pkey is not ABSENT:
+            raise malformed("The path of a page begins below its keys; it has no pkey.")
+        found = form.handle(asked.at).page(
+            _whole(asked.limit, "limit"),
+            path=None if path is None else path.path,
+            after=asked.after,
+            budget=form.budget(first=0),
+        )
+        return found._asdict()
+
+    return await form.answered(read)
+
+
+class _Form:
+    """One request for values of a PState."""
+
+    def __init__(self, request: Request, module: str, pstate: str) -> None:
+        self.gateway, self._request = gateway_of(request), request
+        self._module, self._pstate, self._began = module, pstate, time.monotonic()
+        self.kind = media_type(request.headers.get("content-type"), ANSWERS)
+
+    def asked(self, body: bytes, form: type[S]) -> S:
+        """The body in its documented form; what it becomes in memory counts as the request's."""
+        return converted(decoded(body, self.kind, ticket_of(self._request).grow), form)
+
+    def handle(self, at: int | float | None) -> PStateHandle:
+        handle = self.gateway.modules.module(self._module).pstate(self._pstate)
+        return handle if at is None else handle.at(_whole(at, "at"))
+
+    def budget(self, first: int) -> Budget:
+        deadline = self._began + self.gateway.settings.seconds_max
+        return Budget(lambda: time.monotonic() > deadline, first=first)
+
+    async def answered(self, read: Callable[[], Any]) -> Response:
+        response = await answered(self._request, read)
+        labels = (self._module, "$$" + self._pstate.removeprefix("$$"))
+        self.gateway.metrics.selects.labels(*labels).inc()
+        self.gateway.metrics.select_seconds.labels(*labels).observe(time.monotonic() - self._began)
+        return response
+
+
+async def _selected(request: Request, module: str, pstate: str, is_one: bool) -> Response:
+    form = _Form(request, module, pstate)
+    body = await body_of(request, form.gateway.settings.body_bytes_max)
+
+    def read() -> Any:
+        asked = form.asked(body, Select)
+        handle = form.handle(asked.at)
         found = path_from_json(asked.path)
         if found.pkey is not ABSENT and asked.pkey is not msgspec.UNSET:
             raise malformed("Say pkey once: beside the path, or as its first navigator.")
         pkey = found.pkey if asked.pkey is msgspec.UNSET else value_from_json(asked.pkey, "pkey")
         given: dict[str, Any] = {} if pkey is ABSENT else {"pkey": pkey}
         chosen = handle.select_one if is_one else handle.select
-        budget = Budget(lambda: time.monotonic() > deadline, first=found.first)
-        return chosen(found.path, max_staleness_ms=asked.max_staleness_ms, budget=budget, **given)
+        staleness = _staleness(asked.max_staleness_ms)
+        return chosen(found.path, max_staleness_ms=staleness, budget=form.budget(found.first), **given)
 
-    response = await answered(request, read)
-    labels = (module, "$$" + pstate.removeprefix("$$"))
-    gateway.metrics.selects.labels(*labels).inc()
-    gateway.metrics.select_seconds.labels(*labels).observe(time.monotonic() - began)
-    return response
+    return await form.answered(read)
 
 
-def _checked(asked: Select) -> Select:
-    if not 0 <= asked.max_staleness_ms <= STALENESS_MS_MAX:
+def _staleness(milliseconds: float) -> float:
+    if not 0 <= milliseconds <= STALENESS_MS_MAX:
         raise malformed(f"maxStalenessMs is a number from 0 to {STALENESS_MS_MAX:.0f}.")
-    if asked.at is not None and (asked.at != int(asked.at) or not 0 <= asked.at < 2**53):
-        raise malformed("at is the number of an entry of the commit log.")
-    return asked
+    return milliseconds
+
+
+def _whole(number: int | float, name: str) -> int:
+    """A JSON integer, which may be written as 1.0."""
+    if number != int(number) or not 0 <= number < 2**53:
+        raise malformed(f"{name} is a whole number from 0 to 2^53 - 1.")
+    return int(number)
 
 
 @routes.get("/modules/{module}/pstates/{pstate}", responses=schemas.answers(schemas.ANYTHING))

@@ -50,20 +50,68 @@ RECORDS: Schema = {
     ],
 }
 
-SELECT: Schema = {
+_SELECTED: Schema = {
+    "path": {
+        "description": 'Navigators: a key, or a list such as ["must", "a"] or ["sortedMapRange", 1, 9].',
+        "type": "array",
+        "items": {"anyOf": [{"type": ["string", "number", "boolean"]}, {"type": "array", "minItems": 1}]},
+        "default": [],
+    },
+    "pkey": {"description": "The key whose partition is asked; the path's first key if it is left out."},
+    "maxStalenessMs": {"type": "number", "minimum": 0, "maximum": 86_400_000, "default": 0},
+    "at": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**53 - 1, "description": "A pinned entry."},
+}
+
+SELECT: Schema = {"type": "object", "properties": _SELECTED, "additionalProperties": False}
+
+SELECT_MANY: Schema = {
     "type": "object",
+    "required": ["paths"],
     "properties": {
-        "path": {
-            "description": 'Navigators: a key, or a list such as ["must", "a"] or ["sortedMapRange", 1, 9].',
-            "type": "array",
-            "items": {"anyOf": [{"type": ["string", "number", "boolean"]}, {"type": "array", "minItems": 1}]},
-            "default": [],
-        },
-        "pkey": {"description": "The key whose partition is asked; the path's first key if it is left out."},
-        "maxStalenessMs": {"type": "number", "minimum": 0, "maximum": 86_400_000, "default": 0},
-        "at": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**53 - 1, "description": "A pinned entry."},
+        "paths": {"type": "array", "maxItems": 1_000, "items": _SELECTED["path"]},
+        "maxStalenessMs": _SELECTED["maxStalenessMs"],
+        "at": _SELECTED["at"],
     },
     "additionalProperties": False,
+}
+
+PAGE_ASKED: Schema = {
+    "type": "object",
+    "properties": {
+        "path": {**_SELECTED["path"], "type": ["array", "null"], "default": None},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1_000},
+        "after": {"type": ["string", "null"], "description": "The cursor of the page before.", "default": None},
+        "at": _SELECTED["at"],
+    },
+    "additionalProperties": False,
+}
+
+PAGE: Schema = {
+    "type": "object",
+    "required": ["items", "after", "entry"],
+    "properties": {
+        "items": {"type": "array", "description": "[key, value], or [key, what the path navigates to].", "items": {}},
+        "after": {"type": ["string", "null"], "description": "The cursor of the next page, null at the end."},
+        "entry": {"type": "integer", "description": "The entry of the commit log that all pages of a walk are of."},
+    },
+}
+
+BARRIER: Schema = {"type": "string", "description": "What is waited for; sent back, it goes on waiting for the same."}
+
+WAIT: Schema = {
+    "type": "object",
+    "properties": {
+        "topology": {"type": ["string", "null"], "description": "All of the module's if it is left out."},
+        "barrier": {**BARRIER, "type": ["string", "null"]},
+        "timeoutMs": {"type": ["number", "null"], "minimum": 0, "maximum": 86_400_000},
+    },
+    "additionalProperties": False,
+}
+
+WAITED: Schema = {
+    "type": "object",
+    "required": ["processed", "barrier"],
+    "properties": {"processed": {"type": "boolean"}, "barrier": BARRIER, "message": {"type": "string"}},
 }
 
 SETTINGS: Schema = {
@@ -88,6 +136,8 @@ APPENDED: Schema = {
             "type": "array",
             "items": {"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 3},
         },
+        "processed": {"type": "boolean", "description": "With wait=processed: whether they were processed in time."},
+        "message": {"type": "string", "description": "Why they were not, where that is known."},
     },
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from typing import Final
 
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.entries import Entry
+from tidemill.model.errors import BadInput
+from tidemill.model.packing import pack, unpack
 from tidemill.runtime.clock import Clock
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.failures import fails
@@ -45,6 +48,39 @@ class Barrier:
             else:
                 missing += sum(max(0, want - done) for want, done in zip(wanted, progress.offsets, strict=True))
         return missing
+
+
+def barriers_text(barriers: Iterable[Barrier]) -> str:
+    """Barriers as a text for a client that may come back with it."""
+    return base64.urlsafe_b64encode(pack([[b.topology, dict(b.offsets)] for b in barriers])).decode()
+
+
+def barriers_from(definition: StoredDefinition, text: str) -> list[Barrier]:
+    """The barriers of a text.
+
+    Raises:
+        UnknownName: the module has no such topology (any more).
+        BadInput: the text is none that was given, or is of another module.
+    """
+    try:
+        found = [
+            Barrier(topology, {source: tuple(wanted) for source, wanted in offsets.items()})
+            for topology, offsets in unpack(base64.urlsafe_b64decode(text.encode()))
+        ]
+        is_whole = all(type(n) is int for barrier in found for wanted in barrier.offsets.values() for n in wanted)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BadInput("barrier is the text of an earlier answer, as it was given.") from error
+    if not is_whole or not all(_fits(definition, barrier) for barrier in found):
+        raise BadInput("barrier is the text of an earlier answer of this module, as it was given.")
+    return found
+
+
+def _fits(definition: StoredDefinition, barrier: Barrier) -> bool:
+    sources = {source.source_id: source.depot for source in definition.topology(barrier.topology).sources}
+    return all(
+        source in sources and len(wanted) == definition.partitions(sources[source])
+        for source, wanted in barrier.offsets.items()
+    )
 
 
 def barrier_now(store: ObjectStore, definition: StoredDefinition, topology: str) -> Barrier:

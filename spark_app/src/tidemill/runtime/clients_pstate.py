@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from tidemill.model.definition import StoredDefinition, StoredPState
 from tidemill.model.errors import BadInput, BadPath, NotOneValue, NotSelectable, SchemaOutdated, SnapshotExpired
 from tidemill.model.values import route
 from tidemill.runtime.clients_module import ModuleClient, ObjectInfo
+from tidemill.runtime.clients_pages import PAGE_KEYS, Cursor, Page, checked_limit, page_of, pages
 from tidemill.runtime.clients_topology import Reading, TopologyReader
 from tidemill.state.path_budget import Budget
 from tidemill.state.paths import CompiledPath, compile_path
@@ -67,23 +68,110 @@ class PStateHandle:
     def _selected(
         self, path: Path | dataflow.Path | None, pkey: Any, max_staleness_ms: float, budget: Budget | None
     ) -> list[Any]:
-        recorded = path if isinstance(path, dataflow.Path) else path_of(path)
+        return self._in_time(lambda: self._select(path, pkey, max_staleness_ms, budget))
+
+    def _in_time(self, read: Callable[[], R]) -> R:
+        """Read; once more with the newest definition where an update came in between."""
         try:
-            return self._select(recorded, pkey, max_staleness_ms, budget)
+            return read()
         except SchemaOutdated:
             self._module.forget()
-            return self._select(recorded, pkey, max_staleness_ms, budget)
+            return read()
 
-    def _select(self, recorded: dataflow.Path, pkey: Any, max_staleness_ms: float, budget: Budget | None) -> list[Any]:
+    def _select(
+        self, path: Path | dataflow.Path | None, pkey: Any, max_staleness_ms: float, budget: Budget | None
+    ) -> list[Any]:
         definition, pstate, reader = self._resolve()
-        compiled = compile_path(recorded, pstate.schema, "select", pstate=self.name, budget=budget)
-        values = [argument_value(argument) for argument in compiled.arguments]
-        task = self._task(definition, pstate, compiled, pkey)
+        task, compiled, values = self._compiled(definition, pstate, path, pkey, budget)
 
         def read(reading: Reading) -> list[Any]:
             return reading.select(self.name, task, compiled, values)
 
         return self._read(reader, max_staleness_ms, read)
+
+    def _compiled(
+        self,
+        definition: StoredDefinition,
+        pstate: StoredPState,
+        path: Path | dataflow.Path | None,
+        pkey: Any,
+        budget: Budget | None,
+    ) -> tuple[int, CompiledPath, list[Any]]:
+        """The task that is asked, the path, and the values of its arguments."""
+        recorded = path if isinstance(path, dataflow.Path) else path_of(path)
+        compiled = compile_path(recorded, pstate.schema, "select", pstate=self.name, budget=budget)
+        values = [argument_value(argument) for argument in compiled.arguments]
+        return self._task(definition, pstate, compiled, pkey), compiled, values
+
+    def select_many(
+        self,
+        paths: Iterable[Path | dataflow.Path],
+        *,
+        max_staleness_ms: float = 0,
+        budget: Budget | None = None,
+    ) -> list[list[Any]]:
+        """What each of the paths navigates to, all as of one entry; each path begins with `key`.
+
+        Raises: as `select`.
+        """
+        given = list(paths)
+        with nullcontext() if budget is None else budget.placed():
+            return self._in_time(lambda: self._select_many(given, max_staleness_ms, budget))
+
+    def _select_many(
+        self, paths: Sequence[Path | dataflow.Path], max_staleness_ms: float, budget: Budget | None
+    ) -> list[list[Any]]:
+        definition, pstate, reader = self._resolve()
+        asked = [self._compiled(definition, pstate, path, _UNGIVEN, budget) for path in paths]
+
+        def read(reading: Reading) -> list[list[Any]]:
+            return [reading.select(self.name, task, compiled, values) for task, compiled, values in asked]
+
+        return self._read(reader, max_staleness_ms, read)
+
+    def page(
+        self,
+        limit: int = PAGE_KEYS,
+        *,
+        path: Path | dataflow.Path | None = None,
+        after: str | None = None,
+        budget: Budget | None = None,
+    ) -> Page:
+        """The first `limit` keys of all partitions with their values, or, with the cursor `after`, the next ones.
+
+        With `path`, which begins below a key, each item is `[key, list of what it navigates to]`. All pages of one
+        walk are as of one entry. Partitions follow each other; keys are sorted within each.
+
+        Raises:
+            BadPath: the PState is no map, or its values are subindexed and no path is given.
+            BadInput: `limit` or `after` is not possible.
+            SnapshotExpired: the walk took so long that its entry was collected.
+        """
+        checked_limit(limit)
+        cursor = Cursor.of(after) if after is not None else None
+        below = None if path is None else path if isinstance(path, dataflow.Path) else path_of(path)
+        pinned = self if cursor is None else self.at(cursor.entry)
+        with nullcontext() if budget is None else budget.placed():
+            return self._in_time(lambda: pinned._page(limit, below, cursor, budget))
+
+    def _page(self, limit: int, path: dataflow.Path | None, cursor: Cursor | None, budget: Budget | None) -> Page:
+        definition, pstate, reader = self._resolve()
+        tasks = 1 if pstate.is_global else definition.tasks
+
+        def read(reading: Reading) -> Page:
+            def select(task: int, wanted: dataflow.Path) -> list[Any]:
+                compiled = compile_path(wanted, pstate.schema, "select", pstate=self.name, budget=budget)
+                values = [argument_value(argument) for argument in compiled.arguments]
+                return reading.select(self.name, task, compiled, values)
+
+            start = cursor or Cursor(reading.number, 0)
+            return page_of(self.name, pstate.schema, tasks, path, limit, start, select)
+
+        return self._read(reader, 0, read)
+
+    def scan(self, path: Path | dataflow.Path | None = None, *, page_size: int = PAGE_KEYS) -> Iterator[list[Any]]:
+        """Every `[key, value]` of all partitions, as of one entry, read page by page. Raises: as `page`."""
+        return pages(lambda after: self.page(page_size, path=path, after=after))
 
     def select_one(
         self,
