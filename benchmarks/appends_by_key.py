@@ -13,8 +13,9 @@ import time
 import uuid
 from pathlib import Path
 
+from tidemill.store.append_identity import Producer
 from tidemill.store.depot import DepotLog
-from tidemill.store.depot_commit import Batch, Producer
+from tidemill.store.depot_commit import Batch
 from tidemill.store.depot_rows import of_pairs
 from tidemill.store.local import LocalStore
 
@@ -42,7 +43,7 @@ def measure(keys: int) -> dict[str, float]:
 
 
 def new_key() -> Producer:
-    return (f"key/{uuid.uuid4()}", 0)
+    return Producer(f"key/{uuid.uuid4()}", 0, "0123456789abcdef")
 
 
 def timed_append(depot: DepotLog, producer: Producer | None) -> float:

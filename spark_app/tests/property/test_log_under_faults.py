@@ -9,11 +9,12 @@ from contextlib import ExitStack, suppress
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.model import columns
-from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
+from tidemill.model.errors import KeyReused, OutcomeUnknown, SequenceUnknown, StoreUnavailable
 from tidemill.store import depot_producers
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_retention import RollingLimits, retain, roll
@@ -184,8 +185,15 @@ class Model:
         if self.sent:
             batch, identity, offsets = draw(st.sampled_from(self.sent))
             with suppress(StoreUnavailable, OutcomeUnknown):
-                again = depot.append(batch, identity)
-                assert again == offsets or (again == () and any(depot.starts()))
+                self.repeated(depot, batch, identity, offsets)
+
+    def repeated(self, depot: DepotLog, batch: Any, identity: Any, offsets: Any) -> None:
+        """It is told where it went; where that is deleted, nothing is acknowledged that nobody knows."""
+        try:
+            again = depot.append(batch, identity)
+            assert again == offsets or (again == () and any(depot.starts()))
+        except SequenceUnknown:
+            assert any(depot.starts())
 
     def _insist(self, depot: DepotLog, batch: Any, identity: Any) -> None:
         """An idempotent producer asks again until it is told: then its records are there exactly once."""
@@ -260,10 +268,12 @@ def test_depot_holds_each_record_as_its_writer_was_told_when_the_store_fails(dat
             depots.step()
         depots.weather.is_stormy = False
         depots.weather.land()
-        for _, identity, _ in depots.model.sent:
+        for batch, identity, offsets in depots.model.sent:
             ends = depots.opened(FaultyObjectStore(depots.store)).ends()
             depots.restart()
-            depots.calm.append([(0, ["repeated"])], identity)
+            depots.model.repeated(depots.calm, batch, identity, offsets)
+            with pytest.raises((KeyReused, SequenceUnknown)):
+                depots.calm.append([(0, ["another"])], identity)
             assert depots.calm.ends() == ends
         check_depot(depots.store, depots.model)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tidemill.model import columns
-from tidemill.model.errors import CorruptState, StoreUnavailable
-from tidemill.store import depot_producers
+from tidemill.model.errors import CorruptState, KeyReused, SequenceUnknown, StoreUnavailable
+from tidemill.store import depot_producers, depot_reading
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_commit import Batch
 from tidemill.store.depot_retention import RollingLimits, retain, roll
@@ -159,6 +159,47 @@ def test_nothing_is_appended_when_the_table_cannot_be_read() -> None:
         send(depot, "new")
     depot.files.store.plan.before = lambda verb, key: None  # type: ignore[attr-defined]
     assert send(depot, "p1") == ((0, 1, 2),)
+
+
+def test_repeat_is_refused_when_its_records_are_gone_and_it_was_not_the_last() -> None:
+    store = MemoryStore()
+    depot = process(store)
+    for number in range(1, EVERY + 1):
+        send(depot, "p", number)
+    for _ in range(2):
+        retain(process(store), 0, (99,), grace_millis=0)
+    process(store).append_group([Batch(of_pairs([]), ("other", 1))])
+    retain(process(store), 0, (99,), grace_millis=0)
+    assert send(process(store), "p", EVERY) == (), "its digest is with the producer"
+    with pytest.raises(KeyReused):
+        process(store).append([(0, ["another"])], ("p", EVERY))
+    with pytest.raises(SequenceUnknown, match=f"has the number {EVERY}; of number 1 nothing is known"):
+        send(process(store), "p", 1)
+
+
+def test_search_for_a_repeat_ends_when_it_is_too_far_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(depot_reading, "PAST_MAX", 3)
+    store = MemoryStore()
+    depot = process(store)
+    for number in range(10):
+        send(depot, "p", number)
+    assert send(depot, "p", 7) == ((0, 7, 8),)
+    with pytest.raises(SequenceUnknown):
+        send(depot, "p", 6)
+
+
+def test_numbered_producers_stay_when_keys_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(depot_producers, "KEYS_MAX", 3)
+    store = MemoryStore()
+    depot = process(store)
+    for number in range(2):
+        send(depot, "key/numbered", number)
+    for number in range(20):
+        send(depot, f"key/{number}", 0)
+    late = process(store)
+    assert send(late, "key/numbered", 1) == ((0, 1, 2),)
+    assert send(late, "key/19", 0) == ((0, 21, 22),)
+    assert send(late, "key/0", 0) == ((0, 22, 23),), "forgotten: three others came after it"
 
 
 @pytest.mark.parametrize("rolled", [3, 7])

@@ -29,7 +29,7 @@ from tidemill.store.depot_segment import (
 )
 
 GOLDENS = Path(__file__).parents[1] / "unit" / "golden"
-GOLDEN = GOLDENS / "segment-3.arrow"
+GOLDEN = GOLDENS / "segment-4.arrow"
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 RECORDS: list[Any] = [
     {"n": 1, "s": "a", "b": b"\x00", "f": 1.5, "t": DAY, "x": [1, {"y": None}], "r": [True, None]},
@@ -39,9 +39,9 @@ HEADER = Header(
     entries=(Entry(7, "0123456789abcdef", 1704067200000, (5, 0, 9)),),
     first_ends=(4, 0, 8),
     starts=(1, 0, 2),
-    produced=(Produced("p", 3, ((0, 4, 5),), 6),),
+    produced=(Produced("p", 3, ((0, 4, 5),), 6, "44bc2cf5ad770999"),),
     table_at=7,
-    sequences={"p": LastSequence(3, 7, 1704067200000)},
+    sequences={"p": LastSequence(3, 7, 1704067200000, "44bc2cf5ad770999")},
     key="M/depots/d-1/log/00000000000000000007.arrow",
 )
 
@@ -86,8 +86,8 @@ def test_segment_is_corrupt_when_cut_short(length: int) -> None:
 
 
 def test_segment_is_refused_when_a_newer_version_wrote_it() -> None:
-    with pytest.raises(NewerFormat, match="format 4"):
-        header_from_json(header_to_json(HEADER) | {"format": 4})
+    with pytest.raises(NewerFormat, match="format 5"):
+        header_from_json(header_to_json(HEADER) | {"format": 5})
 
 
 def test_segment_is_refused_when_it_has_the_format_before_the_first_release() -> None:

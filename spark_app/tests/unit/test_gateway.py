@@ -469,7 +469,8 @@ def test_an_append_is_done_once_when_its_key_comes_again(http: TestClient) -> No
     first = http.post(APPEND, json={"records": ["a", "b"]}, headers=headers).json()
     assert http.post(APPEND, json={"records": ["a", "b"]}, headers=headers).json() == first
     assert http.post(APPEND, json={"records": ["a", "b"]}, headers={"idempotency-key": "order-17"}).json() == first
-    refused(http.post(APPEND, json={"records": ["a"]}, headers=headers), 422, "KeyReused")
+    for other in (["a"], ["a", "c"]):
+        refused(http.post(APPEND, json={"records": other}, headers=headers), 422, "KeyReused")
     assert http.post(APPEND, json={"record": "c"}, headers={"idempotency-key": "order-18"}).json() != first
 
 
@@ -481,6 +482,10 @@ def test_a_producers_numbers_rise_when_it_names_them(http: TestClient) -> None:
     first, second = send(1), send(2)
     assert second == [[0, first[0][2], first[0][2] + 1]]
     assert (send(1), send(2)) == (first, second)
+    headers = {"idempotency-key": "p", "idempotency-sequence": "0"}
+    refused(http.post(APPEND, json={"record": 0}, headers=headers), 422, "SequenceUnknown")
+    headers = {"idempotency-key": "p", "idempotency-sequence": "2"}
+    refused(http.post(APPEND, json={"record": "of another process"}, headers=headers), 422, "KeyReused")
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ from fastapi import APIRouter, Request, Response
 
 from tidemill.gateway import schemas
 from tidemill.gateway.exchange import Gateway, answer, answered, body_of, gateway_of, number_of, ticket_of
-from tidemill.gateway.faults import HttpRefusal, malformed, unfitting
+from tidemill.gateway.faults import malformed, unfitting
 from tidemill.gateway.formats import ARROW, JSON, MSGPACK, NDJSON, answer_type, media_type, records_of
 from tidemill.gateway.waits import is_processed
 from tidemill.model import columns
 from tidemill.model.errors import TidemillError
 from tidemill.runtime.barrier import ProcessedWatch, barrier_of
+from tidemill.store.append_identity import digest_of_bytes
 from tidemill.store.depot_producers import KEY_PREFIX
 from tidemill.store.depot_segment import Offsets
 
@@ -42,14 +43,14 @@ _PARAMETERS: list[dict[str, Any]] = [
         "in": "header",
         "required": False,
         "schema": schemas.KEY,
-        "description": "A name for this append: the same key again, at any replica, appends nothing.",
+        "description": "A name for this append: the same key and body again, at any replica, appends nothing.",
     },
     {
         "name": "Idempotency-Sequence",
         "in": "header",
         "required": False,
         "schema": schemas.SEQUENCE,
-        "description": "With a key that names a producer: numbers that rise; one that is not above the last is done.",
+        "description": "With a key that names a producer: numbers that rise; the same number and body again is done.",
     },
 ]
 
@@ -75,10 +76,10 @@ async def append(request: Request, module: str, depot: str) -> Response:
         handle = gateway.modules.module(module).depot(depot)
         records = records_of(body, kind, ticket.grow)
         count = columns.length(records)
-        return handle.append_column_async(records, producer=producer, sequence=sequence)
+        digest = digest_of_bytes(kind, body) if producer is not None else ""
+        return handle.append_column_async(records, producer=producer, sequence=sequence, digest=digest)
 
     offsets = await gateway.work.append(begin, ticket)
-    _check_same(offsets, count)
     _count(gateway, module, depot, count, time.monotonic() - began)
     found: dict[str, Any] = {"appended": count, "partitions": [list(place) for place in offsets]}
     if waits_for:
@@ -124,14 +125,6 @@ def _producer(request: Request) -> tuple[str | None, int | None]:
     if not 0 < len(key) <= _KEY_CHARS_MAX or not all("!" <= letter <= "~" for letter in key):
         raise malformed(f"Idempotency-Key has 1 to {_KEY_CHARS_MAX} printable ASCII characters and no space.")
     return KEY_PREFIX + key, sequence or 0
-
-
-def _check_same(offsets: Offsets, count: int) -> None:
-    """A key belongs to one append; where its segment is deleted by now nothing is known of it."""
-    held = sum(end - start for _, start, end in offsets)
-    if offsets and held != count:
-        text = f"This Idempotency-Key was used for an append of {held} records, not of {count}; nothing was appended."
-        raise HttpRefusal(422, "KeyReused", text)
 
 
 def _count(gateway: Gateway, module: str, depot: str, count: int, seconds: float) -> None:

@@ -5,7 +5,7 @@
     ├── UserCodeError        the module's author: a function of the module raised
     │   ├── MicrobatchFails  the same, to who waits for the result (also a TimeoutError)
     ├── BadInput             the caller: what was passed does not fit (also a ValueError)
-    │   ├── RecordRefused, SchemaMismatch, BadPath, OptionError, StoreRefused
+    │   ├── RecordRefused, KeyReused, SequenceUnknown, SchemaMismatch, BadPath, OptionError, StoreRefused
     │   ├── NotOneValue, NotSelectable, BudgetExceeded, UnknownName, ModuleExists, OwnedByAnother
     │   ├── SnapshotExpired, Managed
     ├── RetryableError       nobody: the same call may succeed later
@@ -162,6 +162,18 @@ class ModuleExists(BadInput):
     """A module of this name is running elsewhere with another definition."""
 
     code = "ModuleExists"
+
+
+class KeyReused(BadInput):
+    """An append of this name and number was another one; nothing was appended."""
+
+    code = "KeyReused"
+
+
+class SequenceUnknown(BadInput):
+    """An append whose number is below the last one of its producer is not known, so it cannot be called done."""
+
+    code = "SequenceUnknown"
 
 
 class OwnedByAnother(BadInput):

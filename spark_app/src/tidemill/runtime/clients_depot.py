@@ -18,6 +18,7 @@ from tidemill.model.errors import BadInput, RecordRefused
 from tidemill.model.values import INT_MAX
 from tidemill.runtime.clients_module import ModuleClient, ObjectInfo
 from tidemill.runtime.depot_partitioning import Partitions, partition_of, partitions_of
+from tidemill.store.append_identity import Producer, digest_of
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_appender import DepotAppender, chunks
 from tidemill.store.depot_rows import check_records, frame_of, split_by_partition
@@ -35,7 +36,7 @@ class DepotHandle:
     """One depot of one module; safe for several threads, and still good after `update_module`.
 
     What several threads of a process append at once is committed together. `producer` and `sequence` make an append
-    idempotent: a producer's sequences rise, and one that is not above its last is taken as done already.
+    idempotent: a producer's sequences rise, and an append of the same name, number and content is done already.
     """
 
     def __init__(self, module: ModuleClient, name: str) -> None:
@@ -63,6 +64,8 @@ class DepotHandle:
             RecordRefused: the record is no data, or the depot takes none from clients; nothing was appended.
             StoreUnavailable: nothing was appended; try again.
             OutcomeUnknown: the record is in the depot once or not at all; `producer` and `sequence` make a repeat safe.
+            KeyReused: the producer's append of this sequence was another one; nothing was appended.
+            SequenceUnknown: it is below the producer's last one, and nothing is known of it; nothing was appended.
         """
         if not isinstance(ack, AckLevel):
             raise BadInput(f"ack= is an AckLevel, such as AckLevel.ACK, not {ack!r}.")
@@ -86,7 +89,7 @@ class DepotHandle:
         depot = definition.depot(self.name)
         code = self._module.depot_code(self.name)
         partition = partition_of(depot, code, record, appender.depot.partitions)
-        done = appender.append_async(partition, record, _producer(producer, sequence))
+        done = appender.append_async(partition, record, _producer(producer, sequence, [record]))
         return self._answer(done, prefix)
 
     def _answer(self, done: Future[Any], prefix: str) -> Future[dict[str, Any]]:
@@ -136,18 +139,19 @@ class DepotHandle:
                 for column in batch:
                     check_records(column)
                     rows = split_by_partition(column, route(column))
-                    appender.append_rows(rows, _producer(producer, sequence)).result()
+                    appender.append_rows(rows, _producer(producer, sequence, column)).result()
             else:
                 appender.append_many(given, route)
         finally:
             self._module.hub.notify(prefix)
 
     def append_column_async(
-        self, records: Column, *, producer: str | None = None, sequence: int | None = None
+        self, records: Column, *, producer: str | None = None, sequence: int | None = None, digest: str = ""
     ) -> Future[Offsets]:
         """Append a column of records as one, whole or not at all; the future gives where they are.
 
-        Cancelling the future, where that succeeds, means that nothing is appended.
+        Cancelling the future, where that succeeds, means that nothing is appended. `digest` tells the append from
+        another one of the same number; left out, the records do.
 
         Raises:
             RecordRefused: as `append`, at once.
@@ -156,7 +160,7 @@ class DepotHandle:
         depot, code = definition.depot(self.name), self._module.depot_code(self.name)
         check_records(records)  # before they are sorted: a refusal counts them as the caller does
         rows = split_by_partition(records, partitions_of(depot, code, records, appender.depot.partitions))
-        done = appender.append_rows(rows, _producer(producer, sequence), is_checked=True)
+        done = appender.append_rows(rows, _producer(producer, sequence, records, digest), is_checked=True)
         done.add_done_callback(lambda future: self._module.hub.notify(prefix))
         return done
 
@@ -213,7 +217,8 @@ class DepotHandle:
             return self._resolved
 
 
-def _producer(producer: str | None, sequence: int | None) -> tuple[str, int] | None:
+def _producer(producer: str | None, sequence: int | None, records: Column, digest: str = "") -> Producer | None:
+    """The append as its producer numbers it; its digest is of the records as they came, before they are placed."""
     if (producer is None) != (sequence is None):
         raise BadInput("An idempotent append needs both: producer= (a name) and sequence= (a number that rises).")
     if producer is None or sequence is None:
@@ -222,7 +227,7 @@ def _producer(producer: str | None, sequence: int | None) -> tuple[str, int] | N
         raise BadInput(f"producer= is a name, not {producer!r}.")
     if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= INT_MAX:
         raise BadInput(f"sequence= is a whole number from 0 on that fits 64 bits, not {sequence!r}.")
-    return (producer, sequence)
+    return Producer(producer, sequence, digest or digest_of(records))
 
 
 def _in_bulk(records: Iterable[Any] | pl.DataFrame | pa.Table) -> Sequence[Any] | pl.DataFrame:

@@ -27,7 +27,8 @@ from tidemill.model.errors import (
 )
 from tidemill.model.ids import nonce
 from tidemill.store import depot_reading
-from tidemill.store.depot_commit import Batch, Commit, Producer, plan_commit
+from tidemill.store.append_identity import Numbered, Producer
+from tidemill.store.depot_commit import Batch, Commit, plan_commit
 from tidemill.store.depot_files import DepotFiles
 from tidemill.store.depot_producers import Missing, Producers
 from tidemill.store.depot_rows import PartitionedRows, of_pairs
@@ -107,19 +108,28 @@ class DepotLog:
     # --- appending ---------------------------------------------------------------------------------------------------
 
     def append(
-        self, batch: PartitionedRows | Iterable[tuple[int, Column]], producer: Producer | None = None
+        self, batch: PartitionedRows | Iterable[tuple[int, Column]], producer: Numbered | Producer | None = None
     ) -> Offsets:
-        """Append records durably; where they are now. `producer` is (id, sequence): a sequence is appended once.
+        """Append records durably; where they are now. `producer` is (name, sequence): a sequence is appended once.
 
         Raises:
+            KeyReused: the producer's append of this sequence was another one.
+            SequenceUnknown: it is below the producer's last one, and nothing is known of it.
             StoreUnavailable: nothing was appended.
             OutcomeUnknown: the records are in the log once, or not at all.
         """
         rows = batch if isinstance(batch, PartitionedRows) else of_pairs(batch)
-        return self.append_group([Batch(rows, producer)])[0]
+        (at,) = self.append_group([Batch(rows, producer)])
+        if isinstance(at, BadInput):
+            raise at
+        return at
 
-    def append_group(self, batches: Sequence[Batch]) -> list[Offsets]:
-        """Append several batches as one segment; the offsets of each. Raises as `append`, for all of them alike."""
+    def append_group(self, batches: Sequence[Batch]) -> list[Offsets | BadInput]:
+        """Append several batches as one segment; the offsets of each, or why it alone is refused.
+
+        Raises:
+            StoreUnavailable, OutcomeUnknown: as `append`, for all of them alike.
+        """
         with self._append_lock:
             for _ in range(_COLLISIONS_MAX):
                 commit = self._plan(self.newest(), batches)

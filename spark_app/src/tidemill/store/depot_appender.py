@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from tidemill.model import columns
 from tidemill.model.columns import Column
 from tidemill.model.errors import BadInput, OutcomeUnknown, TidemillError
+from tidemill.store.append_identity import Numbered, Producer
 from tidemill.store.depot import DepotLog
-from tidemill.store.depot_commit import Batch, Producer
+from tidemill.store.depot_commit import Batch
 from tidemill.store.depot_rows import (
     PartitionedRows,
     check_frame,
@@ -57,17 +58,17 @@ class DepotAppender:
         self._is_running = False
         self._is_closed = False
 
-    def append_async(self, partition: int, record: Any, producer: Producer | None = None) -> Future[Offsets]:
+    def append_async(self, partition: int, record: Any, producer: Numbered | Producer | None = None) -> Future[Offsets]:
         """Append one record. Raises RecordRefused before anything is written."""
         check_records([record], None)
         return self._enqueue(Batch(in_one_partition([record], partition), producer), 0)
 
-    def append(self, partition: int, record: Any, producer: Producer | None = None) -> Offsets:
+    def append(self, partition: int, record: Any, producer: Numbered | Producer | None = None) -> Offsets:
         """Append one record and wait for it. Raises as `DepotLog.append`, and RecordRefused."""
         return self.append_async(partition, record, producer).result()
 
     def append_rows(
-        self, rows: PartitionedRows, producer: Producer | None = None, *, is_checked: bool = False
+        self, rows: PartitionedRows, producer: Numbered | Producer | None = None, *, is_checked: bool = False
     ) -> Future[Offsets]:
         """Append records that are sorted by partition already, as one segment. Raises RecordRefused."""
         if not is_checked:
@@ -155,7 +156,10 @@ class DepotAppender:
                 waiting.future.set_exception(OutcomeUnknown(f"The append was cut off: {error!r}"))
         else:
             for waiting, at in zip(group, offsets, strict=True):
-                waiting.future.set_result(at)
+                if isinstance(at, BadInput):
+                    waiting.future.set_exception(at)
+                else:
+                    waiting.future.set_result(at)
 
 
 def chunks(records: Sequence[Any] | pl.DataFrame | Column) -> Iterable[Column]:

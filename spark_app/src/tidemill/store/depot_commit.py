@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidemill.model.columns import Column
-from tidemill.model.errors import invariant
+from tidemill.model.errors import BadInput, KeyReused, SequenceUnknown, invariant
 from tidemill.store import depot_producers
+from tidemill.store.append_identity import Numbered, Producer, identified
 from tidemill.store.depot_producers import Producers
 from tidemill.store.depot_rows import PartitionedRows, merge
 from tidemill.store.depot_segment import Entry, Header, LastSequence, Offsets, Produced
-
-Producer = tuple[str, int]
-"""(id, sequence) of an idempotent append; sequences of a producer rise."""
 
 
 @dataclass(frozen=True)
 class Batch:
     rows: PartitionedRows
-    producer: Producer | None = None
+    producer: Numbered | Producer | None = None
 
 
 @dataclass(frozen=True)
 class Commit:
-    """`header` is None where all batches were appended before; `offsets` is one item a batch."""
+    """`header` is None where no batch is appended now; `offsets` is one item a batch: where it is, or its refusal."""
 
     header: Header | None
     column: Column
-    offsets: list[Offsets]
+    offsets: list[Offsets | BadInput]
 
 
 def plan_commit(
@@ -39,7 +37,7 @@ def plan_commit(
     producers: Producers,
     starts: tuple[int, ...] | None = None,
 ) -> Commit:
-    """The next segment; a batch whose sequence is not above its producer's last one is not appended again.
+    """The next segment; a batch whose sequence is not above its producer's last one is appended already, or refused.
 
     Raises:
         Missing: `newest` is not the newest any more.
@@ -47,23 +45,24 @@ def plan_commit(
     number, time = newest.number + 1, max(now_millis, newest.time)
     ends = list(newest.ends)
     fresh: list[PartitionedRows] = []
-    placed: dict[Producer, Produced] = {}
+    placed: dict[Numbered, Produced] = {}
     latest: dict[str, LastSequence] = {}
-    offsets: list[Offsets] = []
+    offsets: list[Offsets | BadInput] = []
     for batch in batches:
         last = None
-        if batch.producer is not None:
-            name, sequence = batch.producer
-            last = latest.get(name) or producers.last(newest, name, time)
-            if last is not None and sequence <= last.sequence:
-                earlier = placed.get(batch.producer)
-                offsets.append(earlier.offsets if earlier else producers.find(newest, name, sequence))
+        producer = batch.producer and identified(batch.producer, batch.rows.column)
+        if producer is not None:
+            last = latest.get(producer.name) or producers.last(newest, producer.name, time)
+            if last is not None and producer.sequence <= last.sequence:
+                offsets.append(_repeated(producer, last, placed, newest, producers))
                 continue
-        offsets.append(_place(batch.rows, ends))
+        at = _place(batch.rows, ends)
+        offsets.append(at)
         fresh.append(batch.rows)
-        if batch.producer is not None:
-            placed[batch.producer] = Produced(*batch.producer, offsets[-1], last.segment if last else 0)
-            latest[name] = LastSequence(sequence, number, time)
+        if producer is not None:
+            name, sequence, digest = producer
+            placed[name, sequence] = Produced(name, sequence, at, last.segment if last else 0, digest)
+            latest[name] = LastSequence(sequence, number, time, digest)
     produced = tuple(placed.values())
     if not any(rows.counts for rows in fresh) and not produced and starts is None:
         return Commit(None, [], offsets)
@@ -81,6 +80,31 @@ def plan_commit(
         sequences=producers.after(newest, produced, time) if is_full else {},
     )
     return Commit(header, rows.column, offsets)
+
+
+def _repeated(
+    producer: Producer,
+    last: LastSequence,
+    placed: Mapping[Numbered, Produced],
+    newest: Header,
+    producers: Producers,
+) -> Offsets | BadInput:
+    """Where an append of a number that is not above the last one went; a refusal where that was not this append.
+
+    Of the last one its digest is kept with the producer, whatever becomes of its segment; of those before it their
+    segments tell.
+    """
+    name, sequence, digest = producer
+    known = placed.get((name, sequence)) or producers.find(newest, name, sequence)
+    kept = last.digest if sequence == last.sequence else known and known.digest
+    shown = name.removeprefix(depot_producers.KEY_PREFIX)
+    if kept is None:
+        text = f"The last append of '{shown}' has the number {last.sequence}; of number {sequence} nothing is known."
+        return SequenceUnknown(f"{text} Nothing was appended; go on above the last.", last=last.sequence)
+    if kept != digest:
+        text = f"The append {sequence} of '{shown}' was another one, so nothing was appended."
+        return KeyReused(f"{text} A name and a number belong to one append: does somebody else use this name?")
+    return known.offsets if known is not None else ()
 
 
 def _carries_table(newest: Header, produced: Sequence[Produced]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from tidemill.model.errors import CorruptState, invariant
 from tidemill.store import depot_reading
 from tidemill.store.depot_files import DepotFiles
-from tidemill.store.depot_segment import Header, LastSequence, Offsets, Produced
+from tidemill.store.depot_segment import Header, LastSequence, Produced
 from tidemill.store.objects import NotFound
 
 TOPOLOGY_PREFIX = "topology/"
@@ -22,7 +22,8 @@ KEY_PREFIX = "key/"
 """Producers whose id begins so are the idempotency keys of clients that come and go, often one for each append."""
 
 KEYS_MAX = 8_192
-"""How many of them a depot remembers, those used last."""
+"""How many of them a depot remembers, those used last; as many of those that number their appends, apart: who uses a
+new key for each append does not push out who numbers them."""
 
 PRODUCER_MILLIS = 24 * 3600 * 1000
 TABLE_EVERY = 64
@@ -43,11 +44,12 @@ class Table:
         self.number = number
         self._named: dict[str, LastSequence] = {}
         self._keys: OrderedDict[str, LastSequence] = OrderedDict()
+        self._numbered: OrderedDict[str, LastSequence] = OrderedDict()
         for name, last in (sequences or {}).items():
             self.put(name, last)
 
     def get(self, name: str) -> LastSequence | None:
-        return (self._keys if name.startswith(KEY_PREFIX) else self._named).get(name)
+        return self._named.get(name) or self._numbered.get(name) or self._keys.get(name)
 
     def add(self, header: Header) -> None:
         """Go on by the next segment."""
@@ -56,21 +58,23 @@ class Table:
         )
         self.number = header.number
         for append in header.produced:
-            self.put(append.producer, LastSequence(append.sequence, header.number, header.time))
+            self.put(append.producer, LastSequence(append.sequence, header.number, header.time, append.digest))
 
     def put(self, name: str, last: LastSequence) -> None:
         """What this producer appended now is its last; the key used longest ago is forgotten if they are too many."""
         if not name.startswith(KEY_PREFIX):
             self._named[name] = last
             return
-        self._keys[name] = last
-        self._keys.move_to_end(name)
-        while len(self._keys) > KEYS_MAX:
-            self._keys.popitem(last=False)
+        self._keys.pop(name, None)
+        keys = self._numbered if last.sequence else self._keys
+        keys[name] = last
+        keys.move_to_end(name)
+        while len(keys) > KEYS_MAX:
+            keys.popitem(last=False)
 
     def sequences(self) -> dict[str, LastSequence]:
         """As a header carries them."""
-        return {**self._named, **self._keys}
+        return {**self._named, **self._keys, **self._numbered}
 
 
 def lives(name: str, last: LastSequence, time: int) -> bool:
@@ -94,10 +98,10 @@ class Producers:
         last = self._as_of(newest).get(name)
         return last if last is not None and lives(name, last, time) else None
 
-    def find(self, newest: Header, name: str, sequence: int) -> Offsets:
-        """Where an idempotent append of the past went; empty if its segment is deleted. Raises as `last`."""
+    def find(self, newest: Header, name: str, sequence: int) -> Produced | None:
+        """An idempotent append of the past; None if its segment is deleted, or it never was. Raises as `last`."""
         last = self._as_of(newest).get(name)
-        return depot_reading.find_produced(self._files, last.segment, name, sequence) if last else ()
+        return depot_reading.find_produced(self._files, last.segment, name, sequence) if last else None
 
     def after(self, newest: Header, produced: Sequence[Produced], time: int) -> dict[str, LastSequence]:
         """The whole table as the segment after `newest` carries it, in which `produced` is. Raises as `last`."""
@@ -105,7 +109,7 @@ class Producers:
         sequences = {known: last for known, last in remembered.items() if lives(known, last, time)}
         for append in produced:
             sequences.pop(append.producer, None)  # what was used last stands last
-            sequences[append.producer] = LastSequence(append.sequence, newest.number + 1, time)
+            sequences[append.producer] = LastSequence(append.sequence, newest.number + 1, time, append.digest)
         return sequences
 
     def _as_of(self, newest: Header) -> Table:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tidemill.model import columns
 from tidemill.model.columns import Column
 from tidemill.store.depot_files import DepotFiles
-from tidemill.store.depot_segment import Entry, Header, Offsets, Segment
+from tidemill.store.depot_segment import Entry, Header, Produced, Segment
 from tidemill.store.objects import NotFound
 
 Pieces = NDArray[np.int64]
@@ -73,18 +73,23 @@ def offsets_after(files: DepotFiles, newest: Header, millis: int) -> tuple[int, 
     return files.ends_before(number) if number <= newest.number else newest.ends
 
 
-def find_produced(files: DepotFiles, number: int, producer: str, sequence: int) -> Offsets:
-    """Follow a producer's appends back from its last segment to this sequence; empty where the segment was deleted."""
-    while number:
+PAST_MAX = 256
+"""How many segments of a producer are looked through for an append that it repeats."""
+
+
+def find_produced(files: DepotFiles, number: int, producer: str, sequence: int) -> Produced | None:
+    """Follow a producer's appends back from its last segment to this sequence; None where it cannot be found."""
+    for _ in range(PAST_MAX):
         try:
             header = files.header(number)
         except NotFound:
-            return ()
+            return None
         appends = [append for append in header.produced if append.producer == producer]
         for append in appends:
             if append.sequence == sequence:
-                return append.offsets
+                return append
         number = min((append.previous for append in appends), default=0)
-        if number >= header.entries[0].number:
-            return ()
-    return ()
+        is_before = all(append.sequence > sequence for append in appends)
+        if not is_before or not 0 < number < header.entries[0].number:
+            return None
+    return None

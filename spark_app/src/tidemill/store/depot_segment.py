@@ -25,7 +25,7 @@ from tidemill.model.columns import Column
 from tidemill.model.errors import CorruptState, NewerFormat
 from tidemill.store.objects import Buffer
 
-FORMAT = 3
+FORMAT = 4
 _METADATA = b"tidemill"
 _HEADER_SUM = b"tidemill.header.xxh64"
 _FILE_SUM = b"tidemill.file.xxh64"
@@ -51,12 +51,15 @@ class HeldRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Produced:
-    """One idempotent append in a segment; `previous` is the segment of the same producer's append before, 0 if none."""
+    """One idempotent append in a segment, and the digest of its content (`store.append_identity`); `previous` is the
+    segment of the same producer's append before, 0 if none.
+    """
 
     producer: str
     sequence: int
     offsets: Offsets
     previous: int
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class LastSequence:
     sequence: int
     segment: int
     time: int
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -145,9 +149,9 @@ def header_to_json(header: Header) -> dict[str, Any]:
         "entries": _entries_to_json(header),
         "first_ends": header.first_ends,
         "starts": header.starts,
-        "produced": [[p.producer, p.sequence, p.offsets, p.previous] for p in header.produced],
+        "produced": [[p.producer, p.sequence, p.offsets, p.previous, p.digest] for p in header.produced],
         "table_at": header.table_at,
-        "sequences": {name: [s.sequence, s.segment, s.time] for name, s in header.sequences.items()},
+        "sequences": {name: [s.sequence, s.segment, s.time, s.digest] for name, s in header.sequences.items()},
         "layout": header.layout,
     }
 
@@ -170,7 +174,7 @@ def header_from_json(data: Mapping[str, Any]) -> Header:
         entries=_entries_from_json(data["entries"], first_ends),
         first_ends=first_ends,
         starts=tuple(data["starts"]),
-        produced=tuple(Produced(name, seq, _offsets(at), before) for name, seq, at, before in data["produced"]),
+        produced=tuple(Produced(name, seq, _offsets(at), *more) for name, seq, at, *more in data["produced"]),
         table_at=data["table_at"],
         sequences={name: LastSequence(*last) for name, last in data["sequences"].items()},
         layout=data["layout"],
