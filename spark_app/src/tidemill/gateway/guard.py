@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from starlette.requests import ClientDisconnect
+
 from tidemill.gateway import faults
 from tidemill.gateway.admission import Admission
 from tidemill.gateway.faults import HttpRefusal
@@ -53,6 +55,8 @@ class Guard:
 
         try:
             await self._admitted(scope, receive, sending)
+        except ClientDisconnect:
+            return  # nobody is there to be answered
         except TidemillError as error:
             await self._refuse(error, sending)
         except Exception:

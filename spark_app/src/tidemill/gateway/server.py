@@ -8,11 +8,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
 from tidemill.gateway.app import make_app
+from tidemill.gateway.connections import ConnectionBounds, Connections, connections_allowed
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings, check_exposure
 from tidemill.model.errors import BadInput, RetryableError
@@ -44,17 +45,17 @@ class GatewayServer:
         check_exposure(host, settings.tokens)
         self._socket = _bound(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
+        bounds = settings.connection_bounds or ConnectionBounds(settings.seconds_max, connections_allowed())
         config = uvicorn.Config(
             make_app(modules, settings),
             loop="uvloop",
-            http="httptools",
+            http=cast(Any, Connections(bounds).made),  # a class in uvicorn's types, something to call in its code
             ws="none",
             access_log=False,
             log_config=None,
             server_header=False,
             date_header=False,
             backlog=_BACKLOG,
-            timeout_keep_alive=75,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
         self._server = _Server(config)

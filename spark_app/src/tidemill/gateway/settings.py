@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
+from tidemill.gateway.connections import ConnectionBounds
 from tidemill.gateway.tokens import Tokens
 from tidemill.model.errors import BadInput
 
@@ -18,7 +19,8 @@ THREADS = 16
 class GatewaySettings:
     """`module` restricts the gateway to one module. Without `tokens` everybody who reaches the port may do everything.
 
-    Bounds: bytes of one body, bytes of all bodies under way, seconds of one request, requests under way, threads.
+    Bounds: bytes of one body, bytes of all bodies under way, seconds of one request, requests under way, threads;
+    those of connections follow from the process where none are given.
     """
 
     module: str | None = None
@@ -29,6 +31,7 @@ class GatewaySettings:
     in_flight_bytes_max: int = 16 * BODY_BYTES_MAX
     threads: int = THREADS
     has_open_metrics: bool = False
+    connection_bounds: ConnectionBounds | None = None
 
 
 def check_exposure(host: str, tokens: Tokens | None) -> None:
