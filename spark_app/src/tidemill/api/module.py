@@ -8,6 +8,7 @@ from typing import Any
 from tidemill.api.arguments import later_fault, to_name
 from tidemill.api.depots import to_partitioning
 from tidemill.api.locations import caller_location
+from tidemill.api.schemas import to_schema
 from tidemill.api.topology import MicrobatchTopology
 from tidemill.model import dataflow
 from tidemill.model.dataflow import Location
@@ -31,7 +32,7 @@ class Module:
         return type(self).__name__
 
 
-class DepotBuilder:
+class DepotBuilder(SuggestingInstances):
     """What follows `setup.declare_depot(…)`: options of the depot just declared."""
 
     def __init__(self, declaration: dataflow.DepotDeclaration, faults: list[Fault]) -> None:
@@ -41,6 +42,13 @@ class DepotBuilder:
     def global_(self) -> DepotBuilder:
         """One partition, on task 0."""
         self.declaration = replace(self.declaration, is_global=True)
+        return self
+
+    def schema(self, schema: Any) -> DepotBuilder:
+        """What each record must be when it is appended: a schema of PState, such as
+        `PState.fixed_keys_schema("user", str, "amount", int)`, or a plain type. Others are refused, with their place.
+        """
+        self.declaration = replace(self.declaration, schema=to_schema(schema, caller_location(), self._faults))
         return self
 
     def migration(self, *args: Any) -> DepotBuilder:

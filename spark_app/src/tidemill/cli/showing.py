@@ -95,8 +95,9 @@ def describe(
         show_json(_described(declaration) | told | ({} if plans is None else {"plan": plans}))
         return
     console().print(f"Module {declaration.name}", style="bold")
-    show_table("Depots", ("depot", "partitioner", "global", "tick ms"), (
-        (d.name, partitioner_text(d), d.is_global, d.tick_millis) for d in declaration.depots
+    show_table("Depots", ("depot", "partitioner", "global", "tick ms", "schema"), (
+        (d.name, partitioner_text(d), d.is_global, d.tick_millis, schemas.to_text(d.schema) if d.schema else None)
+        for d in declaration.depots
     ))  # fmt: skip
     show_table("Sources", ("topology", "source", "depot", "start from"), (
         (t.name, s.source_id, s.depot, start_text(s.start_from)) for t in declaration.topologies for s in t.sources
@@ -116,7 +117,13 @@ def _described(declaration: ModuleDeclaration) -> dict[str, Any]:
     return {
         "module": declaration.name,
         "depots": [
-            {"name": d.name, "partitioner": partitioner_text(d), "global": d.is_global, "tick_millis": d.tick_millis}
+            {
+                "name": d.name,
+                "partitioner": partitioner_text(d),
+                "global": d.is_global,
+                "tick_millis": d.tick_millis,
+                "schema": None if d.schema is None else schemas.to_json(d.schema),
+            }
             for d in declaration.depots
         ],
         "topologies": [

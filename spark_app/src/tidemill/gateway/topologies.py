@@ -59,6 +59,7 @@ def summary(definition: StoredDefinition) -> dict[str, Any]:
                 "global": depot.is_global,
                 "tick_millis": depot.tick_millis,
                 "partitions": definition.partitions(depot.name),
+                "schema": None if depot.schema is None else pstate_schemas.to_json(depot.schema),
             }
             for depot in definition.depots.values()
         ],

@@ -302,7 +302,7 @@ class DepotDeclaration:
     """`partitioner` "hash_by" and "custom" have a `function`: of the record, or of (record, number of partitions).
 
     "hash_by" has the names of `fields` of dict records instead, where the module names them. `tick_millis` is set for
-    tick depots, which hold no records.
+    tick depots, which hold no records. `schema` is what each record must fit; None: any data.
     """
 
     name: str
@@ -312,6 +312,7 @@ class DepotDeclaration:
     is_global: bool = False
     tick_millis: int | None = None
     fields: tuple[str, ...] = ()
+    schema: Any = None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from tidemill.model.stored import (
     plain_name,
 )
 from tidemill.model.stored_json import from_json, to_json
-from tidemill.model.widening import advice, is_widening
+from tidemill.model.widening import advice, is_value_widening, is_widening
 
 __all__ = [
     "FORMAT", "Retirement", "StoredDefinition", "StoredDepot", "StoredPState", "StoredSource", "StoredTopology",
@@ -117,6 +117,7 @@ def _depot(declared: DepotDeclaration, old: StoredDepot | None, ids: Ids) -> Sto
         tick_millis=declared.tick_millis,
         operation=function.name if function is not None and function.kind == "builtin" else None,
         fields=declared.fields,
+        schema=declared.schema,
     )
 
 
@@ -204,6 +205,13 @@ def _depot_faults(was: StoredDepot, now: StoredDepot) -> list[Fault]:
     elif not was.is_global and not faults and was.partitioning != now.partitioning:
         text = f"changes its partitioner from {was.partitioning} to {now.partitioning}."
         faults.append(Fault(was.name, text, "Its records stay where they are: declare a depot of another name."))
+    if now.schema is not None and (was.schema is None or not is_value_widening(was.schema, now.schema)):
+        before = "none" if was.schema is None else schemas.to_text(was.schema)
+        text = f"changes the schema of its records from {before} to {schemas.to_text(now.schema)}."
+        advice_ = (
+            "Records that are stored may not fit. A schema may stay, widen (a value becomes object, fields are added) "
+        )
+        faults.append(Fault(was.name, text, advice_ + "or go; else declare a depot of another name."))
     return faults
 
 

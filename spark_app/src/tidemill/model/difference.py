@@ -44,7 +44,11 @@ def _told(what: str, before: Mapping[str, str], after: Mapping[str, str]) -> Ite
 
 def _depot_facts(depot: StoredDepot) -> dict[str, str]:
     partitioning = depot.partitioning if depot.tick_millis is None else f"a tick each {depot.tick_millis} ms"
-    return {"the partitioner": partitioning, "partitions:": "one" if depot.is_global else "one a task"}
+    return {
+        "the partitioner": partitioning,
+        "partitions:": "one" if depot.is_global else "one a task",
+        "the schema": "none" if depot.schema is None else schemas.to_text(depot.schema),
+    }
 
 
 def _pstate_facts(topology: str, pstate: StoredPState) -> dict[str, str]:

@@ -21,7 +21,7 @@ FORMAT: Final = 1
 @dataclass(frozen=True)
 class StoredDepot:
     """`operation` names the built-in operation of a `hash_by`, `fields` its fields: clients without the module's code
-    can apply both.
+    can apply both. `schema` is what each record must fit when it is appended; None: any data.
     """
 
     name: str
@@ -31,6 +31,7 @@ class StoredDepot:
     tick_millis: int | None = None
     operation: str | None = None
     fields: tuple[str, ...] = ()
+    schema: Schema | None = None
 
     @property
     def partitioning(self) -> str:

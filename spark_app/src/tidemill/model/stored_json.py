@@ -66,8 +66,12 @@ def _item_json(item: RetiredItem) -> tuple[str, Any]:
 
 
 def _depot_json(depot: StoredDepot) -> dict[str, Any]:
-    known = {name: value for name, value in vars(depot).items() if name != "fields"}
-    return known | ({"fields": list(depot.fields)} if depot.fields else {})
+    known = {name: value for name, value in vars(depot).items() if name not in ("fields", "schema")}
+    if depot.fields:
+        known["fields"] = list(depot.fields)
+    if depot.schema is not None:
+        known["schema"] = schemas.to_json(depot.schema)
+    return known
 
 
 def _topology_json(topology: StoredTopology) -> dict[str, Any]:
@@ -131,7 +135,8 @@ def _retirement_from(data: Mapping[str, Any]) -> Retirement:
 
 
 def _depot_from(data: Mapping[str, Any]) -> StoredDepot:
-    return StoredDepot(**{**data, "fields": tuple(data.get("fields", ()))})
+    schema = schemas.from_json(data["schema"]) if "schema" in data else None
+    return StoredDepot(**{**data, "fields": tuple(data.get("fields", ())), "schema": schema})
 
 
 def _topology_from(data: Mapping[str, Any]) -> StoredTopology:

@@ -4,10 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tidemill.model.dataflow import Location, ModuleDeclaration, PStateDeclaration, StartFrom, TopologyDeclaration
+from tidemill.model.dataflow import (
+    DepotDeclaration,
+    Location,
+    ModuleDeclaration,
+    PStateDeclaration,
+    StartFrom,
+    TopologyDeclaration,
+)
 from tidemill.model.errors import DefinitionError, Fault, OptionError
 from tidemill.model.options import check_scope, check_value
-from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, children, to_text
+from tidemill.model.schema import (
+    FixedKeysSchema,
+    Leaf,
+    ListSchema,
+    MapSchema,
+    Schema,
+    SetSchema,
+    children,
+    has_indexed,
+    to_text,
+)
 from tidemill.plan.check_blocks import ChainCheck
 from tidemill.plan.check_context import Context, advice_for
 from tidemill.plan.check_paths import fits
@@ -24,6 +41,9 @@ def check(declaration: ModuleDeclaration) -> list[Fault]:
     context = Context.of(declaration)
     _check_names(context, declaration)
     _check_options(context, declaration)
+    for depot in declaration.depots:
+        if depot.schema is not None:
+            _check_depot_schema(context, depot, depot.schema)
     for topology in declaration.topologies:
         for pstate in topology.pstates:
             _check_pstate(context, pstate)
@@ -90,6 +110,21 @@ def _check_options(context: Context, declaration: ModuleDeclaration) -> None:
             kind = "PState" if scope == "pstate" else scope
             advice = advice_for(name, known[scope], f"Declare the {kind}, or remove the option.")
             context.fault(at, f"There is no {kind} '{name}' to set an option of.", advice)
+
+
+# --- depots ---
+
+
+def _check_depot_schema(context: Context, depot: DepotDeclaration, schema: Schema) -> None:
+    """A record is one value: nothing in it is indexed, and what it is partitioned by is in it."""
+    if has_indexed(schema):
+        text = f"The schema of the depot '{depot.name}' has something subindexed."
+        context.fault(depot.at, text, "A record is stored whole; remove .subindexed().")
+    if isinstance(schema, FixedKeysSchema):
+        for name in depot.fields:
+            if schema.field(name) is None:
+                text = f"'{depot.name}' is partitioned by the field '{name}', which its schema lacks."
+                context.fault(depot.at, text, advice_for(name, map(str, dict(schema.fields)), "Add the field."))
 
 
 # --- PStates ---------------------------------------------------------------------------------------------------------

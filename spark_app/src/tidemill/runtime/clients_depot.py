@@ -18,6 +18,7 @@ from tidemill.model.errors import BadInput, RecordRefused
 from tidemill.model.values import INT_MAX
 from tidemill.runtime.clients_module import ModuleClient, ObjectInfo
 from tidemill.runtime.depot_partitioning import Partitions, partition_of, partitions_of
+from tidemill.runtime.depot_schema import check_column, check_record
 from tidemill.store.append_identity import Producer, digest_of
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_appender import DepotAppender, chunks
@@ -88,6 +89,7 @@ class DepotHandle:
         definition, prefix, appender = self._resolve()
         depot = definition.depot(self.name)
         code = self._module.depot_code(self.name)
+        check_record(depot, record)
         partition = partition_of(depot, code, record, appender.depot.partitions)
         done = appender.append_async(partition, record, _producer(producer, sequence, [record]))
         return self._answer(done, prefix)
@@ -127,6 +129,7 @@ class DepotHandle:
         partitions = appender.depot.partitions
 
         def route(column: Column, first: int = 0) -> Partitions:
+            check_column(depot, column, first)
             return partitions_of(depot, code, column, partitions, first)
 
         try:
@@ -159,6 +162,7 @@ class DepotHandle:
         definition, prefix, appender = self._resolve()
         depot, code = definition.depot(self.name), self._module.depot_code(self.name)
         check_records(records)  # before they are sorted: a refusal counts them as the caller does
+        check_column(depot, records)
         rows = split_by_partition(records, partitions_of(depot, code, records, appender.depot.partitions))
         done = appender.append_rows(rows, _producer(producer, sequence, records, digest), is_checked=True)
         done.add_done_callback(lambda future: self._module.hub.notify(prefix))

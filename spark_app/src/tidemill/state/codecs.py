@@ -252,8 +252,11 @@ def _record_checker(schema: FixedKeysSchema) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if value is None:
             return None
-        if not isinstance(value, dict) or not value.keys() <= checks.keys():
+        if not isinstance(value, dict):
             raise Misfit(value, text)
+        if not value.keys() <= checks.keys():
+            extra = next(key for key in value if key not in checks)
+            raise Misfit(value, f"{text}, which has no key {extra!r}")
         return {key: _checked_part(checks[key], value[key], key) for key in checks if key in value}
 
     return check
