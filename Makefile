@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
 
-.PHONY: help setup fmt check test test-kubernetes demo bench e2e fresh-machine lock audit sbom clean
+.PHONY: help setup fmt check test test-kubernetes demo bench e2e promises fresh-machine lock audit sbom clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ bench: setup ## measure against Structured Streaming and DuckDB; writes benchmar
 
 e2e: setup ## stories on a real Kubernetes cluster; all, or STORIES=quick, or STORIES="name name"
 	@$(PY) -m e2e $(STORIES)
+
+promises: setup ## bring what make e2e measured into docs/kubernetes/promises.md and e2e/results.json
+	@$(PY) -m e2e publish
 
 test-kubernetes: setup ## tests of images, chart and test cluster (root; builds what is missing)
 	@bash e2e/cluster/tools.sh

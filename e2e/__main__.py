@@ -1,6 +1,7 @@
-"""`python -m e2e [quick | all | STORY…]`: builds what changed, brings the cluster up if none runs, and tells stories.
+"""`python -m e2e [quick | all | STORY… | publish]`: builds what changed, brings up a cluster, and tells stories.
 
-A cluster that was started for this run is taken down at its end, also when the run is interrupted.
+A cluster that was started for this run is taken down at its end, also when the run is interrupted. `publish` only
+brings the figures of earlier runs into the project's files.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from types import FrameType
 from e2e.cluster import own, packages
 from e2e.cluster.choice import Cluster, find
 from e2e.cluster.shell import ClusterError, say
+from e2e.harness.figures import publish
 from e2e.harness.system import cluster_number
 
 HERE = Path(__file__).parent
@@ -24,6 +26,9 @@ NODES = "2"
 def main(stories: list[str]) -> int:
     """The exit code of pytest."""
     signal.signal(signal.SIGTERM, _interrupt)
+    if stories == ["publish"]:
+        publish()
+        return 0
     try:
         selection = select(stories)
         cluster = find(cluster_number())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.harness.figures import RESULTS, Figures, write_page
+from e2e.harness.figures import Figures, kept
 from e2e.harness.story import Story
 from e2e.harness.system import System
 
@@ -56,12 +56,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Prints what was measured."""
     if FIGURES.measured:
-        terminalreporter.section(f"figures, kept in {RESULTS.relative_to(RESULTS.parents[1])}")
+        terminalreporter.section(f"figures, kept in {kept()}; `make promises` publishes them")
         for figure in FIGURES.measured:
             terminalreporter.line(f"{figure.story}: {figure}")
-
-
-def pytest_sessionfinish() -> None:
-    """Renews the page of promises."""
-    if FIGURES.measured:
-        write_page()

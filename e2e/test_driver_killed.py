@@ -1,8 +1,9 @@
-"""The driver that leads is killed in the middle of its work: the next one goes on with the same microbatch."""
+"""The driver that leads is killed, or its pod deleted: the next one goes on with the same microbatch."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -12,8 +13,12 @@ from e2e.harness.story import Story
 from e2e.harness.traffic import Appender, Reader, assert_equals_truth
 from e2e.harness.waiting import until
 
+Strike = Callable[[Story, Object], float]
+"""Does away with a driver's pod or processes; returns when nothing of it is left."""
 
-def _kill_leader_under_load(story: Story, rounds: int, name: str, bound: float, drivers: int) -> None:
+
+def _strike_leader_under_load(story: Story, strike: Strike, name: str, bound: float, drivers: int) -> None:
+    rounds = 2
     rows = story.rows()
     waits = []
     with Reader(rows) as reader, Appender(rows, story.ledger) as appender:
@@ -21,7 +26,7 @@ def _kill_leader_under_load(story: Story, rounds: int, name: str, bound: float, 
             until("all drivers are warm", lambda: _ready(story) == drivers, timeouts.FIRST_COMMIT)
             before = reader.total
             until("commits go on", lambda b=before: reader.total > b + 50, timeouts.RECOVERY)
-            waits.append(_kill(story, reader, story.leader()))
+            waits.append(_next_commit(story, reader, strike))
     story.wait_ready()
     slowest = story.figure(name, max(waits), "s", bound, note=f"slowest of {rounds}")
     assert_equals_truth(rows, story.ledger)
@@ -31,24 +36,59 @@ def _kill_leader_under_load(story: Story, rounds: int, name: str, bound: float, 
     assert slowest.is_borne, str(slowest)
 
 
-def _kill(story: Story, reader: Reader, victim: Object) -> float:
-    killed = time.monotonic()
-    story.kubernetes.delete("Pod", story.namespace, victim["metadata"]["name"], grace=0)
-    return reader.first_commit_after(killed, timeouts.RECOVERY) - killed
+def _next_commit(story: Story, reader: Reader, strike: Strike) -> float:
+    """Seconds from the strike to the first change of rows that the victim can not have made."""
+    victim, struck = story.leader(), time.monotonic()
+    gone = strike(story, victim)
+    return reader.first_commit_after(gone, timeouts.RECOVERY) - struck
+
+
+def _kill(story: Story, victim: Object) -> float:
+    return story.system.faults.kill(victim)
+
+
+def _delete(story: Story, victim: Object) -> float:
+    """Without grace; yet the kubelet sends SIGTERM first and waits a second: a stop, not a crash."""
+    name, uid = victim["metadata"]["name"], victim["metadata"]["uid"]
+    story.kubernetes.delete("Pod", story.namespace, name, grace=0)
+
+    def is_gone() -> bool:
+        found = story.kubernetes.get("Pod", story.namespace, name)
+        has_processes = story.system.cluster.kind == "own" and bool(story.system.faults.processes_of(victim))
+        return not has_processes and (found is None or found["metadata"]["uid"] != uid)
+
+    until(f"{name} is gone", is_gone, timeouts.GONE, pause=0.02)
+    return time.monotonic()
 
 
 @pytest.mark.quick
 def test_the_standby_goes_on_when_the_leader_is_killed(story: Story) -> None:
+    story.system.faults.need_own_cluster()
     story.apply(story.topology("counts-count", driver={"replicas": 2}), story.counts_on_spark())
     story.wait_ready()
-    _kill_leader_under_load(story, 2, "driver killed to next commit, warm standby", 8.0, drivers=2)
+    _strike_leader_under_load(story, _kill, "driver killed (SIGKILL) to next commit, warm standby", 8.0, drivers=2)
 
 
 @pytest.mark.quick
 def test_a_new_driver_goes_on_when_the_only_one_is_killed(story: Story) -> None:
+    story.system.faults.need_own_cluster()
     story.apply(story.counts_on_spark())
     story.wait_ready()
-    _kill_leader_under_load(story, 2, "driver killed to next commit, no standby", 30.0, drivers=1)
+    _strike_leader_under_load(story, _kill, "driver killed (SIGKILL) to next commit, no standby", 30.0, drivers=1)
+
+
+@pytest.mark.long
+def test_the_standby_goes_on_when_the_leaders_pod_is_deleted(story: Story) -> None:
+    story.apply(story.topology("counts-count", driver={"replicas": 2}), story.counts_on_spark())
+    story.wait_ready()
+    _strike_leader_under_load(story, _delete, "driver pod deleted to next commit, warm standby", 8.0, drivers=2)
+
+
+@pytest.mark.long
+def test_a_new_driver_goes_on_when_the_only_pod_is_deleted(story: Story) -> None:
+    story.apply(story.counts_on_spark())
+    story.wait_ready()
+    _strike_leader_under_load(story, _delete, "driver pod deleted to next commit, no standby", 30.0, drivers=1)
 
 
 def _ready(story: Story) -> int:

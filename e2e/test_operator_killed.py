@@ -32,7 +32,7 @@ def _footprint(story: Story) -> tuple[object, ...]:
 
 
 class Killer:
-    """Kills the leading operator replica each time that it has done something new."""
+    """Kills (SIGKILL) the leading operator replica each time that it has done something new."""
 
     def __init__(self, story: Story) -> None:
         self._story = story
@@ -49,17 +49,19 @@ class Killer:
         self._thread.join(timeouts.COMMAND)
 
     def _run(self) -> None:
-        last = _footprint(self._story)
+        last, killed = _footprint(self._story), ""
         while not self._stop.is_set():
             now = _footprint(self._story)
-            if now != last and self._story.system.kill_operator():
+            holder = self._story.system.kill_operator(killed)[0] if now != last else ""
+            if holder:
                 self.kills.append(now)
-                last = now
+                last, killed = now, holder
             self._stop.wait(0.1)
 
 
 @pytest.mark.long
 def test_an_update_ends_well_when_the_operator_is_killed_after_each_of_its_actions(story: Story) -> None:
+    story.system.faults.need_own_cluster()
     story.apply(story.module())
     story.wait_ready()
     rows = story.rows()
@@ -67,13 +69,17 @@ def test_an_update_ends_well_when_the_operator_is_killed_after_each_of_its_actio
         until("commits go on", lambda: reader.total > 50, timeouts.RECOVERY)
         with Killer(story) as killer:
             applied = story.apply(story.module(image=modules.image("v3")))
-            story.wait_stable(2, seconds=timeouts.ROLLOUT * 2)
+            story.wait_stable(
+                2, seconds=timeouts.ROLLOUT * 4
+            )  # each kill costs a Lease of 12 s, and the kubelet's back-off
         stable = time.monotonic() - applied
         until("the new one commits", lambda: reader.sights[-1].versions.get("v3", 0) > 100, timeouts.RECOVERY)
         last_old, first_new = reader.hand_over("v1", "v3")
     story.system.wait_operator_ready()
-    story.figure("update with the operator killed after each action", stable, "s", note=f"{len(killer.kills)} kills")
-    story.figure("gap of an update with the operator killed after each action", first_new - last_old, "s")
+    story.figure(
+        "update with the operator killed (SIGKILL) after each action", stable, "s", note=f"{len(killer.kills)} kills"
+    )
+    story.figure("gap of an update with the operator killed (SIGKILL) after each action", first_new - last_old, "s")
     assert len(killer.kills) >= 3, killer.kills
     assert_equals_truth(rows, story.ledger)
     assert not appender.failures, appender.failures[:3]
@@ -82,21 +88,23 @@ def test_an_update_ends_well_when_the_operator_is_killed_after_each_of_its_actio
 
 @pytest.mark.quick
 def test_another_replica_takes_over_when_the_leading_operator_is_killed(story: Story) -> None:
-    """Measured on its work: a Service that it must make again is deleted right after the kill."""
+    """Measured on its work: a ConfigMap that it must make again is deleted once nothing of the killed one is left."""
+    story.system.faults.need_own_cluster()
     story.apply(story.topology("counts-count"), story.module())
     story.wait_ready()
     rows, pods = story.rows(), {pod["metadata"]["uid"] for pod in story.drivers()}
     with Reader(rows) as reader, Appender(rows, story.ledger) as appender:
         until("commits go on", lambda: reader.total > 50, timeouts.RECOVERY)
-        old = until("an operator leads", story.system.operator_leader, timeouts.RECOVERY)
+        until("an operator leads", story.system.operator_holder, timeouts.RECOVERY)
         killed = time.monotonic()
-        story.kubernetes.delete("Pod", "tidemill-system", old, grace=0)
+        old, _ = story.system.kill_operator()
         story.kubernetes.delete("ConfigMap", story.namespace, "counts-1")
         until("another replica mends", lambda: _has_config(story), timeouts.RECOVERY, pause=0.05)
+        assert old and story.system.operator_holder() != old
         led = time.monotonic() - killed
         longest = reader.longest_pause(killed, time.monotonic())
-    figure = story.figure("operator killed to another replica at work", led, "s", 20.0)
-    story.figure("longest pause of rows when the operator fails over", longest, "s")
+    figure = story.figure("operator killed (SIGKILL) to another replica at work", led, "s", 20.0)
+    story.figure("longest pause of rows when the operator is killed (SIGKILL)", longest, "s")
     assert {pod["metadata"]["uid"] for pod in story.drivers()} == pods
     assert_equals_truth(rows, story.ledger)
     assert not appender.failures and not reader.failures, (appender.failures[:3], reader.failures[:3])
@@ -111,6 +119,7 @@ def _has_config(story: Story) -> bool:
 @pytest.mark.long
 def test_streams_go_on_and_a_driver_is_replaced_when_no_operator_is_there(story: Story) -> None:
     """The operator is scaled to nothing; a driver dies; an edit is made; the operator comes back and applies it."""
+    story.system.faults.need_own_cluster()
     story.apply(story.topology("counts-count"), story.module())
     story.wait_ready()
     rows = story.rows()
@@ -118,16 +127,16 @@ def test_streams_go_on_and_a_driver_is_replaced_when_no_operator_is_there(story:
     try:
         with Reader(rows) as reader, Appender(rows, story.ledger) as appender:
             until("commits go on", lambda: reader.total > 50, timeouts.RECOVERY)
-            killed = time.monotonic()
-            story.kubernetes.delete("Pod", story.namespace, story.leader()["metadata"]["name"], grace=0)
-            recovered = reader.first_commit_after(killed, timeouts.RECOVERY) - killed
+            victim, killed = story.leader(), time.monotonic()
+            gone = story.system.faults.kill(victim)
+            recovered = reader.first_commit_after(gone, timeouts.RECOVERY) - killed
             story.apply(story.module(image=modules.image("v3")))
             _scale_operator(story, 2)
             story.wait_stable(2)
             until("v3 commits", lambda: reader.sights[-1].versions.get("v3", 0) > 0, timeouts.RECOVERY)
     finally:
         _scale_operator(story, 2)
-    story.figure("driver killed to next commit, no operator there", recovered, "s")
+    story.figure("driver killed (SIGKILL) to next commit, no operator there", recovered, "s")
     assert_equals_truth(rows, story.ledger)
     assert not appender.failures and not reader.failures, (appender.failures[:3], reader.failures[:3])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,9 @@ from e2e.cluster import control, node, own
 from e2e.cluster.choice import Cluster
 from e2e.cluster.spaces import processes_in_group
 from e2e.cluster.tools import find_tools
+from e2e.harness import timeouts
 from e2e.harness.kubernetes import Object
+from e2e.harness.waiting import until
 
 
 class Faults:
@@ -31,22 +34,37 @@ class Faults:
 
     def processes_of(self, pod: Object, program: str = "") -> list[int]:
         """Processes of a pod, by their numbers on this machine; those only whose command line holds `program`."""
-        uid = pod["metadata"]["uid"].replace("-", "_")
-        found = []
+        return sorted(self._containers(pod, program))
+
+    def _containers(self, pod: Object, program: str = "") -> dict[int, str]:
+        """The pod's processes with the control groups of their containers; of a restarted container they are others."""
+        uid = pod["metadata"]["uid"]
+        found = {}
         for each in own.nodes_of(self._cluster.plan):
             for pid in processes_in_group(each.space):
-                group = _read(pid, "cgroup")
-                if (uid in group or pod["metadata"]["uid"] in group) and program in _read(pid, "cmdline"):
-                    found.append(pid)
-        return [pid for pid in found if Path(_read(pid, "cmdline").split("\0")[0]).name != "pause"]
+                group, line = _read(pid, "cgroup"), _read(pid, "cmdline")
+                is_of_pod = uid in group or uid.replace("-", "_") in group
+                if is_of_pod and line and program in line and Path(line.split("\0")[0]).name != "pause":
+                    found[pid] = group
+        return found
 
-    def kill(self, pod: Object, program: str = "") -> list[int]:
-        """SIGKILL to the processes of a pod's containers, as the kernel does when memory is short."""
-        pids = self.processes_of(pod, program)
-        assert pids, f"no process with {program!r} in pod {pod['metadata']['name']}"
-        for pid in pids:
-            _signal(pid, signal.SIGKILL)
-        return pids
+    def kill(self, pod: Object, program: str = "") -> float:
+        """SIGKILL to the processes of a pod's containers, as the kernel does when memory is short.
+
+        Returns when the last of them was gone: what is seen later is not their work. Nobody tells them before, so
+        nothing is finished and no Lease is released, which a deletion of the pod without grace would let them do.
+        """
+        name, groups = pod["metadata"]["name"], set(self._containers(pod, program).values())
+        assert groups, f"no process with {program!r} in pod {name}"
+
+        def is_gone() -> bool:
+            left = [pid for pid, group in self._containers(pod, program).items() if group in groups]
+            for pid in left:  # also one that was born after the last look
+                _signal(pid, signal.SIGKILL)
+            return not left
+
+        until(f"the processes of {name} are gone", is_gone, timeouts.COMMAND, pause=0.01)
+        return time.monotonic()
 
     @contextmanager
     def stopped(self, pod: Object) -> Iterator[list[int]]:

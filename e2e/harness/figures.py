@@ -1,16 +1,24 @@
-"""Measured figures: gathered while stories run, kept in `e2e/results.json`, shown in `docs/kubernetes/promises.md`."""
+"""Measured figures: gathered while stories run, and kept in a file outside the checkout.
+
+`make promises` brings them into `e2e/results.json` and `docs/kubernetes/promises.md`; a run alone changes no file of
+the project.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+from e2e.cluster.plan import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "e2e/results.json"
+PUBLISHED = ROOT / "e2e/results.json"
 PAGE = ROOT / "docs/kubernetes/promises.md"
 SLACK = float(os.environ.get("E2E_SLACK", "1"))
 """How many times a bound a story bears: on a machine that others share, a slow hour is no fault."""
@@ -61,12 +69,30 @@ class Figures:
         return figure
 
 
+def kept() -> Path:
+    """The file that runs write to."""
+    return cache_folder() / "e2e/results.json"
+
+
 def _save(figure: Figure) -> None:
-    saved = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"figures": {}}
     entry = asdict(figure) | {"holds": figure.holds, "command": figure.command}
     entry |= {"measured": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
-    saved["figures"][figure.name] = entry
-    RESULTS.write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
+    kept().parent.mkdir(parents=True, exist_ok=True)
+    _write(kept(), _read(kept()) | {figure.name: entry})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text())["figures"]) if path.exists() else {}
+
+
+def _write(path: Path, figures: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps({"figures": figures}, indent=2, sort_keys=True) + "\n")
+
+
+def publish() -> None:
+    """Brings what was measured into the project: its results and its page."""
+    _write(PUBLISHED, _read(PUBLISHED) | _read(kept()))
+    write_page()
 
 
 def machine() -> str:
@@ -76,7 +102,7 @@ def machine() -> str:
 
 def write_page() -> None:
     """Renews the table of `promises.md` from the saved figures."""
-    saved = json.loads(RESULTS.read_text())["figures"] if RESULTS.exists() else {}
+    saved = dict(sorted(_read(PUBLISHED).items()))
     lines = ["| figure | measured | bound | holds | note | command |", "| --- | --- | --- | --- | --- | --- |"]
     for name, entry in saved.items():
         bound = "" if entry["bound"] is None else f"<= {entry['bound']:g} {entry['unit'].partition('of ')[0]}".rstrip()

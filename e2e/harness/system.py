@@ -112,19 +112,21 @@ class System:
         pods = self.kubernetes.list("Pod", NAMESPACE, OPERATOR)
         return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
 
-    def operator_leader(self) -> str:
-        """The pod that holds the operator's Lease; empty if none does."""
+    def operator_holder(self) -> str:
+        """Who holds the operator's Lease: a replica's pod and process; empty if nobody does."""
         lease = self.kubernetes.get("Lease", NAMESPACE, "tidemill-operator") or {}
-        holder = str(lease.get("spec", {}).get("holderIdentity") or "")
-        names = [pod["metadata"]["name"] for pod in self.operator_pods()]
-        return next((name for name in names if holder.startswith(name)), "")
+        return str(lease.get("spec", {}).get("holderIdentity") or "")
 
-    def kill_operator(self) -> str:
-        """Deletes the leading replica without any grace; its name."""
-        name = self.operator_leader()
-        if name:
-            self.kubernetes.delete("Pod", NAMESPACE, name, grace=0)
-        return name
+    def kill_operator(self, spared: str = "") -> tuple[str, float]:
+        """SIGKILL to the leading replica: (who held the Lease, when its processes were gone).
+
+        ("", 0.0) if nobody leads, or still the one that was killed before (`spared`), whose Lease has not run out.
+        """
+        holder = self.operator_holder()
+        pod = next((pod for pod in self.operator_pods() if holder.startswith(pod["metadata"]["name"])), None)
+        if pod is None or holder == spared:
+            return "", 0.0
+        return holder, self.faults.kill(pod)
 
     def close(self) -> None:
         """Ends what runs on this machine; the cluster stays for the next run."""
