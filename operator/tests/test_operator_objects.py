@@ -13,7 +13,7 @@ from lightkube import codecs
 from lightkube.models import core_v1
 from test_operator_rollouts import module
 
-from tidemill_operator.resources import access, driver, gateway, jobs, launching, names
+from tidemill_operator.resources import access, driver, gateway, jobs, launching, memory, names
 from tidemill_operator.resources.merge import merge_template
 from tidemill_operator.resources.revision import Revision, Verdict, controller_revision, read_revision, template_of
 from tidemill_operator.resources.settings import Defaults
@@ -236,3 +236,88 @@ def test_its_pods_are_restricted_too() -> None:
         assert pod.securityContext is not None and pod.securityContext.runAsNonRoot
         assert pod.containers[0].securityContext is not None
         assert pod.containers[0].securityContext.readOnlyRootFilesystem
+
+
+def test_the_port_that_monitoring_names_stays_when_spark_adds_its_own() -> None:
+    (container,) = application()["spec"]["driver"]["template"]["spec"]["containers"]
+
+    assert container["ports"] == [{"name": "http", "containerPort": driver.HTTP_PORT, "protocol": "TCP"}]
+
+
+def test_probes_name_ports_by_number_everywhere() -> None:
+    probes = [
+        probe["httpGet"]["port"]
+        for _, spec in pod_specs(full_module())
+        for container in spec["containers"]
+        for name, probe in container.items()
+        if name.endswith("Probe")
+    ]
+
+    assert len(probes) >= 6 and all(isinstance(port, int) for port in probes)
+
+
+# How much of the driver's memory is the JVM's
+
+
+@pytest.mark.parametrize(
+    ("spark", "heap", "beside"),
+    [
+        ({}, "1024m", "1024m"),
+        ({"driver": {"resources": {"limits": {"memory": "8Gi"}}}}, "4096m", "4096m"),
+        ({"driver": {"resources": {"requests": {"memory": "3G"}}}}, "1430m", "1431m"),
+        ({"driver": {"resources": {"requests": {"memory": "700Mi"}, "limits": {"memory": "1200Mi"}}}}, "600m", "600m"),
+        ({"driver": {"resources": {"limits": {"memory": "600Mi"}}}}, "512m", "384m"),
+        ({"driver": {"template": {"spec": {"containers": [
+            {"name": "driver", "resources": {"limits": {"memory": "4Gi"}}}]}}}}, "2048m", "2048m"),
+    ],
+)  # fmt: skip
+def test_the_heap_is_half_of_the_memory_with_both_launchers(spark: Json, heap: str, beside: str) -> None:
+    native = full_module(spark=spark)
+    settings = json.loads(driver.config_map(native, revision(native))["data"]["spark.json"])
+    sizes = application(**spark)["spec"]["driver"]
+
+    assert settings["driverMemory"] == sizes["memory"] == heap
+    assert sizes["memoryOverhead"] == beside
+
+
+def test_cores_are_taken_as_they_are_when_a_spark_application_is_asked_for_some() -> None:
+    sizes = application(driver={"resources": {"requests": {"cpu": "250m"}, "limits": {"cpu": 2}}})["spec"]["driver"]
+
+    assert (sizes["coreRequest"], sizes["coreLimit"]) == ("250m", "2")
+
+
+def test_settings_of_spark_win_over_resources_when_both_say_the_same() -> None:
+    conf = {
+        "spark.driver.memory": "3g",
+        "spark.driver.memoryOverhead": "700m",
+        "spark.kubernetes.driver.request.cores": "2",
+        "spark.kubernetes.driver.limit.cores": "4",
+    }
+    sizes = application(conf=conf, driver={"resources": {"limits": {"cpu": "1", "memory": "4Gi"}}})["spec"]["driver"]
+
+    found = [sizes[name] for name in ("memory", "memoryOverhead", "coreRequest", "coreLimit")]
+    assert found == ["3g", "700m", "2", "4"]
+
+
+@pytest.mark.parametrize(
+    ("quantity", "expected"),
+    [("1Gi", 1024), ("1.5Gi", 1536), ("2000000Ki", 1953), ("1G", 953), ("1e9", 953), ("2147483648", 2048), ("much", 0)],
+)
+def test_a_quantity_is_read_in_all_its_ways(quantity: str, expected: int) -> None:
+    assert memory.mebibytes(quantity) == expected
+
+
+# Whose rights a pod has
+
+
+@pytest.mark.parametrize("field", ["serviceAccountName", "serviceAccount", "restartPolicy"])
+def test_a_template_does_not_change_whose_rights_a_pod_has_when_an_old_definition_let_it_through(field: str) -> None:
+    theirs = {"spec": {field: "strong", "priorityClassName": "high"}}
+    made = full_module(
+        spark={"driver": {"template": theirs}, "executor": {"template": theirs}}, gateway={"template": theirs}
+    )
+    specs = dict(pod_specs(made))
+
+    assert {spec.get("priorityClassName") for kind, spec in specs.items() if "Job" not in kind} == {"high"}
+    assert [kind for kind, spec in specs.items() if spec.get(field) == "strong"] == []
+    assert specs["Deployment/flights-core-4"]["serviceAccountName"] == "flights-driver"

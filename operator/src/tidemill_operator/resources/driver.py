@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-from tidemill_operator.resources import merge, names, pods
+from tidemill_operator.resources import memory, merge, names, pods
 from tidemill_operator.resources.names import Json
 from tidemill_operator.resources.revision import Revision, ownership
 
@@ -57,10 +57,21 @@ def spark_settings(template: Mapping[str, Any]) -> Json:
         "image": template["image"],
         "imagePullPolicy": template.get("imagePullPolicy", "IfNotPresent"),
         "executors": executors(template),
+        "driverMemory": f"{memory.heap_mebibytes(container_resources(template))}m",
         "podTemplate": f"{pods.CONF_FOLDER}/executor.yaml",
         "conf": dict(spark.get("conf", {})),
     }
     return settings
+
+
+def container_resources(template: Mapping[str, Any]) -> Json:
+    """What the driver's container asks for: the pod template's word, else `spark.driver.resources`, else ours."""
+    given = template.get("spark", {}).get("driver", {})
+    default = _DRIVER_RESOURCES if engine_of(template) == "spark" else _LOCAL_RESOURCES
+    ours = {"spec": {"containers": [{"name": "driver", "resources": pods.resources(given.get("resources"), default)}]}}
+    merged = merge.merge_template(ours, given.get("template"))
+    found = next(item for item in merged["spec"]["containers"] if item["name"] == "driver")
+    return dict(found.get("resources") or {})
 
 
 def executors(template: Mapping[str, Any]) -> Json:
@@ -208,9 +219,9 @@ def _container(
             {"name": "spark-ui", "containerPort": UI_PORT},
         ],
         # Many drivers that start at once on a busy node take long: only then they are left alone.
-        "startupProbe": pods.probe("/healthz", "http", period=1, failures=pods.STARTUP_SECONDS),
-        "livenessProbe": pods.probe("/healthz", "http", period=5, failures=6),
-        "readinessProbe": pods.probe("/readyz", "http", period=1, failures=1),
+        "startupProbe": pods.probe("/healthz", HTTP_PORT, period=1, failures=pods.STARTUP_SECONDS),
+        "livenessProbe": pods.probe("/healthz", HTTP_PORT, period=5, failures=6),
+        "readinessProbe": pods.probe("/readyz", HTTP_PORT, period=1, failures=1),
         "resources": pods.resources(given, default),
         "securityContext": pods.container_security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",

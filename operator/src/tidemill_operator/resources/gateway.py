@@ -110,9 +110,9 @@ def _container(module: Mapping[str, Any], revision: Revision, defaults: Defaults
         "args": command,
         "env": [token, *pods.pod_env(), *pods.store_env(store), *pods.folder_env()],
         "ports": [{"name": "http", "containerPort": PORT}],
-        "startupProbe": pods.probe("/healthz", "http", period=1, failures=pods.STARTUP_SECONDS),
-        "livenessProbe": pods.probe("/healthz", "http", period=5, failures=6),
-        "readinessProbe": pods.probe("/readyz", "http", period=2, failures=2),
+        "startupProbe": pods.probe("/healthz", PORT, period=1, failures=pods.STARTUP_SECONDS),
+        "livenessProbe": pods.probe("/healthz", PORT, period=5, failures=6),
+        "readinessProbe": pods.probe("/readyz", PORT, period=2, failures=2),
         # Endpoints need a moment to forget a pod; until then it goes on serving.
         "lifecycle": {"preStop": {"sleep": {"seconds": 3}}},
         "resources": pods.resources(module["spec"].get("gateway", {}).get("resources"), _RESOURCES),

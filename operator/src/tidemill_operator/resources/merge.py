@@ -23,12 +23,19 @@ MERGE_KEYS: Final[Mapping[str, str]] = {
     "topologySpreadConstraints": "topologyKey",
 }
 
+IDENTITY: Final = ("serviceAccountName", "serviceAccount", "restartPolicy")
+"""Fields of a pod's spec that are ours alone. The custom resource refuses them; an older one of a cluster may not."""
+
 
 def merge_template(ours: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> Json:
-    """`ours` with `theirs` over it; our labels win, because selectors and the operator read them."""
+    """`ours` with `theirs` over it.
+
+    Our labels win, because selectors and the operator read them, and so does what says whose rights the pod has.
+    """
     if not theirs:
         return dict(ours)
-    merged = merge(ours, theirs)
+    spec = {field: value for field, value in (theirs.get("spec") or {}).items() if field not in IDENTITY}
+    merged = merge(ours, {**theirs, "spec": spec})
     kept = ours.get("metadata", {}).get("labels", {})
     if kept:
         merged["metadata"]["labels"] = {**merged["metadata"].get("labels", {}), **kept}

@@ -125,7 +125,8 @@ def resources(given: Mapping[str, Any] | None, default: Mapping[str, Any]) -> Js
     return dict(given) if given else dict(default)
 
 
-def probe(path: str, port: str, period: int, failures: int) -> Json:
+def probe(path: str, port: int, period: int, failures: int) -> Json:
+    """The port is a number: a name would have to be among the ports of the container, which others may write."""
     return {
         "httpGet": {"path": path, "port": port},
         "periodSeconds": period,

@@ -17,16 +17,20 @@ from kubeflow_spark_api.models.spark_v1beta2_executor_spec import SparkV1beta2Ex
 from kubeflow_spark_api.models.spark_v1beta2_restart_policy import SparkV1beta2RestartPolicy
 from kubeflow_spark_api.models.spark_v1beta2_spark_application_spec import SparkV1beta2SparkApplicationSpec
 
-from tidemill_operator.resources import driver, names
+from tidemill_operator.resources import driver, memory, names
 from tidemill_operator.resources.names import Json
 from tidemill_operator.resources.revision import Revision
 
 SPARK_VERSION: Final = "4.3.0"
-RETRY_SECONDS: Final = 5
+RETRY_SECONDS: Final = 1
+"""The least that the kubeflow operator allows. It multiplies by the submissions that an application ever had and counts
+from the last one: with 5 s a driver that crashes twice in its fourth week would be away for minutes."""
 MAIN_FILE: Final = "local:///opt/tidemill/drive.py"
 """A file of the runner image that calls `tidemill` with its arguments: spark-submit wants a file to run."""
 
 _FOREVER: Final = 2_147_483_647
+_SPARK_PORTS: Final = (driver.DRIVER_PORT, driver.BLOCKS_PORT, driver.UI_PORT)
+_DRIVER_CORES: Final = "spark.kubernetes.driver"
 _NO_NETWORK_POLICY: Final = "org.apache.spark.deploy.k8s.features.NetworkPolicyFeatureStep"
 
 
@@ -93,17 +97,36 @@ def _driver(
 ) -> SparkV1beta2DriverSpec:
     pod = driver.pod_template(module, topology, revision, labels, {names.TOPOLOGY_LABEL: names.name_of(topology)})
     container = pod["spec"]["containers"][0]
-    # Spark names the container and gives it the arguments and ports.
-    for field in ("args", "ports", "image", "imagePullPolicy"):
+    # Spark names the container, gives it the arguments, and adds its own ports: 7078, 7079, 4040.
+    for field in ("args", "image", "imagePullPolicy"):
         container.pop(field, None)
+    container["ports"] = [port for port in container.get("ports") or () if port["containerPort"] not in _SPARK_PORTS]
     container["name"] = "spark-kubernetes-driver"
     return SparkV1beta2DriverSpec(
-        cores=1,
-        memory="1g",
+        **_sizes(revision.template),
         serviceAccount=names.driver_access_name(names.name_of(module)),
         labels=dict(labels),
         template=IoK8sApiCoreV1PodTemplateSpec.from_dict(pod),
     )
+
+
+def _sizes(template: Mapping[str, Any]) -> Json:
+    """What Spark makes the container's requests and limits of: it overwrites those of the pod template.
+
+    CPU is taken as it is. Of the memory (the limit, else the request) the JVM's heap is a part and the rest, Python's,
+    is Spark's overhead; Spark asks for their sum and limits to it. Settings of the same meaning in `spark.conf` win.
+    """
+    resources, conf = driver.container_resources(template), template.get("spark", {}).get("conf", {})
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    total, heap = memory.total_mebibytes(resources), memory.heap_mebibytes(resources)
+    sizes = {
+        "coreRequest": conf.get(f"{_DRIVER_CORES}.request.cores") or requests.get("cpu"),
+        "coreLimit": conf.get(f"{_DRIVER_CORES}.limit.cores") or limits.get("cpu"),
+        "memory": conf.get("spark.driver.memory") or f"{heap}m",
+        "memoryOverhead": conf.get("spark.driver.memoryOverhead")
+        or (f"{max(total - heap, memory.BESIDE_MEBIBYTES_MIN)}m" if total else None),
+    }
+    return {"cores": 1, **{name: str(value) for name, value in sizes.items() if value is not None}}
 
 
 def _executor(module: str, topology: Mapping[str, Any], revision: Revision) -> SparkV1beta2ExecutorSpec:

@@ -39,7 +39,7 @@ PROGRAMS_KEPT = 16
 EXECUTORS_WAIT_MS = 300_000
 JAVA_MISSING = (
     "Spark needs a Java runtime, version 17 or newer, and none was found: install one "
-    "(Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17) or set JAVA_HOME."
+    "(Debian and Ubuntu: apt-get install default-jre-headless; macOS: brew install openjdk@17) or set JAVA_HOME."
 )
 
 

@@ -71,7 +71,9 @@ def spark_conf(settings: SparkSettings, folder: Path) -> dict[str, str]:
         "spark.ui.enabled": str(settings.has_ui).lower(),
         "spark.local.dir": str(folder),
     }
-    if len(str(folder)) <= SOCKET_PATH_LIMIT:
+    # Workers of executors make their sockets there too, and only the folders of their pod template are theirs: with
+    # pods it is the default, /tmp.
+    if settings.kubernetes is None and len(str(folder)) <= SOCKET_PATH_LIMIT:
         conf["spark.python.unix.domain.socket.dir"] = str(folder)
     if settings.is_local:
         conf |= _LOCAL
