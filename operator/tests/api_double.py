@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -129,6 +129,18 @@ class ApiDouble:
     async def apply_status(self, obj: Json) -> Json:
         return self._call("status", obj, lambda: self._status(obj))
 
+    async def clear_status(self, obj: Json, fields: Sequence[str]) -> Json:
+        def effect() -> Json:
+            known = self.objects.get(_key(obj))
+            if known is None or known["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+                raise Conflict(409, "changed")
+            changed = copied(known)
+            changed["status"] = {name: value for name, value in known["status"].items() if name not in fields}
+            return self.put(changed)
+
+        answer: Json = self._call("status", obj, effect)
+        return answer
+
     async def create(self, obj: Json) -> Json:
         return self._call("create", obj, lambda: self._new(obj))
 
@@ -232,6 +244,7 @@ class ClusterDouble:
         self.images: dict[str, Json] = {}
         self.definition = 0
         self.defined_by = 0
+        self.is_silent, self.store_trouble = False, ""
         self.operator = OperatorDouble(self.api, self.time)
         self.restarts = 0
 
@@ -367,6 +380,8 @@ class ClusterDouble:
             self._report(topology, status["revision"], status["leader"], status["commitsSinceClaim"] + 1)
 
     def _report(self, topology: Json, revision: int, leader: str, commits: int) -> None:
+        if self.is_silent:
+            return
         failing = self._failing(leader)
         status = {
             **topology.get("status", {}),
@@ -377,6 +392,11 @@ class ClusterDouble:
             "failuresInRow": topology.get("status", {}).get("failuresInRow", 0) + 1 if failing else 0,
             "failures": [{"code": "UserCodeError", "message": "boom"}] if failing else [],
             "lag": {"*d": 1},
+            "lagTotal": 1,
+            "rowsPerSecond": 95.8,
+            "phase": "Process",
+            "heartbeatTime": self.time.text,
+            "storeTrouble": self.store_trouble,
         }
         self.api.edit("Topology", names.name_of(topology), lambda found: found.update(status=status))
 

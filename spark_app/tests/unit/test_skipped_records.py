@@ -50,7 +50,7 @@ def shown_by_gateway(overview: dict[str, Any]) -> float:
 
 def told_by_driver(state: RunnerState) -> tuple[int, float]:
     """What a driver writes into its Topology's status, and what it tells Prometheus."""
-    status = status_of(state, Standing(), {}, revision=1, leader="pod", application="")
+    status = status_of(state, Standing(), {}, trouble="", now_ms=0, revision=1, leader="pod", application="")
     metrics = Metrics(Told(state="leader", runner=state), {"module": "Total"})
     return status["skippedCount"], sample(metrics.collect(), "tidemill_skipped_records_total")
 

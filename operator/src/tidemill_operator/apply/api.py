@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from tidemill_operator.resources.names import Json
@@ -40,6 +41,9 @@ class Api(Protocol):
 
     async def apply_status(self, obj: Json) -> Json:
         """The same for the status subresource."""
+
+    async def clear_status(self, obj: Json, fields: Sequence[str]) -> Json:
+        """Remove fields of a status, whoever wrote them; Conflict if the object has changed. Returns it as stored."""
 
     async def create(self, obj: Json) -> Json:
         """Create; Conflict if it exists."""

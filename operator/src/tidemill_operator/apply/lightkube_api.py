@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Sequence
 from typing import Any
 
 import httpx2
@@ -41,6 +42,13 @@ class LightkubeApi:
 
     async def apply_status(self, obj: Json) -> Json:
         return await self._patch(obj, self._resource(obj["kind"]).Status)
+
+    async def clear_status(self, obj: Json, fields: Sequence[str]) -> Json:
+        name, namespace, resource = names.name_of(obj), names.namespace_of(obj), self._resource(obj["kind"]).Status
+        version = obj["metadata"]["resourceVersion"]
+        body = {"metadata": {"resourceVersion": version}, "status": dict.fromkeys(fields)}
+        call = self._client.patch(resource, name, body, namespace=namespace, patch_type=PatchType.MERGE)
+        return self._plain(await self._do("patch", obj["kind"], call), obj)
 
     async def _patch(self, obj: Json, resource: Any) -> Json:
         name, namespace = names.name_of(obj), names.namespace_of(obj)

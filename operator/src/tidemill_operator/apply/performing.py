@@ -15,6 +15,7 @@ from tidemill_operator.apply.metrics import REPAIRS
 from tidemill_operator.decide.actions import (
     Action,
     Announce,
+    ClearStatus,
     CreateToken,
     Delete,
     Ensure,
@@ -68,6 +69,9 @@ class Performer:
         match action:
             case SetStatus():
                 await self._set_status(action)
+                return 1
+            case ClearStatus():
+                self._world.put(await self._api.clear_status(action.obj, action.fields))
                 return 1
             case Ensure():
                 return await self._ensure(action.obj)

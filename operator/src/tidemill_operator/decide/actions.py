@@ -19,6 +19,14 @@ class SetStatus:
 
 
 @dataclass(frozen=True)
+class ClearStatus:
+    """Take fields out of an object's status that somebody else wrote and that nobody vouches for any more."""
+
+    obj: Json
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Ensure:
     """Make the object be as described (server-side apply); nothing is sent if it is so already."""
 
@@ -66,7 +74,7 @@ class Announce:
     is_warning: bool = False
 
 
-Action = SetStatus | Ensure | CreateToken | Delete | ReadVerdict | SetFinalizer | Announce
+Action = SetStatus | ClearStatus | Ensure | CreateToken | Delete | ReadVerdict | SetFinalizer | Announce
 
 
 @dataclass(frozen=True)

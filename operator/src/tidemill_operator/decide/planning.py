@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tidemill_operator.decide.intent import Intent, Rollback
-from tidemill_operator.decide.settling import Trouble, is_stable, trouble_of
+from tidemill_operator.decide.settling import Trouble, ailment_of, is_stable, trouble_of
 from tidemill_operator.observe.problems import age_seconds
 from tidemill_operator.observe.views import JobView, ModuleView, TopologyView, gateway_is_ready
 from tidemill_operator.resources.conditions import State, ready, reconciling, stalled
@@ -293,6 +293,10 @@ def _steady(view: ModuleView, intent: Intent, revision: Revision, now: datetime)
         if trouble is not None:
             text = f"topology {runner.topology}: {trouble.message}"
             return Plan(intent, stalled(trouble.reason, text), again_seconds=LOOK_AGAIN_SECONDS)
+        ailment = ailment_of(runner, now) if runner.is_led_by(revision.number) else None
+        if ailment is not None:
+            text = f"topology {runner.topology}: {ailment.message}"
+            return Plan(intent, reconciling(ailment.reason, text), again_seconds=LOOK_AGAIN_SECONDS)
     waiting = [runner.topology for runner in runners if not runner.is_led_by(revision.number)]
     if waiting or not _has_all_runners(view, revision):
         text = f"no driver leads {', '.join(waiting) or 'a topology'}"

@@ -15,6 +15,9 @@ QUIET_SECONDS: Final = 30.0
 """A topology with nothing to do is stable after leading for so long without a failed attempt."""
 
 FAILED_ATTEMPTS: Final = 3
+SILENT_SECONDS: Final = 40.0
+"""A driver reports each 10 s; clocks of nodes may differ, and the API server may have been away for a while."""
+
 _STORE_CODES: Final = {"StoreUnavailable", "OutcomeUnknown"}
 _OF_REVISION: Final = {
     Reason.CRASH_LOOP,
@@ -67,6 +70,17 @@ def trouble_of(view: ModuleView, intent: Intent, runner: TopologyView, now: date
     is_late = intent.current != intent.active and age_seconds(intent.active_time, now) > seconds
     if is_late:
         return Trouble(Reason.DEADLINE_EXCEEDED, f"no driver of topology {runner.topology} leads after {seconds} s")
+    return None
+
+
+def ailment_of(runner: TopologyView, now: datetime) -> Trouble | None:
+    """What keeps a led topology from its work though no revision is to blame: its store, or a driver without a word."""
+    silent, leader = runner.silent_seconds(now), runner.status.get("leader")
+    if silent > SILENT_SECONDS:
+        text = f"pod {leader} has not reported since {runner.status['heartbeatTime']}; lag and rate are unknown"
+        return Trouble(Reason.NOT_REPORTING, text)
+    if runner.status.get("storeTrouble"):
+        return Trouble(Reason.STORE_UNAVAILABLE, f"pod {leader} can not commit: {runner.status['storeTrouble']}")
     return None
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from tidemill_operator.decide.actions import Action, Announce, Decision, Delete, Ensure, SetStatus
+from tidemill_operator.decide.actions import Action, Announce, ClearStatus, Decision, Delete, Ensure, SetStatus
 from tidemill_operator.decide.intent import Intent, live_revisions
 from tidemill_operator.decide.module import stalled_news, stamp
 from tidemill_operator.decide.planning import is_recreate
-from tidemill_operator.decide.settling import trouble_of
+from tidemill_operator.decide.settling import SILENT_SECONDS, ailment_of, trouble_of
 from tidemill_operator.observe.problems import age_seconds
 from tidemill_operator.observe.views import ModuleView, TopologyUnit, TopologyView, revision_of
 from tidemill_operator.resources import conditions, driver, launching, topology
@@ -26,6 +26,7 @@ MODULE_WAIT_SECONDS: Final = 10.0
 
 LOOK_AGAIN_SECONDS: Final = 5.0
 _BY_CODE: Final = "code"
+_CURRENT: Final = ("lag", "lagTotal", "rowsPerSecond", "phase", "storeTrouble")
 _OWNED: Final = ("observedGeneration", "conditions", "startedFrom")
 
 
@@ -36,11 +37,26 @@ def decide_topology(unit: TopologyUnit, now: datetime) -> Decision:
         return Decision()
     state = _state(unit, now)
     wait = _waiting_seconds(unit, now)
-    actions: list[Action] = [*_status(unit, state, now)]
+    actions: list[Action] = [*_status(unit, state, now), *_cleared(view, now)]
     if wait <= 0 and unit.refused is None:
         actions += _drivers(unit)
-    looks = [wait] if wait > 0 else [LOOK_AGAIN_SECONDS] if state.kind != "ready" else []
-    return Decision(actions, min(looks, default=None))
+    if wait > 0:
+        return Decision(actions, wait)
+    return Decision(actions, LOOK_AGAIN_SECONDS if state.kind != "ready" else _seconds_to_silence(view, now))
+
+
+def _seconds_to_silence(view: TopologyView, now: datetime) -> float | None:
+    """When to look whether the driver still reports: its heartbeats wake nobody."""
+    if not view.status.get("heartbeatTime"):
+        return None
+    return max(LOOK_AGAIN_SECONDS, SILENT_SECONDS - view.silent_seconds(now) + 1.0)
+
+
+def _cleared(view: TopologyView, now: datetime) -> Iterator[Action]:
+    """Figures of now, of which nobody says any more that they are of now."""
+    found = tuple(name for name in _CURRENT if name in view.status)
+    if found and view.silent_seconds(now) > SILENT_SECONDS:
+        yield ClearStatus(view.obj, found)
 
 
 def _waiting_seconds(unit: TopologyUnit, now: datetime) -> float:
@@ -138,7 +154,7 @@ def _running_state(module: ModuleView, view: TopologyView, now: datetime) -> Sta
     if trouble is not None:
         return conditions.stalled(trouble.reason, trouble.message)
     if view.is_led_by(intent.active):
-        return _led_state(view)
+        return _led_state(view, now)
     if view.is_led:
         text = f"revision {intent.active} takes over from revision {view.status.get('revision')}"
         return conditions.reconciling(Reason.HANDING_OVER, text, is_serving=True)
@@ -147,7 +163,10 @@ def _running_state(module: ModuleView, view: TopologyView, now: datetime) -> Sta
     return conditions.reconciling(Reason.STARTING, f"the driver of revision {intent.active} starts")
 
 
-def _led_state(view: TopologyView) -> State:
+def _led_state(view: TopologyView, now: datetime) -> State:
+    ailment = ailment_of(view, now)
+    if ailment is not None:
+        return conditions.reconciling(ailment.reason, ailment.message)
     where = f"pod {view.status.get('leader')} leads at revision {view.status.get('revision')}"
     skipped = _skipped_text(view)
     if view.obj["spec"].get("paused") or view.status.get("phase") == "Paused":

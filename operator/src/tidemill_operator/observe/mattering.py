@@ -31,6 +31,7 @@ def _topology(status: Mapping[str, Any]) -> Any:
             for name in ("leader", "revision", "claimTime", "conditions", "startedFrom", "skippedCount")
         ),
         status.get("phase") == "Paused",
+        bool(status.get("storeTrouble")),
         min(int(status.get("commitsSinceClaim", 0)), _COMMITS_COUNTED),
         min(int(status.get("failuresInRow", 0)), 3),
         any(status.get("lag", {}).values()),

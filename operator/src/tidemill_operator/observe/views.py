@@ -67,6 +67,10 @@ class TopologyView:
         """Whether a driver of this revision leads and its pod works."""
         return self.status.get("revision") == number and self.status.get("leader") in self.of(number).ready_pods
 
+    def silent_seconds(self, now: datetime) -> float:
+        """How long ago a driver said that it is there; 0 where none ever did."""
+        return age_seconds(self.status["heartbeatTime"], now) if self.status.get("heartbeatTime") else 0.0
+
     @property
     def is_led(self) -> bool:
         return self.is_led_by(int(self.status.get("revision") or 0))

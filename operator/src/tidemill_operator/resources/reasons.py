@@ -20,6 +20,7 @@ class Reason(StrEnum):
     STABILIZING = "Stabilizing"
     ROLLING_BACK = "RollingBack"
     NOT_LEADING = "NotLeading"
+    NOT_REPORTING = "NotReporting"
     STARTING = "Starting"
     TOPOLOGIES_NOT_READY = "TopologiesNotReady"
     GATEWAY_NOT_READY = "GatewayNotReady"
@@ -59,6 +60,7 @@ MEANING: dict[Reason, str] = {
     Reason.STABILIZING: "The new revision leads and has not committed `rollout.stableMicrobatches` yet.",
     Reason.ROLLING_BACK: "The last stable revision comes back under a new number.",
     Reason.NOT_LEADING: "No driver of the topology leads at the moment.",
+    Reason.NOT_REPORTING: "The driver that leads has not written its status for 40 s; lag and rate are unknown.",
     Reason.STARTING: "Objects or pods are on their way.",
     Reason.TOPOLOGIES_NOT_READY: "Some topologies do not work; their own conditions say why.",
     Reason.GATEWAY_NOT_READY: "No gateway pod is ready.",

@@ -20,6 +20,7 @@ from tidemill.model.errors import BadInput, RetryableError
 from tidemill.runtime.clock import Clock, SystemClock
 from tidemill.spark.on_kubernetes import DriverPod
 from tidemill.store.urls import open_store
+from tidemill.store.watched import WatchedStore
 
 START_MS: Final = 60_000.0
 """How long a start waits for the store, before its container ends with exit code 3."""
@@ -67,7 +68,8 @@ def drive(
         opener = engine_opener(engine, conf, f"tidemill {plan.declaration.name} {names.code_topology}", pod, api)
 
         def make() -> Driver:
-            return Driver(names, plan, open_store(absolute_url(store_url)), api, opener, told, metrics, clock)
+            store = WatchedStore(open_store(absolute_url(store_url)), clock.monotonic_ms)
+            return Driver(names, plan, store, api, opener, told, metrics, clock, store.silence)
 
         driver = patiently(make, told, stop, clock)
         if driver is not None:

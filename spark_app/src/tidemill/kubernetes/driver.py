@@ -68,8 +68,9 @@ class Driver:
         told: Told,
         metrics: Metrics,
         clock: Clock,
+        silence: Callable[[], tuple[float, str]] = lambda: (0.0, ""),
     ) -> None:
-        """Checks the revision against the store.
+        """Checks the revision against the store. `silence`: see `Follower`.
 
         Raises:
             DefinitionError: lists all faults of the module.
@@ -78,6 +79,7 @@ class Driver:
         """
         self._names, self._plan, self._store, self._api = names, plan, store, api
         self._open_engine, self._told, self._metrics, self._clock = open_engine, told, metrics, clock
+        self._silence = silence
         self._turn = Turn(store, plan, clock)
         self._turn.planned.topology(names.code_topology)
         self._turn.look()  # before an engine starts for a module that somebody else has
@@ -161,7 +163,7 @@ class Driver:
         follower = Follower(
             self._api, self._store, definition, runner, self._told, self._clock, module=self._names.module,
             topology=self._names.topology, revision=self._plan.revision, leader=self._names.pod,
-            application=lambda: opening.application,
+            application=lambda: opening.application, silence=self._silence,
         )  # fmt: skip
         runner.start()
         follower.start()

@@ -1,7 +1,7 @@
 """What a leader does for its Topology beside the stream: follow the spec into the options, write the status.
 
-In a thread of its own with every call bounded: an API server that is away, or a Topology that was deleted, stops
-nothing but this.
+In threads of its own with every call bounded: an API server that is away, or a Topology that was deleted, stops nothing
+but this. What asks the store has one thread, and the status another: a store that hangs is told of all the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from tidemill.kubernetes.api import Document
 from tidemill.kubernetes.probes import Told
 from tidemill.kubernetes.resources import Wanted, current_revision, module_settings, topology_settings
-from tidemill.kubernetes.status import Standing, status_of
+from tidemill.kubernetes.status import Standing, status_of, time_text
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import RetryableError, TidemillError
 from tidemill.runtime.clock import Clock
@@ -28,8 +28,14 @@ PERIOD_MS: Final = 1_000.0
 RELEASE_MS: Final = 30_000.0
 """Pace of looking for resources that decided options and are gone."""
 
-APPLY_AGAIN_MS: Final = 60_000.0
-"""Somebody may have changed our fields: they are written again even where nothing changed."""
+HEARTBEAT_MS: Final = 10_000.0
+"""The status is written so often even where nothing else changed; the operator takes four times that for silence."""
+
+SILENCE_MS: Final = 2_500.0
+"""A store that has answered nothing for so long, while it was asked, is told of."""
+
+LAG_OLD_MS: Final = 10_000.0
+"""What waits is left out of the status when it could not be read for so long."""
 
 log = logging.getLogger("tidemill.drive")
 
@@ -61,7 +67,9 @@ class Follower:
         revision: int,
         leader: str,
         application: Callable[[], str] = str,
+        silence: Callable[[], tuple[float, str]] = lambda: (0.0, ""),
     ) -> None:
+        """`silence`: for how many milliseconds the store has answered nothing of what it was asked; what that was."""
         self._resources = resources
         self._definition = definition
         self._runner = runner
@@ -69,21 +77,26 @@ class Follower:
         self._clock = clock
         self._module, self._topology = module, topology
         self._known: dict[str, Any] = {"revision": revision, "leader": leader}
-        self._application = application
+        self._application, self._silence = application, silence
         self._options = OptionsLog(store, definition.module)
         self._deletions = Deletions(store, definition.module)
         self._stable_revision = 0
         self._is_settled = not definition.retired
         self._lag = LagReader(store, definition, runner.topology)
+        self._lag_at: float | None = None
         self._standing = Standing()
         self._applied: tuple[dict[str, Any], float] | None = None
         self._released_at: float | None = None
         self._troubles: dict[str, str] = {}
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"follow {topology}", daemon=True)
+        self._threads = [
+            threading.Thread(target=run, name=f"{what} {topology}", daemon=True)
+            for what, run in (("follow", self._follow_on), ("report", self._report_on))
+        ]
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
         """Ends soon; a call that is under way is not waited for."""
@@ -93,11 +106,16 @@ class Follower:
         """The runner's state changed: called often, and never blocks."""
         self._standing = self._standing.seen(self._runner.state)
 
-    def _run(self) -> None:
+    def _follow_on(self) -> None:
         while not self._clock.wait(self._over, PERIOD_MS):
             if self._runner.state.role == "leader":
                 self._try("options", self.follow)
                 self._try("deletions", self.settle)
+                self._try("lag", self.measure)
+
+    def _report_on(self) -> None:
+        while not self._clock.wait(self._over, PERIOD_MS):
+            if self._runner.state.role == "leader":
                 self._try("status", self.report)
 
     def _try(self, what: str, step: Any) -> None:
@@ -154,18 +172,34 @@ class Follower:
             self._runner.wake()
         self._try(f"options named by {owner}", lambda: _refuse(wanted))
 
-    def report(self) -> None:
-        """Write the status if it changed."""
-        state = self._runner.state
+    def measure(self) -> None:
+        """Ask the store what waits."""
         self._told.lag = self._depot_lags()
-        status = status_of(state, self._standing, self._told.lag, application=self._application(), **self._known)
+        self._lag_at = self._clock.monotonic_ms()
+
+    def report(self) -> None:
+        """Write the status if it changed, or if its heartbeat is due; asks the store for nothing."""
         now = self._clock.monotonic_ms()
+        is_known = self._lag_at is not None and now - self._lag_at < LAG_OLD_MS
+        status = status_of(
+            self._runner.state, self._standing, self._told.lag if is_known else None, trouble=self._store_trouble(),
+            now_ms=self._clock.now_ms(), application=self._application(), **self._known,
+        )  # fmt: skip
         if self._applied is not None:
             before, at = self._applied
-            if before == status and now - at < APPLY_AGAIN_MS:
+            if before == status and now - at < HEARTBEAT_MS:
                 return
-        self._resources.apply_topology_status(self._topology, status)
+        heartbeat = {"heartbeatTime": time_text(self._clock.now_ms())}
+        self._resources.apply_topology_status(self._topology, status | heartbeat)
         self._applied = (status, now)
+
+    def _store_trouble(self) -> str:
+        """What the store answered last, or since when it does not; empty while it works."""
+        silent_ms, call = self._silence()
+        if silent_ms < SILENCE_MS:
+            return self._runner.state.told.store_trouble
+        # Since when, not for how long: the text stays the same while it lasts.
+        return f"the store has not answered since {time_text(self._clock.now_ms() - int(silent_ms))} ({call})"
 
     def _depot_lags(self) -> dict[str, int]:
         """By depot; of several sources of one depot the one that is furthest behind."""

@@ -13,6 +13,10 @@ from tidemill.runtime.status import rows_per_second
 
 FAILURES_MAX: Final = 3
 TEXT_MAX: Final = 500
+RATE_OLD_MS: Final = 30_000
+"""A topology that has waited so long since its last commit commits nothing a second."""
+
+_QUIET: Final = ("Idle", "BackOff", "Paused")
 _PHASES: Final = {
     "idle": "Idle", "prime": "Prime", "process": "Process", "commit": "Commit", "back-off": "BackOff",
     "paused": "Paused",
@@ -44,16 +48,27 @@ class Standing:
 
 
 def status_of(
-    state: RunnerState, standing: Standing, lag: Mapping[str, int], *, revision: int, leader: str, application: str
+    state: RunnerState,
+    standing: Standing,
+    lag: Mapping[str, int] | None,
+    *,
+    trouble: str,
+    now_ms: int,
+    revision: int,
+    leader: str,
+    application: str,
 ) -> dict[str, Any]:
-    """`Topology.status` as the leader writes it; fields without a value are left out."""
+    """`Topology.status` as the leader writes it; fields without a value are left out.
+
+    `lag` None: what waits is not known now. `trouble`: what is wrong with the store.
+    """
     entry = state.entry
     if entry is None:
-        return {"revision": revision, "leader": leader, "phase": "Claiming"}
-    committed = entry.committed[0] if entry.committed else None
+        found = {"revision": revision, "leader": leader, "phase": "Claiming"}
+        return found | ({"storeTrouble": trouble[:TEXT_MAX]} if trouble else {})
     optional = {
         "sparkApplicationId": application,
-        "storeTrouble": state.told.store_trouble[:TEXT_MAX],
+        "storeTrouble": trouble[:TEXT_MAX],
         "lastCommitTime": time_text(standing.committed_ms),
         "claimTime": time_text(standing.claimed_ms),
     }
@@ -68,14 +83,22 @@ def status_of(
         "phase": phase_of(state),
         "processedCount": entry.processed,
         "skippedCount": entry.skipped,
-        "lag": dict(lag),
-        "lagTotal": sum(lag.values()),
-        "rowsPerSecond": rows_per_second(committed) if committed is not None else 0.0,
+        **({"lag": dict(lag), "lagTotal": sum(lag.values())} if lag is not None else {}),
+        "rowsPerSecond": _rate(state, standing, trouble, now_ms),
         "commitsSinceClaim": commits_since_claim(state, entry),
         "failuresInRow": state.told.failures_in_row,
         "failures": [_failure(failure) for failure in standing.failures],
         **{name: value for name, value in optional.items() if value},
     }
+
+
+def _rate(state: RunnerState, standing: Standing, trouble: str, now_ms: int) -> float:
+    """That of the last microbatch, for as long as it says something of now."""
+    entry = state.entry
+    is_quiet = phase_of(state) in _QUIET and now_ms - standing.committed_ms > RATE_OLD_MS
+    if entry is None or not entry.committed or trouble or is_quiet:
+        return 0.0
+    return rows_per_second(entry.committed[0])
 
 
 def phase_of(state: RunnerState) -> str:
