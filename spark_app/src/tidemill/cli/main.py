@@ -16,6 +16,7 @@ from tidemill.cli import (
     options,
     reading,
     running,
+    saving,
     serving,
     showing,
     updating,
@@ -60,6 +61,8 @@ app.command("resume")(showing.resume)
 app.command("log")(showing.log)
 app.command("export")(exporting.export)
 app.command("gateway")(serving.gateway)
+app.command("backup")(saving.backup)
+app.command("restore")(saving.restore)
 app.command("check")(checking.check)
 app.command("destroy")(destroying.destroy)
 app.command("drive")(driving.drive)

@@ -136,8 +136,11 @@ class Log:
         folder = f"{self.prefix}/{_FLOOR_FOLDER}/"
         names = [key.removeprefix(folder) for key in keys if key.startswith(folder)]
         if _CLOSED in names:
-            text = f"{self.store.url} was restored from a backup while this process had it open; start the process anew"
-            raise StoreRestored(f"{text} ({self.prefix}).", key=self.prefix)
+            text = (
+                f"{self.store.url} was restored from a backup while this process had it open: start the process anew. "
+                "If that does not help, the restore was cut off: repeat it."
+            )
+            raise StoreRestored(text, key=self.prefix)
         return [int(name) for name in names if name.isdecimal()]
 
     def span(self) -> tuple[int, int]:
@@ -316,6 +319,10 @@ class Log:
         for floor in floors[:-1]:  # the newest two stay: a listing that a trim overtakes must see one of them
             self.store.delete(self._floor_key(floor))
         return below
+
+    def begin_at(self, first: int) -> None:
+        """Let the log of a copied store begin at an entry: those before it were not copied."""
+        self._record_floor(first)
 
     def close(self) -> None:
         """Let everybody who has this log open know that it goes on elsewhere; nothing is deleted.

@@ -14,15 +14,16 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from tidemill.model.errors import CorruptState, NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable, asked_twice
 from tidemill.model.ids import nonce
+from tidemill.store import incarnations
 from tidemill.store.local import LocalStore
-from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
+from tidemill.store.objects import RESERVED, AlreadyExists, NotFound, ObjectStore
 from tidemill.store.s3 import S3ObjectStore
 
 FORMAT = 1
 """The newest format of a store that this version reads and writes."""
 
-FORMAT_KEY = "_tidemill/format.json"
-_PROBES = "_tidemill/probes"
+FORMAT_KEY = f"{RESERVED}/format.json"
+_PROBES = f"{RESERVED}/probes"
 _lock = threading.Lock()
 _opened: dict[tuple[int, str], ObjectStore] = {}
 
@@ -44,15 +45,28 @@ def open_store(url: str, probe: bool = True) -> ObjectStore:
     with _lock:
         store = _opened.get(known)
         if store is None:
-            store = connect(url)
+            store = _current(url)
             if probe:
                 check_store(store)
             _opened[known] = store
         return store
 
 
+def _current(url: str) -> ObjectStore:
+    """The copy of the store that lives: the store as it began, or what was restored last."""
+    base = connect(url)
+    folder = incarnations.current(base).folder
+    return connect(incarnations.below(url, folder)) if folder else base
+
+
+def forget_stores() -> None:
+    """Open every store anew from now on: one was restored by this very process."""
+    with _lock:
+        _opened.clear()
+
+
 def connect(url: str) -> ObjectStore:
-    """A store of its own, neither probed nor shared."""
+    """A store of its own, neither probed nor shared; of a store that was restored, the one that it was at first."""
     parts = urlsplit(url)
     if parts.scheme == "s3":
         return _connect_s3(url)
@@ -104,11 +118,24 @@ def check_store(store: ObjectStore) -> None:
     check_format(store)
     try:
         probe_create(store)
-        store.create(FORMAT_KEY, json.dumps({"format": FORMAT}).encode())
+        store.create(FORMAT_KEY, json.dumps({"format": FORMAT, "id": nonce()}).encode())
     except AlreadyExists:
         check_format(store)
     except OutcomeUnknown as error:  # the next call asks again: nothing hangs on what became of these objects
         raise StoreUnavailable(str(error), key=FORMAT_KEY) from error
+
+
+def store_id(store: ObjectStore) -> str:
+    """The name that this copy of a store has and no other, given when it was first opened.
+
+    Raises:
+        CorruptState: it cannot be read, or was never opened.
+    """
+    try:
+        found: str = json.loads(store.get(FORMAT_KEY))["id"]
+    except (NotFound, KeyError, TypeError, ValueError) as error:
+        raise CorruptState(f"{FORMAT_KEY} of the store {store.url} names no id ({error!r})", key=FORMAT_KEY) from error
+    return found
 
 
 def check_format(store: ObjectStore) -> None:

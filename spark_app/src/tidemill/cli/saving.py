@@ -1,0 +1,180 @@
+"""`tidemill backup` and `tidemill restore`: a store saved while it runs, and brought back."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store
+from tidemill.cli.output import command, messages, say, show_json, show_table, time_text, wants_json
+from tidemill.cluster.stores import absolute_url
+from tidemill.model.errors import BadInput
+from tidemill.store.local import LocalStore
+from tidemill.store.objects import ObjectStore
+from tidemill.store.urls import connect, probe_create
+
+if TYPE_CHECKING:
+    from tidemill.runtime.backup import Copied
+    from tidemill.runtime.backup_folder import BackupFolder
+    from tidemill.runtime.restore import At
+
+TargetArgument = Annotated[
+    str, typer.Argument(metavar="TARGET", help="Where backups are: a folder, file:///folder or s3://bucket/prefix?…")
+]
+
+
+@command
+def backup(
+    target: TargetArgument,
+    store: StoreOption = STORE_DEFAULT,
+    list_: Annotated[bool, typer.Option("--list", help="Show the backups that are there, and make none.")] = False,
+    keep: Annotated[
+        int | None, typer.Option("--keep", min=1, help="Then delete all but the newest so many backups of this store.")
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Save a store, which may be in use. What an earlier backup in TARGET saved is not copied again."""
+    from tidemill.runtime.backup import BackupRun
+    from tidemill.runtime.backup_folder import about
+
+    wants_json(json_)
+    if list_:
+        _show_list(target, json_)
+        return
+    opened = existing_store(store)
+    folder = _folder(target)
+    _check_apart(connect(absolute_url(store)), folder.store)
+    probe_create(folder.store)
+    with _progress("saved") as tell:
+        run = BackupRun(opened, folder, _now_ms(), tell)
+        made = run.take()
+    forgotten = folder.forget(made.url, keep) if keep is not None else 0
+    if json_:
+        show_json({**about(made), "copied": vars(run.copied), "forgotten": forgotten})
+        return
+    say(
+        f"Backup {made.id}: {len(made.modules)} modules, {len(made.objects):,} objects, {_size(made.bytes)}; "
+        f"{run.copied.objects:,} objects, {_size(run.copied.bytes)} were copied."
+    )
+    if forgotten:
+        say(f"{forgotten} older backups were deleted.")
+
+
+@command
+def restore(
+    target: TargetArgument,
+    store: StoreOption = STORE_DEFAULT,
+    backup_id: Annotated[str, typer.Option("--backup", metavar="ID", help="One backup of `backup --list`.")] = "",
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at",
+            metavar="TIME|MODULE/TOPOLOGY@ENTRY",
+            help="The newest consistent state at or before it, instead of the newest: 2026-01-31T12:00:00 (UTC).",
+        ),
+    ] = "",
+    replace: Annotated[bool, typer.Option("--replace", help="Let it take the place of a store that is there.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Bring a store back. Stop everything that uses the store first; whatever still has it open ends with an error."""
+    from tidemill.runtime.restore import plan_restore
+    from tidemill.runtime.restore import restore as restore_store
+
+    wants_json(json_)
+    folder = _folder(target)
+    plan = plan_restore(folder, backup_id=backup_id, at=_parse_at(at) if at else None)
+    with _progress("restored") as tell:
+        made = restore_store(plan, folder, absolute_url(store), replaces=replace, now_ms=_now_ms(), tell=tell)
+    copied = made.copied
+    if json_:
+        topologies = [
+            {**vars(point.topology), "entry": point.number, "microbatch_id": point.entry.last_id,
+             "processed": point.entry.processed, "written_ms": point.entry.written_ms}
+            for point in plan.points
+        ]  # fmt: skip
+        show_json({"backup": plan.backup.id, "folder": made.incarnation.folder, "copied": vars(copied),
+                   "replaced": list(made.replaced), "topologies": topologies})  # fmt: skip
+        return
+    rows = [
+        (point.topology.module, point.topology.name, point.number, point.entry.last_id, point.entry.processed,
+         time_text(point.entry.written_ms))
+        for point in plan.points
+    ]  # fmt: skip
+    columns = ("module", "topology", "entry", "microbatch", "records", "as of (UTC)")
+    show_table("", columns, rows, right=columns[2:5])
+    say(f"{store} is backup {plan.backup.id} now: {copied.objects:,} objects, {_size(copied.bytes)}, checked.")
+    if made.replaced:
+        say(f"What was there ({', '.join(made.replaced)}) is kept beside it until you delete it (see the guide).")
+
+
+def _show_list(target: str, is_json: bool) -> None:
+    from tidemill.runtime.backup_folder import about
+
+    found = [about(each) for each in _folder(target).all()]
+    if is_json:
+        show_json({"backups": found})
+        return
+    rows = [(b["id"], time_text(b["written_ms"]), b["store"], ", ".join(b["modules"]), b["objects"], _size(b["bytes"]))
+            for b in found]  # fmt: skip
+    show_table("", ("backup", "begun (UTC)", "of", "modules", "objects", "size"), rows, right=("objects", "size"))
+
+
+def _folder(target: str) -> BackupFolder:
+    from tidemill.runtime.backup_folder import BackupFolder
+
+    return BackupFolder(connect(absolute_url(target)))
+
+
+def _check_apart(store: ObjectStore, target: ObjectStore) -> None:
+    """A backup in the store that it saves is none."""
+    if isinstance(store, LocalStore) and isinstance(target, LocalStore):
+        is_apart = not target.folder.resolve().is_relative_to(store.folder.resolve())
+    else:
+        is_apart = not target.url.partition("?")[0].startswith(store.url.partition("?")[0])
+    if not is_apart:
+        raise BadInput(f"{target.url} is in the store that is to be saved; name another place.")
+
+
+def _parse_at(text: str) -> At:
+    """What `--at` means.
+
+    Raises:
+        BadInput: it is neither a time nor an entry.
+    """
+    from tidemill.runtime.restore import At
+
+    topology, mark, entry = text.rpartition("@")
+    if mark and "/" in topology and entry.isdecimal():
+        return At(topology=topology, entry=int(entry))
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadInput(
+            f"--at {text!r} is neither a time such as 2026-01-31T12:00:00 nor MODULE/TOPOLOGY@ENTRY."
+        ) from error
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+    return At(millis=int(moment.timestamp() * 1000))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
+
+
+@contextmanager
+def _progress(word: str) -> Iterator[Callable[[str, Copied], None]]:
+    """What is copied, on one line of a terminal; nothing where there is none."""
+    with messages().status("") as status:
+
+        def tell(key: str, copied: Copied) -> None:
+            status.update(f"{copied.objects:,} objects, {_size(copied.bytes)} {word}: {key}")
+
+        yield tell

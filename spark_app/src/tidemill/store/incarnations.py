@@ -1,0 +1,85 @@
+"""Which copy of a store lives. A restore makes a copy of its own beside what was there, and then points to it.
+
+    _tidemill/current/<n>.json        created if absent: from the n-th restore on, the store is in this folder
+    _tidemill/restored/<n>-<nonce>/   all objects of that copy, as a store of its own
+
+So what a process of the time before still writes, however late, never meets an object of the time after.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from tidemill.model.errors import CorruptState
+from tidemill.model.ids import nonce
+from tidemill.store.objects import RESERVED, ObjectStore
+
+CURRENT: Final = f"{RESERVED}/current"
+RESTORED: Final = f"{RESERVED}/restored"
+_DIGITS: Final = 8
+
+
+@dataclass(frozen=True)
+class Incarnation:
+    """The n-th copy of a store, in a folder of it; 0 and "" are the store as it began."""
+
+    number: int = 0
+    folder: str = ""
+
+
+def current(base: ObjectStore) -> Incarnation:
+    """The copy that lives. Costs a listing of one short folder.
+
+    Raises:
+        CorruptState: what tells it cannot be read.
+    """
+    newest = max(base.list(CURRENT), default=None)
+    if newest is None:
+        return Incarnation()
+    try:
+        return Incarnation(int(newest.rpartition("/")[2].partition(".")[0]), json.loads(base.get(newest))["folder"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptState(f"{newest}: this object cannot be read: {error!r}", key=newest) from error
+
+
+def following(base: ObjectStore) -> Incarnation:
+    """A new copy, in a folder that nobody has used."""
+    number = current(base).number + 1
+    return Incarnation(number, f"{RESTORED}/{number}-{nonce()}")
+
+
+def switch(base: ObjectStore, to: Incarnation, about: Mapping[str, Any]) -> None:
+    """From now on the store is this copy.
+
+    Raises:
+        AlreadyExists: another restore was faster.
+        OutcomeUnknown: look which copy lives.
+    """
+    body = json.dumps({"folder": to.folder, **about}).encode()
+    base.create(f"{CURRENT}/{to.number:0{_DIGITS}d}.json", body)
+
+
+def unfinished(base: ObjectStore) -> list[str]:
+    """The objects of copies that no restore came to point to."""
+    folders = {json.loads(base.get(key))["folder"] for key in base.list(CURRENT)}
+    return [key for key in base.list(RESTORED) if "/".join(key.split("/")[:3]) not in folders]
+
+
+def base_url(url: str) -> str:
+    """The URL of the whole store, from that of one of its copies."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=parts.path.partition(f"/{RESTORED}/")[0]))
+
+
+def below(url: str, folder: str) -> str:
+    """The URL of a folder of the store with this URL."""
+    if not folder:
+        return url
+    if "://" not in url:
+        return f"{url.rstrip('/')}/{folder}"
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{quote(folder)}"))
