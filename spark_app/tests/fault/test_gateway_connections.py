@@ -108,10 +108,12 @@ def test_a_request_is_answered_when_it_has_as_many_headers_as_are_allowed(header
 
 def test_a_request_is_refused_when_what_follows_its_body_has_no_end() -> None:
     begin = POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
-    with gateway(LONG) as port, connected(port, begin) as connection, contextlib.suppress(ConnectionError):
-        for _ in range(200):
-            connection.sendall(b"x-trailer: " + b"v" * 1_000 + b"\r\n")
-        pytest.fail("the gateway took all of it") if not select.select([connection], [], [], WAIT_SECONDS)[0] else None
+    with gateway(LONG) as port, connected(port, begin) as connection:
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1_000):
+                connection.sendall(b"x-trailer: " + b"v" * 1_000 + b"\r\n")
+        heard(connection)  # returns, since the other side closes
+        assert probe(port) == b"HTTP/1.1 200 OK"
 
 
 SLOW: dict[str, tuple[bytes, tuple[int, str]]] = {

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import io
+import shutil
 import threading
+import urllib.error
+import urllib.request
+import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
+from gateways import served
 from starlette.testclient import TestClient
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
-from tidemill.gateway import weights
+from tidemill.gateway import readiness, weights
 from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
+from tidemill.gateway.readiness import Readiness
 from tidemill.gateway.settings import GatewaySettings
+from tidemill.model.entries import member
+from tidemill.model.errors import CorruptState, StoreUnavailable, TidemillError
 from tidemill.model.packing import EXT_SET, pack
+from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.state import container
+from tidemill.store.urls import open_store
 
 AT = "/api/v1/modules/Attacked"
 APPEND = f"{AT}/depots/log/append"
@@ -132,3 +145,94 @@ def test_paths_in_paths_are_refused_when_they_are_400_deep(http: TestClient) -> 
         path = [["multiPath", path]]
 
     assert "deep" in refused(http.post(SELECT, json={"path": ["a", *path]}), 422, "BadPath")
+
+
+# --- what clients are told, and when the gateway is ready ------------------------------------------------------------
+
+
+def test_a_module_is_unknown_when_its_name_is_too_long_for_any_folder(http: TestClient) -> None:
+    refused(http.get("/api/v1/modules/" + "\N{CRAB}" * 200), 404, "UnknownName")
+
+
+@pytest.mark.parametrize("kind", [CorruptState, StoreUnavailable])
+def test_no_name_of_the_store_is_told_when_an_answer_fails_because_of_it(
+    http: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: type[TidemillError]
+) -> None:
+    def failing(self: Any) -> Any:
+        raise kind("/data/secret-folder/Attacked/definition/1.json is damaged", key="secret-folder")
+
+    monkeypatch.setattr(DefinitionLog, "newest", failing)
+    response = http.get(f"{AT}x")
+
+    assert response.status_code in (500, 503)
+    assert "secret-folder" not in response.text
+    assert "secret-folder" in caplog.text
+
+
+def test_a_gateway_is_not_ready_when_its_store_is_gone(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/store")
+    with TestClient(make_app(Modules(store), GatewaySettings())) as http:
+        assert http.get("/readyz").status_code == 200
+    shutil.rmtree(tmp_path / "store")
+    with TestClient(make_app(Modules(store), GatewaySettings())) as http:
+        assert http.get("/readyz").status_code == 503
+    (tmp_path / "store").mkdir()
+    with TestClient(make_app(Modules(store), GatewaySettings())) as http:
+        assert http.get("/readyz").status_code == 503
+
+
+def test_the_store_is_asked_once_a_second_when_many_probes_come(
+    http: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    look = Readiness._look
+    monkeypatch.setattr(Readiness, "_look", lambda self: (looks.append(""), look(self))[1])
+    monkeypatch.setattr(readiness, "FRESH_SECONDS", 3_600.0)
+
+    assert {http.get("/readyz").status_code for _ in range(50)} == {200}
+    assert len(looks) == 1
+
+
+def test_an_entry_is_refused_unread_when_it_is_compressed() -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("entry.json", bytes(10_000_000))
+    for read in (lambda data: member(data, "entry.json"), container.decode):
+        with pytest.raises(CorruptState):
+            read(packed.getvalue())
+
+
+# --- web pages -------------------------------------------------------------------------------------------------------
+
+JSON = {"content-type": "application/json"}
+PAGES: dict[str, tuple[str, dict[str, str], bytes, int]] = {
+    "a program": ("POST", {**JSON}, b"{}", 400),
+    "a program that names localhost": ("GET", {"host": "localhost:8080"}, b"", 200),
+    "a program that names the sixth version": ("GET", {"host": "[::1]:8080"}, b"", 200),
+    "the page of the gateway": ("POST", {**JSON, "origin": "http://127.0.0.1:8080"}, b"{}", 400),
+    "a page of another host": ("POST", {**JSON, "origin": "https://evil.example"}, b"{}", 403),
+    "a page without an origin": ("POST", {**JSON, "origin": "null"}, b"{}", 403),
+    "a name that leads here": ("GET", {"host": "evil.example:8080"}, b"", 403),
+    "a name that looks so": ("GET", {"host": "127.0.0.1.evil.example"}, b"", 403),
+    "a name with a user": ("GET", {"host": "localhost@evil.example"}, b"", 403),
+    "no name": ("GET", {"host": ""}, b"", 403),
+    "a body without a type": ("POST", {}, b"{}", 415),
+}
+
+
+@pytest.mark.parametrize(("method", "headers", "body", "status"), PAGES.values(), ids=PAGES)
+def test_only_programs_of_this_machine_are_answered_when_there_is_no_token(
+    cluster: InProcessCluster, method: str, headers: dict[str, str], body: bytes, status: int
+) -> None:
+    app = make_app(Modules(cluster.store), GatewaySettings(), is_local_only=True)
+    with TestClient(app, base_url="http://127.0.0.1:8080") as http:
+        where = APPEND if method == "POST" else "/api/v1/modules"
+        assert http.request(method, where, content=body or None, headers=headers).status_code == status
+
+
+def test_a_server_asks_where_requests_come_from_when_it_has_no_token(cluster: InProcessCluster) -> None:
+    with served(Modules(cluster.store)) as server:
+        for headers in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
+            asked = urllib.request.Request(f"{server.url}/api/v1/modules", headers=headers)
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(asked)

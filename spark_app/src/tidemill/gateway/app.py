@@ -19,29 +19,32 @@ from tidemill.gateway.faults import HttpRefusal, malformed
 from tidemill.gateway.guard import DOCS_FILES, OPEN_PATHS, Guard
 from tidemill.gateway.metrics import CONTENT_TYPE, Metrics
 from tidemill.gateway.modules import Modules
+from tidemill.gateway.readiness import Readiness
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.work import Work
 from tidemill.model.errors import TidemillError
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.overview import topology_overview
 
-READY_SECONDS = 5.0
 PREFIX = "/api/v1"
-_PROBED_MODULE = "_tidemill"
 _STATUS_CODES = {404: "NotFound", 405: "MethodNotAllowed"}
 
 operations = APIRouter(tags=["operations"])
 
 
-def make_app(modules: Modules, settings: GatewaySettings) -> FastAPI:
-    """A gateway on these modules; whoever serves it also runs its lifespan, which settles appends at the end."""
-    gateway = Gateway(settings, modules, Work(settings.threads, settings.seconds_max), Metrics())
+def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool = False) -> FastAPI:
+    """A gateway on these modules; whoever serves it also runs its lifespan, which settles appends at the end.
+
+    `is_local_only` refuses what other machines and web pages ask: for a port of loopback without a token.
+    """
+    gateway = Gateway(settings, modules, Work(settings.threads, settings.seconds_max), Metrics(), Readiness(modules))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         await asyncio.to_thread(modules.close)
         gateway.work.close()
+        gateway.readiness.close()
 
     app = FastAPIOffline(
         redoc_url=None,
@@ -59,7 +62,7 @@ def make_app(modules: Modules, settings: GatewaySettings) -> FastAPI:
     app.add_exception_handler(TidemillError, _on_error)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_middleware(Guard, settings=settings, metrics=gateway.metrics)
+    app.add_middleware(Guard, settings=settings, metrics=gateway.metrics, is_local_only=is_local_only)
     app.openapi = lambda: _document(app, settings)  # type: ignore[method-assign]
     return app
 
@@ -76,14 +79,7 @@ async def healthz() -> Response:
 @operations.get("/readyz", responses=schemas.probe_answers(), response_class=Response)
 async def readyz(request: Request) -> Response:
     """The store answers, and the module is there if the gateway serves only one."""
-    gateway = gateway_of(request)
-    name = gateway.modules.only
-
-    def look() -> bool:
-        return DefinitionLog(gateway.modules.store, name or _PROBED_MODULE).newest() is not None or name is None
-
-    if not await gateway.work.read(look, seconds=READY_SECONDS):
-        raise HttpRefusal(503, "NotReady", f"The module {name} is not in the store yet.", {"retry-after": "1"})
+    await gateway_of(request).readiness.check()
     return Response(b"ok\n", media_type="text/plain")
 
 

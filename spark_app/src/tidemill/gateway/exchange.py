@@ -14,6 +14,7 @@ from tidemill.gateway.formats import answer_type, encoded
 from tidemill.gateway.guard import TICKET, too_large
 from tidemill.gateway.metrics import Metrics
 from tidemill.gateway.modules import Modules
+from tidemill.gateway.readiness import Readiness
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.work import Work
 
@@ -26,6 +27,7 @@ class Gateway:
     modules: Modules
     work: Work
     metrics: Metrics
+    readiness: Readiness
 
 
 def gateway_of(request: Request) -> Gateway:

@@ -25,6 +25,15 @@ _STATUS: Mapping[str, int] = {
 """By `code`; those that are not here go by their family."""
 
 
+_HIDDEN: Mapping[str, str] = {
+    "CorruptState": "Stored data is missing or is not what was written; the gateway's log says which.",
+    "InvariantViolation": "The gateway failed in a way that it does not know; its log says more.",
+    "NewerFormat": "The store was written by a newer Tidemill; the gateway's log says more.",
+    "StoreUnavailable": "The store does not answer, or refuses; the gateway's log says more. Nothing was done.",
+}
+"""What clients read instead of texts that name objects, folders and hosts of the store."""
+
+
 class HttpRefusal(BadInput):
     """A request that HTTP itself refuses: no token, a wrong type of body, too large, too late."""
 
@@ -65,7 +74,7 @@ def headers_of(error: TidemillError) -> dict[str, str]:
 
 def body_of(error: TidemillError) -> bytes:
     """`{"error": {"code", "message", …}}`; the facts of the error's context ride along."""
-    body: dict[str, Any] = {"code": error.code, "message": str(error)}
+    body: dict[str, Any] = {"code": error.code, "message": _HIDDEN.get(error.code, str(error))}
     if isinstance(error, DefinitionError):
         body["faults"] = [vars(fault) for fault in error.faults]
     for name in ("index", "at"):
@@ -76,7 +85,7 @@ def body_of(error: TidemillError) -> bytes:
 
 def unexpected() -> TidemillError:
     """What nobody foresaw, as an error that tells a stranger nothing; the log has it all."""
-    return errors.InvariantViolation("The gateway failed in a way that it does not know; its log says more.")
+    return errors.InvariantViolation(_HIDDEN["InvariantViolation"])
 
 
 def log_failure(error: TidemillError) -> None:

@@ -13,6 +13,7 @@ from tidemill.gateway import faults
 from tidemill.gateway.admission import Admission
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.metrics import Metrics
+from tidemill.gateway.origins import check_local
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.model.errors import TidemillError
 
@@ -35,7 +36,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 class Guard:
     """The outermost layer of the application; nothing that goes wrong below it reaches a client as it is."""
 
-    def __init__(self, app: App, settings: GatewaySettings, metrics: Metrics) -> None:
+    def __init__(self, app: App, settings: GatewaySettings, metrics: Metrics, is_local_only: bool = False) -> None:
+        self._is_local_only = is_local_only
         self._app = app
         self._settings = settings
         self._metrics = metrics
@@ -69,6 +71,8 @@ class Guard:
     async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         headers = dict(scope["headers"])
+        if self._is_local_only:
+            check_local(scope["method"], headers)
         self._check_token(path, headers)
         size = self._checked_size(headers)
         if path in UNBOUNDED_PATHS:

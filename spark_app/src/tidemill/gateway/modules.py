@@ -22,6 +22,7 @@ ABSENT_MILLIS = 1_000
 """For how long a name that was not in the store is refused without looking again."""
 
 _ABSENT_MAX = 1_000
+_NAME_BYTES_MAX = 255
 _NAME = re.compile(r"[^/._\x00-\x1f][^/\x00-\x1f]{0,199}")
 """Names that can be a folder's: `plan.check` refuses the others."""
 
@@ -96,7 +97,12 @@ class Modules:
             return found
         if self.only not in (None, name):
             raise UnknownName(f"This gateway serves the module {self.only} only.", name=name)
-        if not _NAME.fullmatch(name) or self._is_known_absent(name) or not self._look_for(name):
+        if (
+            not _NAME.fullmatch(name)
+            or len(name.encode()) > _NAME_BYTES_MAX
+            or self._is_known_absent(name)
+            or not self._look_for(name)
+        ):
             raise UnknownName(f"There is no module {name!r} here.", name=name)
         client = ModuleClient(self.store, name, self._hub, self.clock)
         if self._declaration is not None and self._declaration.name == name:

@@ -47,7 +47,7 @@ class GatewayServer:
         self.host, self.port = host, int(self._socket.getsockname()[1])
         bounds = settings.connection_bounds or ConnectionBounds(settings.seconds_max, connections_allowed())
         config = uvicorn.Config(
-            make_app(modules, settings),
+            make_app(modules, settings, is_local_only=settings.tokens is None),
             loop="uvloop",
             http=cast(Any, Connections(bounds).made),  # a class in uvicorn's types, something to call in its code
             ws="none",

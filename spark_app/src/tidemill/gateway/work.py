@@ -31,9 +31,9 @@ class Work:
         future = self._threads.submit(read)
         if ticket is not None:
             ticket.hold_until(future)
-        if not await _is_done(future, _now() + bound):
+        if not await is_done(future, _now() + bound):
             future.cancel()
-            raise _late("The answer took longer than {} s.", bound)
+            raise late("The answer took longer than {} s.", bound)
         return future.result()
 
     async def append(self, begin: Callable[[], Future[T]], ticket: Ticket) -> T:
@@ -48,16 +48,16 @@ class Work:
         ticket.hold_until(settled)
         begun = self._threads.submit(begin)
         begun.add_done_callback(lambda future: _settle_after(future, settled))
-        if not await _is_done(begun, deadline):
+        if not await is_done(begun, deadline):
             if not begun.cancel():
                 begun.add_done_callback(_cancel_what_it_began)
                 raise OutcomeUnknown(f"After {self.seconds_max} s it is not known whether the records are appended.")
-            raise _late("The gateway was busy for {} s; nothing was appended.", self.seconds_max)
+            raise late("The gateway was busy for {} s; nothing was appended.", self.seconds_max)
         appended = begun.result()
-        if not await _is_done(appended, deadline):
+        if not await is_done(appended, deadline):
             if not appended.cancel():
                 raise OutcomeUnknown(f"After {self.seconds_max} s it is not known whether the records are appended.")
-            raise _late("The store was busy for {} s; nothing was appended.", self.seconds_max)
+            raise late("The store was busy for {} s; nothing was appended.", self.seconds_max)
         return appended.result()
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def _is_done(future: Future[T], deadline: float) -> bool:
+async def is_done(future: Future[T], deadline: float) -> bool:
     """Wait for a future without owning it: who stops waiting leaves it as it is."""
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
@@ -101,5 +101,5 @@ def _cancel_what_it_began(begun: Future[Future[T]]) -> None:
         begun.result().cancel()
 
 
-def _late(text: str, seconds: float) -> HttpRefusal:
+def late(text: str, seconds: float) -> HttpRefusal:
     return HttpRefusal(504, "Timeout", text.format(f"{seconds:g}"))

@@ -278,7 +278,10 @@ def member(content: bytes, name: str) -> bytes:
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return archive.read(name)
+            info = archive.getinfo(name)
+            if info.compress_type != zipfile.ZIP_STORED or info.file_size > len(content):
+                raise CorruptState(f"a container's member {name} is compressed, as none that was written is")
+            return archive.read(info)
     except (KeyError, zipfile.BadZipFile, EOFError) as error:
         raise CorruptState(f"a container has no readable member {name}: {error!r}") from error
 

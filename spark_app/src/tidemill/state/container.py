@@ -210,7 +210,10 @@ def reading_container(data: Any, *, is_checked: bool = True) -> Iterator[tuple[l
     view = memoryview(data)
     try:
         with zipfile.ZipFile(_Window(view)) as archive:
-            meta = json.loads(archive.read("meta.json"))
+            about = archive.getinfo("meta.json")
+            if about.compress_type != zipfile.ZIP_STORED:
+                raise CorruptState("A state container is compressed, as none that was written is", bytes=len(view))
+            meta = json.loads(archive.read(about))
             if meta["format_version"] > FORMAT_VERSION:
                 text = f"a container of format {meta['format_version']} was written by a newer Tidemill; use that one"
                 raise NewerFormat(text, format_version=meta["format_version"])

@@ -125,8 +125,13 @@ class DepotAppender:
         return future
 
     def _write_all(self) -> None:
-        while group := self._next_group():
-            self._write(group)
+        try:
+            while group := self._next_group():
+                self._write(group)
+        finally:  # whatever ends it, the next append begins another
+            with self._changed:
+                self._is_running = False
+                self._changed.notify_all()
 
     def _next_group(self) -> list[_Waiting]:
         """Everything that waits, up to a bound of bytes; empty when the thread shall end."""
