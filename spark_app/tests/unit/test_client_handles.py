@@ -34,6 +34,7 @@ from tidemill import (
     UserCodeError,
 )
 from tidemill.model.values import route
+from tidemill.store.depot import DepotLog
 
 TASKS = 4
 
@@ -287,3 +288,24 @@ def test_a_pinned_handle_stays_when_the_topology_goes_on(way: str) -> None:
         assert counts.select_one(Path.key("a"), max_staleness_ms=60_000) == 3
         with pytest.raises(SnapshotExpired):
             counts.at(10_000).select_one(Path.key("a"))
+
+
+def test_records_can_not_be_read_when_their_logical_start_passed_them_although_they_are_still_there(
+    cluster: InProcessCluster,
+) -> None:
+    handle = cluster.cluster_depot("Handles", "*second")
+    while sum(ends(handle)) < 6:
+        handle.append(["trimmed", "k"])
+    partition = max(range(len(ends(handle))), key=lambda p: ends(handle)[p])
+    end = ends(handle)[partition]
+    assert len(handle.read(partition, 0, end)) == end
+    definition = cluster._client("Handles").definition()  # another process, as a keeper of retention is
+    other = DepotLog(cluster.store, definition.depot_prefix("*second"), definition.partitions("*second"))
+    starts = [end - 1 if p == partition else 0 for p in range(other.partitions)]
+    other.record_starts(starts)
+    for start in (0, end - 2):
+        with pytest.raises(BadInput, match="no longer kept"):
+            handle.read(partition, start, end)
+    assert handle.get_partition_info(partition) == (end - 1, end)
+    assert len(handle.read(partition, end - 1, end)) == 1
+    assert handle.read(partition, 0, 0) == []

@@ -189,12 +189,13 @@ class DepotHandle:
         """The records [start, end) of a partition; tuples come back as lists.
 
         Raises:
-            BadInput: there is no such partition, or no record at one of these offsets.
+            BadInput: there is no such partition, or no record at one of these offsets (any more).
         """
         log = self._log(partition)
         for offset in (start, end):
             if isinstance(offset, bool) or not isinstance(offset, int):
                 raise BadInput(f"An offset is a whole number, not {offset!r}.")
+        log.check_kept(partition, start, end)
         return columns.to_values(log.read_columns(partition, start, end))
 
     def get_partition_info_async(self, partition: int) -> Future[PartitionInfo]:

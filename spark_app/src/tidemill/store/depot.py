@@ -203,6 +203,16 @@ class DepotLog:
         last = self.files.first_after(lambda entry: bool((_at(entry, wanted) >= ends).all()), newest)
         return (first, last + 1)
 
+    def check_kept(self, partition: int, start: int, end: int) -> None:
+        """Whether a reader may have these records: those below the logical start may stand there for a grace time.
+
+        Raises:
+            BadInput: retention gave some of them up, as of now.
+        """
+        self.follow()
+        if 0 <= start < min(end, self.starts()[partition]):
+            raise self._given_up()
+
     def read_columns(self, partition: int, start: int, end: int, segments: tuple[int, int] | None = None) -> Column:
         """The records [start, end) of a partition; `segments` as `locate` gave them.
 
@@ -241,9 +251,12 @@ class DepotLog:
     def _missing(self, ranges: Ranges) -> BadInput | CorruptState:
         is_trimmed = any(start < end and start < at for (start, end), at in zip(ranges, self.starts(), strict=True))
         if is_trimmed:
-            return BadInput(f"Records before the logical starts {list(self.starts())} are no longer kept.")
+            return self._given_up()
         text = f"The depot {self.files.prefix} should hold {list(ranges)}, but segments of it are missing."
         return CorruptState(text, prefix=self.files.prefix)
+
+    def _given_up(self) -> BadInput:
+        return BadInput(f"Records before the logical starts {list(self.starts())} are no longer kept.")
 
     # --- start-from --------------------------------------------------------------------------------------------------
 
