@@ -190,6 +190,12 @@ def status(
     for row in rows:
         if row["failure"] is not None:
             show_failure(f"{row['module']} {row['topology']}", Failure(**row["failure"]))
+        if row["clock_ahead_seconds"]:
+            text = (
+                f"{row['module']} {row['topology']}: the newest entry is dated {row['clock_ahead_seconds']:,} s ahead"
+            )
+            text += " of this machine's clock: one of the two clocks is wrong"
+            console().print(text, style="bold red", markup=False)
         if row["skipped"]:
             text = (
                 f"{row['module']} {row['topology']}: retention deleted {row['skipped']:,} records before they were read"

@@ -18,7 +18,7 @@ from tidemill.model.stored import StoredSource, StoredTopology, topology_folder
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.garbage import remove_garbage
 from tidemill.runtime.world import World
-from tidemill.store.depot_retention import retain, roll
+from tidemill.store.depot_retention import GRACE_MILLIS, retain, roll
 from tidemill.store.local import sweep_unfinished
 from tidemill.store.objects import NotFound, ObjectStore
 
@@ -37,7 +37,8 @@ class Collected:
 
 def collect(world: World, retention_ms: int) -> Collected:
     """Delete what nothing reaches in one topology, and what retention gives up of its depots."""
-    found = collect_topology(world.commit_log, world.store, world.prefix, world.clock.now_ms() - retention_ms)
+    old = world.old("commit log", world.commit_log.newest_number(), retention_ms)
+    found = collect_topology(world.commit_log, world.store, world.prefix, world.clock.now_ms() - retention_ms, old)
     remove_garbage(world, retention_ms)
     _sweep(world, world.prefix)
     _sweep(world, world.definition.options_prefix)
@@ -55,13 +56,16 @@ def _sweep(world: World, prefix: str) -> None:
         sweep_unfinished(folder, world.clock.now_ms() - UNFINISHED_MS)
 
 
-def collect_topology(log: CommitLog, store: ObjectStore, prefix: str, cutoff_ms: int) -> Collected:
-    """Delete what no entry written since `cutoff_ms` reaches, and the entries before all of those."""
+def collect_topology(log: CommitLog, store: ObjectStore, prefix: str, cutoff_ms: int, old: int = 0) -> Collected:
+    """Delete what no entry written since `cutoff_ms` reaches, and the entries before all of those.
+
+    Entries up to `old` were written before it whatever their times say.
+    """
     head = log.head()
     if head is None:
         return Collected(0, 0)
     number, entry = head
-    reached, floor = _reach(log, number, entry, cutoff_ms)
+    reached, floor = _reach(log, number, entry, max(_first_since(log, number, cutoff_ms), old + 1))
     _check_kept(entry, reached, floor)
     objects = 0
     for name in list(_names(store, prefix)):
@@ -80,26 +84,24 @@ def _check_kept(entry: Entry, reached: set[str], floor: int) -> None:
     invariant(kept, "S5: collection keeps the last two commits", floor=floor)
 
 
-def _reach(log: CommitLog, number: int, entry: Entry, cutoff_ms: int) -> tuple[set[str], int]:
-    """The names that must stay, and the first entry that must."""
+def _reach(log: CommitLog, number: int, entry: Entry, since: int) -> tuple[set[str], int]:
+    """The names that must stay, and the first entry that must; those from `since` on are within the retention."""
     snapshots = [entry.snapshot, entry.previous]
     floor = min([committed.entry for committed in entry.committed], default=number)
-    for compacted in _compactions(log, entry, cutoff_ms):
+    for compacted in _compactions(log, entry, since):
         # Between two compactions a snapshot only grows: the last one before a compaction reaches all the others.
         snapshots.append(log.read(compacted - 1).snapshot)
         floor = min(floor, compacted - 1)
-    floor = min(floor, _first_since(log, number, cutoff_ms) - 1)
+    floor = min(floor, min(since, number) - 1)
     names = {part.name for snapshot in snapshots for part in snapshot.parts()}
     return names, min([floor, *(at for snapshot in snapshots for at in inline_entries(snapshot))])
 
 
-def _compactions(log: CommitLog, entry: Entry, cutoff_ms: int) -> Iterator[int]:
-    """The entries since the cutoff in which a compaction's result entered, newest first."""
+def _compactions(log: CommitLog, entry: Entry, since: int) -> Iterator[int]:
+    """The entries from `since` on in which a compaction's result entered, newest first."""
     number = entry.compacted
-    while number > 1:
+    while number > 1 and number >= since:
         try:
-            if log.read(number).written_ms < cutoff_ms:
-                return
             before = log.read(number - 1)
         except NotFound:
             return
@@ -108,8 +110,8 @@ def _compactions(log: CommitLog, entry: Entry, cutoff_ms: int) -> Iterator[int]:
 
 
 def _first_since(log: CommitLog, newest: int, cutoff_ms: int) -> int:
-    """The first entry written since the cutoff; their times never go back, so it is found by halving."""
-    low, high = log.log.span()[0], newest
+    """The first entry written since the cutoff, or the next; times never go back, so it is found by halving."""
+    low, high = log.log.span()[0], newest + 1
     while low < high:
         middle = (low + high) // 2
         if log.read(middle).written_ms < cutoff_ms:
@@ -163,7 +165,9 @@ def _keep_depot(world: World, name: str) -> None:
     # A process that slept through an update does not know who else reads; its successor does.
     is_newest = world.definitions.newest_number() <= world.definition.number
     if records_max is not None and needed is not None and is_newest:
-        retain(log, records_max, needed, _excess(values, name))
+        log.follow()
+        old = world.old(name, log.newest().number, GRACE_MILLIS)
+        retain(log, records_max, needed, _excess(values, name), old=old)
 
 
 def _excess(values: Values, name: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from tidemill.model.definition import StoredDefinition
 from tidemill.runtime.clock import Clock, SystemClock
@@ -11,6 +11,9 @@ from tidemill.runtime.lag import LagReader
 from tidemill.runtime.leading import LeaderWatch
 from tidemill.runtime.status import TopologyStatus, topology_status
 from tidemill.store.objects import ObjectStore
+
+AHEAD_MS: Final = 60_000
+"""Clocks of machines that are kept in time differ by less."""
 
 
 def topology_overview(
@@ -21,9 +24,10 @@ def topology_overview(
     Raises:
         UnknownName: the module has no such topology.
     """
+    clock = clock or SystemClock()
     lags = LagReader(store, definition, topology)
     found = topology_status(store, definition, topology)
-    leader = LeaderWatch(store, definition, topology, clock or SystemClock()).leader()
+    leader = LeaderWatch(store, definition, topology, clock).leader()
     head = CommitLog(store, definition.topology_prefix(topology)).head()
     waiting = lags.read(head[1] if head else None)
     shown: dict[str, Any] = {} if found is None else found.to_json()
@@ -43,7 +47,13 @@ def topology_overview(
         "rows/s": found.rows_per_second if found else 0.0,
         "leader": leader or None,
         "failure": shown.get("failure"),
+        "clock_ahead_seconds": _ahead_seconds(head[1].written_ms - clock.now_ms() if head else 0),
     }
+
+
+def _ahead_seconds(millis: int) -> int:
+    """How far the newest entry is dated ahead of this clock; 0 for what clocks differ by anyway."""
+    return millis // 1000 if millis >= AHEAD_MS else 0
 
 
 def _state(found: TopologyStatus | None, led: bool) -> str:

@@ -23,6 +23,7 @@ from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.deletions import Deletions, Fate
 from tidemill.runtime.events import DepotEnds, SourceSpec, TopologySpec
 from tidemill.runtime.options_log import OptionsLog
+from tidemill.runtime.witness import Witness
 from tidemill.store.depot import DepotLog
 from tidemill.store.lease import LeaderLease
 from tidemill.store.log import PATIENCE, Lost
@@ -73,6 +74,7 @@ class World:
         self.definitions = DefinitionLog(store, definition.module)
         self.deletions = Deletions(store, definition.module, patience=patience)
         self.emptied: set[str] = set()
+        self.witnesses: dict[str, Witness] = {}
         self._done: Fate | None = None
         self.options = OptionsLog(store, definition.module)
         self.others = {name: CommitLog(store, definition.topology_prefix(name)) for name in self.spec.reads}
@@ -83,6 +85,13 @@ class World:
             for source in self.spec.sources
             if source.tick_millis is None
         }
+
+    def old(self, log: str, newest: int, millis: float) -> int:
+        """The newest number of a log (by a name) that is at least so old as this process saw it; notes the newest."""
+        now = self.clock.monotonic_ms()
+        witness = self.witnesses.setdefault(log, Witness())
+        witness.note(newest, now)
+        return witness.old(millis, now)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 

@@ -103,15 +103,23 @@ def _merged_rows(segments: Sequence[Segment]) -> Column:
 
 # --- retention -------------------------------------------------------------------------------------------------------
 
+GRACE_MILLIS = 600_000
+"""How long records stay after the logical start passed them, for attempts that read them."""
+
 
 def retain(
-    depot: DepotLog, entries_max: int, needed: Sequence[int], excess: float = 0.0, grace_millis: int = 600_000
+    depot: DepotLog,
+    entries_max: int,
+    needed: Sequence[int],
+    excess: float = 0.0,
+    grace_millis: int = GRACE_MILLIS,
+    old: int = 0,
 ) -> int:
     """Keep the newest `entries_max` records of each partition, and all that is `needed`; how many objects were deleted.
 
     First the logical start is recorded in the log, once more than `entries_max` * (1 + `excess`) records are there;
     objects go when the start that passed them was recorded `grace_millis` ago. `needed[p]` is the lowest offset that
-    some topology still has to read.
+    some topology still has to read. What was recorded up to segment `old` was so long ago whatever its time says.
     """
     depot.follow()
     newest = depot.newest()
@@ -121,18 +129,19 @@ def retain(
         is_kept = all(at <= max(old, need) for at, old, need in zip(starts, newest.starts, needed, strict=True))
         invariant(is_kept, "S6: retention leaves what is still to be read", starts=starts, needed=list(needed))
         depot.record_starts(starts)
-    return _delete_before(depot, _starts_at(depot, depot.now_millis() - grace_millis))
+    return _delete_before(depot, _starts_at(depot, depot.now_millis() - grace_millis, old))
 
 
-def _starts_at(depot: DepotLog, millis: int) -> tuple[int, ...]:
-    """The logical starts as they were recorded at this time or before."""
+def _starts_at(depot: DepotLog, millis: int, old: int) -> tuple[int, ...]:
+    """The logical starts as they were recorded at this time or before, or up to segment `old`."""
     newest = depot.newest()
-    number = depot.files.first_after(lambda entry: entry.time > millis, newest.number) - 1
+    number = max(old, depot.files.first_after(lambda entry: entry.time > millis, newest.number) - 1)
     try:
         header = depot.files.header(number)
     except NotFound:
         return (0,) * depot.partitions
-    return header.starts if header.time <= millis else (0,) * depot.partitions
+    is_old = header.time <= millis or header.number <= old
+    return header.starts if is_old else (0,) * depot.partitions
 
 
 def _delete_before(depot: DepotLog, starts: Sequence[int]) -> int:
