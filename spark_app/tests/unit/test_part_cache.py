@@ -162,14 +162,18 @@ def test_a_large_mapped_delta_is_told_apart_by_its_size_and_its_key(
     for name, content in zip(names, contents, strict=True):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    loader = PartLoader(dict, None, local_path=lambda name: tmp_path / name)
+    loader = PartLoader(dict, None, local_path=lambda name: tmp_path / name, mapped_bytes_min=0)
     assert loader.load(Part(names[0], ALL).sealed(contents[0])).tables["7", "0"].num_rows == 1
     (tmp_path / names[0]).write_bytes(contents[1])
     with pytest.raises(CorruptState, match="changed their places"):
-        PartLoader(dict, None, local_path=lambda name: tmp_path / name).load(Part(names[0], ALL).sealed(contents[0]))
+        PartLoader(dict, None, local_path=lambda name: tmp_path / name, mapped_bytes_min=0).load(
+            Part(names[0], ALL).sealed(contents[0])
+        )
     (tmp_path / names[0]).write_bytes(contents[1][:-1])
     with pytest.raises(CorruptState, match="were committed"):
-        PartLoader(dict, None, local_path=lambda name: tmp_path / name).load(Part(names[0], ALL).sealed(contents[0]))
+        PartLoader(dict, None, local_path=lambda name: tmp_path / name, mapped_bytes_min=0).load(
+            Part(names[0], ALL).sealed(contents[0])
+        )
 
 
 def test_a_mapped_part_stays_right_when_its_memory_is_released(tmp_path: Path) -> None:

@@ -23,8 +23,16 @@ def run_attempt(work: AttemptWork, cancel: threading.Event | None = None) -> Att
         UserCodeError: a function of the module raised.
         AttemptTimeout: `cancel` was set before the attempt was done.
     """
-    begin = time.perf_counter()
     runs = [ThreadRun(work, thread, cancel=cancel) for thread in range(work.threads)]
+    try:
+        return _run(work, runs, cancel)
+    finally:
+        for run in runs:
+            run.close()
+
+
+def _run(work: AttemptWork, runs: Sequence[ThreadRun], cancel: threading.Event | None) -> AttemptOutcome:
+    begin = time.perf_counter()
     if isinstance(cancel, Cancel):
         cancel.find = finder(runs, threading.get_ident())
     exploded: set[str] = set()

@@ -17,6 +17,7 @@ from tidemill.model.snapshot import TaskSet
 from tidemill.plan.program import PStatePlan
 from tidemill.state import part_cache
 from tidemill.state.part_cache import PartCache
+from tidemill.state.part_memory import PartMemory
 from tidemill.state.parts import PartLoader
 from tidemill.state.thread_state import PStateInfo, ThreadState
 from tidemill.state.view import SnapshotView
@@ -24,6 +25,9 @@ from tidemill.store.depot import DepotLog
 from tidemill.store.log import Log
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.store.urls import open_store
+
+_memory = PartMemory()
+"""One for all topologies that this process runs or reads."""
 
 
 @lru_cache(maxsize=64)
@@ -49,7 +53,7 @@ def part_loader(store_url: str, prefix: str, checks_floor: bool = False) -> Part
 
     folder = part_cache.default_folder()
     cache = PartCache(folder, f"{store.url}\n{prefix}") if folder is not None else None
-    return PartLoader(read, cache, local_path=local_path)
+    return PartLoader(read, cache, local_path=local_path, memory=_memory)
 
 
 def entry_of(name: str) -> int | None:
@@ -75,7 +79,9 @@ def infos(plans: Mapping[str, PStatePlan]) -> dict[str, PStateInfo]:
 
 def open_state(work: AttemptWork, thread: int, overlay: bytes) -> ThreadState:
     """The thread's own state: the last commit and what this attempt changed."""
-    view = SnapshotView(work.snapshot, TaskSet(work.threads, thread), part_loader(work.store_url, work.prefix))
+    loader = part_loader(work.store_url, work.prefix)
+    loader.note(work.snapshot)
+    view = SnapshotView(work.snapshot, TaskSet(work.threads, thread), loader)
     limit = work.options.get("topology.microbatch.pstate.flush.path.count", 100_000)
     return ThreadState(infos(work.program.pstates), view, overlay=overlay, flush_path_count=int(limit))
 
@@ -87,7 +93,9 @@ def open_others(work: AttemptWork, thread: int) -> dict[str, ThreadState]:
         prefix, snapshot = work.reads[topology]
         names = [name for name, owner in work.program.reads.items() if owner == topology]
         plans = {name: work.program.others[name] for name in names}
-        view = SnapshotView(snapshot, TaskSet(work.threads, thread), part_loader(work.store_url, prefix, True))
+        loader = part_loader(work.store_url, prefix, True)
+        loader.note(snapshot)
+        view = SnapshotView(snapshot, TaskSet(work.threads, thread), loader)
         state = ThreadState(infos(plans), view)
         states.update(dict.fromkeys(names, state))
     return states

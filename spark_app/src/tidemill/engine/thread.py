@@ -70,6 +70,11 @@ class ThreadRun:
     def tasks(self) -> range:
         return self.task_set.members(self.work.tasks)
 
+    def close(self) -> None:
+        """Let go of the state, for a process that goes on."""
+        for state in (self.state, *self.others.values()):
+            state.close()
+
     def check_cancel(self) -> None:
         """Stops the attempt if its time is up; called between operators."""
         if self.cancel is not None and self.cancel.is_set():

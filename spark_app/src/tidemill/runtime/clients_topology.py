@@ -45,11 +45,24 @@ class Reading:
         with self._lock:
             return path.select(self._state(task).root(pstate, task), values)
 
+    def close(self) -> None:
+        """Let go of what was opened; who still reads opens it again. A select under way is not waited for."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._forget()
+            finally:
+                self._lock.release()
+
+    def _forget(self) -> None:
+        for state in self._states.values():
+            state.close()
+        self._states.clear()
+
     def _state(self, task: int) -> ThreadState:
         self._selects += 1
         if self._selects > SELECTS_MAX or len(self._states) > TASKS_MAX:
             self._selects = 0
-            self._states.clear()
+            self._forget()
         state = self._states.get(task)
         if state is None:
             view = SnapshotView(self.snapshot, TaskSet(self._tasks, task), self._loader)
@@ -97,6 +110,8 @@ class TopologyReader:
         if entry.snapshot == self._newest.snapshot:
             self._newest.number = number
             return self._newest
+        self._loader.note(entry.snapshot)
+        self._newest.close()
         return self._reading(number, entry.snapshot)
 
     def pinned(self, number: int) -> Reading:
@@ -117,7 +132,7 @@ class TopologyReader:
         with self._lock:
             self._pinned[number] = found
             while len(self._pinned) > PINNED_MAX:
-                self._pinned.popitem(last=False)
+                self._pinned.popitem(last=False)[1].close()
         return found
 
     def forget(self) -> None:

@@ -18,6 +18,8 @@ import io
 import json
 import mmap
 import os
+import resource
+import weakref
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -43,6 +45,14 @@ _LOCAL_HEADER: Final = 30
 _PADDING_ID: Final = 0xD935
 CHECKED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Checksums of greater local files are left to `tidemill check`: they would read all that mapping spares."""
+MAPPED_BYTES_MIN: Final = 1024 * 1024
+"""Smaller files are read: a map of each of many would take all the places that a process has for open files."""
+
+ALWAYS_MAPPED_BYTES: Final = 64 * 1024 * 1024
+"""Files of this size are mapped however many are: there is no memory to read them into."""
+
+MAPPED_FILES_MAX: Final = 512
+_mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 
 TableKey = tuple[str, str]
@@ -87,6 +97,8 @@ class Container:
     meta: dict[TableKey, MemberMeta]
     bounds: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
+    """Of what it was decoded from, or of its small files where others are mapped."""
+
     key: str = ""
     """The object that these bytes were written to be."""
 
@@ -95,6 +107,9 @@ class Container:
 
     pages: list[mmap.mmap] = field(default_factory=list)
     """The mapped files that hold the rows; the system takes their pages back when it needs memory."""
+
+    is_in_place: bool = False
+    """Whether `bytes` are those of the mapped file itself."""
 
     def release(self) -> None:
         """Let the system have the pages that were read: they come again when they are touched."""
@@ -253,17 +268,38 @@ def _member(view: memoryview, info: zipfile.ZipInfo, is_checked: bool) -> pa.Buf
     return pa.py_buffer(body)
 
 
+class TooManyMapped(OSError):
+    """So many files are mapped that connections and logs may find no place; read this one, or let go of others."""
+
+
+def mapped_files_max() -> int:
+    """How many files a process maps: a quarter of those that it may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(16, min(MAPPED_FILES_MAX, soft // 4)) if soft != resource.RLIM_INFINITY else MAPPED_FILES_MAX
+
+
 def map_file(path: Path) -> mmap.mmap:
     """A container in a local file, mapped: its Arrow members are read when they are touched.
 
     Raises:
         CorruptState: the file is empty, as no container is.
+        TooManyMapped: and it is not so large that it must be mapped.
         OSError: there is no such file, or it cannot be read.
     """
     with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
             raise CorruptState("A state container is empty")
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if size < ALWAYS_MAPPED_BYTES and len(_mapped) >= mapped_files_max():
+            raise TooManyMapped(f"{len(_mapped)} files are mapped.")
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        _mapped.add(pages)
+        return pages
+
+
+def mapped_files() -> int:
+    """How many files are mapped now, by whomever they are still used."""
+    return len(_mapped)
 
 
 class _Window(io.RawIOBase):

@@ -9,8 +9,10 @@ large.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
+import mmap
 import os
 import shutil
 import threading
@@ -22,7 +24,15 @@ import pyarrow as pa
 from tidemill.model.errors import CorruptState
 from tidemill.model.snapshot import Part
 from tidemill.state.column_files import TableFile, allocated_bytes, open_table
-from tidemill.state.container import Container, Member, map_file, meta_from_json, reading_container
+from tidemill.state.container import (
+    MAPPED_BYTES_MIN,
+    Container,
+    Member,
+    TooManyMapped,
+    map_file,
+    meta_from_json,
+    reading_container,
+)
 
 BYTES_MAX: Final = 8 * 1024**3
 DISK_SHARE: Final = 4
@@ -30,6 +40,9 @@ DISK_SHARE: Final = 4
 
 UNFINISHED_SECONDS: Final = 3_600
 """An entry that was begun so long ago belongs to a process that died."""
+
+_OF_THE_PROCESS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors that say nothing of the entry: this process has no place for it."""
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _META: Final = "meta.json"
@@ -58,7 +71,11 @@ class PartCache:
             meta = json.loads((path / _META).read_text())
             os.utime(path)
             return _open(path, meta)
-        except (OSError, ValueError, KeyError, pa.ArrowException, CorruptState):
+        except TooManyMapped:
+            return None
+        except (OSError, ValueError, KeyError, pa.ArrowException, CorruptState) as error:
+            if isinstance(error, OSError) and error.errno in _OF_THE_PROCESS:
+                return None
             shutil.rmtree(path, ignore_errors=True)
             return None
 
@@ -129,12 +146,19 @@ def _open(path: Path, meta: dict[str, Any]) -> Container:
     container = Container({}, {}, dict(meta["bounds"]))
     for number, (pstate, table, layout, described) in enumerate(meta["tables"]):
         file = path / f"{number}.columns"
-        pages = map_file(file) if layout["rows"] else None
-        container.tables[pstate, table] = open_table(b"" if pages is None else pages, layout)
-        if pages is not None:
+        pages = _pages(file) if layout["rows"] else b""
+        container.tables[pstate, table] = open_table(pages, layout)
+        if isinstance(pages, bytes):
+            container.bytes += len(pages)
+        else:
             container.pages.append(pages)
         container.meta[pstate, table] = meta_from_json(table, described)
     return container
+
+
+def _pages(file: Path) -> mmap.mmap | bytes:
+    """A file of columns: read where it is small, so that it takes no place among the open files."""
+    return map_file(file) if file.stat().st_size >= MAPPED_BYTES_MIN else file.read_bytes()
 
 
 def default_folder() -> Path | None:

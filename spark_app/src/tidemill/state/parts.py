@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from tidemill.model.errors import CorruptState, asked_twice, reading_object
-from tidemill.model.snapshot import Part
-from tidemill.state.container import CHECKED_BYTES_MAX, Container, decode, map_file
+from tidemill.model.snapshot import Part, Snapshot
+from tidemill.state.container import CHECKED_BYTES_MAX, MAPPED_BYTES_MIN, Container, TooManyMapped, decode, map_file
 from tidemill.state.part_cache import PartCache
-
-MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
-MAPPED_WEIGHT: Final = 512 * 1024
-"""What a mapped part counts in memory: its pages are the system's, but it keeps a file open."""
+from tidemill.state.part_memory import PartMemory
 
 CACHED_BYTES_MIN: Final = 1024 * 1024
 """Smaller parts are not worth files: they are decoded again in a few milliseconds."""
 
+_owners = itertools.count()
+
 
 class PartLoader:
-    """Decoded containers, least recently used out first; one loader a process and topology, safe for several threads.
+    """Decoded containers of one topology, in the `memory` of the process; safe for several threads.
 
     `read` gives a part's bytes by its name. Where `local_path` finds a file for a name (a store on this machine), it is
-    mapped instead. Large parts that cannot be searched in place (runs, and all that comes over a network) are decoded
-    into `cache` once for all processes, if there is one.
+    mapped instead, unless it is small. Large parts that cannot be searched in place (runs, and all that comes over a
+    network) are decoded into `cache` once for all processes, if there is one.
 
     What is read is compared with the size and the checksum that were committed; of a large mapped file, whose pages
     nobody wants to read for that, the size and its name inside.
@@ -38,13 +37,15 @@ class PartLoader:
         cache: PartCache | None = None,
         *,
         local_path: Callable[[str], Path | None] | None = None,
-        memory_bytes_max: int = MEMORY_BYTES_MAX,
+        memory: PartMemory | None = None,
         cached_bytes_min: int = CACHED_BYTES_MIN,
+        mapped_bytes_min: int = MAPPED_BYTES_MIN,
     ) -> None:
         self._read, self._cache, self._local_path = read, cache, local_path
-        self._memory_bytes_max, self._cached_bytes_min = memory_bytes_max, cached_bytes_min
-        self._loaded: OrderedDict[tuple[str, str], Container] = OrderedDict()
-        self._bytes = 0
+        self._memory = memory if memory is not None else PartMemory()
+        self._cached_bytes_min, self._mapped_bytes_min = cached_bytes_min, mapped_bytes_min
+        self._owner = next(_owners)
+        self._newest: tuple[Snapshot, frozenset[tuple[str, str]]] = (Snapshot(), frozenset())
         self._lock = threading.Lock()
 
     def load(self, part: Part) -> Container:
@@ -54,16 +55,22 @@ class PartLoader:
             CorruptState: it is not what was committed.
             Whatever `read` raises, for example if the object is gone.
         """
-        named = (part.name, part.checksum)
-        with self._lock:
-            container = self._loaded.get(named)
-            if container is not None:
-                self._loaded.move_to_end(named)
-                return container
-        with reading_object(part.name):
-            container = asked_twice(lambda: self._open(part))
-        self._keep(named, container)
+        key = (self._owner, part.name, part.checksum)
+        container = self._memory.get(key)
+        if container is None:
+            with reading_object(part.name):
+                container = asked_twice(lambda: self._open(part))
+            self._memory.put(key, container)
         return container
+
+    def note(self, snapshot: Snapshot) -> None:
+        """This is the newest state: what neither it nor the one before names will hardly be read again, and goes."""
+        with self._lock:
+            before, names = self._newest
+            if snapshot == before:
+                return
+            self._newest = snapshot, frozenset((part.name, part.checksum) for part in snapshot.parts())
+            self._memory.retain(self._owner, self._newest[1] | names)
 
     def keep(self, part: Part, data: Any) -> None:
         """Remember a container that this process just wrote; a large one for all processes."""
@@ -72,37 +79,35 @@ class PartLoader:
 
     def release(self) -> None:
         """Give back the memory of mapped parts after a pass over them; they stay open."""
-        with self._lock:
-            containers = list(self._loaded.values())
-        for container in containers:
+        for container in self._memory.of(self._owner):
             container.release()
-
-    def _keep(self, named: tuple[str, str], container: Container) -> None:
-        with self._lock:
-            if named not in self._loaded:
-                self._bytes += _weight(container)
-                self._loaded[named] = container
-            while self._bytes > self._memory_bytes_max and len(self._loaded) > 1:
-                _, oldest = self._loaded.popitem(last=False)
-                self._bytes -= _weight(oldest)
 
     def _open(self, part: Part) -> Container:
         found = self._cache.get(part) if self._cache is not None and _is_object(part.name) else None
         if found is not None:
             return found
-        mapped = self._mapped(part.name)
+        mapped = self._mapped(part)
         if mapped is None:
             return self._decode(part, self._read(part.name))
         if part.name.startswith("runs/"):
             return self._decode(part, mapped)
         return _in_place(part, mapped)
 
-    def _mapped(self, name: str) -> Any:
-        path = self._local_path(name) if self._local_path is not None and _is_object(name) else None
+    def _mapped(self, part: Part) -> Any:
+        if self._local_path is None or not _is_object(part.name) or part.bytes < self._mapped_bytes_min:
+            return None
+        path = self._local_path(part.name)
         try:
-            return None if path is None else map_file(path)
+            return None if path is None else self._map(path)
         except OSError:
             return None  # `read` tells what is wrong in the store's words
+
+    def _map(self, path: Path) -> Any:
+        try:
+            return map_file(path)
+        except TooManyMapped:
+            self._memory.drop_mapped()
+            return map_file(path)
 
     def _decode(self, part: Part, data: Any) -> Container:
         part.check(data)
@@ -129,6 +134,7 @@ def _in_place(part: Part, mapped: Any) -> Container:
         raise CorruptState(f"holds the object {container.key}; objects changed their places")
     if not container.is_compact:
         container.pages.append(mapped)
+        container.is_in_place = True
     return container
 
 
@@ -137,7 +143,3 @@ def _is_object(name: str) -> bool:
     a store.
     """
     return "#" not in name
-
-
-def _weight(container: Container) -> int:
-    return min(container.bytes, MAPPED_WEIGHT) if container.pages else container.bytes

@@ -365,6 +365,15 @@ class ThreadState:
             meta = container.meta[key]
             self._overlay[key] = [SortedTable(self._tables[key], table, meta.identities, meta.table)]
 
+    def close(self) -> None:
+        """Let go of all that was opened. Partitions and tables know each other: without, mapped files stay open until
+        Python looks for cycles.
+        """
+        self._partitions.clear()
+        self._task_tables.clear()
+        self._overlay.clear()
+        self._view.close()
+
     def finish(self, key: str = "") -> tuple[bytes, Part] | None:
         """The delta of this thread, and its part without a name; None if nothing changed. `key`: as `encode`."""
         merged = self._merged()

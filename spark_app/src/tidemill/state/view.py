@@ -58,6 +58,11 @@ class SnapshotView:
             reader = self._readers[key, task] = TaskReader(table, task, newest_first(self.levels(key, table)))
         return reader
 
+    def close(self) -> None:
+        """Let go of what was loaded."""
+        self._levels.clear()
+        self._readers.clear()
+
 
 def newest_first(levels: list[list[SortedTable]]) -> list[SortedTable]:
     """All sorted tables, those of newer levels first."""

@@ -19,11 +19,17 @@ from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import NotFound, ObjectStore
 
 _HEADERS_MAX = 4096
-_PRODUCERS_PER_WEIGHT = 64
-"""A header without a table of producers weighs 1."""
+_HEADER_BYTES_MAX = 32 * 1024 * 1024
+_HEADER_BYTES, _OFFSET_BYTES, _PRODUCER_BYTES = 1_500, 40, 400
+_SEGMENTS_MAX = 128
+_SEGMENT_BYTES_MAX = 64 * 1024 * 1024
+_SEGMENT_BYTES = 16 * 1024
+"""What a decoded segment takes beside its bytes."""
 
-_SEGMENT_BYTES_MAX = 256 * 1024 * 1024
-_SEGMENTS_MAX = 512
+_MAPPED_BYTES_MIN = 1024 * 1024
+"""Smaller files are read."""
+
+_MAPPED_SHARE = 8
 _HEADER_GUESS_BYTES = 64 * 1024
 _V = TypeVar("_V")
 
@@ -59,7 +65,7 @@ class _Recent(Generic[_V]):
 
 class _Cache:
     def __init__(self) -> None:
-        self.headers: _Recent[Header] = _Recent(_HEADERS_MAX, _HEADERS_MAX)
+        self.headers: _Recent[Header] = _Recent(_HEADERS_MAX, _HEADER_BYTES_MAX)
         self.segments: _Recent[Segment] = _Recent(_SEGMENTS_MAX, _SEGMENT_BYTES_MAX)
 
 
@@ -195,20 +201,22 @@ class DepotFiles:
             return segment, weight
 
     def _bytes_at(self, key: str) -> tuple[Any, int]:
-        """What `Segment` decodes, and how much memory it takes: none for a mapped file."""
+        """What `Segment` decodes, and its weight: that of a mapped file is less, but its disk space is held as well."""
         path = self.store.local_path(key)
-        if path is None:
-            data = self.store.get(key)
-            return pa.py_buffer(data), len(data)
         try:
-            return pa.memory_map(str(path)), 0
+            if path is not None and (size := path.stat().st_size) >= _MAPPED_BYTES_MIN:
+                return pa.memory_map(str(path)), size // _MAPPED_SHARE
+            data = self.store.get(key)
+            return pa.py_buffer(data), _SEGMENT_BYTES + len(data)
         except (FileNotFoundError, NotADirectoryError) as error:
             self.store.exists(key)  # raises where the whole store is away
             raise NotFound(f"No object {key} in {self.store.url}.", key=key) from error
 
 
 def _weight(header: Header) -> int:
-    return 1 + len(header.sequences) // _PRODUCERS_PER_WEIGHT
+    """About the bytes that a header takes as Python's objects."""
+    offsets = len(header.starts) * (len(header.entries) + 2)
+    return _HEADER_BYTES + _OFFSET_BYTES * offsets + _PRODUCER_BYTES * len(header.sequences)
 
 
 def _covering(rolled: list[tuple[int, int, str]], number: int) -> list[str]:
