@@ -22,6 +22,8 @@ def make_control(plan: Plan) -> None:
     run("ip", "-n", space, "link", "add", BRIDGE, "type", "bridge")
     run("ip", "-n", space, "addr", "add", f"{plan.control_address}/24", "dev", BRIDGE)
     run("ip", "-n", space, "link", "set", BRIDGE, "up")
+    # The API server calls Services too: webhooks. Where the route leads is all one, kube-proxy turns the address.
+    run("ip", "-n", space, "route", "add", plan.service_range, "dev", BRIDGE)
     run("ip", "link", "add", plan.host_link, "type", "veth", "peer", "name", "host", "netns", space)
     run("ip", "-n", space, "link", "set", "host", "master", BRIDGE, "up")
     run("ip", "addr", "add", f"{plan.host_address}/24", "dev", plan.host_link)

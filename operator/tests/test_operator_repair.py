@@ -70,3 +70,39 @@ def test_only_so_many_revisions_are_kept_when_there_are_more(cluster: ClusterDou
     run(cluster)
 
     assert cluster.api.names("ControllerRevision") == ["flights-4", "flights-5"]
+
+
+def test_stalled_stays_and_nothing_is_announced_again_when_a_describe_job_is_tried_anew(
+    cluster: ClusterDouble,
+) -> None:
+    waiting = {"name": "describe", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    failing = {"phase": "Pending", "containerStatuses": [waiting]}
+    cluster.images["flights:1"] = {"describe_status": failing}
+    cluster.api.put(module())
+    run(cluster, 60)
+    assert condition(cluster.api.find("Module", "flights"), "Stalled") == ("True", "ImagePullFailed")
+    stalled = events(cluster).count("Stalled")
+
+    for status in ({"phase": "Pending"}, {"phase": "Running"}, failing, {"phase": "Running"}):
+        cluster.api.edit("Pod", "flights-1-describe-pod", lambda pod, s=status: pod.update(status=s))  # type: ignore[misc]
+        run(cluster, 10)
+        assert condition(cluster.api.find("Module", "flights"), "Stalled") == ("True", "ImagePullFailed")
+    assert events(cluster).count("Stalled") == stalled and "Recovered" not in events(cluster)
+
+    cluster.api.edit("Pod", "flights-1-describe-pod", lambda pod: pod.update(status={"phase": "Succeeded"}))
+    run(cluster, 60)
+    assert condition(cluster.api.find("Module", "flights"), "Ready") == ("True", "Running")
+
+
+def test_stalled_ends_at_once_when_the_spec_is_edited(cluster: ClusterDouble) -> None:
+    waiting = {"name": "describe", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    cluster.images["flights:1"] = {"describe_status": {"phase": "Pending", "containerStatuses": [waiting]}}
+    cluster.images["flights:2"] = {"describe_status": {"phase": "Running"}}
+    cluster.api.put(module())
+    run(cluster, 60)
+
+    set_image(cluster, "flights:2")
+    run(cluster, 5)
+
+    found = cluster.api.find("Module", "flights")
+    assert (condition(found, "Stalled"), condition(found, "Reconciling")) == (None, ("True", "Describing"))

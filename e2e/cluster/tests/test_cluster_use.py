@@ -87,6 +87,26 @@ def test_host_reaches_service_and_pod_when_asked_by_address(cluster: TestCluster
     assert answer(f"http://{cluster.get('pod', 'server', '-n', namespace)['status']['podIP']}:8080") == "hello"
 
 
+def test_api_server_reaches_a_service_when_it_has_to_call_a_webhook(cluster: TestCluster, namespace: str) -> None:
+    """A webhook that talks no TLS is reached and not understood; without a way it is `network is unreachable`."""
+    hook = {
+        "name": "probe.tidemill.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 5,
+        "failurePolicy": "Fail",
+        "clientConfig": {"service": {"name": "server", "namespace": namespace, "path": "/", "port": 80}},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "hooked"}},
+    }  # fmt: skip
+    configuration = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+                     "metadata": {"name": "probe"}, "webhooks": [hook]}  # fmt: skip
+    cluster.kubectl("create", "namespace", "hooked")
+    cluster.kubectl("apply", "-f", "-", text=json.dumps(configuration))
+    try:
+        with pytest.raises(Exception, match="server gave HTTP response to HTTPS client"):
+            cluster.kubectl("create", "configmap", "asked", "-n", "hooked")
+    finally:
+        cluster.kubectl("delete", "validatingwebhookconfiguration", "probe")
+
+
 def test_server_sees_address_of_pod_when_called_from_other_node(cluster: TestCluster, namespace: str) -> None:
     """Network policies judge by the caller's address, so nothing between pods may hide it."""
     start_pod(cluster, "who", "node0", ["caller", "8081"])

@@ -96,6 +96,9 @@ def _destroying(view: ModuleView) -> State:
         return conditions.stalled(Reason.DESTROY_FAILED, problem.message)
     if view.destroy.is_failed:
         return conditions.stalled(Reason.DESTROY_FAILED, "the destroy Job failed; its pod's log says why")
+    told = conditions.stalled_before(view.status.get("conditions", ()), view.obj["metadata"]["generation"])
+    if told is not None and told.reason == Reason.DESTROY_FAILED:
+        return told  # a retry that runs is no news yet
     return conditions.reconciling(Reason.DESTROYING, "the data is being deleted")
 
 

@@ -13,7 +13,7 @@ from tidemill_operator.decide.intent import Intent, Rollback
 from tidemill_operator.decide.settling import Trouble, ailment_of, is_stable, trouble_of
 from tidemill_operator.observe.problems import age_seconds
 from tidemill_operator.observe.views import JobView, ModuleView, TopologyView, gateway_is_ready
-from tidemill_operator.resources.conditions import State, ready, reconciling, stalled
+from tidemill_operator.resources.conditions import State, ready, reconciling, stalled, stalled_before
 from tidemill_operator.resources.names import digest
 from tidemill_operator.resources.reasons import Happening, Reason
 from tidemill_operator.resources.revision import Revision, running_digest, template_of
@@ -137,12 +137,21 @@ def _is_serving(view: ModuleView) -> bool:
 def _describing(view: ModuleView, intent: Intent, revision: Revision, now: datetime) -> Plan:
     job = view.describes.get(revision.number, JobView())
     trouble = _describe_trouble(view, intent, job, now)
-    if trouble is not None:
+    told = None if job.is_complete else _told_of(view, revision)
+    if told is not None and (trouble is None or trouble.reason == Reason.DEADLINE_EXCEEDED):
+        state = told
+    elif trouble is not None:
         state = stalled(trouble.reason, f"revision {revision.number}: {trouble.message}", _is_serving(view))
     else:
         text = f"revision {revision.number} is checked against what the store holds"
         state = reconciling(Reason.DESCRIBING, text, _is_serving(view))
     return Plan(intent, state, again_seconds=LOOK_AGAIN_SECONDS)
+
+
+def _told_of(view: ModuleView, revision: Revision) -> State | None:
+    """Why this revision was Stalled: a retry that runs is no news yet."""
+    told = stalled_before(view.status.get("conditions", ()), view.obj["metadata"]["generation"], _is_serving(view))
+    return told if told is not None and told.message.startswith(f"revision {revision.number}: ") else None
 
 
 def _describe_trouble(view: ModuleView, intent: Intent, job: JobView, now: datetime) -> Trouble | None:

@@ -68,5 +68,13 @@ def is_stalled(old: Sequence[Mapping[str, Any]]) -> bool:
     return any(item["type"] == "Stalled" and item["status"] == "True" for item in old)
 
 
+def stalled_before(old: Sequence[Mapping[str, Any]], generation: int, is_serving: bool = False) -> State | None:
+    """What was Stalled when last told, of this generation: it stays so while a retry of it has not ended."""
+    for item in old:
+        if item["type"] == "Stalled" and item["status"] == "True" and item.get("observedGeneration") == generation:
+            return stalled(Reason(item["reason"]), str(item.get("message", "")), is_serving)
+    return None
+
+
 def reason_of(old: Sequence[Mapping[str, Any]], kind: str = "Ready") -> str | None:
     return next((item["reason"] for item in old if item["type"] == kind), None)
