@@ -28,15 +28,25 @@ def gateway(
         str, typer.Option("--entry", help="MODULE:CLASS, for partitioners of the module's own; serves it only.")
     ] = "",
     token_file: Annotated[
-        str, typer.Option("--token-file", help="Bearer tokens, one a line; also TIDEMILL_TOKEN_FILE, TIDEMILL_TOKEN.")
+        str,
+        typer.Option(
+            "--token-file", help="Bearer tokens with their roles, one a line; also TIDEMILL_TOKEN_FILE, TIDEMILL_TOKEN."
+        ),
     ] = "",
     open_metrics: Annotated[bool, typer.Option("--open-metrics", help="/metrics needs no token.")] = False,
     max_body_mb: Annotated[int, typer.Option("--max-body-mb", min=1, max=48, help="Megabytes of one body.")] = 32,
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds of one request.")] = 30.0,
+    requests_per_second: Annotated[
+        float, typer.Option("--requests-per-second", min=0, help="Of each token; 0: without bound.")
+    ] = 0,
+    mb_per_second: Annotated[
+        float, typer.Option("--mb-per-second", min=0, help="Megabytes of bodies of each token; 0: without bound.")
+    ] = 0,
 ) -> None:
     """Serve appends, selects, status and options over HTTP; any number of replicas may serve one store."""
     wants_json(json_)
     with needing("gateway"):
+        from tidemill.gateway.access import Rates
         from tidemill.gateway.modules import Modules
         from tidemill.gateway.server import GatewayServer
         from tidemill.gateway.settings import GatewaySettings
@@ -52,6 +62,7 @@ def gateway(
         body_bytes_max=max_body_mb * _MEGABYTE,
         seconds_max=timeout,
         has_open_metrics=open_metrics,
+        rates=Rates(requests_per_second, mb_per_second * _MEGABYTE),
     )
     modules = Modules(opened, settings.module, declaration)
     server = GatewayServer(modules, settings, host or ("127.0.0.1" if tokens is None else "0.0.0.0"), port)

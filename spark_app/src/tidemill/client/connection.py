@@ -25,7 +25,7 @@ REQUEST_SECONDS = 35.0
 _CONNECTIONS_MAX = 64
 _FIRST_PAUSE_MS = 50.0
 _PAUSE_MS_MAX = 3_000.0
-_RETRIED = frozenset({502, 503, 504})
+_RETRIED = frozenset({408, 429, 502, 503, 504})
 _CLASSES: Mapping[str, type[TidemillError]] = {
     kind.code: kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, TidemillError)
 }
@@ -134,7 +134,7 @@ def error_of(status: int, content: bytes, is_write: bool) -> TidemillError:
     kind = _CLASSES.get(code)
     if kind is None:
         if status in _RETRIED:
-            is_open = is_write and code not in ("Busy", "Timeout", "NotReady")
+            is_open = is_write and code not in ("Busy", "Timeout", "NotReady", "TooManyRequests")
             return OutcomeUnknown(message) if is_open else StoreUnavailable(message)
         kind = BadInput if status < 500 else TidemillError
     if issubclass(kind, DefinitionError):

@@ -23,7 +23,7 @@ from tidemill.store.depot_segment import Offsets
 RECORDS_MAX = 100_000
 """How many records one read gives at most."""
 
-_KEY_CHARS_MAX = 255
+KEY_CHARS_MAX = 255
 _WAIT_SHARE = 0.9
 """Of a request's time: how long `wait=processed` waits, so that time is left for the answer."""
 
@@ -122,8 +122,8 @@ def _producer(request: Request) -> tuple[str | None, int | None]:
             raise unfitting("Idempotency-Sequence needs an Idempotency-Key, the name of the producer.")
         return None, None
     key = key[1:-1] if len(key) > 2 and key[0] == key[-1] == '"' else key
-    if not 0 < len(key) <= _KEY_CHARS_MAX or not all("!" <= letter <= "~" for letter in key):
-        raise malformed(f"Idempotency-Key has 1 to {_KEY_CHARS_MAX} printable ASCII characters and no space.")
+    if not 0 < len(key) <= KEY_CHARS_MAX or not all("!" <= letter <= "~" for letter in key):
+        raise malformed(f"Idempotency-Key has 1 to {KEY_CHARS_MAX} printable ASCII characters and no space.")
     return KEY_PREFIX + key, sequence or 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 
 from tidemill.gateway import faults
+from tidemill.gateway.access import OPERATE, Access, RateLimits, Rates, audit, check_access, role_of
 from tidemill.gateway.admission import Admission
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.metrics import Metrics
@@ -24,6 +25,13 @@ NO_ROUTE = "none"
 TICKET = "tidemill.ticket"
 """Where a request's scope has its place among those under way."""
 
+ACCESS = "tidemill.access"
+"""Where a request's scope has what its sender may do."""
+
+FACTS = "tidemill.facts"
+"""Where a request's scope has what its line of audit says of the change."""
+
+_NOBODY = Access("unknown", frozenset())
 logger = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
@@ -41,6 +49,7 @@ class Guard:
         self._app = app
         self._settings = settings
         self._metrics = metrics
+        self._limits = RateLimits(settings.rates, time.monotonic) if settings.rates != Rates() else None
         self._admission = Admission(settings.in_flight_max, settings.in_flight_bytes_max, metrics.in_flight.inc)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,6 +57,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         began, status = time.monotonic(), 0
+        scope[ACCESS] = _NOBODY
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -67,13 +77,19 @@ class Guard:
                 await self._refuse(faults.unexpected(), sending)
         finally:
             self._count(scope, status, time.monotonic() - began)
+            self._note(scope, status)
 
     async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         headers = dict(scope["headers"])
         if self._is_local_only:
             check_local(scope["method"], headers)
-        self._check_token(path, headers)
+        access = scope[ACCESS] = self._access(path, headers)
+        if not _is_open(path):
+            check_access(access, scope["method"], path)
+            if self._limits is not None:
+                self._limits.take_request(access.who)
+                receive = self._metered(receive, access.who, self._limits)
         size = self._checked_size(headers)
         if path in UNBOUNDED_PATHS:
             await self._app(scope, receive, send)
@@ -86,15 +102,32 @@ class Guard:
         finally:
             ticket.release()
 
-    def _check_token(self, path: str, headers: dict[bytes, bytes]) -> None:
+    def _access(self, path: str, headers: dict[bytes, bytes]) -> Access:
+        """Who asks, and what they may do."""
         tokens = self._settings.tokens
-        is_open = path in OPEN_PATHS or path.startswith(f"{DOCS_FILES}/")
-        if tokens is None or is_open or (path == "/metrics" and self._settings.has_open_metrics):
-            return
+        if tokens is None or _is_open(path) or (path == "/metrics" and self._settings.has_open_metrics):
+            return Access()
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not tokens.fits(given.strip()):
+        found = tokens.access(given.strip())
+        if scheme.lower() != b"bearer" or found is None:
             text = "Send the gateway's token: Authorization: Bearer TOKEN."
             raise HttpRefusal(401, "Unauthorized", text, {"www-authenticate": "Bearer"})
+        return found
+
+    def _metered(self, receive: Receive, who: str, limits: RateLimits) -> Receive:
+        async def counted() -> Message:
+            message = await receive()
+            limits.take_bytes(who, len(message.get("body", b"")))
+            return message
+
+        return counted
+
+    def _note(self, scope: Scope, status: int) -> None:
+        """A line of audit for what changes something, or would have."""
+        method, path = scope["method"], scope["path"]
+        if role_of(method, path) == OPERATE:
+            client = str((scope.get("client") or ("unknown",))[0])
+            audit(scope[ACCESS].who, client, method, path, status, scope.get(FACTS, {}))
 
     def _checked_size(self, headers: dict[bytes, bytes]) -> int | None:
         given = headers.get(b"content-length")
@@ -118,6 +151,10 @@ class Guard:
         route = getattr(scope.get("route"), "path", NO_ROUTE)
         self._metrics.requests.labels(route, str(status)).inc()
         self._metrics.request_seconds.labels(route).observe(seconds)
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path.startswith(f"{DOCS_FILES}/")
 
 
 def too_large(bound: int) -> HttpRefusal:

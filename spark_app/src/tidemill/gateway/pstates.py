@@ -180,7 +180,7 @@ def _staleness(milliseconds: float) -> float:
 
 def _whole(number: int | float, name: str) -> int:
     """A JSON integer, which may be written as 1.0."""
-    if number != int(number) or not 0 <= number < 2**53:
+    if not 0 <= number < 2**53 or number != int(number):
         raise malformed(f"{name} is a whole number from 0 to 2^53 - 1.")
     return int(number)
 

@@ -167,13 +167,17 @@ def answers(schema: Schema, text: str = "Done.") -> dict[int | str, dict[str, An
 _ERRORS: Mapping[int, str] = {
     400: "The request is not of the documented form.",
     401: "No token, or a wrong one.",
+    403: "The token may not do this, or not with this module.",
     404: "There is no such module, depot, PState or topology.",
     405: "This path has no such method.",
     406: "No type of answer that the client accepts.",
     409: "Something else decides this.",
     410: "The pinned entry is no longer kept.",
+    408: "The request came too slowly.",
     413: "The body is too large.",
     415: "The body has a type that is not read here.",
+    429: "The token asks too much in a second; try again after Retry-After.",
+    431: "The headers are too large.",
     422: "Understood, but it does not fit the module.",
     500: "A fault of the module's code, of the stored data or of Tidemill.",
     503: "Try again after Retry-After; nothing was done.",
@@ -186,7 +190,7 @@ def probe_answers() -> dict[int | str, dict[str, Any]]:
 
 
 def metrics_answers() -> dict[int | str, dict[str, Any]]:
-    return _text_answers("Metrics in Prometheus' text format.", (401, 503, 504))
+    return _text_answers("Metrics in Prometheus' text format.", (401, 403, 429, 503, 504))
 
 
 def _text_answers(text: str, statuses: tuple[int, ...]) -> dict[int | str, dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
+from tidemill.gateway.access import Rates
 from tidemill.gateway.connections import ConnectionBounds
 from tidemill.gateway.tokens import Tokens
 from tidemill.model.errors import BadInput
@@ -20,7 +21,7 @@ class GatewaySettings:
     """`module` restricts the gateway to one module. Without `tokens` everybody who reaches the port may do everything.
 
     Bounds: bytes of one body, bytes of all bodies under way, seconds of one request, requests under way, threads;
-    those of connections follow from the process where none are given.
+    those of connections follow from the process where none are given. `rates` bounds each token of its own.
     """
 
     module: str | None = None
@@ -32,6 +33,7 @@ class GatewaySettings:
     threads: int = THREADS
     has_open_metrics: bool = False
     connection_bounds: ConnectionBounds | None = None
+    rates: Rates = Rates()
 
 
 def check_exposure(host: str, tokens: Tokens | None) -> None:

@@ -8,9 +8,11 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from tidemill.gateway import schemas
+from tidemill.gateway.access import Access
 from tidemill.gateway.exchange import Gateway, answered, body_of, gateway_of, ticket_of
 from tidemill.gateway.faults import malformed, unfitting
 from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
+from tidemill.gateway.guard import ACCESS, FACTS
 from tidemill.model import options
 from tidemill.model import schema as pstate_schemas
 from tidemill.model.definition import StoredDefinition
@@ -35,7 +37,12 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
 async def modules(request: Request) -> Response:
     """The names of the modules that this gateway serves."""
     gateway = gateway_of(request)
-    return await answered(request, gateway.modules.names)
+    access: Access = request.scope[ACCESS]
+
+    def read() -> list[str]:
+        return [name for name in gateway.modules.names() if access.may_see(name)]
+
+    return await answered(request, read)
 
 
 @routes.get("/modules/{module}", responses=schemas.answers(schemas.ANYTHING))
@@ -154,6 +161,7 @@ async def edit_options(request: Request, module: str) -> Response:
             options.check_value(name, value)
         for name in edit.unset:
             options.check_scope(name, scope, target)
+        request.scope[FACTS] = {"set": edit.set, "unset": edit.unset}
         log = OptionsLog(gateway.modules.store, module)
         for name, value in edit.set.items():
             log.set(scope, target, name, value)

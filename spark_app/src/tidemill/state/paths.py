@@ -93,7 +93,9 @@ def compile_path(
     bound = binder.bind(path)
     builder = Builder(mode, NAVIGATORS, budget)
     if mode == "select":
-        select = fast_select(bound, schema, pstate) or _select_call(builder.chain(bound, hit), pstate, budget)
+        fast = fast_select(bound, schema, pstate)
+        chosen = fast if fast is None or budget is None else _charged(fast, budget)
+        select = chosen or _select_call(builder.chain(bound, hit), pstate, budget)
         transform: TransformCall = _refuse_transform
     else:
         check_ends(bound, pstate)
@@ -126,6 +128,16 @@ def refused_navigators(path: Path) -> list[str]:
 
 def _is_point(bound: Sequence[BoundNav], schema: Schema | None) -> bool:
     return all(nav.name == "key" for nav in bound) and len(bound) == point_levels(schema)
+
+
+def _charged(fast: SelectCall, budget: Budget) -> SelectCall:
+    def select(node: Any, values: Sequence[Any]) -> list[Any]:
+        found = fast(node, values)
+        for value in found:
+            budget.result(value, ())
+        return found
+
+    return select
 
 
 def _select_call(step: Step, where: str, budget: Budget | None) -> SelectCall:

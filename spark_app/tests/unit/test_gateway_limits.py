@@ -1,0 +1,203 @@
+"""The limits that the documentation promises are those of the code; each has a test that tries to pass it."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from starlette.testclient import TestClient
+
+from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
+from tidemill.gateway import connections, depots, pstates, settings, weights
+from tidemill.gateway.app import make_app
+from tidemill.gateway.faults import HttpRefusal
+from tidemill.gateway.formats import ARROW, records_of
+from tidemill.gateway.modules import Modules
+from tidemill.model import packing
+from tidemill.state import path_budget, path_json
+from tidemill.store import depot_rows
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCS = ROOT / "docs" / "reference" / "http.md"
+TESTS = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "spark_app" / "tests").glob("*/test_*.py"))
+LIMITS: dict[str, tuple[float, str]] = {
+    "bytes of a body (": (
+        settings.BODY_BYTES_MAX,
+        "test_a_body_is_refused_when_it_is_too_large_with_or_without_a_length",
+    ),
+    "bytes that a body takes in memory": (
+        weights.DECODED_BYTES_MAX,
+        "test_an_arrow_stream_is_refused_when_its_rows_are_far_larger_than_it",
+    ),
+    "records of an append": (
+        weights.RECORDS_MAX,
+        "test_a_body_is_refused_when_its_values_take_far_more_memory_than_it",
+    ),
+    "columns of an Arrow stream": (
+        weights.ARROW_COLUMNS_MAX,
+        "test_an_arrow_stream_is_refused_when_it_has_too_many_columns_or_messages",
+    ),
+    "messages of an Arrow stream": (
+        weights.ARROW_MESSAGES_MAX,
+        "test_an_arrow_stream_is_refused_when_it_has_too_many_columns_or_messages",
+    ),
+    "sets in sets": (
+        packing.DEPTH_MAX,
+        "test_bytes_are_refused_when_sets_are_nested_deeper",
+    ),
+    "bytes of one record": (
+        depot_rows.RECORD_BYTES_MAX,
+        "test_a_request_is_refused_when_it_passes_a_limit",
+    ),
+    "records that one read gives": (
+        depots.RECORDS_MAX,
+        "test_a_request_is_refused_when_it_passes_a_limit",
+    ),
+    "paths of a `selectMany`": (
+        pstates.PATHS_MAX,
+        "test_a_request_is_refused_when_it_passes_a_limit",
+    ),
+    "navigators of a path": (
+        path_json.NAVIGATORS_MAX,
+        "test_the_place_is_named_when_a_path_is_wrong",
+    ),
+    "arguments of a path": (
+        path_json.ARGUMENTS_MAX,
+        "test_the_place_is_named_when_a_path_is_wrong",
+    ),
+    "paths in paths": (
+        path_json.PATHS_DEPTH_MAX,
+        "test_paths_in_paths_are_refused_when_they_are_too_deep",
+    ),
+    "lists and dicts in": (
+        path_json.VALUES_DEPTH_MAX,
+        "test_values_in_a_path_are_refused_when_they_are_too_deep",
+    ),
+    "places that a select visits": (
+        path_budget.STEPS_MAX,
+        "test_the_work_ends_when_a_path_asks_for_more_than_any_machine_has",
+    ),
+    "values that a select gives": (
+        path_budget.RESULTS_MAX,
+        "test_the_work_ends_when_a_path_asks_for_more_than_any_machine_has",
+    ),
+    "bytes of the values": (
+        path_budget.BYTES_MAX,
+        "test_the_work_ends_when_a_path_asks_for_more_than_any_machine_has",
+    ),
+    "seconds of a request (": (
+        settings.SECONDS_MAX,
+        "test_a_connection_ends_when_its_client_sends_a_byte_now_and_then",
+    ),
+    "seconds of a request's headers": (
+        connections.HEAD_SECONDS,
+        "test_a_connection_ends_when_its_client_stops_in_the_middle",
+    ),
+    "bytes of a body that must come in each 5": (
+        connections.BODY_BYTES_MIN,
+        "test_a_connection_ends_when_its_client_sends_a_byte_now_and_then",
+    ),
+    "bytes of a request's line": (
+        connections.HEAD_BYTES_MAX,
+        "test_a_request_is_refused_when_its_head_has_no_end",
+    ),
+    "headers of a request": (
+        connections.HEADERS_MAX,
+        "test_a_request_is_answered_when_it_has_as_many_headers_as_are_allowed",
+    ),
+    "requests under way": (
+        settings.IN_FLIGHT_MAX,
+        "test_a_request_is_sent_away_when_as_many_are_under_way_as_may_be",
+    ),
+    "bytes of all requests": (
+        settings.GatewaySettings().in_flight_bytes_max,
+        "test_no_more_bytes_are_taken_than_there_are_when_many_requests_grow_at_once",
+    ),
+    "connections; no more": (
+        connections.CONNECTIONS_MAX,
+        "test_others_are_answered_when_more_connections_hang_than_a_process_may_open",
+    ),
+    "connections beyond": (
+        connections.PROBES_MAX,
+        "test_others_are_answered_when_more_connections_hang_than_a_process_may_open",
+    ),
+    "seconds of a connection": (
+        connections.IDLE_SECONDS,
+        "test_a_connection_is_kept_for_its_next_request_when_one_is_answered_and_closed_when_none_comes",
+    ),
+    "letters of an `Idempotency-Key`": (
+        depots.KEY_CHARS_MAX,
+        "test_a_key_is_refused_when_it_is_none",
+    ),
+}
+
+
+def rows() -> dict[str, str]:
+    """What the documentation bounds, and its limit."""
+    table = DOCS.read_text(encoding="utf-8").split("## Limits")[1].split("\n## ")[0]
+    found = re.findall(r"^\| (?!what|---)(.+?) \| ([\d,]+) \|", table, re.MULTILINE)
+    return dict(found)
+
+
+@pytest.mark.parametrize("begin", LIMITS)
+def test_a_limit_is_documented_as_it_is_when_read(begin: str) -> None:
+    limit, tested = LIMITS[begin]
+    [written] = [value for name, value in rows().items() if name.startswith(begin)]
+
+    assert written == f"{limit:,.0f}"
+    assert f"def {tested}(" in TESTS
+
+
+def test_every_documented_limit_is_one_of_the_code_when_listed() -> None:
+    assert len(rows()) == len(LIMITS)
+    assert connections.BODY_SECONDS == 5
+
+
+REQUESTS: dict[str, tuple[str, str, Any, int]] = {
+    "a record": ("POST", "depots/log/append", {"record": "x" * depot_rows.RECORD_BYTES_MAX}, 422),
+    "records": ("GET", f"depots/log/partitions/0/records?start=0&end={depots.RECORDS_MAX + 1}", None, 422),
+    "paths": ("POST", "pstates/kept/selectMany", {"paths": [["a"]] * (pstates.PATHS_MAX + 1)}, 400),
+}
+
+
+class Limited(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*log", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$kept", PState.map_schema(object, int))
+        (mb.source("*log").out("*microbatch").explode_microbatch("*microbatch").out("*v").hash_partition("*v")
+           .compound_agg("$$kept", CompoundAgg.map("*v", Agg.count())))  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), REQUESTS.values(), ids=REQUESTS)
+def test_a_request_is_refused_when_it_passes_a_limit(method: str, path: str, body: Any, status: int) -> None:
+    with InProcessCluster.create(engine="local") as cluster:
+        cluster.launch_module(Limited(), LaunchConfig(1, 1))
+        with TestClient(make_app(Modules(cluster.store), settings.GatewaySettings())) as http:
+            assert http.request(method, f"/api/v1/modules/Limited/{path}", json=body).status_code == status
+
+
+def _stream(table: pa.Table, batches: int) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        for _ in range(batches):
+            stream.write_table(table)
+    return sink.getvalue()
+
+
+WIDE = pa.table({f"c{number}": [1] for number in range(weights.ARROW_COLUMNS_MAX + 1)})
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(_stream(WIDE, 1), 400), (_stream(pa.table({"a": [1]}), weights.ARROW_MESSAGES_MAX + 1), 413)],
+    ids=["columns", "messages"],
+)
+def test_an_arrow_stream_is_refused_when_it_has_too_many_columns_or_messages(body: bytes, status: int) -> None:
+    with pytest.raises(HttpRefusal) as refused:
+        records_of(body, ARROW, lambda size: None)
+    assert refused.value.status == status
