@@ -24,6 +24,7 @@ from tidemill.state.view import SnapshotView
 from tidemill.store.depot import DepotLog
 from tidemill.store.log import Log
 from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.store.patient import PatientStore
 from tidemill.store.urls import open_store
 
 _memory = PartMemory()
@@ -38,7 +39,7 @@ def part_loader(store_url: str, prefix: str, checks_floor: bool = False) -> Part
     have been trimmed, and its slot filled again by a leader that slept. Loading then raises NotFound. The
     topology's own attempts need not ask: what they read wrongly could not be committed.
     """
-    store = open_store(store_url, probe=False)
+    store = PatientStore(open_store(store_url, probe=False))
     log = Log(store, f"{prefix}/log", ".zip", lambda content: "")
 
     def read(name: str) -> bytes:
@@ -110,6 +111,7 @@ def read_source(work: AttemptWork, source: SourceWork, tasks: TaskSet) -> tuple[
     ranges = source.ranges if is_all else [r if p in tasks else (0, 0) for p, r in enumerate(source.ranges)]
     if not any(end > start for start, end in ranges):
         return [], np.empty(0, dtype=np.int32)
-    depot = DepotLog(open_store(work.store_url, probe=False), source.depot_prefix, len(ranges))
+    store = PatientStore(open_store(work.store_url, probe=False))
+    depot = DepotLog(store, source.depot_prefix, len(ranges))
     column, partitions = depot.read_rows(ranges, source.segments)
     return column, partitions

@@ -51,6 +51,7 @@ class Machine:
     _ask_at: float = 0.0
     _store_failures: int = 0
     _failures: int = 0
+    _limit: int | None = None
     _retry_at: float = 0.0
     _rested_at: float = 0.0
     _next_at: float = 0.0
@@ -275,6 +276,7 @@ class Machine:
             return self._ask_look()
         entry, parts = compose.commit(self._settled_head(), self.number + 1, finished, self._author(now))
         self._note_ignored(finished)
+        self._limit = ranges.limit_after(self._limit, attempt)
         following = self._following(entry, now)
         return [self._write(replace(entry, attempt=following), parts)]
 
@@ -293,7 +295,7 @@ class Machine:
         assert look is not None
         is_free = not (self._is_paused or self.is_leaving) and look.definition <= self.spec.definition
         is_free = is_free and self._option("topology.microbatch.force.delay.millis") == 0
-        fixed = ranges.fix_ranges(self.spec, entry.progress, look)
+        fixed = ranges.fix_ranges(self.spec, entry.progress, look, self._limit)
         if not is_free or not ranges.has_records(fixed, self._wanted()) or self.upkeep.is_crowded(entry):
             return None
         self._prime_started = self._priming_since = now.at
@@ -384,7 +386,7 @@ class Machine:
         head = self._head
         microbatch_id = head.last_id + 1
         known = self._unbegun_version[1] if self._unbegun_version[0] == microbatch_id else 0
-        fixed = ranges.fix_ranges(self.spec, head.progress, look)
+        fixed = ranges.fix_ranges(self.spec, head.progress, look, self._limit)
         ticks = ranges.due_ticks(self.spec, self._ticks, now.wall_ms)
         is_time = now.at >= self._empty_at or self._failures > 0
         if ranges.has_records(fixed, self._wanted() if not is_time else fixed):

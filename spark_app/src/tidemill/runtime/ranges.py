@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,11 @@ from tidemill.model.entries import Attempt, Ranges, SourceProgress
 from tidemill.model.errors import CorruptState, invariant
 from tidemill.model.options import resolve
 from tidemill.runtime.events import DepotEnds, Looked, SourceSpec, TopologySpec
+
+LIMIT_MAX: Final = 1_000_000_000
+"""A bound that doubled beyond this is none."""
+
+_HALVES_MAX: Final = 30
 
 
 def fix_range(progress: SourceProgress, ends: DepotEnds, records_max: int) -> Ranges:
@@ -43,15 +49,30 @@ def _bounds(ranges: Ranges) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64)
 
 
-def fix_ranges(spec: TopologySpec, progress: Mapping[str, SourceProgress], look: Looked) -> dict[str, Ranges]:
-    """The range of each source that is no tick, as things stood at `look`."""
+def fix_ranges(
+    spec: TopologySpec, progress: Mapping[str, SourceProgress], look: Looked, limit: int | None = None
+) -> dict[str, Ranges]:
+    """The range of each source that is no tick, as things stood at `look`; `limit` as `limit_after` gave it."""
     found = {}
     for source in spec.sources:
         ends = look.ends.get(source.source_id)
         if source.tick_millis is None and ends is not None:
             records_max = resolve("depot.microbatch.max.records", look.options.values, source.depot_name)
+            records_max = records_max if limit is None else min(records_max, limit)
             found[source.source_id] = fix_range(progress[source.source_id], ends, records_max)
     return found
+
+
+def limit_after(limit: int | None, attempt: Attempt) -> int | None:
+    """The most records of a partition in the next microbatch; None is no bound but the option.
+
+    One that took several attempts is followed by smaller ones, half for each failure, so that something is committed
+    where much of what is tried fails; each that succeeds at once is followed by a larger one.
+    """
+    largest = max((end - start for ranges in attempt.ranges.values() for start, end in ranges), default=0)
+    if attempt.version > 1 and largest:
+        return max(1, largest >> min(attempt.version - 1, _HALVES_MAX))
+    return None if limit is None or limit > LIMIT_MAX else 2 * limit
 
 
 def empty_ranges(spec: TopologySpec, progress: Mapping[str, SourceProgress]) -> dict[str, Ranges]:

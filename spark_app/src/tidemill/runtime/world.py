@@ -28,6 +28,7 @@ from tidemill.store.depot import DepotLog
 from tidemill.store.lease import LeaderLease
 from tidemill.store.log import PATIENCE, Lost
 from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.store.patient import PatientStore
 
 
 def topology_spec(definition: StoredDefinition, topology: str, reads: tuple[str, ...]) -> TopologySpec:
@@ -80,7 +81,11 @@ class World:
         self.others = {name: CommitLog(store, definition.topology_prefix(name)) for name in self.spec.reads}
         self.depots = {
             source.depot_name: DepotLog(
-                store, definition.depot_prefix(source.depot_name), source.partitions, clock.now_ms, patience
+                PatientStore(store) if patience else store,
+                definition.depot_prefix(source.depot_name),
+                source.partitions,
+                clock.now_ms,
+                patience,
             )
             for source in self.spec.sources
             if source.tick_millis is None
