@@ -64,6 +64,7 @@ class ApiDouble:
         self.history: list[str] = []
         self.logs: dict[str, str] = {}
         self.refuse: Callable[[Json], str | None] = lambda obj: None
+        self.fail: Callable[[Json], str | None] = lambda obj: None
         self.seen: Callable[[str, Json], None] = lambda kind, obj: None
         self.kill_at: int | None = None
         self.is_killed_after_effect = False
@@ -180,6 +181,9 @@ class ApiDouble:
         self.calls[verb] += 1
         if is_last and not self.is_killed_after_effect:
             raise Killed(text)
+        trouble = self.fail(obj) if verb == "apply" else None
+        if trouble:
+            raise ApiFailure(500, trouble)
         answer = effect()
         if is_last:
             raise Killed(text)

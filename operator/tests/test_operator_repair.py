@@ -106,3 +106,20 @@ def test_stalled_ends_at_once_when_the_spec_is_edited(cluster: ClusterDouble) ->
 
     found = cluster.api.find("Module", "flights")
     assert (condition(found, "Stalled"), condition(found, "Reconciling")) == (None, ("True", "Describing"))
+
+
+def test_an_event_says_so_when_the_api_server_fails_on_an_object(cluster: ClusterDouble) -> None:
+    words = 'failed calling webhook "mutate.example": connection refused'
+    cluster.api.fail = lambda obj: words if obj["kind"] == "Deployment" else None
+    cluster.api.put(module())
+    run(cluster, 40)
+
+    assert events(cluster).count("ApiFailed") == 2, "one of the Module's gateway, one of the Topology's driver"
+    told = [
+        obj for (kind, _, _), obj in cluster.api.objects.items() if kind == "Event" and obj["reason"] == "ApiFailed"
+    ]
+    assert all(words in each["message"] and each["type"] == "Warning" for each in told)
+
+    cluster.api.fail = lambda obj: None
+    run(cluster, 120)
+    assert condition(cluster.api.find("Module", "flights"), "Ready") == ("True", "Running")

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from tidemill_operator.apply.api import Conflict, Going, Invalid
+from tidemill_operator.apply.api import ApiFailure, Conflict, Going, Invalid
 from tidemill_operator.apply.metrics import LAST_RECONCILE, RECONCILES
 from tidemill_operator.apply.performing import Performer
-from tidemill_operator.decide.actions import Decision
+from tidemill_operator.decide.actions import Announce, Decision
 from tidemill_operator.decide.module import decide_module
 from tidemill_operator.decide.topology import decide_topology
 from tidemill_operator.observe.problems import Problem
 from tidemill_operator.observe.views import module_view, topology_unit
 from tidemill_operator.observe.world import World
 from tidemill_operator.reconcile.queue import Key
-from tidemill_operator.resources.reasons import Reason
+from tidemill_operator.resources.reasons import Happening, Reason
 from tidemill_operator.resources.settings import Defaults
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,8 @@ RESYNC_SECONDS: Final = 300.0
 """Every object is looked at this often even if nothing happens. It costs no API call as long as all is well."""
 
 REFUSED_RETRY_SECONDS: Final = 30.0
+SERVER_TROUBLE: Final = 500
+"""HTTP statuses from here on are no refusal of what was asked: the same call may succeed later."""
 
 
 class Reconciler:
@@ -57,6 +59,9 @@ class Reconciler:
             except Invalid as error:
                 self._refuse(key, error)
                 continue
+            except ApiFailure as error:
+                await self._tell(key, error)
+                raise
             if not changes:
                 RECONCILES.labels(kind=key.kind, result="done").inc()
                 LAST_RECONCILE.set_to_current_time()
@@ -80,6 +85,13 @@ class Reconciler:
         problem = Problem(reason, error.message)
         self._refused[key] = (generation, self._now(), problem)
         log.warning("refused by the API server: %s", error.message, extra={"object": key})
+
+    async def _tell(self, key: Key, error: ApiFailure) -> None:
+        """Trouble of the server, such as a webhook that it can not call, is told of where people look."""
+        obj = self._world.get(*key)
+        if obj is not None and error.code >= SERVER_TROUBLE:
+            note = f"The API server answered {error.code}, it is asked again: {error.message}"
+            await self._performer.perform([Announce(obj, Happening.API_FAILED, note, is_warning=True)])
 
     def _refusal(self, key: Key) -> Problem | None:
         """What was refused, until the spec changes or it is time to try again."""

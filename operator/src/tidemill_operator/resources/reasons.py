@@ -108,6 +108,7 @@ class Happening(StrEnum):
     START_FROM_IGNORED = "StartFromIgnored"
     RECORDS_SKIPPED = "RecordsSkipped"
     DRIFT_REPAIRED = "DriftRepaired"
+    API_FAILED = "ApiFailed"
     DATA_DESTROYED = "DataDestroyed"
     DATA_RETAINED = "DataRetained"
 
@@ -125,6 +126,7 @@ HAPPENING_MEANING: dict[Happening, str] = {
     Happening.START_FROM_IGNORED: "A source's startFrom was edited after the topology had met the depot: no effect.",
     Happening.RECORDS_SKIPPED: "Retention deleted records of a depot before the topology read them.",
     Happening.DRIFT_REPAIRED: "An object of ours was gone or changed, and was put right.",
+    Happening.API_FAILED: "The API server, or a webhook that it asks, failed on an object of ours. It is tried again.",
     Happening.DATA_DESTROYED: "The module's data was deleted from the store.",
     Happening.DATA_RETAINED: "The Module is gone, its data stays in the store.",
 }
