@@ -116,7 +116,7 @@ def test_refused_when_sum_gets_no_number() -> None:
         COMBINERS["sum"].lift("x")
 
 
-@pytest.mark.parametrize(("name", "args"), [("set", ([],)), ("map", ({}, 1)), ("merge", (3,))])
+@pytest.mark.parametrize(("name", "args"), [("set", ({},)), ("map", ({}, 1)), ("merge", (3,))])
 def test_refused_when_a_collection_cannot_hold_the_value(name: str, args: tuple[Any, ...]) -> None:
     with pytest.raises(BadInput):
         COMBINERS[name].lift(*args)

@@ -11,7 +11,7 @@ from tidemill.api.path import Path
 from tidemill.api.schemas import PState
 from tidemill.model import dataflow, schema
 from tidemill.model.dataflow import Const, Function, FunctionKind, Nav, Var
-from tidemill.model.errors import BadPath, NotOneValue, NotSelectable, SchemaMismatch
+from tidemill.model.errors import BadInput, BadPath, NotOneValue, NotSelectable, SchemaMismatch
 from tidemill.model.operations import Ops
 from tidemill.state.nodes import ABSENT
 from tidemill.state.paths import compile_path, leading_key, refused_navigators
@@ -280,12 +280,39 @@ def test_refused_when_an_indexed_structure_would_become_a_plain_value() -> None:
 
 def test_absent_when_a_key_cannot_be_a_key() -> None:
     pstate = TestPState.create(object, {"a": {1}})
-    assert pstate.select(Path.key(["a"])) == [None]
-    assert pstate.select(Path.key("a").set_elem([1])) == []
-    pstate.transform(Path.key(["a"]).filter_pred(Ops.IS_NOT_NULL).term_void())
-    for path in (Path.key(["a"]).term_val(1), Path.key("a").void_set_elem().term_val([1])):
-        with pytest.raises(BadPath, match="cannot be"):
+    assert pstate.select(Path.key({"a": 1})) == [None]
+    assert pstate.select(Path.key("a").set_elem({1: 1})) == []
+    pstate.transform(Path.key({"a": 1}).filter_pred(Ops.IS_NOT_NULL).term_void())
+    for path in (Path.key({"a": 1}).term_val(1), Path.key("a").void_set_elem().term_val({1: 1})):
+        with pytest.raises(BadInput, match="cannot be"):
             pstate.transform(path)
+
+
+def test_lists_are_keys_and_elements_of_plain_structures() -> None:
+    pstate = TestPState.create(object, {"a": {1}})
+    assert pstate.select(Path.key(["a"])) == [None]
+    for path in (Path.key(["a"]).term_val(1), Path.key("a").void_set_elem().term_val([1])):
+        pstate.transform(path)
+    assert pstate.select_one(Path.stay()) == {"a": {1, (1,)}, ("a",): 1}
+    assert pstate.select(Path.key("a").set_elem([1])) == [[1]]
+
+
+def test_keys_are_the_same_in_memory_as_in_stored_structures() -> None:
+    pstate = TestPState.create(PState.map_schema(object, int))
+    for key in (True, 1, 1.0, float("nan"), float("nan"), [1], [1.0], [True], 0.0, -0.0):
+        pstate.transform(Path.key(key).null_to_val(0).term(Ops.INC))
+    assert sorted(count for _, count in pstate.select(Path.all())) == [1, 1, 2, 2, 2, 2]
+    assert pstate.select(Path.key(True)) == [1] and pstate.select(Path.key(float("nan"))) == [2]
+
+
+def test_one_key_of_nan_and_two_of_true_and_1_in_plain_structures() -> None:
+    pstate = TestPState.create(object, {"a": {1}})
+    for number in (1, 2):
+        pstate.transform(Path.key(float("nan")).term_val(number))
+    assert pstate.select(Path.key(float("nan"))) == [2] and len(pstate.select_one(Path.stay())) == 2
+    assert pstate.select(Path.key("a").set_elem(True)) == []
+    with pytest.raises(BadInput, match="two keys, but Python takes them for one"):
+        pstate.transform(Path.key("a").void_set_elem().term_val(True))
 
 
 @pytest.mark.parametrize(("kind", "text"), [("operation", "f is an operation"), ("vectorized", "f works on columns")])

@@ -17,6 +17,7 @@ from tidemill.model import columns as cols
 from tidemill.model.columns import Column
 from tidemill.model.errors import invariant
 from tidemill.plan import program as pg
+from tidemill.state.combining import group_columns
 
 if TYPE_CHECKING:
     from tidemill.engine.thread import ThreadRun
@@ -137,11 +138,10 @@ def _grouped(
 
 def _distinct(block: CompiledBlock, frames: Sequence[Frame]) -> list[Column]:
     """The groups alone, where every aggregator writes to a PState."""
-    seen: dict[Any, None] = {}
-    for frame in frames:
-        lists = [frame.tasks().to_list(), *(cols.to_values(frame.columns[key]) for key in block.keys)]
-        seen.update(dict.fromkeys(zip(*lists, strict=True)))
-    return [cols.from_values([row[i] for row in seen]) for i in range(1 + len(block.keys))]
+    if not frames:
+        return [[] for _ in range(1 + len(block.keys))]
+    group, _, rows = _inputs(block, concat(frames))
+    return group_columns(group, rows, [])[0]
 
 
 def _inputs(block: CompiledBlock, frame: Frame) -> tuple[list[Column], list[Column], int]:

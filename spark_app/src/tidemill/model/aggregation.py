@@ -18,6 +18,7 @@ from typing import Any
 
 from tidemill.model.dataflow import Aggregator
 from tidemill.model.errors import BadInput, DefinitionError
+from tidemill.model.keys import admit_all, has_key, key_token, plain_key, settled_map
 from tidemill.model.operations import is_true
 from tidemill.model.ranking import Ranking, top_monotonic_of, top_monotonic_of_identity
 
@@ -118,25 +119,26 @@ def _last(a: Any, b: Any) -> Any:
 def _union(a: Any, b: Any) -> Any:
     if a is None or b is None:
         return b if a is None else a
+    admit_all(a, b)
     return a | b
 
 
 def _lift_element(value: Any) -> Any:
-    try:
-        return {value}
-    except TypeError:
-        raise BadInput(f"a set cannot hold {value!r}: use plain values or tuples", value=value) from None
+    return {plain_key(value)}
 
 
 def _lift_removal(value: Any) -> Any:
-    return dict.fromkeys(_lift_element(value), True)
+    key = plain_key(value)
+    return {key_token(key): key}
 
 
 def _remove(a: Any, b: Any) -> Any:
-    """Operands of set_remove are dicts (elements to remove), stored values are sets: that tells the two apart."""
+    """Operands of set_remove are dicts (elements to remove, by their tokens), stored values are sets: that tells the
+    two apart.
+    """
     if a is None or b is None:
         return b if a is None else a
-    return {**a, **b} if isinstance(a, dict) else a - b.keys()
+    return {**a, **b} if isinstance(a, dict) else a - {key for key in b.values() if has_key(a, key)}
 
 
 def _finish_removal(operand: Any) -> Any:
@@ -150,6 +152,7 @@ def _lift_occurrence(value: Any) -> Any:
 def _add_counts(a: Any, b: Any) -> Any:
     if a is None or b is None:
         return b if a is None else a
+    admit_all(a, b)
     counts = dict(a)
     for value, count in b.items():
         counts[value] = counts.get(value, 0) + count
@@ -157,21 +160,21 @@ def _add_counts(a: Any, b: Any) -> Any:
 
 
 def _lift_entry(key: Any, value: Any) -> Any:
-    try:
-        return {key: value}
-    except TypeError:
-        raise BadInput(f"a map cannot have the key {key!r}", value=key) from None
+    return {plain_key(key): value}
 
 
 def _lift_map(value: Any) -> Any:
-    if value is None or isinstance(value, dict):
-        return value
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return settled_map(value)
     raise BadInput(f"merge takes maps, not {value!r}", value=value)
 
 
 def _merge(a: Any, b: Any) -> Any:
     if a is None or b is None:
         return b if a is None else a
+    admit_all(a, b)
     return {**a, **b}
 
 

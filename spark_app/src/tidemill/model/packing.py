@@ -15,6 +15,7 @@ from typing import Any
 import msgpack
 
 from tidemill.model.errors import BadInput
+from tidemill.model.keys import NAN_BYTES, plain_key
 
 EXT_DATETIME = 1
 EXT_SET = 2
@@ -62,7 +63,7 @@ def _ext_hook(depth: int, count: Count | None, code: int, data: bytes) -> Any:
         items = msgpack.unpackb(data, **_hooks(depth + 1, count) | {"object_hook": _refuse_dict})
         if not isinstance(items, list):
             raise BadInput("A set holds its elements as a list.")
-        return {_hashable(item) for item in items}
+        return set(map(plain_key, items))
     raise BadInput(f"There is no extension {code} of {len(data)} bytes.")
 
 
@@ -117,10 +118,12 @@ def unpack(data: bytes, count: Count | None = None) -> Any:
     hooks = _HOOKS if count is None else _hooks(0, count)
     try:
         try:
-            return msgpack.unpackb(data, **hooks)
+            if NAN_BYTES.search(data) is None:
+                return msgpack.unpackb(data, **hooks)
         except TypeError:  # a list as a dict key: rare, and the hook makes every dict slower
-            pairs = partial(_dict_of_pairs, count)
-            return msgpack.unpackb(data, **hooks | {"object_pairs_hook": pairs, "object_hook": None})
+            pass
+        pairs = partial(_dict_of_pairs, count)
+        return msgpack.unpackb(data, **hooks | {"object_pairs_hook": pairs, "object_hook": None})
     except BadInput:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
@@ -132,16 +135,10 @@ def _refuse_dict(value: dict[Any, Any]) -> Any:
 
 
 def _dict_of_pairs(count: Count | None, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    made = {_hashable(key): value for key, value in pairs}
+    made = {plain_key(key): value for key, value in pairs}
     if count is not None:
         count(made)
     return made
-
-
-def _hashable(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_hashable(item) for item in value)
-    return frozenset(value) if isinstance(value, set) else value
 
 
 _DEFAULT = partial(_default, 0)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tidemill.model.dataflow import Aggregator, Const, Function
 from tidemill.model.errors import BadInput, DefinitionError
+from tidemill.model.keys import key_token
 from tidemill.model.operations import op_named
 
 _IDENTITY = re.compile(r"top_monotonic\((\d+),(asc|desc),id=(\w*),sort=(\w*)\)")
@@ -48,21 +49,10 @@ class Ranking:
     def _without_repeated_ids(self, ranked: list[Any]) -> Iterator[Any]:
         seen = set()
         for value in ranked:
-            key = hashable(value if self.id_of is None else self.id_of(value))
+            key = key_token(value if self.id_of is None else self.id_of(value))
             if key not in seen:
                 seen.add(key)
                 yield value
-
-
-def hashable(value: Any) -> Any:
-    """A stand-in for `value` that can be a dict key and is equal for equal values."""
-    if isinstance(value, (list, tuple)):
-        return ("list", tuple(hashable(item) for item in value))
-    if isinstance(value, dict):
-        return ("dict", frozenset((key, hashable(item)) for key, item in value.items()))
-    if isinstance(value, set):
-        return frozenset(value)
-    return value
 
 
 def top_monotonic_of(aggregator: Aggregator) -> Ranking:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from tidemill.model.columns import Column, to_values
 from tidemill.model.errors import CorruptState, RecordRefused
+from tidemill.model.keys import NAN_BYTES, plain_key, routed_key
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
@@ -159,7 +160,8 @@ def decode_canonical(data: bytes) -> Any:
         CorruptState: these bytes were not written by `encode_canonical`.
     """
     try:
-        return msgpack.unpackb(data, strict_map_key=False, object_pairs_hook=_dict_of, ext_hook=_decode_ext)
+        hook = _dict_of if NAN_BYTES.search(data) is None else _dict_of_any
+        return msgpack.unpackb(data, strict_map_key=False, object_pairs_hook=hook, ext_hook=_decode_ext)
     except (ValueError, TypeError, msgpack.UnpackException, OverflowError) as error:
         raise CorruptState(f"A stored value cannot be decoded: {error}", bytes=len(data)) from error
 
@@ -234,14 +236,19 @@ def _dict_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     try:
         return dict(pairs)
     except TypeError:
-        return {_hashable(key): item for key, item in pairs}
+        return _dict_of_any(pairs)
+
+
+def _dict_of_any(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """With lists or NaN among the keys."""
+    return {plain_key(key): item for key, item in pairs}
 
 
 def _decode_ext(code: int, data: bytes) -> Any:
     if code == _DATETIME_EXT:
         return datetime_of(struct.unpack(">q", data)[0])
     if code == _SET_EXT:
-        return {_hashable(item) for item in decode_canonical(data)}
+        return set(map(plain_key, decode_canonical(data)))
     raise ValueError(f"unknown extension type {code}")
 
 
@@ -337,7 +344,8 @@ def route(key: Any, tasks: int) -> int:
     """The task, or depot partition, that a key belongs to: its hash modulo `tasks`.
 
     The hash is splitmix64 for an int (and a float equal to one), xxh64 of the UTF-8 of a str and of bytes, and xxh64 of
-    the canonical encoding of everything else. A bool is not an int. `route_column` is the same for a column.
+    the canonical encoding of everything else, with equal numbers in one form (`model.keys`). A bool is not an int.
+    `route_column` is the same for a column.
 
     Raises:
         RecordRefused: the key is not data.
@@ -356,7 +364,7 @@ def key_hash(key: Any) -> int:
         return _mix(key)
     if isinstance(key, float) and key.is_integer() and INT_MIN <= key <= INT_MAX:
         return _mix(int(key))
-    return int(xxhash.xxh64_intdigest(encode_canonical(key)))
+    return int(xxhash.xxh64_intdigest(encode_canonical(routed_key(key))))
 
 
 def _utf8(text: str) -> bytes:

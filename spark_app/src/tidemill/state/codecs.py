@@ -20,12 +20,12 @@ import polars as pl
 
 from tidemill.model.columns import DATETIME, Column, to_values
 from tidemill.model.errors import BadInput, RecordRefused
+from tidemill.model.keys import NAN, object_key, plain_key
 from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, to_text
 from tidemill.model.values import INT_MAX, INT_MIN, check_data, datetime_micros, decode_canonical
 from tidemill.state.object_keys import decode_object_key, encode_object_key
 
 UTC = _datetime.UTC
-NAN = float("nan")
 NATIVE: dict[str, Any] = {
     "int": pl.Int64,
     "float": pl.Float64,
@@ -136,7 +136,7 @@ def _settled(value: Any) -> Any:
 def _settled_hashable(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_settled_hashable(item) for item in value)
-    return frozenset(value) if isinstance(value, frozenset) else _settled(value)
+    return frozenset(map(_settled_hashable, value)) if isinstance(value, frozenset) else _settled(plain_key(value))
 
 
 def _check_container(kinds: tuple[type, ...], name: str) -> Callable[[Any], Any]:
@@ -167,7 +167,7 @@ LEAF_CHECKS: dict[str, Callable[[Any], Any]] = {
 def _check_key(kind: str) -> Callable[[Any], Any]:
     """Keys inside values: like leaves, but what they hold must stay hashable."""
     if kind == "object":
-        return lambda key: _settled_hashable(check_key_data(key))
+        return lambda key: _settled_hashable(object_key(check_key_data(key)))
     if kind == "float":
         return check_float_key
     return LEAF_CHECKS[kind]
@@ -369,6 +369,8 @@ class KeyCodec:
 
     def values(self, series: pl.Series) -> list[Any]:
         raw = series.to_list()
+        if self.type == "float":
+            return one_nan(raw)
         return [self.present(key) for key in raw] if self.type in ("object", "datetime") else raw
 
     def column(self, series: pl.Series) -> Column:
@@ -377,6 +379,11 @@ class KeyCodec:
     @staticmethod
     def _floats(column: pl.Series) -> pl.Series:
         return column + 0.0
+
+
+def one_nan(keys: list[Any]) -> list[Any]:
+    """Keys out of a float column, with one NaN object, which dicts find."""
+    return [key if key == key else NAN for key in keys]
 
 
 def _object_key(key: Any) -> Any:

@@ -17,7 +17,7 @@ import polars as pl
 
 from tidemill.model.aggregation import Combiner
 from tidemill.model.columns import DATETIME, Column, from_values, gather_rows, length, to_values
-from tidemill.model.ranking import hashable
+from tidemill.model.keys import key_token
 from tidemill.state.sorting import is_reducible, reduce_runs, sorted_runs
 
 _ROWS: Final = "\x00rows"
@@ -203,7 +203,7 @@ def _codes(column: Column) -> pl.Series:
     if isinstance(column, pl.Series):
         return column
     codes: dict[Any, int] = {}
-    tokens = ((type(value) is bool, hashable(value)) for value in to_values(column))
+    tokens = map(key_token, to_values(column))
     return pl.Series("", [codes.setdefault(token, len(codes)) for token in tokens], dtype=pl.Int64)
 
 

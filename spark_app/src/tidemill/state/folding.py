@@ -9,7 +9,7 @@ of other than bool).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ import polars as pl
 from tidemill.model.aggregation import by_identity
 from tidemill.model.errors import BadInput
 from tidemill.state.cells import cells_of
-from tidemill.state.codecs import key_codec, value_codec
+from tidemill.state.codecs import key_codec, one_nan, value_codec
 from tidemill.state.container import CLEAR, DELETE, OPERAND, PUT
 from tidemill.state.nodes import ABSENT
 from tidemill.state.sorting import (
@@ -139,6 +139,15 @@ def key_columns(table: Table) -> list[str]:
     return ["task", *table.key_names]
 
 
+def key_rows(table: Table, frame: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
+    """(task, stored keys…) of each row, equal where the keys are."""
+    columns = [frame[name].to_list() for name in key_columns(table)]
+    kinds = ("int", *table.keys)
+    return zip(
+        *(one_nan(held) if kind == "float" else held for kind, held in zip(kinds, columns, strict=True)), strict=True
+    )
+
+
 def order_rows(table: Table, frame: pl.DataFrame) -> pl.DataFrame:
     """The rows sorted as containers want them; equal keys keep their order."""
     return sort_rows(frame, key_columns(table))
@@ -205,12 +214,11 @@ def _resolve_in_steps(
     columns = key_columns(table)
     for frame, identities in frames:
         _, live = _apply_clears(table, [frame])
-        for row in frame.filter(pl.col("kind") >= CLEAR).select("kind", *columns).iter_rows():
-            prefix = row[1 : 2 + row[0] - CLEAR]
+        clears = frame.filter(pl.col("kind") >= CLEAR)
+        for kind, cleared in zip(clears["kind"], key_rows(table, clears), strict=True):
+            prefix = cleared[: 1 + kind - CLEAR]
             state = {key: cell for key, cell in state.items() if key[: len(prefix)] != prefix}
-        for key, kind, cell in zip(
-            live[0].select(columns).iter_rows(), live[0]["kind"], cells_of(table, live[0]), strict=True
-        ):
+        for key, kind, cell in zip(key_rows(table, live[0]), live[0]["kind"], cells_of(table, live[0]), strict=True):
             if kind == OPERAND:
                 cell = _onto(table, state.get(key, ABSENT), cell, identities)
             if kind == DELETE:

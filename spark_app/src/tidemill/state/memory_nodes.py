@@ -36,17 +36,13 @@ def _or_absent(check: Check, key: Any) -> Any:
         return ABSENT
 
 
-def _checked_key(kind: str) -> Check:
-    codec = key_codec(kind)
-    return _checked(lambda key: codec.present(codec.check(key)))
-
-
 class MemoryMap:
-    """A top-level or subindexed map; nodes below it live as long as it does."""
+    """A top-level or subindexed map, by stored keys; nodes below it live as long as it does."""
 
     def __init__(self, schema: MapSchema) -> None:
         self._value = schema.value
-        self._key = _checked_key(schema.key)
+        self._codec = key_codec(schema.key)
+        self._key = _checked(self._codec.check)
         self._check = _checked(checker(schema.value))
         self._is_nested = has_indexed(schema.value)
         self._data: dict[Any, Any] = {}
@@ -73,8 +69,8 @@ class MemoryMap:
             self._data.pop(key, None)
 
     def items(self, bounds: KeyRange | None = None) -> Iterator[tuple[Any, Any]]:
-        present = [key for key, value in self._data.items() if not is_empty_node(value)]
-        return iter([(key, self._data[key]) for key in keys_within(present, bounds)])
+        present = [self._codec.present(key) for key, value in self._data.items() if not is_empty_node(value)]
+        return iter([(key, self._data[self._key(key)]) for key in keys_within(present, bounds)])
 
     def size(self) -> int:
         return sum(1 for _ in self.items())
@@ -89,7 +85,8 @@ class MemoryMap:
 
 class MemorySet:
     def __init__(self, schema: SetSchema) -> None:
-        self._key = _checked_key(schema.element)
+        self._codec = key_codec(schema.element)
+        self._key = _checked(self._codec.check)
         self._data: set[Any] = set()
 
     def contains(self, element: Any) -> bool:
@@ -102,7 +99,7 @@ class MemorySet:
         self._data.discard(self._key(element))
 
     def elements(self, bounds: KeyRange | None = None) -> Iterator[Any]:
-        return iter(keys_within(self._data, bounds))
+        return iter(keys_within(map(self._codec.present, self._data), bounds))
 
     def size(self) -> int:
         return len(self._data)

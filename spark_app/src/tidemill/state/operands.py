@@ -19,12 +19,12 @@ from tidemill.model.aggregation_order import has_order_between_leaves
 from tidemill.model.columns import Column, length, to_values
 from tidemill.model.dataflow import AggTree, Arg
 from tidemill.model.errors import SchemaMismatch
-from tidemill.model.schema import Schema
+from tidemill.model.schema import Leaf, MapSchema, Schema, SetSchema
 from tidemill.state.cells import cells_of
 from tidemill.state.codecs import Misfit, checker, value_codec
 from tidemill.state.combining import Fold, combine_groups
 from tidemill.state.container import OPERAND, PUT
-from tidemill.state.folding import Identities, key_columns, resolve, rows_frame
+from tidemill.state.folding import Identities, key_columns, key_rows, resolve, rows_frame
 from tidemill.state.nodes import ABSENT
 from tidemill.state.row_folds import Apply, RowTarget, WriteRow, apply_of, write_structure
 from tidemill.state.row_nodes import value_schema
@@ -166,11 +166,17 @@ class FoldStep(Step):
         return tuple(by_field.get(name) for name, _ in self.table.fields)
 
     def _may_stay(self, identities: Identities) -> bool:
-        """Whether operands of these combiners may wait: not in tables of one row a task, and no float sums."""
+        """Whether operands of these combiners may wait: not in tables of one row a task, no float sums, and nothing
+        that could be refused when it meets what is stored.
+        """
         if not self.table.keys:
             return False
         pairs = zip(self.table.columns, identities, strict=True)
-        return all(not (i in ("count", "sum") and value_codec(s).leaf != "int") for (_, s), i in pairs)
+        return all(
+            not (i in ("count", "sum") and value_codec(s).leaf != "int")
+            and not (i in ("set", "multi_set", "map", "merge") and has_any_keys(s))
+            for (_, s), i in pairs
+        )
 
     def _operand_rows(self, groups: pl.DataFrame, operands: Sequence[Column]) -> pl.DataFrame | None:
         """The operands as rows, or None where only Python can merge them."""
@@ -229,6 +235,13 @@ class FoldStep(Step):
         return current
 
 
+def has_any_keys(schema: Schema) -> bool:
+    """Whether keys of several types may meet in this plain map or set (`model.keys`)."""
+    if isinstance(schema, MapSchema):
+        return schema.key == "object"
+    return schema.element == "object" if isinstance(schema, SetSchema) else isinstance(schema, Leaf)
+
+
 def _combiner(target: Target) -> Combiner:
     combiner = combiner_for(target.tree)
     assert combiner is not None
@@ -245,10 +258,10 @@ def merge_cells(
     """Read the rows of distinct keys, replace each by `onto(what it holds or ABSENT, position)`, and write them."""
     columns = key_columns(table)
     current = state.rows_of(pstate, table.id, keys)
-    stored = dict(zip(current.select(columns).iter_rows(), cells_of(table, current), strict=True))
+    stored = dict(zip(key_rows(table, current), cells_of(table, current), strict=True))
     check = checker(value_schema(table))
     cells = []
-    for row, key in enumerate(keys.select(columns).iter_rows()):
+    for row, key in enumerate(key_rows(table, keys)):
         value = onto(stored.get(key, ABSENT), row)
         try:
             cells.append(check(value))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from tidemill.model.errors import BadPath, NotSelectable, SchemaMismatch
+from tidemill.model.keys import admit, has_key, plain_key
 from tidemill.model.values import sort_key
 from tidemill.state.nodes import ABSENT, IndexedList, IndexedMap, IndexedRecord, IndexedSet, KeyRange, RootValue
 
@@ -53,17 +54,6 @@ def is_empty_node(value: Any) -> bool:
     if kind == "record":
         return not any(True for _ in value.fields())
     return kind == "list" and value.size() == 0
-
-
-def is_hashable(key: Any) -> bool:
-    """Whether a value can be a key of a dict or an element of a set at all."""
-    if type(key) in SCALARS:
-        return True
-    try:
-        hash(key)
-    except TypeError:
-        return False
-    return True
 
 
 class KeyBounds:
@@ -129,16 +119,22 @@ class PlainMap:
         self._changed = False
 
     def get(self, key: Any) -> Any:
-        return self._data.get(key, ABSENT) if is_hashable(key) else ABSENT
+        if type(key) is not str:
+            if isinstance(key, dict):
+                return ABSENT
+            key = plain_key(key)
+            if not has_key(self._data, key):
+                return ABSENT
+        return self._data.get(key, ABSENT)
 
     def put(self, key: Any, value: Any) -> None:
-        if not is_hashable(key):
-            raise BadPath(f"{key!r} cannot be a key of a map", key=key)
+        if type(key) is not str:
+            key = admit(self._data, plain_key(key))
         self._own()[key] = value
 
     def delete(self, key: Any) -> None:
         if self.get(key) is not ABSENT:
-            del self._own()[key]
+            del self._own()[plain_key(key)]
 
     def items(self, bounds: KeyRange | None = None) -> Iterator[tuple[Any, Any]]:
         if bounds is None:
@@ -260,11 +256,10 @@ class PlainSet:
         self._changed = False
 
     def contains(self, element: Any) -> bool:
-        return is_hashable(element) and element in self._data
+        return not isinstance(element, dict) and has_key(self._data, plain_key(element))
 
     def add(self, element: Any) -> None:
-        if not is_hashable(element):
-            raise BadPath(f"{element!r} cannot be an element of a set", element=element)
+        element = admit(self._data, plain_key(element))
         if not self._changed:
             self._data, self._changed = set(self._data), True
         self._data.add(element)
@@ -273,7 +268,7 @@ class PlainSet:
         if self.contains(element):
             if not self._changed:
                 self._data, self._changed = set(self._data), True
-            self._data.discard(element)
+            self._data.discard(plain_key(element))
 
     def elements(self, bounds: KeyRange | None = None) -> Iterator[Any]:
         return iter(keys_within(self._data, bounds))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tidemill.model.errors import BadPath
+from tidemill.model.keys import plain_map, same_key
 from tidemill.state.nodes import ABSENT
 from tidemill.state.paths_binding import BoundNav, Slot
 from tidemill.state.paths_containers import (
@@ -89,7 +90,7 @@ class MapKeys(Navigator):
         renamed = []
         for key, item in list(container.items()):
             new = self.following(key, values, collected)
-            if new is not UNCHANGED and new != key:
+            if new is not UNCHANGED and not same_key(new, key):
                 renamed.append((key, new, item))
         rename(container, renamed, self)
         return container.result()
@@ -113,7 +114,7 @@ class MapKey(Navigator):
         if item is ABSENT or is_empty_node(item):
             return UNCHANGED
         new = self.following(key, values, collected)
-        if new is not UNCHANGED and new != key:
+        if new is not UNCHANGED and not same_key(new, key):
             rename(container, [(key, new, item)], self)
         return container.result()
 
@@ -142,13 +143,13 @@ class SubMap(Navigator):
                 yield key, item
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
-        part = dict(self.metered(self.entries(map_of(value, self.name, self.where), values)))
+        part = plain_map(self.metered(self.entries(map_of(value, self.name, self.where), values)))
         hits: Hits = self.following(part, values, collected)
         return hits
 
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
         container = map_of(value, self.name, self.where)
-        part = dict(self.metered(self.entries(container, values)))
+        part = plain_map(self.metered(self.entries(container, values)))
         new = self.following(part, values, collected)
         if new is UNCHANGED:
             return UNCHANGED
@@ -240,7 +241,7 @@ class All(Navigator):
                 container.delete(key)
                 continue
             new_key, new_item = pair
-            if new_key == key:
+            if same_key(new_key, key):
                 settle(container, key, item, UNCHANGED if new_item is item else new_item, self.where)
             else:
                 renamed.append((key, new_key, new_item))
@@ -290,7 +291,7 @@ def transform_elements(
     changed = []
     for element in list(container.elements(bounds)):
         new = navigator.following(element, values, collected)
-        if new is not UNCHANGED and new != element:
+        if new is not UNCHANGED and not same_key(new, element):
             changed.append((element, new))
     for element, _ in changed:
         container.discard(element)

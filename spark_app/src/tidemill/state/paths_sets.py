@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tidemill.model.errors import BadPath
+from tidemill.model.keys import plain_set, same_key
 from tidemill.state.nodes import ABSENT
 from tidemill.state.paths_binding import BoundNav
 from tidemill.state.paths_containers import UNCHANGED, set_of
@@ -32,7 +33,7 @@ class SetElem(Navigator):
         if not container.contains(element):
             return UNCHANGED
         new = self.following(element, values, collected)
-        if new is not UNCHANGED and new != element:
+        if new is not UNCHANGED and not same_key(new, element):
             container.discard(element)
             if new is not ABSENT:
                 container.add(new)
@@ -60,13 +61,13 @@ class Subset(Navigator):
         return (values[slot] for slot in self.slots if container.contains(values[slot]))
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
-        part = set(self.metered(self.elements(set_of(value, self.name, self.where), values)))
+        part = plain_set(self.metered(self.elements(set_of(value, self.name, self.where), values)))
         hits: Hits = self.following(part, values, collected)
         return hits
 
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
         container = set_of(value, self.name, self.where)
-        part = set(self.metered(self.elements(container, values)))
+        part = plain_set(self.metered(self.elements(container, values)))
         new = self.following(part, values, collected)
         if new is UNCHANGED:
             return UNCHANGED

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tidemill.model.values import datetime_micros
 from tidemill.state.cells import cells_of, record_of, series_of
-from tidemill.state.codecs import ValueCodec, value_codec
+from tidemill.state.codecs import ValueCodec, one_nan, value_codec
 from tidemill.state.container import CLEAR, PUT
 from tidemill.state.tables import Table
 from tidemill.state.widening import check_readable, widened, widened_identities
@@ -263,7 +263,7 @@ class NumberSearch(KeySearch):
 
     def __init__(self, array: pa.Array, kind: str) -> None:
         super().__init__(array)
-        self._is_datetime = kind == "datetime"
+        self._is_datetime, self._is_float = kind == "datetime", kind == "float"
         plain = array.cast(pa.int64()) if self._is_datetime else array
         if kind == "bool":
             plain = array.cast(pa.int8())
@@ -276,14 +276,16 @@ class NumberSearch(KeySearch):
         return start + int(self._numbers[start:end].searchsorted(key, "right" if after else "left"))
 
     def item(self, row: int) -> Any:
-        return self._present(super().item(row))
+        value = super().item(row)
+        return self._present([value])[0] if self._is_datetime or self._is_float else value
 
     def items(self, start: int, end: int) -> list[Any]:
-        values = super().items(start, end)
-        return [self._present(value) for value in values] if self._is_datetime else values
+        return self._present(super().items(start, end))
 
-    def _present(self, value: Any) -> Any:
-        return value.replace(tzinfo=_datetime.UTC) if self._is_datetime and value is not None else value
+    def _present(self, values: list[Any]) -> list[Any]:
+        if self._is_datetime:
+            return [value.replace(tzinfo=_datetime.UTC) if value is not None else None for value in values]
+        return one_nan(values) if self._is_float else values
 
 
 class BytesSearch(KeySearch):

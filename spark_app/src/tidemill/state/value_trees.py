@@ -11,6 +11,7 @@ from typing import Any
 from tidemill.model.aggregation import Combiner, combiner_of, onto_of
 from tidemill.model.dataflow import AggList, AggMap, Aggregator, AggTree, Arg
 from tidemill.model.errors import BadInput
+from tidemill.model.keys import admit, plain_key
 
 _NOTHING = object()
 """What `voided` leaves behind: the entry goes away."""
@@ -51,7 +52,7 @@ def _map_step(entries: list[tuple[int, Callable[[Any, Sequence[Any]], Any]]]) ->
             raise BadInput(f"CompoundAgg.map meets {current!r}, which is no map", value=current)
         value = dict(current or {})
         for position, inner in entries:
-            key = row[position]
+            key = admit(value, plain_key(row[position]))
             held = inner(value.get(key), row)
             if held is _NOTHING:
                 value.pop(key, None)

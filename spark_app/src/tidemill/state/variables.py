@@ -94,10 +94,10 @@ def _members(group: Sequence[Column], rows: int) -> list[list[int]]:
     """Row numbers of each group, groups in the order first seen."""
     if not group:
         return [list(range(rows))] if rows else []
-    members: dict[Any, list[int]] = {}
-    for row, key in enumerate(group_keys(group).iter_rows()):
-        members.setdefault(key, []).append(row)
-    return list(members.values())
+    keys = group_keys(group)
+    grouped = keys.with_row_index("\x00row").group_by(keys.columns, maintain_order=True).agg("\x00row")
+    members: list[list[int]] = grouped["\x00row"].to_list()
+    return members
 
 
 def _run(aggregator: Combiner | Accumulator, columns: list[list[Any]], members: list[list[int]]) -> Column:
