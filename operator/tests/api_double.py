@@ -401,14 +401,24 @@ class ClusterDouble:
             "phase": "Process",
             "heartbeatTime": self.time.text,
             "storeTrouble": self.store_trouble,
+            **self._says(leader),
         }
+        status = {name: value for name, value in status.items() if value is not None}
         self.api.edit("Topology", names.name_of(topology), lambda found: found.update(status=status))
 
+    def _says(self, leader: str) -> Json:
+        """What an image makes its drivers report instead; None: nothing."""
+        found: Json = self._behaviour(leader).get("reports", {})
+        return found
+
     def _failing(self, leader: str) -> bool:
+        return bool(self._behaviour(leader).get("is_failing"))
+
+    def _behaviour(self, leader: str) -> Json:
         revision = self.api.find("Pod", leader)["metadata"]["labels"][names.REVISION_LABEL]
         module = self.api.find("Pod", leader)["metadata"]["labels"][names.MODULE_LABEL]
         image = self.api.find("ControllerRevision", f"{module}-{revision}")["data"]["template"]["image"]
-        return bool(self.images.get(image, {}).get("is_failing"))
+        return self.images.get(image, {})
 
 
 def _ready_status() -> Json:

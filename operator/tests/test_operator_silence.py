@@ -83,3 +83,18 @@ def test_a_revision_is_not_rolled_back_when_only_the_store_is_to_blame(cluster: 
 
     status = cluster.api.find("Module", "flights")["status"]
     assert (status["activeRevision"], status["currentRevision"]) == (1, 1)
+
+
+@pytest.mark.parametrize("change", [{"lag": None}, {"lag": {"*d": 0}, "storeTrouble": "503"}])
+def test_a_revision_is_not_stable_by_quiet_when_nobody_knows_whether_it_has_anything_to_do(
+    change: dict[str, Any],
+) -> None:
+    cluster = ClusterDouble()
+    cluster.images["flights:1"] = {"reports": {"commitsSinceClaim": 0, "failuresInRow": 0, **change}}
+    cluster.api.put(module())
+    run(cluster, 90)
+    assert cluster.api.find("Module", "flights")["status"].get("currentRevision", 0) == 0
+
+    cluster.images["flights:1"] = {"reports": {"commitsSinceClaim": 0, "failuresInRow": 0, "lag": {"*d": 0}}}
+    run(cluster, 60)
+    assert cluster.api.find("Module", "flights")["status"]["currentRevision"] == 1

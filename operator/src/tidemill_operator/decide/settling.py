@@ -53,8 +53,10 @@ def is_stable(view: ModuleView, intent: Intent, runner: TopologyView, now: datet
 
 
 def _has_nothing_to_do(runner: TopologyView) -> bool:
+    """A lag that is left out is not known: the store does not answer, or was not asked yet."""
+    lag = runner.status.get("lag")
     is_paused = runner.status.get("phase") == "Paused"
-    return is_paused or not any(runner.status.get("lag", {}).values())
+    return is_paused or (lag is not None and not any(lag.values()) and not runner.status.get("storeTrouble"))
 
 
 def trouble_of(view: ModuleView, intent: Intent, runner: TopologyView, now: datetime) -> Trouble | None:

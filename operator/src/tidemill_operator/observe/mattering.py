@@ -34,6 +34,7 @@ def _topology(status: Mapping[str, Any]) -> Any:
         bool(status.get("storeTrouble")),
         min(int(status.get("commitsSinceClaim", 0)), _COMMITS_COUNTED),
         min(int(status.get("failuresInRow", 0)), 3),
+        "lag" in status,
         any(status.get("lag", {}).values()),
     )
 
