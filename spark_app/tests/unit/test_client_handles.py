@@ -35,6 +35,7 @@ from tidemill import (
 )
 from tidemill.model.values import route
 from tidemill.store.depot import DepotLog
+from tidemill.testing import gen_hashing_index_keys
 
 TASKS = 4
 
@@ -288,6 +289,18 @@ def test_a_pinned_handle_stays_when_the_topology_goes_on(way: str) -> None:
         assert counts.select_one(Path.key("a"), max_staleness_ms=60_000) == 3
         with pytest.raises(SnapshotExpired):
             counts.at(10_000).select_one(Path.key("a"))
+
+
+def test_a_depot_tells_of_itself_without_waiting(cluster: InProcessCluster) -> None:
+    handle = cluster.cluster_depot("Handles", "*second")
+    assert handle.get_object_info_async().result() == handle.get_object_info()
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 8, 100])
+def test_index_keys_belong_to_the_tasks_of_their_places(tasks: int) -> None:
+    keys = gen_hashing_index_keys(tasks, "k")
+    assert [route(key, tasks) for key in keys] == list(range(tasks))
+    assert keys == gen_hashing_index_keys(tasks, "k")
 
 
 def test_records_can_not_be_read_when_their_logical_start_passed_them_although_they_are_still_there(

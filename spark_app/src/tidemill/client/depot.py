@@ -162,6 +162,10 @@ class DepotClient:
             found += self._connection.send(Request("GET", path, params=params))
         return found
 
+    def get_object_info_async(self) -> Future[ObjectInfo]:
+        """`get_object_info` without waiting."""
+        return self._threads.submit(self.get_object_info)
+
     def get_partition_info_async(self, partition: int) -> Future[PartitionInfo]:
         """`get_partition_info` without waiting."""
         return self._threads.submit(lambda: self.get_partition_info(partition))

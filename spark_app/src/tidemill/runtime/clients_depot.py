@@ -198,6 +198,10 @@ class DepotHandle:
         log.check_kept(partition, start, end)
         return columns.to_values(log.read_columns(partition, start, end))
 
+    def get_object_info_async(self) -> Future[ObjectInfo]:
+        """`get_object_info` without waiting."""
+        return self._module.later(self.get_object_info)
+
     def get_partition_info_async(self, partition: int) -> Future[PartitionInfo]:
         """`get_partition_info` without waiting."""
         return self._module.later(lambda: self.get_partition_info(partition))

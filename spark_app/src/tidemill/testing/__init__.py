@@ -10,6 +10,10 @@ from __future__ import annotations
 from tidemill.runtime.clock import ManualClock
 from tidemill.testing.fault_points import Abort, FaultPoints
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
+from tidemill.testing.index_keys import gen_hashing_index_keys
 from tidemill.testing.memory_store import MemoryStore
 
-__all__ = ["Abort", "Crash", "FaultPlan", "FaultPoints", "FaultyObjectStore", "ManualClock", "MemoryStore"]
+__all__ = [
+    "Abort", "Crash", "FaultPlan", "FaultPoints", "FaultyObjectStore", "ManualClock", "MemoryStore",
+    "gen_hashing_index_keys",
+]  # fmt: skip
