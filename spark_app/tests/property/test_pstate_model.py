@@ -59,9 +59,9 @@ plain = st.recursive(
 nested = st.recursive(
     plain,
     lambda inner: st.one_of(
-        st.builds(MapSchema, keys_of_schemas, inner, st.just(True)),
-        st.builds(SetSchema, keys_of_schemas, st.just(True)),
-        st.builds(ListSchema, inner, st.just(True)),
+        st.builds(MapSchema, keys_of_schemas, inner, st.just(True), st.booleans()),
+        st.builds(SetSchema, keys_of_schemas, st.just(True), st.booleans()),
+        st.builds(ListSchema, inner, st.just(True), st.booleans()),
         st.lists(inner, min_size=1, max_size=3).map(lambda fs: FixedKeysSchema(tuple(zip("xyz", fs, strict=False)))),
     ),
     max_leaves=3,
@@ -179,9 +179,16 @@ def pruned(schema: Schema, model: Any) -> Any:
 
 
 def read(schema: Schema, node: Any) -> Any:
-    """Everything below a node, as plain values."""
+    """Everything below a node, as plain values; sizes must be those of what is there."""
     if not hasattr(node, "clear") or isinstance(node, (dict, list, set)):
         return node
+    size = None if isinstance(schema, FixedKeysSchema) else node.size()
+    held = _read(schema, node)
+    assert size in (None, len(held))
+    return held
+
+
+def _read(schema: Schema, node: Any) -> Any:
     if isinstance(schema, MapSchema):
         return {key: read(schema.value, value) for key, value in node.items()}
     if isinstance(schema, SetSchema):

@@ -83,9 +83,9 @@ def test_members_are_plain_files_when_anyone_opens_the_zip() -> None:
     finished = sample().finish()
     assert finished is not None
     with zipfile.ZipFile(io.BytesIO(finished[0])) as archive:
-        assert archive.namelist() == ["meta.json", "4/0.arrow", "4/0.ids.arrow"]
+        assert archive.namelist() == ["meta.json", "4/0.arrow", "4/0.ids.arrow", "4/0.ids#size.arrow"]
         assert json.loads(archive.read("meta.json"))["tables"]["4/0"]["rows"] == 6
-    assert finished[1].rows == {"4/0": 6, "4/0.ids": 1}
+    assert finished[1].rows == {"4/0": 6, "4/0.ids": 1, "4/0.ids#size": 1}
 
 
 def test_corrupt_when_any_byte_of_a_member_changed() -> None:

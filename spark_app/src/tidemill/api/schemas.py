@@ -26,7 +26,7 @@ class SubindexOptions:
 
     @starter
     def without_size_tracking(self) -> SubindexOptions:
-        """Do not keep the size: writes need no read, but asking for the size counts the elements."""
+        """Do not keep the size: writes look up no keys, but asking for the size reads the keys of all elements."""
         return SubindexOptions(tracks_size=False)
 
 

@@ -72,4 +72,7 @@ def advice(old: Schema, new: Schema) -> str:
             "records can not become object, nor can something inside a value become subindexed. "
             "Declare a PState of another name and fill it from the depots."
         )
-    return "A schema may stay or widen: a value becomes object, or fields are added. Keys stay as they are."
+    return (
+        "A schema may stay or widen: a value becomes object, or fields are added. Keys stay as they are, and so does "
+        "what is subindexed, with its size tracked or not."
+    )

@@ -15,7 +15,7 @@ from tidemill.state.parts import PartLoader
 from tidemill.state.run_writer import RunWriter
 from tidemill.state.sorted_table import SortedTable
 from tidemill.state.table_bounds import bound_of
-from tidemill.state.tables import Table, layout_of
+from tidemill.state.tables import SIZES, Table, layout_of
 from tidemill.state.view import SnapshotView, row_key
 
 CHUNK_ROWS: Final = 500_000
@@ -53,7 +53,7 @@ def merge(
     writer = RunWriter(sum(part.bytes for level in levels for part in level.parts))
     bounds: dict[str, int] = {}
     for pstate, schema in schemas.items():
-        for table in layout_of(schema).tables.values():
+        for table in layout_of(schema).stored.values():
             at = (pstate, table.id)
             for rows, identities in _merged(table, view.levels(at, table), task_set, is_base, chunk_rows):
                 writer.append(at, table, rows, identities)
@@ -77,6 +77,8 @@ def _merged(
     for chunk in chunks(table, stacks, task_set, chunk_rows):
         rows, identities = resolve(table, chunk.frames, is_base=is_base)
         rows = chunk.without_earlier_clears(rows)
+        if is_base and table.id.endswith(SIZES):
+            rows = rows.filter(pl.col("value") != 0)  # nothing below: as before the first element
         if rows.height:
             if "none" in columns and "none" not in rows.columns:
                 rows = rows.with_columns(pl.lit(None, pl.Int64).alias("none"))

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+import polars as pl
+
 from tidemill.state.codecs import key_codec
 from tidemill.state.container import DELETE, OPERAND, PUT
 from tidemill.state.folding import Identities, fold_cells
@@ -142,23 +144,20 @@ class TaskReader:
         return False
 
     def count(self, prefix: tuple[Any, ...]) -> int:
-        """How many live rows stand below a prefix that names all keys but the last: the base by its row numbers, the
-        rest probed.
-        """
-        if not self.levels:
-            return 0
-        base = self.levels[-1]
-        if not base.is_all_puts or any(level.clears for level in self.levels):
-            return sum(1 for _ in self.scan(prefix))
-        start, end = base.prefix_bounds(self.task, prefix)
-        changed = set()
-        for level in self.levels[:-1]:
-            changed.update(level.keys_between(*level.prefix_bounds(self.task, prefix), len(prefix)))
-        count = end - start
-        for key in changed:
-            keys = (*prefix, key)
-            count += (self.get(keys) is not ABSENT) - (base.find(self.task, keys) >= 0)
-        return count
+        """How many live rows stand below a prefix that names all keys but the last; reads all of their keys."""
+        return int((self.newest(prefix)["kind"] != DELETE).sum())
+
+    def newest(self, prefix: tuple[Any, ...]) -> pl.DataFrame:
+        """The keys below a prefix that names all keys but the last, and the newest kind of each (columns key, kind)."""
+        found = [_NO_KEYS.cast({"key": key_codec(self.table.keys[-1]).dtype})]
+        for level in self.levels:
+            found.append(level.bare_rows(*level.prefix_bounds(self.task, prefix)))
+            if level.clears_key(self.task, prefix):
+                break
+        return pl.concat(found).unique("key", keep="first")
+
+
+_NO_KEYS = pl.DataFrame(schema={"key": pl.Null, "kind": pl.Int8})
 
 
 def _is_filled(bounds: Bounds) -> bool:

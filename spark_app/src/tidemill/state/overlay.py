@@ -59,7 +59,7 @@ class Cells:
     def size(self) -> int:
         """How many rows are there; counted once, then kept up to date."""
         if self.count is None:
-            count = 0 if self.is_cleared else self.table.reader.count(self.prefix)
+            count = 0 if self.is_cleared else self.table.count(self.prefix)
             reader = self.table.reader
             for key in self.dirty:
                 was = not self.is_cleared and reader.get((*self.prefix, key)) is not ABSENT
@@ -113,8 +113,15 @@ def _merge(
 class TaskTable:
     """One task's rows of one table: cells by prefix, what is cleared, and the reader of the levels below."""
 
-    def __init__(self, table: Table, task: int, make_reader: Callable[[], TaskReader]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        task: int,
+        make_reader: Callable[[], TaskReader],
+        count: Callable[[Prefix], int] | None = None,
+    ) -> None:
         self.table, self.task = table, task
+        self._count = count
         self.has_keys = bool(table.keys)
         self.changed: list[Cells] = []
         self.cleared: dict[Prefix, None] = {}
@@ -127,6 +134,10 @@ class TaskTable:
         if self._reader is None:
             self._reader = self._make_reader()
         return self._reader
+
+    def count(self, prefix: Prefix) -> int:
+        """How many rows the levels below hold below a prefix of all keys but the last."""
+        return self.reader.count(prefix) if self._count is None else self._count(prefix)
 
     def cells(self, prefix: Prefix) -> Cells:
         """The cells below a prefix of all keys but the last."""

@@ -80,8 +80,12 @@ class SortedTable:
     @property
     def has_none(self) -> bool:
         """Whether the column `none` is there."""
-        names = self._data.columns if isinstance(self._data, pl.DataFrame) else self._data.column_names
-        return self.table.fields is not None and "none" in names
+        return self.table.fields is not None and "none" in self.column_names
+
+    @property
+    def column_names(self) -> list[str]:
+        """Those of `stored_frame`."""
+        return self._data.columns if isinstance(self._data, pl.DataFrame) else self._data.column_names
 
     @property
     def full_frame(self) -> pl.DataFrame:
@@ -174,6 +178,12 @@ class SortedTable:
         """Rows [start, end), without making a frame of all."""
         rows = self._data.slice(start, end - start)
         return self.widened(rows if isinstance(rows, pl.DataFrame) else pl.DataFrame(pl.from_arrow(rows)))
+
+    def bare_rows(self, start: int, end: int) -> pl.DataFrame:
+        """The last keys and the kinds of rows [start, end) (columns key, kind)."""
+        rows = self._data.select([self.table.key_names[-1], "kind"])[start:end]
+        frame = rows if isinstance(rows, pl.DataFrame) else pl.DataFrame(pl.from_arrow(rows))
+        return frame.rename({self.table.key_names[-1]: "key"})
 
     def clears_key(self, task: int, keys: Sequence[Any]) -> bool:
         """Whether this level says that everything older at or above these keys is gone."""

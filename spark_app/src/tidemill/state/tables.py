@@ -32,6 +32,9 @@ from tidemill.model.schema import (
     to_json,
 )
 
+SIZES = "#size"
+"""Ends the id of a size table; no other id holds such a mark."""
+
 RECORD_FIELDS_MAX = 62
 """Records of more plain fields are stored as one value; a bit a field must fit into an Int64."""
 
@@ -89,18 +92,21 @@ class MapPlace:
     depth: int
     key: str
     element: Place
+    tracks_size: bool = False
 
 
 @dataclass(frozen=True)
 class SetPlace:
     depth: int
     table: Table
+    tracks_size: bool = False
 
 
 @dataclass(frozen=True)
 class ListPlace:
     depth: int
     element: Place
+    tracks_size: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,18 +126,42 @@ Place = Union[ValuePlace, MapPlace, SetPlace, ListPlace, RecordPlace]
 
 @dataclass(frozen=True)
 class Layout:
-    """All tables of one PState, and the place of its root."""
+    """All tables of one PState, and the place of its root.
+
+    `sizes` are the size tables, by the id of the table whose rows they count below each prefix (`state.sizes`).
+    """
 
     schema: Schema
     root: Place
     tables: dict[str, Table]
+    sizes: dict[str, Table]
+
+    @property
+    def stored(self) -> dict[str, Table]:
+        """All tables that parts may hold."""
+        return {**self.tables, **{table.id: table for table in self.sizes.values()}}
 
 
 @lru_cache(maxsize=1024)
 def layout_of(schema: Schema) -> Layout:
     """The layout of a schema; the same schema always gives the same table ids."""
     root = _root(schema)
-    return Layout(schema, root, {table.id: table for table in tables_below(root)})
+    sizes = {table.id: Table(table.id + SIZES, table.keys[:-1], Leaf("int")) for table in _tracked(root)}
+    return Layout(schema, root, {table.id: table for table in tables_below(root)}, sizes)
+
+
+def _tracked(place: Place) -> Iterator[Table]:
+    """The tables of subindexed structures whose elements are one row each; of others only the elements are counted."""
+    if isinstance(place, SetPlace):
+        yield from [place.table] if place.tracks_size else []
+    elif isinstance(place, RecordPlace):
+        for _, field in place.fields:
+            yield from _tracked(field)
+    elif isinstance(place, (MapPlace, ListPlace)):
+        if isinstance(place.element, ValuePlace):
+            yield from [place.element.table] if place.tracks_size else []
+        else:
+            yield from _tracked(place.element)
 
 
 def _root(schema: Schema) -> Place:
@@ -148,15 +178,20 @@ def _place(schema: Schema, table_id: str, keys: tuple[str, ...]) -> Place:
     if isinstance(schema, MapSchema):
         return _map_place(schema, table_id, keys)
     if isinstance(schema, SetSchema):
-        return SetPlace(len(keys), Table(table_id, (*keys, schema.element)))
+        return SetPlace(len(keys), Table(table_id, (*keys, schema.element)), schema.tracks_size)
     if isinstance(schema, ListSchema):
-        return ListPlace(len(keys), _place(schema.element, table_id, (*keys, "int")))
+        return ListPlace(len(keys), _place(schema.element, table_id, (*keys, "int")), _is_tracked(schema))
     assert isinstance(schema, FixedKeysSchema)
     return _record_place(schema, table_id, keys)
 
 
 def _map_place(schema: MapSchema, table_id: str, keys: tuple[str, ...]) -> MapPlace:
-    return MapPlace(len(keys), schema.key, _place(schema.value, table_id, (*keys, schema.key)))
+    element = _place(schema.value, table_id, (*keys, schema.key))
+    return MapPlace(len(keys), schema.key, element, _is_tracked(schema))
+
+
+def _is_tracked(schema: MapSchema | ListSchema) -> bool:
+    return schema.subindexed and schema.tracks_size
 
 
 def _record_place(schema: FixedKeysSchema, table_id: str, keys: tuple[str, ...]) -> RecordPlace:

@@ -28,6 +28,7 @@ from tidemill.state.nodes import ABSENT
 from tidemill.state.overlay import ChangedRows, TaskTable
 from tidemill.state.record_columns import record_series
 from tidemill.state.row_nodes import Partition
+from tidemill.state.sizes import live_keys, size_rows
 from tidemill.state.sorted_table import SortedTable
 from tidemill.state.table_bounds import bound_of
 from tidemill.state.tables import (
@@ -71,7 +72,12 @@ class ThreadState:
         self._tables: dict[TableKey, Table] = {
             (info.id, table.id): table
             for name, info in pstates.items()
-            for table in self._layouts[name].tables.values()
+            for table in self._layouts[name].stored.values()
+        }
+        self._sizes: dict[TableKey, TableKey] = {
+            (info.id, counted): (info.id, sizes.id)
+            for name, info in pstates.items()
+            for counted, sizes in self._layouts[name].sizes.items()
         }
         self._overlay: dict[TableKey, list[SortedTable]] = {}
         self._partitions: dict[tuple[str, int], Partition] = {}
@@ -105,8 +111,26 @@ class ThreadState:
     def _task_table(self, key: TableKey, task: int) -> TaskTable:
         tables = self._task_tables.setdefault(key, {})
         if task not in tables:
-            tables[task] = TaskTable(self._tables[key], task, lambda: self._reader(key, task))
+            count = partial(self._count, key, task) if key in self._sizes else None
+            tables[task] = TaskTable(self._tables[key], task, lambda: self._reader(key, task), count)
         return tables[task]
+
+    def _count(self, key: TableKey, task: int, prefix: tuple[Any, ...]) -> int:
+        """The size as it was committed, and what the overlay added to it."""
+        table, sizes = self._tables[key], self._sizes[key]
+        overlay = TaskReader(table, task, self._overlay.get(key, [])[::-1])
+        is_cleared = any(level.clears_key(task, prefix) for level in overlay.levels)
+        held = ABSENT if is_cleared else self._view.reader(sizes, self._tables[sizes], task).get(prefix)
+        size = int(held) if isinstance(held, int) else 0
+        changed = overlay.newest(prefix) if overlay.levels else None
+        if changed is None or changed.height == 0:
+            return size
+        size += int((changed["kind"] != DELETE).sum())
+        if is_cleared:
+            return size
+        keys = _keys_below(table, task, prefix, changed["key"])
+        levels = [level for stack in self._view.levels(key, table) for level in stack]
+        return size - int(live_keys(table, levels, keys).sum())
 
     def _reader(self, key: TableKey, task: int) -> TaskReader:
         overlay = self._overlay.get(key)
@@ -354,6 +378,15 @@ class ThreadState:
                 merged[key] = TableRows(table, rows, identities)
         return merged
 
+    def _merged_sizes(self, merged: Mapping[TableKey, TableRows]) -> dict[TableKey, TableRows]:
+        found = {}
+        for key in merged.keys() & self._sizes.keys():
+            before = [level for stack in self._view.levels(key, self._tables[key]) for level in stack]
+            rows = size_rows(self._tables[self._sizes[key]], merged[key], before)
+            if rows is not None:
+                found[self._sizes[key]] = rows
+        return found
+
     def to_bytes(self) -> bytes:
         """All changes as a container, b"" if there are none; `overlay=` of the next ThreadState takes it."""
         merged = self._merged()
@@ -379,10 +412,20 @@ class ThreadState:
         merged = self._merged()
         if not merged:
             return None
+        merged |= self._merged_sizes(merged)
         rows = {row_key(key): table.rows.height for key, table in merged.items()}
         bounds = {row_key(key): bound_of(self._tables[key], table.rows) for key, table in merged.items()}
         data = encode(merged, bounds, key)
         return data, Part("", self._view.task_set, rows, bounds=bounds).sealed(data)
+
+
+def _keys_below(table: Table, task: int, prefix: Sequence[Any], last: pl.Series) -> pl.DataFrame:
+    """Keys that differ in the last one only, as columns task, k0, …"""
+    rows = len(last)
+    same = [pl.Series("task", [task], dtype=pl.Int32).new_from_index(0, rows)]
+    for name, kind, key in zip(table.key_names, table.keys, prefix, strict=False):
+        same.append(key_codec(kind).stored_series([key]).new_from_index(0, rows).alias(name))
+    return pl.DataFrame([*same, last.alias(table.key_names[-1])])
 
 
 def _stored_keys(table: Table, rows: pl.DataFrame) -> list[Any]:

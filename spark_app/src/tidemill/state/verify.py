@@ -26,12 +26,12 @@ def faults_of(part: Part, container: Container, schemas: Mapping[str, Schema], *
         if key[0] not in schemas:
             continue
         layout = layout_of(schemas[key[0]])
-        if key[1] not in layout.tables:
+        if key[1] not in layout.stored:
             yield f"{part.name}: the PState {key[0]} has no table {key[1]}"
             continue
         stored = container.meta[key].table
         try:
-            check_readable(stored, layout.tables[key[1]])
+            check_readable(stored, layout.stored[key[1]])
         except CorruptState as error:
             yield f"{part.name}: {error}"
         rows = pl.DataFrame(pl.from_arrow(table))
