@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from tidemill.model.dataflow import (
 )
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.ids import Ids
+from tidemill.plan.compile import compile_topology
 from tidemill.runtime import shell
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog
@@ -49,6 +49,7 @@ class Bench:
         declaration = ModuleDeclaration(
             "Bench", (DepotDeclaration("*records", "random", AT),), (TopologyDeclaration("mb", (), (source,), AT),)
         )
+        self.program = compile_topology(declaration, "mb")
         self.definitions = DefinitionLog(self.store, "Bench")
         self.definition: StoredDefinition = self.definitions.append(definitions.launch(declaration, 2, 1, Ids(1)))
         self.depot = DepotLog(self.store, self.definition.depot_prefix("*records"), 2)
@@ -56,12 +57,11 @@ class Bench:
         self.fails: Callable[[], bool] = lambda: False
 
     def start(self) -> TopologyRunner:
-        program: Any = SimpleNamespace(reads={})
         engine = CountingRunner(self.store, random.Random(1), Ids(), lambda: self.fails())
         prefix = self.definition.topology_prefix("mb")
         runner = TopologyRunner(
-            store=self.store, definition=self.definition, topology="mb", program=program, runner=engine, hub=self.hub,
-            lease=lease_for(self.store, f"{prefix}/lease", lambda: 0),
+            store=self.store, definition=self.definition, topology="mb", program=self.program, runner=engine,
+            hub=self.hub, lease=lease_for(self.store, f"{prefix}/lease", lambda: 0),
         )  # fmt: skip
         runner.start()
         self.runners.append(runner)

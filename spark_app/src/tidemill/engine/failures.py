@@ -43,7 +43,9 @@ def user_error(error: BaseException, step: str, at: Location, sample: Mapping[st
     shown = sample_text(sample) if sample is not None else ""
     if shown:
         text += f" (record: {shown[:300]})"
-    return UserCodeError(text, step=f"{step} at {at}", trace=trace, sample=shown)
+    found = UserCodeError(text, step=f"{step} at {at}", trace=trace, sample=shown)
+    found.row = sample
+    return found
 
 
 def message_of(error: BaseException) -> str:

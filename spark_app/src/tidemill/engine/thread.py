@@ -17,6 +17,7 @@ from tidemill.engine.compiled import compiled_program
 from tidemill.engine.context import StepContext
 from tidemill.engine.frame import Frame, single_row
 from tidemill.engine.messages import Message, deliver
+from tidemill.engine.origins import with_origin
 from tidemill.engine.partition import split_by_thread
 from tidemill.engine.report import StepReport
 from tidemill.engine.resources import open_others, open_state, read_source
@@ -24,7 +25,7 @@ from tidemill.engine.rows.walk import SegmentCode, walk_rows
 from tidemill.engine.work import AttemptWork
 from tidemill.model import columns as cols
 from tidemill.model.columns import Column
-from tidemill.model.errors import AttemptTimeout
+from tidemill.model.errors import AttemptTimeout, UserCodeError
 from tidemill.model.snapshot import TaskSet
 from tidemill.plan import program as pg
 from tidemill.state.thread_state import ThreadState
@@ -88,6 +89,12 @@ class ThreadRun:
 
     def step(self, superstep: int, messages: Iterable[Message], events: Sequence[pg.Event]) -> StepReport:
         """Takes the messages, then the events; what it sends is in `outbox`."""
+        try:
+            return self._step(superstep, messages, events)
+        except UserCodeError as error:
+            raise with_origin(self.work, error) from error.__cause__
+
+    def _step(self, superstep: int, messages: Iterable[Message], events: Sequence[pg.Event]) -> StepReport:
         self._begin(superstep)
         by_point: dict[int, list[Message]] = {}
         for message in messages:

@@ -24,7 +24,8 @@ class SourceWork:
     """The records of one source in this microbatch: `ranges[p]` is [start, end) of partition p.
 
     `segments` is the range [first, last) of segment numbers that hold them, so that a worker need not search.
-    `is_due` tells whether a tick depot ticks in this microbatch; `ranges` is empty for those.
+    `is_due` tells whether a tick depot ticks in this microbatch; `ranges` is empty for those. `depot` is its name, for
+    people.
     """
 
     source_id: str
@@ -32,6 +33,7 @@ class SourceWork:
     ranges: tuple[tuple[int, int], ...] = ()
     segments: tuple[int, int] = (0, 0)
     is_due: bool = False
+    depot: str = ""
 
     @property
     def records(self) -> int:

@@ -23,7 +23,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -81,9 +81,13 @@ class DefinitionWarning(UserWarning):
 
 
 class UserCodeError(TidemillError):
-    """A function of the module raised; carries its own traceback, the step and a sample of the record."""
+    """A function of the module raised; carries its own traceback, the step and a sample of the record.
+
+    `row` are the variables of the failing row while the error is inside the engine, which names their record.
+    """
 
     code = "UserCodeFailed"
+    row: Mapping[str, Any] | None = None
 
     def __init__(self, message: str, *, step: str = "", trace: str = "", sample: str = "", **context: Any) -> None:
         super().__init__(message, **context)

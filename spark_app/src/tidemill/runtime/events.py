@@ -219,10 +219,13 @@ Question = Union[AskLease, ReadHead, ResolveStarts, Look, WriteEntry]
 
 @dataclass(frozen=True)
 class StartAttempt:
+    """`is_traced`: the attempt before failed in the module's code; this one keeps the records of its rows."""
+
     token: int
     attempt: Attempt
     entry: Entry
     options: ModuleOptions
+    is_traced: bool = False
 
 
 @dataclass(frozen=True)

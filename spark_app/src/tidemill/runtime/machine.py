@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from tidemill.model.entries import Attempt, Entry, Failure, Ranges
-from tidemill.model.errors import invariant
+from tidemill.model.errors import UserCodeError, invariant
 from tidemill.model.ids import Ids
 from tidemill.model.options import resolve
 from tidemill.runtime import compose, events, ranges
@@ -340,7 +340,9 @@ class Machine:
         deadline = now.at + 1000 * self._option(_TIMEOUT)
         self.running = Running(self._tokens, attempt, is_begun, deadline, now.at)
         self.told = replace(self.told, phase="process", retry_at=None)
-        return [events.StartAttempt(self._tokens, attempt, self._head, self.options)]
+        last = self.told.failure
+        is_traced = last is not None and last.microbatch_id == attempt.microbatch_id and last.code == UserCodeError.code
+        return [events.StartAttempt(self._tokens, attempt, self._head, self.options, is_traced)]
 
     def _idle_step(self, now: Now) -> list[Instruction]:
         if not self._is_look_fresh:

@@ -16,6 +16,7 @@ from tidemill.model.options import resolve_all
 from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Snapshot
 from tidemill.plan.program import Program
+from tidemill.plan.traced import traced
 from tidemill.runtime import events
 from tidemill.runtime.clock import Clock
 from tidemill.runtime.commit_log import CommitLog
@@ -185,7 +186,7 @@ class World:
             store_url=self.store.url,
             module=self.definition.module,
             prefix=self.prefix,
-            program=self.program,
+            program=traced(self.program) if start.is_traced else self.program,
             tasks=self.definition.tasks,
             threads=self.definition.threads,
             microbatch_id=start.attempt.microbatch_id,
@@ -208,7 +209,9 @@ class World:
             else:
                 ranges = attempt.ranges.get(source.source_id, ((0, 0),) * source.partitions)
                 segments = self.depots[source.depot_name].locate(ranges)
-                found[source.source_id] = SourceWork(source.source_id, prefix, ranges, segments)
+                found[source.source_id] = SourceWork(
+                    source.source_id, prefix, ranges, segments, depot=source.depot_name
+                )
         return found
 
     def _reads(self, attempt: Attempt) -> dict[str, tuple[str, Snapshot]]:

@@ -10,8 +10,8 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, Final, Literal, cast
+from functools import cache
+from typing import Any, Final, Literal
 
 from tidemill.engine.work import AttemptRunner
 from tidemill.model import definition as definitions
@@ -26,6 +26,7 @@ from tidemill.model.dataflow import (
 from tidemill.model.errors import InvariantViolation, OutcomeUnknown, StoreUnavailable, TidemillError, invariant
 from tidemill.model.ids import Ids
 from tidemill.model.snapshot import Snapshot
+from tidemill.plan.compile import compile_topology
 from tidemill.plan.program import Program
 from tidemill.runtime import events
 from tidemill.runtime.check import check_module
@@ -130,6 +131,19 @@ class Process:
     is_over: bool = False
 
 
+def _declaration() -> ModuleDeclaration:
+    at = Location()
+    source = SourceDeclaration(DEPOT, DEPOT, "*microbatch", StartFrom("beginning"), (), at)
+    topology = TopologyDeclaration(TOPOLOGY, (), (source,), at)
+    return ModuleDeclaration(MODULE, (DepotDeclaration(DEPOT, "random", at),), (topology,))
+
+
+@cache
+def _program() -> Program:
+    """The same for every run: thousands of them are made."""
+    return compile_topology(_declaration(), TOPOLOGY)
+
+
 class Simulation:
     """One run. `step` does one thing that the seed chooses; `finish` ends the faults and waits for the result."""
 
@@ -164,14 +178,10 @@ class Simulation:
         return MemoryStore(f"simulation-{self.seed}")
 
     def _declaration(self) -> ModuleDeclaration:
-        at = Location()
-        source = SourceDeclaration(DEPOT, DEPOT, "*microbatch", StartFrom("beginning"), (), at)
-        topology = TopologyDeclaration(TOPOLOGY, (), (source,), at)
-        return ModuleDeclaration(MODULE, (DepotDeclaration(DEPOT, "random", at),), (topology,))
+        return _declaration()
 
     def _program(self) -> Program:
-        program: Any = SimpleNamespace(reads={})
-        return cast(Program, program)
+        return _program()
 
     def _engine(self, store: ObjectStore, ids: Ids) -> AttemptRunner:
         return CountingRunner(store, self.random, ids, lambda: self._happens(self.chances.user_error))

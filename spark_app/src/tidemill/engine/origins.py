@@ -1,0 +1,61 @@
+"""From which record of a depot a failing row comes: found again by reading the microbatch, only when it has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tidemill.engine.work import AttemptWork, SourceWork
+from tidemill.model import columns
+from tidemill.model.errors import BadInput, CorruptState, RetryableError, UserCodeError
+from tidemill.plan.program import Explode
+from tidemill.store.depot import DepotLog
+from tidemill.store.objects import NotFound
+from tidemill.store.urls import open_store
+
+
+def with_origin(work: AttemptWork, error: UserCodeError) -> UserCodeError:
+    """The error, which names depot, partition and offset of its record if the row still holds it.
+
+    Where it does not, the next attempt keeps the records of its rows (`plan.traced`).
+    """
+    row, error.row = error.row, None
+    try:
+        place = next(_origins(work, row or {}), None)
+    except (
+        BadInput,
+        CorruptState,
+        NotFound,
+        RetryableError,
+    ):  # the failure itself must be told, whatever else is wrong
+        place = None
+    if place is None:
+        return error
+    depot, partition, offset = place
+    text = f"{error} The record is at offset {offset} of partition {partition} of {depot}."
+    located = UserCodeError(text, step=error.step, trace=error.trace, sample=error.sample, **error.context)
+    located.context.update(depot=depot, partition=partition, offset=offset)
+    return located
+
+
+def _origins(work: AttemptWork, row: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
+    """The places of the records that the row holds, source by source."""
+    for operator in work.program.operators:
+        if isinstance(operator, Explode) and operator.out is not None and operator.out in row:
+            source = work.sources.get(operator.source_id)
+            if source is not None and source.ranges:
+                yield from _places(work, source, row[operator.out])
+
+
+def _places(work: AttemptWork, source: SourceWork, record: Any) -> Iterator[tuple[str, int, int]]:
+    """Where a record stands in the microbatch; of several equal ones the first is as good as any."""
+    log = DepotLog(open_store(work.store_url, probe=False), source.depot_prefix, len(source.ranges))
+    column, partitions = log.read_rows(source.ranges, source.segments)
+    wanted = repr(record)
+    for index, value in enumerate(columns.to_values(column)):
+        if value == record or repr(value) == wanted:
+            partition = int(partitions[index])
+            before = int(np.count_nonzero(partitions[:index] == partition))
+            yield source.depot or source.source_id, partition, source.ranges[partition][0] + before
