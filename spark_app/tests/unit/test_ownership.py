@@ -12,7 +12,7 @@ from rollouts import Rollouts, Shop, Smaller
 
 from tidemill import InProcessCluster, LaunchConfig, ModuleExists, UnknownName
 from tidemill.api.recording import record_module
-from tidemill.cluster.launch import destroy
+from tidemill.cluster.launch import destroy, launch
 from tidemill.kubernetes.turn import RevisionPlan, Turn
 from tidemill.model import definition as definitions
 from tidemill.model.definition import StoredDefinition
@@ -23,6 +23,7 @@ from tidemill.runtime.clock import SystemClock
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.leading import QUIET_MS
+from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.lease import HeartbeatLease
 
 OURS = Owner("c1", "prod", "shop", "u1")
@@ -163,6 +164,22 @@ def test_run_by_hand_is_refused_when_a_module_owns_the_store(shop: Rollouts) -> 
         with pytest.raises(OwnedByAnother):
             cluster.destroy_module("Shop")
     assert shop.definition.number == 1
+
+
+def test_run_by_hand_goes_on_with_the_data_and_decides_options_when_it_takes_over(shop: Rollouts) -> None:
+    before = owned(shop)
+    place = ("module", "", "depot.microbatch.max.records")
+    OptionsLog(shop.store, "Shop").manage("Module shop", {place: 7})
+    running = launch(shop.store.url, Shop(), LaunchConfig(2, 1), shop.runner, takes_over=True)
+    try:
+        assert (shop.definition.number, shop.definition.owner) == (2, BY_HAND)
+        assert shop.definition.depots == before.depots
+        assert OptionsLog(shop.store, "Shop").read().managed == {}
+        OptionsLog(shop.store, "Shop").set_many([(*place, 9)])
+    finally:
+        running.close()
+    with pytest.raises(OwnedByAnother, match="whoever runs it by hand"):
+        turn(shop, OURS, 0).look()
 
 
 def test_several_runners_by_hand_stand_by_as_ever(tmp_path: Folder) -> None:

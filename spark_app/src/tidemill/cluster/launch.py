@@ -94,9 +94,17 @@ class RunningModule:
                 topology.start()
             for topology in self.topologies.values():
                 topology.wait_until_claimed(seconds)
+            self._release_options()
         except BaseException:
             self.close()
             raise
+
+    def _release_options(self) -> None:
+        """No resource decides options of a module that is run by hand: after a take-over nobody could change them."""
+        log = OptionsLog(self.store, self.definition.module)
+        with contextlib.suppress(RetryableError, OutcomeUnknown):  # else at the next start
+            for resource in sorted({*log.read().managed.values()} if self.definition.owner == BY_HAND else ()):
+                log.manage(resource, {})
 
     def close(self) -> None:
         """Stop within one phase and leave what kill -9 would leave."""
