@@ -15,7 +15,7 @@ from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Mo
 from tidemill.gateway import connections, depots, pstates, settings, weights
 from tidemill.gateway.app import make_app
 from tidemill.gateway.faults import HttpRefusal
-from tidemill.gateway.formats import ARROW, records_of
+from tidemill.gateway.formats import ANSWERS, ARROW, encoded, records_of
 from tidemill.gateway.modules import Modules
 from tidemill.model import packing
 from tidemill.state import path_budget, path_json
@@ -56,6 +56,10 @@ LIMITS: dict[str, tuple[float, str]] = {
     "records that one read gives": (
         depots.RECORDS_MAX,
         "test_a_request_is_refused_when_it_passes_a_limit",
+    ),
+    "bytes of the records that one read gives": (
+        depots.ANSWER_BYTES_MAX,
+        "test_a_read_ends_when_its_records_are_large",
     ),
     "paths of a `selectMany`": (
         pstates.PATHS_MAX,
@@ -179,6 +183,32 @@ def test_a_request_is_refused_when_it_passes_a_limit(method: str, path: str, bod
         cluster.launch_module(Limited(), LaunchConfig(1, 1))
         with TestClient(make_app(Modules(cluster.store), settings.GatewaySettings())) as http:
             assert http.request(method, f"/api/v1/modules/Limited/{path}", json=body).status_code == status
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 1_000, 70_000])
+def test_a_read_gives_one_list_when_it_is_read_in_parts(kind: str, count: int) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def read(start: int, end: int) -> list[Any]:
+        asked.append((start, end))
+        return [{"n": number, "s": []} for number in range(start, end)]
+
+    body = depots._encoded_range(read, 5, 5 + count, kind)
+    assert body == encoded(read(5, 5 + count), kind)
+    assert len(asked) <= 4
+
+
+def test_a_read_ends_when_its_records_are_large() -> None:
+    large, given = "x" * 2**20, []
+
+    def read(start: int, end: int) -> list[Any]:
+        given.append(end - start)
+        return [large] * (end - start)
+
+    with pytest.raises(HttpRefusal, match="fewer at once"):
+        depots._encoded_range(read, 0, 100_000, ANSWERS[0])
+    assert sum(given) <= 2 * depots.ANSWER_BYTES_MAX // len(large)
 
 
 def _stream(table: pa.Table, batches: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -11,7 +12,17 @@ from fastapi import APIRouter, Request, Response
 from tidemill.gateway import schemas
 from tidemill.gateway.exchange import Gateway, answer, answered, body_of, gateway_of, number_of, ticket_of
 from tidemill.gateway.faults import malformed, unfitting
-from tidemill.gateway.formats import ARROW, JSON, MSGPACK, NDJSON, answer_type, media_type, records_of
+from tidemill.gateway.formats import (
+    ARROW,
+    JSON,
+    MSGPACK,
+    NDJSON,
+    answer_type,
+    encoded,
+    joined_lists,
+    media_type,
+    records_of,
+)
 from tidemill.gateway.waits import is_processed
 from tidemill.model import columns
 from tidemill.model.errors import TidemillError
@@ -27,6 +38,10 @@ KEY_CHARS_MAX = 255
 _WAIT_SHARE = 0.9
 """Of a request's time: how long `wait=processed` waits, so that time is left for the answer."""
 
+ANSWER_BYTES_MAX = 128 * 1024 * 1024
+"""Bytes of the records that one read gives, as they are sent."""
+
+_FIRST_RECORDS = 16
 _BODIES = (JSON, NDJSON, ARROW, MSGPACK)
 routes = APIRouter(tags=["depots"])
 
@@ -175,7 +190,26 @@ async def records(request: Request, module: str, depot: str, partition: int) -> 
     if end - start > RECORDS_MAX:
         raise unfitting(f"One answer holds at most {RECORDS_MAX:,} records; read them in parts.")
 
-    def read() -> Any:
-        return gateway.modules.module(module).depot(depot).read(partition, start, end)
+    kind = answer_type(request.headers.get("accept"))
 
-    return await answered(request, read)
+    def read() -> bytes:
+        handle = gateway.modules.module(module).depot(depot)
+        return _encoded_range(lambda at, to: handle.read(partition, at, to), start, end, kind)
+
+    return Response(await gateway.work.read(read, ticket_of(request)), media_type=kind)
+
+
+def _encoded_range(read: Callable[[int, int], list[Any]], start: int, end: int, kind: str) -> bytes:
+    """The records [start, end) as a body; a few at first, so that large ones are noticed before many are read."""
+    parts: list[bytes] = []
+    size, at, count = 0, start, _FIRST_RECORDS
+    while True:
+        to = max(at, min(end, at + count)) if parts or end > start else end
+        parts.append(encoded(read(at, to), kind))
+        size += len(parts[-1])
+        if size > ANSWER_BYTES_MAX:
+            raise unfitting(f"These records take more than {ANSWER_BYTES_MAX:,} bytes; read fewer at once.")
+        if to >= end:
+            return joined_lists(parts, end - start, kind)
+        count = max(1, (ANSWER_BYTES_MAX - size) * (to - start) // (2 * size))
+        at = to

@@ -5,9 +5,10 @@ Bodies of records become columns without a Python statement a record.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgpack
 import msgspec
 import pyarrow as pa
 
@@ -39,6 +40,8 @@ ANSWERS = (JSON, MSGPACK)
 _SAME: Mapping[str, str] = {"application/x-msgpack": MSGPACK, "application/jsonl": NDJSON, "application/ndjson": NDJSON}
 _lines = msgspec.json.Decoder()
 S = TypeVar("S")
+_LIST_HEADS: Mapping[int, int] = {0xDC: 3, 0xDD: 5}
+"""Bytes before the elements of a packed list, by its first; 1 for all others."""
 
 
 class Records(msgspec.Struct, forbid_unknown_fields=True):
@@ -203,3 +206,13 @@ def _matches(pattern: str, kind: str) -> bool:
 def encoded(value: Any, kind: str) -> bytes:
     """A value as JSON or MessagePack."""
     return pack(value) if kind == MSGPACK else msgspec.json.encode(jsonable(value))
+
+
+def joined_lists(parts: Sequence[bytes], count: int, kind: str) -> bytes:
+    """Encoded lists as one, of `count` elements in all."""
+    if len(parts) == 1:
+        return parts[0]
+    if kind == JSON:
+        return b"[" + b",".join(part[1:-1] for part in parts if len(part) > 2) + b"]"
+    header: bytes = msgpack.Packer().pack_array_header(count)
+    return header + b"".join(part[_LIST_HEADS.get(part[0], 1) :] for part in parts)
