@@ -75,7 +75,7 @@ def test_option_says_that_it_has_no_effect_on_any_engine_when_nothing_reads_it(n
     assert option.help.startswith("Accepted and without effect: ")
 
 
-IN_THE_MAKING = {"topology.combiner.limit", "depot.max.fetch"}
+IN_THE_MAKING = {"depot.max.fetch"}
 """Options that nothing reads yet; the test fails as soon as something does, so that they leave this list."""
 
 

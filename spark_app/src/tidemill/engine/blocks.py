@@ -16,6 +16,7 @@ from tidemill.engine.frame import Frame, concat
 from tidemill.model import columns as cols
 from tidemill.model.columns import Column
 from tidemill.model.errors import invariant
+from tidemill.model.options import find_option
 from tidemill.plan import program as pg
 from tidemill.state.combining import group_columns
 
@@ -184,7 +185,10 @@ def _one_a_task(
 
 
 def send_combined(run: ThreadRun, move: pg.Move, frame: Frame) -> bool:
-    """Sends combined rows instead of the rows themselves where that is allowed and makes them noticeably fewer."""
+    """Sends combined rows instead of the rows themselves where that is allowed and makes them noticeably fewer.
+
+    Combiners whose results grow without bound ask for a flush: then the results of so many rows are sent at a time.
+    """
     region = run.program.regions[move.region]
     if region.final != move.id or not region.combines or run.work.threads == 1 or frame.rows < COMBINE_ROWS_MIN:
         return False
@@ -193,6 +197,17 @@ def send_combined(run: ThreadRun, move: pg.Move, frame: Frame) -> bool:
         return False
     if combining is None or move.kind not in ("hash", "global") or not _shrinks(combining, frame):
         return False
+    limit = frame.rows
+    if combining.aggregation.is_flush_required:
+        limit = int(run.work.options.get("topology.combiner.limit", find_option("topology.combiner.limit").default))
+    for start in range(0, frame.rows, limit):
+        part = frame if limit >= frame.rows else frame.slice(start, min(limit, frame.rows - start))
+        _send_partial(run, move, combining, part)
+    return True
+
+
+def _send_partial(run: ThreadRun, move: pg.Move, combining: Combining, frame: Frame) -> None:
+    """Combines the rows of a frame and sends one row for each group."""
     from tidemill.engine.partition import destinations
 
     chosen = destinations(run, move, frame)
@@ -207,7 +222,6 @@ def send_combined(run: ThreadRun, move: pg.Move, frame: Frame) -> bool:
     columns |= {f"*operand{i}": column for i, column in enumerate(operands)}
     tasks = _as_tasks(groups[0]).to_numpy()
     run.post(move.id, Frame(len(tasks), min(run.tasks), columns), tasks, is_partial=True)
-    return True
 
 
 def _shrinks(combining: Combining, frame: Frame) -> bool:

@@ -10,6 +10,7 @@ None means "no value" here: `first`, `last`, `min` and `max` pass over it.
 
 from __future__ import annotations
 
+import datetime
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,17 +75,23 @@ def _lift_number(value: Any) -> Any:
     raise BadInput(f"sum takes numbers, not {value!r}", value=value)
 
 
+_ONE_FORM = frozenset({int, str, bool, bytes, datetime.datetime})
+"""Types whose equal values cannot be told apart."""
+
+
 def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value
 
 
 def _smaller(a: Any, b: Any) -> Any:
-    """The smaller of two, the left one if equal; NaN is greater than every number, so that order does not matter."""
+    """The smaller of two; NaN is greater than every number, and of equal values that differ (0.0 and -0.0, 1 and 1.0)
+    always the same one is taken, so that the order of rows does not matter.
+    """
     if a is None or b is None:
         return b if a is None else a
     if _is_nan(a):
         return b
-    return b if b < a else a
+    return b if b < a or (a == b and _stands_before(b, a)) else a
 
 
 def _greater(a: Any, b: Any) -> Any:
@@ -92,7 +99,14 @@ def _greater(a: Any, b: Any) -> Any:
         return b if a is None else a
     if _is_nan(a):
         return a
-    return b if _is_nan(b) or b > a else a
+    return b if _is_nan(b) or b > a or (a == b and _stands_before(a, b)) else a
+
+
+def _stands_before(a: Any, b: Any) -> bool:
+    """Which of two equal values is the smaller one: the one whose text sorts first (-0.0 before 0.0, 1 before 1.0)."""
+    if type(a) is type(b) and type(a) in _ONE_FORM:
+        return False
+    return repr(a) < repr(b)
 
 
 def _lift_condition(value: Any) -> Any:

@@ -94,7 +94,8 @@ _ALL: Final = (
             "Rows in one shuffle record from one task to one thread.", scope="module",
             meaning={"local": "", "inline": ""}),
     _option("topology.combiner.limit", 100_000, "aggregations", (1, 1_000_000_000),
-            "Aggregations after which combiners that need flushing flush."),
+            "Rows combined before a partitioner after which the partial results of a combiner with "
+            "is_flush_required() are sent on.", meaning={"local": "", "inline": ""}),
     _option("topology.microbatch.ack.branching.factor", 16, "reports", (2, 65_536),
             _NO_ACKS, meaning=NO_EFFECT),
     _option("topology.microbatch.ack.delay.base.millis", 5, "milliseconds", (0, 60_000),

@@ -18,7 +18,7 @@ import polars as pl
 from tidemill.model.aggregation import Combiner
 from tidemill.model.columns import DATETIME, Column, from_values, gather_rows, length, to_values
 from tidemill.model.keys import key_token
-from tidemill.state.sorting import is_reducible, reduce_runs, sorted_runs
+from tidemill.state.sorting import has_negative_zero, is_reducible, reduce_runs, sorted_runs
 
 _ROWS: Final = "\x00rows"
 _ORDERED: Final = (pl.Int64, pl.Float64, pl.String, DATETIME)
@@ -107,7 +107,7 @@ def _is_exact(fold: Fold, rows: int) -> bool:
     if name in ("count", "sum"):
         return column.null_count() == 0 and (column.dtype == pl.Boolean or _cannot_overflow(column, rows))
     if name in ("min", "max"):
-        return column.dtype in _ORDERED
+        return column.dtype in _ORDERED and not (column.dtype == pl.Float64 and has_negative_zero(column))
     if name in ("and", "or"):
         return column.dtype == pl.Boolean and column.null_count() == 0
     return name in ("first", "last")

@@ -24,6 +24,7 @@ from tidemill.state.container import CLEAR, DELETE, OPERAND, PUT
 from tidemill.state.nodes import ABSENT
 from tidemill.state.sorting import (
     Array,
+    has_negative_zero,
     is_reducible,
     merge_order,
     reduce_runs,
@@ -365,7 +366,9 @@ def _is_vectorable(table: Table, chains: pl.DataFrame, identities: Identities) -
             return False
         if identity in ("count", "sum") and codec.leaf != "int":
             return False
-        if identity in ("min", "max") and codec.leaf == "bool":
+        if identity in ("min", "max") and (
+            codec.leaf == "bool" or (codec.leaf == "float" and has_negative_zero(column))
+        ):
             return False
     return True
 

@@ -143,7 +143,15 @@ def is_reducible(identity: str | None, column: pl.Series) -> bool:
     """Whether `reduce_runs` can fold this column."""
     if identity in ("count", "sum"):
         return column.dtype == pl.Int64
-    return identity in ("min", "max") and column.dtype in (pl.Int64, pl.Float64)
+    if identity not in ("min", "max"):
+        return False
+    return column.dtype == pl.Int64 or (column.dtype == pl.Float64 and not has_negative_zero(column))
+
+
+def has_negative_zero(column: pl.Series) -> bool:
+    """Whether -0.0 is in a float column: vector forms of min and max take it or 0.0 as they come."""
+    values = column.fill_null(1.0).to_numpy() if column.null_count() else column.to_numpy()
+    return bool(np.signbit(values[values == 0.0]).any())
 
 
 def reduce_runs(identity: str, column: pl.Series, starts: Array) -> pl.Series:

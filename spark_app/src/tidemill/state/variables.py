@@ -31,6 +31,11 @@ class VariableAggregation:
         """Whether `partial`, `merge` and `finish` can be used; one accumulator rules them out."""
         return all(isinstance(aggregator, Combiner) for aggregator in self.aggregators)
 
+    @property
+    def is_flush_required(self) -> bool:
+        """Whether a combiner says that its results grow without bound, so that partial ones shall be sent on."""
+        return any(isinstance(found, Combiner) and found.is_flush_required for found in self.aggregators)
+
     def partial(self, group: Sequence[Column], args: Sequence[Column], rows: int) -> tuple[list[Column], list[Column]]:
         """(distinct groups in the order first seen, operands). Without group columns: one row, or none for no rows."""
         return group_columns(group, rows, [Fold(c, tuple(args[p] for p in ps)) for c, ps in self._combiners()])

@@ -11,7 +11,10 @@ points.arm("enrich", times=2)       # the next two attempts that come here fail 
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
+from weakref import WeakValueDictionary
 
 
 class Abort(Exception):
@@ -19,12 +22,21 @@ class Abort(Exception):
 
 
 class FaultPoints:
-    """Named places; safe for several threads. Works where the functions run in this process (the `local` engine)."""
+    """Named places; safe for several threads.
 
-    def __init__(self) -> None:
+    A module's functions may use them wherever they stand, nested in a test too: the points travel by name, and are
+    the test's own where the functions run in its process (the `local` engine). In other processes they do nothing.
+    """
+
+    def __init__(self, _name: str | None = None) -> None:
+        self._name = f"{os.getpid()}-{next(_NUMBERS)}" if _name is None else _name
         self._lock = threading.Lock()
         self._armed: dict[str, int] = {}
         self._reached: dict[str, int] = {}
+        _POINTS.setdefault(self._name, self)
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return _points_of, (self._name,)
 
     def arm(self, name: str, times: int = 1) -> None:
         """Let the next `times` arrivals at `name` abort."""
@@ -52,3 +64,13 @@ class FaultPoints:
     def reached(self, name: str) -> int:
         """How often `name` was reached."""
         return self._reached.get(name, 0)
+
+
+_NUMBERS = itertools.count()
+_POINTS: WeakValueDictionary[str, FaultPoints] = WeakValueDictionary()
+
+
+def _points_of(name: str) -> FaultPoints:
+    """The points of this name in this process."""
+    found = _POINTS.get(name)
+    return FaultPoints(name) if found is None else found
