@@ -1,9 +1,11 @@
 # `make help` lists what there is. `make demo` and `make test` set everything up by themselves.
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
+COVERAGE_MIN ?= 85
+MINUTES ?= 60
 export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
 
-.PHONY: help setup fmt check test test-kubernetes demo bench e2e promises fresh-machine lock audit sbom clean
+.PHONY: help setup fmt check test test-kubernetes coverage soak demo bench e2e promises fresh-machine lock audit sbom clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -26,6 +28,17 @@ check: setup ## lint, types, layers, links in docs
 test: setup ## all tests (real Spark, a real MinIO server)
 	@bash scripts/minio.sh >/dev/null
 	$(PY) -m pytest
+
+coverage: setup ## all tests, and how much of the code they run; fails below COVERAGE_MIN percent; TESTS= names some only
+	@bash scripts/minio.sh >/dev/null
+	$(PY) -m coverage erase
+	$(PY) -m coverage run -m pytest $(TESTS)
+	$(PY) -m coverage combine --quiet
+	$(PY) -m coverage report --fail-under=$(COVERAGE_MIN)
+
+soak: setup ## MINUTES=60 of small microbatches while the runner is killed and the store cuts; nothing may be lost or grow
+	@bash scripts/minio.sh >/dev/null
+	@$(PY) -m soak --minutes $(MINUTES)
 
 demo: setup ## 336,776 flights through a module that is killed once in the middle
 	@$(PY) examples/flights/demo.py
@@ -58,4 +71,4 @@ sbom: setup ## the bill of materials of the locked packages, as CycloneDX JSON i
 		--output-reproducible --of JSON -o dist/tidemill.cdx.json && echo dist/tidemill.cdx.json
 
 clean: ## remove what the other targets made in this folder
-	rm -rf .venv tidemill-data demo-data .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv tidemill-data demo-data .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
