@@ -8,12 +8,16 @@ from dataclasses import replace
 from pathlib import Path as Folder
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
 from tidemill.model import entries
 from tidemill.model.entries import Attempt, Entry
+from tidemill.model.schema import Leaf
+from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.runtime.check import check_module
+from tidemill.state.container import TableRows, decode, encode
 from tidemill.store.urls import connect
 
 LARGE = 700_000
@@ -51,6 +55,34 @@ class Stored:
         key = self.log[-1].relative_to(self.folder).as_posix()
         self.log[-1].write_bytes(entries.to_bytes(change(entries.from_bytes(content, key)), {}, key))
 
+    def rewrite(
+        self,
+        rows: Callable[[TableRows], TableRows] = lambda rows: rows,
+        part: Callable[[Part], Part] = lambda part: part,
+        level: Callable[[Level], Level] = lambda level: level,
+        table: str = "0",
+    ) -> None:
+        """Another oldest delta, in the entry as well: its bytes are what the entry says."""
+        path = self.deltas[0]
+        held = decode(path.read_bytes())
+        ((key, found),) = held.tables.items()
+        meta = held.meta[key]
+        changed = rows(TableRows(meta.table, pl.DataFrame(pl.from_arrow(found)), meta.identities))
+        content = encode({(key[0], table): changed}, held.bounds, path.relative_to(self.folder).as_posix())
+        path.write_bytes(content)
+
+        def committed(entry: Entry) -> Entry:
+            first, *others = entry.snapshot.levels
+            counts = {f"{key[0]}/{table}": changed.rows.height}
+            written = part(replace(first.parts[0], rows=counts).sealed(content))
+            newest = Snapshot((level(replace(first, parts=(written,))), *others))
+            return replace(entry, snapshot=newest)
+
+        self.change(committed)
+
+    def texts(self) -> str:
+        return "\n".join(map(str, check_module(connect(self.url), "Words")))
+
     def broken(self) -> set[str]:
         return {finding.invariant for finding in check_module(connect(self.url), "Words")}
 
@@ -58,6 +90,49 @@ class Stored:
 @pytest.fixture
 def stored(tmp_path: Folder) -> Stored:
     return Stored(tmp_path)
+
+
+def frame(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[TableRows], TableRows]:
+    return lambda held: replace(held, rows=change(held.rows))
+
+
+def followed_by(rows: pl.DataFrame, **columns: Any) -> pl.DataFrame:
+    """The rows, and the same again with other columns."""
+    changed = [pl.lit(value).cast(rows.schema[name]).alias(name) for name, value in columns.items()]
+    return pl.concat([rows, rows.with_columns(changed)])
+
+
+ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "order": ("is not sorted", {"rows": frame(lambda rows: followed_by(rows, k0=""))}),
+    "duplicate": ("has several rows for one key", {"rows": frame(followed_by)}),
+    "task": ("holds rows of the tasks [0]", {"part": lambda part: replace(part, tasks=TaskSet(2, 1))}),
+    "bound": ("holds the integer 99, beyond the bound 1", {
+        "rows": frame(lambda rows: rows.with_columns(pl.lit(99, pl.Int64).alias("value")))}),
+    "count": ("the log says", {"part": lambda part: replace(part, rows=dict.fromkeys(part.rows, 5))}),
+    "kind": ("holds rows of unknown kinds: [9]", {
+        "rows": frame(lambda rows: rows.with_columns(pl.lit(9, pl.Int8).alias("kind")))}),
+    "combiner": ("says no combiner", {"rows": lambda held: replace(held, identities=(None,))}),
+    "column": ("has the columns", {"rows": frame(lambda rows: rows.drop("value"))}),
+    "type": ("has the columns", {"rows": frame(lambda rows: rows.with_columns(pl.col("value").cast(pl.Float64)))}),
+    "table": ("is none of the PState", {"table": "1"}),
+    "schema": ("is of another schema", {
+        "rows": lambda held: replace(held, table=replace(held.table, value=Leaf("str")))}),
+    "base": ("is of a base", {"level": lambda level: replace(level, is_base=True)}),
+    "overlap": ("for the same tasks", {"level": lambda level: replace(level, parts=level.parts * 2)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", sorted(ROWS))
+def test_rows_are_named_when_they_are_not_what_readers_expect(stored: Stored, case: str) -> None:
+    text, changes = ROWS[case]
+    stored.rewrite(**changes)
+    found = [finding for finding in check_module(connect(stored.url), "Words") if finding.invariant == "S3"]
+    assert any(text in finding.text for finding in found), found
+
+
+def test_a_part_is_no_finding_when_it_is_written_again_as_it_was(stored: Stored) -> None:
+    stored.rewrite()
+    assert stored.texts() == ""
 
 
 def further(entry: Entry) -> Entry:

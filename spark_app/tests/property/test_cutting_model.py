@@ -62,7 +62,7 @@ def merged(levels: list[Level], loader: PartLoader, task_set: TaskSet, is_base: 
         return None
     container = decode(found[0])
     part: Part = dataclasses.replace(found[1], bytes=0, checksum="")
-    assert list(verify.faults_of(part, container, {"7": SCHEMA}, is_base=is_base)) == []
+    assert list(verify.faults_of(part, found[0], {"7": SCHEMA}, is_base=is_base)) == []
     return pl.DataFrame(pl.from_arrow(container.tables["7", "0"])).rows(), part
 
 

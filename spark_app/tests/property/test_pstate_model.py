@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
 from tidemill.model.snapshot import Level, Snapshot, TaskSet
 from tidemill.state import compaction, verify
-from tidemill.state.container import decode
 from tidemill.state.nodes import ABSENT
 from tidemill.state.parts import PartLoader
 from tidemill.state.thread_state import PStateInfo, ThreadState
@@ -265,8 +264,8 @@ class Store:
     def check(self) -> None:
         for level in self.snapshot.levels:
             for part in level.parts:
-                container = decode(self.blobs[part.name])
-                assert list(verify.faults_of(part, container, {"7": self.info.schema}, is_base=level.is_base)) == []
+                content = self.blobs[part.name]
+                assert list(verify.faults_of(part, content, {"7": self.info.schema}, is_base=level.is_base)) == []
 
 
 def is_plain_root(schema: Schema) -> bool:

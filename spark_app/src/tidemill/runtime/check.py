@@ -5,18 +5,21 @@ Only reads, and may run beside live runners: what a runner trims or collects mea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from tidemill.engine.resources import read_part
-from tidemill.model.definition import StoredDefinition, StoredDepot, StoredTopology, plain_name
+from tidemill.model.definition import StoredDefinition, StoredDepot, StoredPState, StoredTopology, plain_name
 from tidemill.model.entries import Entry
 from tidemill.model.errors import CorruptState, NewerFormat, RetryableError, TidemillError
-from tidemill.model.snapshot import Snapshot
+from tidemill.model.schema import Schema
+from tidemill.model.snapshot import Part, Snapshot
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog, lost_definition, no_such_module
 from tidemill.runtime.deletions import Deletions, Fate
 from tidemill.runtime.options_log import OptionsLog
+from tidemill.state.verify import faults_of
 from tidemill.store.depot import DepotLog
 from tidemill.store.objects import NotFound, ObjectStore
 
@@ -120,7 +123,7 @@ def check_topology(store: ObjectStore, definition: StoredDefinition, topology: s
     if head[1].definition > newest:
         text = f"was claimed with definition {head[1].definition}, but the newest one is {newest}: definitions are lost"
         found.append(Finding("S4", topology, text))
-    found += _check_snapshot(store, log, prefix, topology, *head)
+    found += _check_snapshot(store, log, definition, topology, *head)
     found += _check_progress(store, definition, topology, head[1])
     return found
 
@@ -225,12 +228,14 @@ def _commit_faults(before: Entry, entry: Entry) -> Iterator[tuple[str, str]]:
 
 
 def _check_snapshot(
-    store: ObjectStore, log: CommitLog, prefix: str, topology: str, number: int, entry: Entry
+    store: ObjectStore, log: CommitLog, definition: StoredDefinition, topology: str, number: int, entry: Entry
 ) -> Iterator[Finding]:
-    """Every object of the newest two states exists and is whole."""
+    """Every object of the newest two states exists and is whole, and its rows are as readers expect them."""
     place = f"{topology} entry {number}"
+    prefix, schemas = definition.topology_prefix(topology), _schemas(definition, topology)
+    known: dict[tuple[str, str, bool], list[str]] = {}
     for name, snapshot in (("S3", entry.snapshot), ("S5", entry.previous)):
-        for text in _part_faults(store, prefix, snapshot):
+        for text in _snapshot_faults(store, prefix, snapshot, schemas, known):
             if log.newest_number() == number:
                 yield Finding(name, place, text)
     if len(entry.committed) == 2:
@@ -241,16 +246,45 @@ def _check_snapshot(
                 yield Finding("S5", place, f"the entry {entry.committed[1].entry} of the previous commit is gone")
 
 
-def _part_faults(store: ObjectStore, prefix: str, snapshot: Snapshot) -> Iterator[str]:
-    for part in snapshot.parts():
-        try:
-            part.check(read_part(store, prefix, part.name))
-        except NotFound:
-            yield f"names {part.name}, which does not exist"
-        except RetryableError:
-            raise
-        except TidemillError as error:
-            yield f"names {part.name}, which cannot be read: {error}"
+def _schemas(definition: StoredDefinition, topology: str) -> dict[str, Schema]:
+    """PState id -> schema, of all whose rows a topology holds for readers or for a rollback."""
+    owner = definition.topology(topology)
+    gone = [r.item for r in definition.retired if r.topology == owner.id and isinstance(r.item, StoredPState)]
+    return {pstate.id: pstate.schema for pstate in (*gone, *owner.pstates.values())}
+
+
+def _snapshot_faults(
+    store: ObjectStore,
+    prefix: str,
+    snapshot: Snapshot,
+    schemas: Mapping[str, Schema],
+    known: dict[tuple[str, str, bool], list[str]],
+) -> Iterator[str]:
+    """What is wrong with the parts of a state; `known` are those that were looked at, so that each is read once."""
+    for index, level in enumerate(snapshot.levels):
+        for first, second in combinations(level.parts, 2):
+            if first.tasks.overlaps(second.tasks):
+                yield f"level {index} has the parts {first.name} and {second.name} for the same tasks"
+        for part in level.parts:
+            key = (part.name, part.checksum, level.is_base)
+            if key not in known:
+                known[key] = list(_part_faults(store, prefix, part, schemas, level.is_base))
+            yield from known[key]
+
+
+def _part_faults(
+    store: ObjectStore, prefix: str, part: Part, schemas: Mapping[str, Schema], is_base: bool
+) -> Iterator[str]:
+    try:
+        content = read_part(store, prefix, part.name)
+        part.check(content)
+        yield from (f"names {part.name}: {text}" for text in faults_of(part, content, schemas, is_base=is_base))
+    except NotFound:
+        yield f"names {part.name}, which does not exist"
+    except RetryableError:
+        raise
+    except TidemillError as error:
+        yield f"names {part.name}, which cannot be read: {error}"
 
 
 def _check_progress(store: ObjectStore, definition: StoredDefinition, topology: str, entry: Entry) -> Iterator[Finding]:
