@@ -119,8 +119,8 @@ class LogWriter:
 def test_log_holds_each_entry_as_its_writer_was_told_when_the_store_fails(data: st.DataObject) -> None:
     store = MemoryStore()
     weather = Weather(data.draw, store)
-    stormy = Log(StormyStore(weather), "log", ".json", json.loads, PATIENCE)
-    calm = Log(store, "log", ".json", json.loads, PATIENCE)
+    stormy = Log(StormyStore(weather), "log", ".json", lambda data, _: json.loads(data), PATIENCE)
+    calm = Log(store, "log", ".json", lambda data, _: json.loads(data), PATIENCE)
     told: dict[str, str] = {}
     seen: dict[int, str] = {}
     first, second = LogWriter("a", stormy, told), LogWriter("b", calm, told)

@@ -56,5 +56,15 @@ def test_faults_really_happen_when_a_simulation_is_not_calm() -> None:
         run(simulation)
     text = "\n".join(line for simulation in runs for line in simulation.trace)
     assert sum(simulation.crashes for simulation in runs) > 10
-    for word in ("AttemptFailed", "EntryLost", "StoreFailed", "CompactionDone", "CollectionDone", "dies: fenced"):
+    assert sum(simulation.spoiled for simulation in runs) > 10
+    reads = ("lost read", "torn read", "misdirected read", "stopped by a spoiled read")
+    for word in (
+        "AttemptFailed",
+        "EntryLost",
+        "StoreFailed",
+        "CompactionDone",
+        "CollectionDone",
+        "dies: fenced",
+        *reads,
+    ):
         assert word in text

@@ -8,21 +8,27 @@ from typing import Any
 
 import pytest
 
+from tidemill.model import entries
 from tidemill.model.entries import Attempt, Entry
 from tidemill.model.errors import TidemillError
+from tidemill.model.snapshot import Part
 from tidemill.runtime import collection, compose, upkeep
 from tidemill.store.log import Log
-from tidemill.testing.simulation import Chances, Simulation
+from tidemill.testing.simulation import CALM, Chances, Simulation
 
 SEEDS = 200
 QUARREL = Chances(wrong_lease=0.1)
 """Leaders that often overlap: what a lease allows and the log must forbid."""
 
 
-def is_caught() -> bool:
+BAD_DISK = replace(CALM, spoiled_read=0.2)
+"""Nothing fails but reads: what comes back is cut, or another object."""
+
+
+def is_caught(chances: Chances = QUARREL) -> bool:
     for seed in range(1, SEEDS):
         try:
-            Simulation(seed, QUARREL).run()
+            Simulation(seed, chances).run()
         except TidemillError:
             return True
     return False
@@ -66,3 +72,18 @@ def test_mistake_is_caught_when_made_on_purpose(
 ) -> None:
     monkeypatch.setattr(place, name, mistake(getattr(place, name)))
     assert is_caught()
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "mistake"),
+    [
+        (Part, "check", lambda self, content: None),
+        (entries, "check_place", lambda written, key: None),
+    ],
+    ids=["parts", "entries"],
+)
+def test_spoiled_reads_give_wrong_results_when_nobody_compares_what_was_read(
+    monkeypatch: pytest.MonkeyPatch, place: Any, name: str, mistake: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(place, name, mistake)
+    assert is_caught(BAD_DISK)

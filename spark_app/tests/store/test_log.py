@@ -20,7 +20,7 @@ def entry(nonce: str) -> bytes:
 
 
 def log_on(store: ObjectStore) -> Log:
-    return Log(store, "topic/log", ".json", lambda data: str(json.loads(data)["nonce"]), patience=(0.0, 0.0))
+    return Log(store, "topic/log", ".json", lambda data, _: str(json.loads(data)["nonce"]), patience=(0.0, 0.0))
 
 
 def fill(log: Log, first: int, last: int) -> None:

@@ -202,7 +202,7 @@ def test_outcome_is_unknown_when_the_name_cannot_be_synced(tmp_path: Path, monke
 def test_an_append_is_not_acknowledged_when_its_name_cannot_be_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = Log(LocalStore(tmp_path), "log", ".x", bytes.decode, patience=(0.0, 0.0))
+    log = Log(LocalStore(tmp_path), "log", ".x", lambda data, _: data.decode(), patience=(0.0, 0.0))
     log.append(1, b"first", "first")
     real = os.fsync
 

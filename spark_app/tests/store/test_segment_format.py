@@ -54,7 +54,7 @@ def test_segment_is_read_when_it_was_written_once(source: str) -> None:
     assert columns.to_values(segment.rows(1, 1)) == RECORDS[1:]
     assert (header_to_json(segment.header) | {"layout": None}) == header_to_json(HEADER)
     assert read_header(data[: header_bytes(data[:16])]) == segment.header
-    assert read_nonce(data) == "0123456789abcdef"
+    assert read_nonce(data, HEADER.key) == "0123456789abcdef"
 
 
 def test_rows_are_known_by_partition_when_only_offsets_are_stored() -> None:

@@ -153,7 +153,7 @@ class BackupRun:
     # --- logs --------------------------------------------------------------------------------------------------------
 
     def _small_log(self, prefix: str) -> Log:
-        return Log(self._store, prefix, ".json", lambda content: "")
+        return Log(self._store, prefix, ".json", lambda content, key: "")
 
     def _log(self, found: _Module, log: Log, last: int) -> None:
         """All entries of a log up to one of them."""

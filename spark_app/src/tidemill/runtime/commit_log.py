@@ -13,7 +13,7 @@ from typing import Any
 from tidemill.engine.resources import read_part
 from tidemill.model import entries
 from tidemill.model.entries import ENTRY_BYTES_MAX, ENTRY_MEMBER, Entry
-from tidemill.model.errors import CorruptState, asked_twice, invariant, reading_object
+from tidemill.model.errors import CorruptState, asked_twice, check_place, invariant, reading_object
 from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import NotFound, ObjectStore
 
@@ -102,6 +102,8 @@ class CommitLog:
         self._head = (number, entry)
 
 
-def _read_nonce(content: bytes) -> str:
-    nonce: str = json.loads(entries.member(content, ENTRY_MEMBER))["nonce"]
+def _read_nonce(content: bytes, key: str) -> str:
+    data = json.loads(entries.member(content, ENTRY_MEMBER))
+    check_place(data["key"], key)
+    nonce: str = data["nonce"]
     return nonce

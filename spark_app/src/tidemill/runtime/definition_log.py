@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -11,7 +10,7 @@ from tidemill.model import definition as definitions
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import CorruptState, UnknownName, asked_twice, reading_object
 from tidemill.model.ids import Ids
-from tidemill.store.log import FIRST, Log
+from tidemill.store.log import FIRST, Log, read_json_nonce
 from tidemill.store.objects import RESERVED, ObjectStore
 
 SUFFIX = ".json"
@@ -22,7 +21,7 @@ class DefinitionLog:
     """The definitions of one module, newest last."""
 
     def __init__(self, store: ObjectStore, module: str, ids: Ids | None = None) -> None:
-        self._log = Log(store, f"{module}/definition", SUFFIX, _read_nonce)
+        self._log = Log(store, f"{module}/definition", SUFFIX, read_json_nonce)
         self._ids = ids or Ids()
         self._newest: StoredDefinition | None = None
 
@@ -138,8 +137,3 @@ def orphans(store: ObjectStore) -> list[tuple[str, str]]:
 
 def _keys_of_modules(store: ObjectStore) -> Iterator[str]:
     return (key for key in store.list("") if not key.startswith(f"{RESERVED}/"))
-
-
-def _read_nonce(content: bytes) -> str:
-    nonce: str = json.loads(content)["nonce"]
-    return nonce

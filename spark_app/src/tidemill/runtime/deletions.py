@@ -8,7 +8,6 @@ deleted, and before the following definition. So a rollback never opens what a c
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -17,7 +16,7 @@ from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import CorruptState, NewerFormat, asked_twice
 from tidemill.model.ids import Ids
-from tidemill.store.log import PATIENCE, Log, Lost
+from tidemill.store.log import PATIENCE, Log, Lost, read_json_nonce
 from tidemill.store.objects import NotFound, ObjectStore
 
 FORMAT: Final = 1
@@ -43,7 +42,7 @@ class Deletions:
     def __init__(
         self, store: ObjectStore, module: str, ids: Ids | None = None, patience: tuple[float, ...] = PATIENCE
     ) -> None:
-        self._log = Log(store, f"{module}/deletions", ".json", _read_nonce, patience, is_dense=False)
+        self._log = Log(store, f"{module}/deletions", ".json", read_json_nonce, patience, is_dense=False)
         self._ids = ids or Ids()
 
     def fate(self, definition: StoredDefinition) -> Fate | None:
@@ -121,8 +120,3 @@ def _fate(data: dict[str, Any], key: str) -> Fate:
 
 
 _DECISIONS: Final[dict[str, Decision]] = {"done": "done", "kept": "kept"}
-
-
-def _read_nonce(content: bytes) -> str:
-    nonce: str = json.loads(content)["nonce"]
-    return nonce

@@ -9,7 +9,6 @@ with marks have format 2, so that an older Tidemill, which would lose the marks,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +17,7 @@ from tidemill.model import options
 from tidemill.model.errors import CorruptState, Managed, NewerFormat, StoreUnavailable, asked_twice, reading_object
 from tidemill.model.ids import Ids
 from tidemill.runtime.events import ModuleOptions, Place
-from tidemill.store.log import Log, Lost
+from tidemill.store.log import Log, Lost, read_json_nonce
 from tidemill.store.objects import NotFound, ObjectStore
 
 FORMAT = 2
@@ -43,7 +42,7 @@ class OptionsLog:
     """The options of one module; every change is durable when its call returns."""
 
     def __init__(self, store: ObjectStore, module: str, ids: Ids | None = None) -> None:
-        self._log = Log(store, f"{module}/options", SUFFIX, _read_nonce)
+        self._log = Log(store, f"{module}/options", SUFFIX, read_json_nonce)
         self._ids = ids or Ids()
         self._known = ModuleOptions()
 
@@ -215,8 +214,3 @@ def _from_json(number: int, data: Mapping[str, Any]) -> ModuleOptions:
         values.setdefault((scope, target), {})[name] = value
     managed = {(scope, target, name): owner for scope, target, name, owner in data.get("managed", ())}
     return ModuleOptions(number, values, data["paused"], managed)
-
-
-def _read_nonce(content: bytes) -> str:
-    nonce: str = json.loads(content)["nonce"]
-    return nonce

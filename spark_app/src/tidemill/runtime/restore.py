@@ -118,7 +118,7 @@ def _point(folder: BackupFolder, backup: Backup, topology: SavedTopology, number
 
 def _log_of(topology: SavedTopology) -> Log:
     """Only for the names of its entries."""
-    return Log(None, f"{topology.prefix}/log", ".zip", lambda content: "")  # type: ignore[arg-type] # names need no store
+    return Log(None, f"{topology.prefix}/log", ".zip", lambda content, key: "")  # type: ignore[arg-type] # names need no store
 
 
 def _read(folder: BackupFolder, backup: Backup, topology: SavedTopology, number: int) -> Entry:
@@ -169,7 +169,7 @@ def restore(
     copied = _fill(copy, plan, folder, tell)
     _verify(copy, plan)
     for prefix in {*_logs_of(living, there), *plan.backup.logs}:
-        Log(living, prefix, "", lambda content: "").close()
+        Log(living, prefix, "", lambda content, key: "").close()
     try:
         incarnations.switch(base, new, {"backup": plan.backup.id, "restored_ms": now_ms})
     except AlreadyExists as error:
@@ -193,7 +193,7 @@ def _fill(copy: ObjectStore, plan: Plan, folder: BackupFolder, tell: Callable[[s
     firsts = {**plan.backup.logs, **{f"{point.topology.prefix}/log": point.first for point in plan.points}}
     for prefix, first in firsts.items():
         if first > FIRST:
-            Log(copy, prefix, "", lambda content: "").begin_at(first)
+            Log(copy, prefix, "", lambda content, key: "").begin_at(first)
     return copied
 
 

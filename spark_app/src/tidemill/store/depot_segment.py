@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tidemill.model import columns
 from tidemill.model.columns import Column
-from tidemill.model.errors import CorruptState, NewerFormat
+from tidemill.model.errors import CorruptState, NewerFormat, check_place
 from tidemill.store.objects import Buffer
 
 FORMAT = 4
@@ -305,9 +305,11 @@ class Segment:
         return columns.unflatten(self.header.layout, [series.slice(row, count) for series in self._series])
 
 
-def read_nonce(data: bytes) -> str:
-    """The nonce of the group commit that wrote these bytes."""
-    return read_header(data).last.nonce
+def read_nonce(data: bytes, key: str) -> str:
+    """The nonce of the group commit that wrote these bytes to be the object `key`."""
+    header = read_header(data)
+    check_place(header.key, key)
+    return header.last.nonce
 
 
 def read_header(data: Buffer) -> Header:

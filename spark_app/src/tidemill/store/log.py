@@ -64,14 +64,15 @@ def _wait(seconds: float) -> None:
 class Log:
     """A log below the folder `prefix`; its objects are `<zero-padded number><suffix>`.
 
-    `read_nonce` finds in an entry's bytes the nonce that its writer put there, by which a writer knows its own. The
-    slots of a log that is not `is_dense` are filled in any order.
+    `read_nonce` finds in the bytes of an entry the nonce that its writer put there, by which a writer knows its own; it
+    raises CorruptState if they were not written for this key. The slots of a log that is not `is_dense` are filled in
+    any order.
     """
 
     store: ObjectStore
     prefix: str
     suffix: str
-    read_nonce: Callable[[bytes], str]
+    read_nonce: Callable[[bytes, str], str]
     patience: tuple[float, ...] = PATIENCE
     wait: Callable[[float], None] = _wait
     is_dense: bool = True
@@ -266,13 +267,13 @@ class Log:
 
     def _own(self, number: int, found: bytes, nonce: str) -> None:
         with reading_object(self.key(number)):
-            theirs = self._nonce_of(found)
+            theirs = self._nonce_of(found, self.key(number))
         if theirs != nonce:
             raise Lost(f"Entry {number} of {self.prefix} is another writer's.", number=number)
 
-    def _nonce_of(self, found: bytes) -> str:
+    def _nonce_of(self, found: bytes, key: str) -> str:
         try:
-            return self.read_nonce(found)
+            return self.read_nonce(found, key)
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptState(f"this entry of a log cannot be read: {error!r}") from error
 
@@ -341,3 +342,11 @@ class Log:
 
     def _floor_key(self, number: int) -> str:
         return f"{self.prefix}/{_FLOOR_FOLDER}/{number:0{_DIGITS}d}"
+
+
+def read_json_nonce(content: bytes, key: str) -> str:
+    """The nonce of an object that `append_json` wrote."""
+    data = json.loads(content)
+    check_place(data["key"], key)
+    nonce: str = data["nonce"]
+    return nonce

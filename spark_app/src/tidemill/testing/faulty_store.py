@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tidemill.store.objects import Buffer, ObjectStore
 
@@ -17,16 +18,22 @@ def _nothing(verb: str, key: str) -> None:
     pass
 
 
+def _as_it_is(verb: str, key: str, answer: Any) -> Any:
+    return answer
+
+
 @dataclass
 class FaultPlan:
     """What happens before a request reaches the store and after the store did it; both may raise.
 
     `before` raising means the store never saw the request. `after` raising means it did it and the answer is lost:
     raise `OutcomeUnknown` for a create, `StoreUnavailable` for a read, `Crash` for a process that dies just then.
+    `spoil` makes another answer of a read (`get`: bytes, `exists`: whether, `list`: keys), as a bad disk or cache does.
     """
 
     before: Callable[[str, str], None] = _nothing
     after: Callable[[str, str], None] = _nothing
+    spoil: Callable[[str, str, Any], Any] = _as_it_is
 
 
 class FaultyObjectStore:
@@ -45,13 +52,13 @@ class FaultyObjectStore:
         self.plan.before("get", key)
         data = self.inner.get(key)
         self.plan.after("get", key)
-        return data
+        return bytes(self.plan.spoil("get", key, data))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         self.plan.before("get", key)
-        data = self.inner.get_range(key, start, length)
+        data = self.inner.get(key)
         self.plan.after("get", key)
-        return data
+        return bytes(self.plan.spoil("get", key, data)[start : start + length])
 
     def create(self, key: str, data: Buffer) -> None:
         self.plan.before("create", key)
@@ -62,7 +69,7 @@ class FaultyObjectStore:
         self.plan.before("exists", key)
         found = self.inner.exists(key)
         self.plan.after("exists", key)
-        return found
+        return bool(self.plan.spoil("exists", key, found))
 
     def delete(self, key: str) -> None:
         self.plan.before("delete", key)
@@ -73,7 +80,7 @@ class FaultyObjectStore:
         self.plan.before("list", prefix)
         keys = list(self.inner.list(prefix, after))
         self.plan.after("list", prefix)
-        return iter(keys)
+        return iter(self.plan.spoil("list", prefix, keys))
 
     def local_path(self, key: str) -> Path | None:
         return None

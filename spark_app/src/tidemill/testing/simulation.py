@@ -23,7 +23,14 @@ from tidemill.model.dataflow import (
     StartFrom,
     TopologyDeclaration,
 )
-from tidemill.model.errors import InvariantViolation, OutcomeUnknown, StoreUnavailable, TidemillError, invariant
+from tidemill.model.errors import (
+    CorruptState,
+    InvariantViolation,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TidemillError,
+    invariant,
+)
 from tidemill.model.ids import Ids
 from tidemill.model.snapshot import Snapshot
 from tidemill.plan.compile import compile_topology
@@ -41,7 +48,7 @@ from tidemill.runtime.upkeep import Upkeep
 from tidemill.runtime.world import World
 from tidemill.store.depot import DepotLog
 from tidemill.store.lease import LeasePace
-from tidemill.store.objects import ObjectStore
+from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.testing.auditor import Auditor
 from tidemill.testing.counting_runner import CountingRunner
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
@@ -53,6 +60,7 @@ DEPOT: Final = "*records"
 TASKS: Final = 2
 PATIENCE: Final = (0.0, 0.0, 0.0)
 FINISH_TURNS: Final = 4_000
+DECADE_MS: Final = 315_576_000_000
 
 
 @dataclass(frozen=True)
@@ -66,9 +74,10 @@ class Chances:
     wrong_lease: float = 0.02
     user_error: float = 0.05
     clock_jump: float = 0.01
+    spoiled_read: float = 0.01
 
 
-CALM: Final = Chances(0, 0, 0, 0, 0, 0, 0)
+CALM: Final = Chances(0, 0, 0, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -158,6 +167,7 @@ class Simulation:
         self.writes = 0
         self.turns = 0
         self.crashes = 0
+        self.spoiled = 0
         self.clock = ManualClock()
         self.store = self._open_store()
         self.desk = LeaseDesk()
@@ -211,7 +221,7 @@ class Simulation:
     def _start_process(self) -> None:
         self._starts += 1
         name = f"runner-{self._starts}"
-        store = FaultyObjectStore(self.store, FaultPlan(self._before, self._after))
+        store = self._faulty()
         lease = DeskLease(self.desk, name, lambda: self._happens(self.chances.wrong_lease))
         world = World(store, self.definition, TOPOLOGY, self._program(), lease, self.clock, PATIENCE, lambda _: None)
         ids = Ids(f"{self.seed}-{name}")
@@ -226,6 +236,30 @@ class Simulation:
 
     def _is_crash(self, verb: str, moment: Literal["before write", "after write"]) -> bool:
         return verb in ("create", "delete") and self.crash_at == CrashAt(self.writes, moment)
+
+    def _faulty(self) -> ObjectStore:
+        return FaultyObjectStore(self.store, FaultPlan(self._before, self._after, self._spoil))
+
+    def _spoil(self, verb: str, key: str, answer: Any) -> Any:
+        """At times a read is lost (the object is not found), stale (without what came last), torn (cut), or misdirected
+        (of another object of the folder). Nothing of that may ever lead to a wrong result.
+        """
+        if not self._happens(self.chances.spoiled_read):
+            return answer
+        self.spoiled += 1
+        if verb == "exists":
+            return False
+        if verb == "list":
+            return answer[:-1]
+        folder = key.rpartition("/")[0]
+        others = [other for other in self.store.list(folder) if other != key]
+        kind = self.random.choice(("lost", "torn", "misdirected"))
+        self.trace.append(f"{kind} read of {key}")
+        if kind == "misdirected" and others:
+            return self.store.get(self.random.choice(others))
+        if kind == "torn":
+            return answer[: self.random.randrange(len(answer) + 1)]
+        raise NotFound(f"No object {key}: this read was lost.", key=key)
 
     def _before(self, verb: str, key: str) -> None:
         self.writes += verb in ("create", "delete")
@@ -254,7 +288,7 @@ class Simulation:
         elif choice < 94:
             self._toggle_pause()
         elif choice < 95 and self._happens(self.chances.clock_jump * 10):
-            self.clock.jump(self.random.choice((-3_600_000, -50, 50, 3_600_000)))
+            self.clock.jump(self.random.choice((-3_600_000, -50, 50, 3_600_000, DECADE_MS, -DECADE_MS)))
         elif self.chances != CALM and self._happens(self.chances.kill * 10):
             self._end(self.random.choice(self.processes))
         else:
@@ -278,6 +312,10 @@ class Simulation:
         except Crash as crash:
             self.crashes += 1
             self._die(process, str(crash))
+        except (CorruptState, NotFound) as error:
+            if self.chances == CALM:
+                raise
+            self._die(process, f"stopped by a spoiled read: {error}")
         if process.is_over and process in self.processes:
             self._die(process, process.machine.role)
 
@@ -356,12 +394,12 @@ class Simulation:
         """An append of a few records; where it has no answer, they are in the depot once or not at all (S6)."""
         records = [self._next_record + i for i in range(self.random.randrange(1, 6))]
         self._next_record += len(records)
-        store = FaultyObjectStore(self.store, FaultPlan(self._before, self._after))
+        store = self._faulty()
         batch = [(self.random.randrange(TASKS), [self._record(number)]) for number in records]
         try:
             self.depot(store).append(batch)
             self.appended |= set(records)
-        except (OutcomeUnknown, Crash) as error:
+        except (OutcomeUnknown, CorruptState, NotFound, Crash) as error:
             self.crashes += isinstance(error, Crash)
             self.uncertain |= set(records)
         except StoreUnavailable:
