@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from tidemill.model.errors import BadPath, BudgetExceeded, NotOneValue, NotSelectable, TidemillError
 from tidemill.state.nodes import ABSENT
-from tidemill.state.paths_containers import node_kind
+from tidemill.state.paths_containers import SCALARS, node_kind
 
 STEPS_MAX: Final = 1_000_000
 """Navigators that a select visits, each once for each value that it meets; each 8 elements that one looks through."""
@@ -67,9 +67,13 @@ class Budget:
         """
         before = self.steps // _STEPS_PER_LOOK
         self.steps -= steps
+        if self.steps < 0 or before != self.steps // _STEPS_PER_LOOK:
+            self._look()
+
+    def _look(self) -> None:
         if self.steps < 0:
             raise self._exceeded(f"visits more than {STEPS_MAX:,} places", "Ask for less, in several selects")
-        if before != self.steps // _STEPS_PER_LOOK and self.is_late():
+        if self.is_late():
             raise self._exceeded("takes longer than a request may", "Ask for less, in several selects")
 
     def charge(self, value: Any) -> None:
@@ -79,6 +83,9 @@ class Budget:
             BudgetExceeded: too many.
             BadPath: something in it is no data.
         """
+        if type(value) in SCALARS:
+            self._take(sys.getsizeof(value))
+            return
         left = [value]
         while left:
             item = left.pop()
@@ -129,6 +136,13 @@ class Budget:
         """The step of a navigator, counted at each visit, with the copies that it makes."""
         copies, looks_through = name in _COPYING, name in _LINEAR or "_range" in name
 
+        def visited(value: Any, values: Sequence[Any], collected: tuple[Any, ...]) -> Any:
+            self.at = at
+            self.steps = left = self.steps - 1
+            if left < 0 or left % _STEPS_PER_LOOK == _STEPS_PER_LOOK - 1:
+                self._look()
+            return step(value, values, collected)
+
         def counted(value: Any, values: Sequence[Any], collected: tuple[Any, ...]) -> Any:
             self.at = at
             is_long = looks_through and isinstance(value, _CONTAINERS)
@@ -139,7 +153,7 @@ class Budget:
                     self.charge(item)
             return step(value, values, collected)
 
-        return counted
+        return counted if copies or looks_through else visited
 
     def calling(self, name: str, call: Callable[..., Any], at: str) -> Callable[..., Any]:
         """A built-in function whose result is counted, and whose errors are the path's.
