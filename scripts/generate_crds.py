@@ -1,4 +1,4 @@
-"""Writes what of crds/ follows from the registry of options, and the reference pages of crds/ and of reasons.
+"""Writes what of crds/ follows from the registry of options, its copy in the chart, and the reference pages.
 
 `python scripts/generate_crds.py` writes; with `--check` it only says which files are not up to date, and exits 1.
 """
@@ -18,6 +18,9 @@ from tidemill.model import options
 
 ROOT = Path(__file__).resolve().parent.parent
 CRDS = ("crds/module.yaml", "crds/topology.yaml")
+IN_CHART = "charts/tidemill/files/"
+"""Helm reads no file outside a chart; a link would not be in a packed one."""
+
 REFERENCE = "docs/reference/crds.md"
 REASONS = "docs/reference/reasons.md"
 
@@ -28,6 +31,7 @@ _MARKED = re.compile(
 
 def main(arguments: list[str]) -> int:
     written = {name: generate_crd((ROOT / name).read_text()) for name in CRDS}
+    written |= {f"{IN_CHART}{name}": written[name] for name in CRDS}
     written[REFERENCE] = reference(yaml.safe_load(written[name]) for name in CRDS)
     written[REASONS] = reasons_page()
     stale = [name for name, text in written.items() if not is_written(name, text)]
