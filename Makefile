@@ -5,7 +5,7 @@ COVERAGE_MIN ?= 85
 MINUTES ?= 60
 export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
 
-.PHONY: help setup fmt check test test-kubernetes coverage soak demo bench e2e promises fresh-machine lock audit sbom clean
+.PHONY: help setup fmt check test test-kubernetes coverage soak demo bench e2e promises fresh-machine spec lock audit sbom clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ test-kubernetes: setup ## tests of images, chart and test cluster (root; builds 
 
 fresh-machine: ## make demo and make test on bare Debian 12 and 13 (root); or TARGETS=demo, SUITES=trixie
 	@bash scripts/fresh_machine.sh $(TARGETS)
+
+spec: setup ## check the commit protocol as a TLA+ model, and that each mistake in it is found
+	@$(PY) scripts/check_spec.py "$$(bash scripts/tlc.sh)"
 
 lock: setup ## write the lock files anew, with hashes
 	@bash scripts/lock.sh
