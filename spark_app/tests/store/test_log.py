@@ -72,6 +72,9 @@ def test_append_is_lost_when_another_writer_has_the_slot(log: Log) -> None:
 def test_append_is_done_when_the_slot_holds_its_own_nonce(log: Log) -> None:
     fill(log, 1, 2)
     log.append(2, entry("n2"), "n2")
+    assert (numbers(log), log.read(2), log.newest()) == ([1, 2], entry("n2"), 2)
+    with pytest.raises(Lost):
+        log.append(2, entry("n2"), "n3")
 
 
 def test_last_two_stay_when_all_is_trimmed(log: Log) -> None:
