@@ -25,6 +25,7 @@ from tidemill import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, Depot, Expr,
 from tidemill.api.recording import record_module
 from tidemill.model.errors import UserCodeError
 from tidemill.plan.check import check
+from tidemill.spark.runner import SparkRunner
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have the tests on their path
 EXAMPLES = settings(
@@ -485,3 +486,19 @@ def test_aggregator_works_or_is_refused_when_a_structure_is_indexed(name: str, s
             for _ in range(2):
                 attempts.feed("*d", [element, element])
                 attempts.attempt()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("shape", "case"), [("map", "multi_set"), ("subindexed map", "set"), ("meeting", "last")])
+def test_state_is_what_python_comes_to_when_spark_aggregates(spark: Any, shape: str, case: str) -> None:
+    around, agg = SHAPES[shape], CASES[case]
+    keys = [key for key in KEYS if not isinstance(key, bytes)]
+    values = [1, 2, None, "x"] if case == "last" else keys
+    batches = [
+        [(keys[i % len(keys)], keys[i * 7 % len(keys)], values[i * step % len(values)], i) for i in range(40)]
+        for step in (3, 5)
+    ]
+    module = module_of(around, agg, agg.schema)
+    for placement in ("spread", "inline"):
+        way = Way(tasks=4, threads=2, runner=SparkRunner(), placement=placement)
+        assert run(way, module, around, batches) == expected_of(around, agg, batches), way
