@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
 from tidemill.model.ids import nonce
-from tidemill.store.objects import AlreadyExists, Buffer, NotFound, count_request
+from tidemill.store.objects import RESERVED, AlreadyExists, Buffer, NotFound, count_request
 
 _TEMPORARY = ".create-"
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -35,7 +35,8 @@ class LocalStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
-        self._met = _inode(self.folder)
+        self._was_there, self._was_store = False, False
+        self.check_there()
         self.url = self.folder.as_uri()
         self.counts: dict[str, int] = {}
         self._unsynced: set[Path] = set()
@@ -91,13 +92,16 @@ class LocalStore:
         return self._path(key)
 
     def check_there(self) -> None:
-        """Raises StoreUnavailable where another folder, or none, is at the place of the one that this store met."""
-        found = _inode(self.folder)
-        if self._met is None:
-            self._met = found
-        elif found != self._met:
-            what = "is not there" if found is None else "is another folder than the one that this process opened"
+        """Raises StoreUnavailable where there is no folder any more, or an empty one: a mount point without its disk.
+
+        A store that was put back is another matter (`store.incarnations` tells it). Inodes would not do: they change
+        where a file system is mounted again.
+        """
+        is_there, is_store = self.folder.is_dir(), (self.folder / RESERVED).is_dir()
+        if (self._was_there and not is_there) or (self._was_store and not is_store):
+            what = "is another folder than the one that this process opened" if is_there else "is not there"
             raise StoreUnavailable(f"The store {self.folder} {what}; bring it back, or restart with the right one.")
+        self._was_there, self._was_store = is_there, is_store
 
     def make_folder(self, folder: Path) -> None:
         """Make a folder below this one, whose name survives a crash."""
@@ -153,14 +157,6 @@ class LocalStore:
     def _fault(self, error: OSError) -> str:
         advice = _ADVICE.get(error.errno or 0, "cannot be used")
         return f"The store {self.folder} {advice} ({error.strerror or error})"
-
-
-def _inode(folder: Path) -> int | None:
-    """What a folder is, wherever it is moved; None where there is none."""
-    try:
-        return os.stat(folder).st_ino
-    except OSError:
-        return None
 
 
 def sweep_unfinished(folder: Path, before_ms: int) -> int:
