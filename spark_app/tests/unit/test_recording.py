@@ -139,7 +139,10 @@ def test_schemas_are_recorded_as_data() -> None:
         ),
     )  # fmt: skip
 
-    text = "map(str, fixed_keys(tags: set(str).subindexed(), log: list(map(int, float)).subindexed(), raw: dict))"
+    text = (
+        "map(str, fixed_keys(tags: set(str).subindexed(without size tracking), "
+        "log: list(map(int, float)).subindexed(), raw: dict))"
+    )
     assert repr(schema) == text
     inner = schema.schema.value  # type: ignore[union-attr]
     assert isinstance(inner, schemas.FixedKeysSchema)
