@@ -18,6 +18,7 @@ from tidemill.model.entries import member
 from tidemill.model.errors import UserCodeError
 from tidemill.model.ids import Ids
 from tidemill.model.snapshot import Part, Snapshot, TaskSet
+from tidemill.state.container import meta_json
 from tidemill.store.depot import DepotLog
 from tidemill.store.objects import ObjectStore
 
@@ -55,7 +56,7 @@ class CountingRunner:
 
     def _delta(self, work: AttemptWork, counts: Counter[int]) -> DeltaPart:
         content = encode(counts)
-        part = Part("", ALL_TASKS, {"0": len(counts)}).sealed(content)
+        part = Part("", ALL_TASKS).sealed(content)
         if self._random.randrange(2):
             return DeltaPart(part, content)
         name = f"deltas/{work.microbatch_id}-{work.version}-0-{self._ids.nonce()}.zip"
@@ -68,7 +69,7 @@ class CountingRunner:
         content = encode(counts)
         name = f"runs/{work.microbatch_id}-1-0-{self._ids.nonce()}.zip"
         self._store.create(f"{work.prefix}/{name}", content)
-        return (Part(name, ALL_TASKS, {"0": len(counts)}).sealed(content),)
+        return (Part(name, ALL_TASKS).sealed(content),)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -78,6 +79,7 @@ def encode(counts: Counter[int]) -> bytes:
     """The counts as a container, which `tidemill check` can verify like any other."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(zipfile.ZipInfo("meta.json"), meta_json({}, {}))
         archive.writestr(zipfile.ZipInfo(MEMBER), json.dumps(sorted(counts.items())))
     return buffer.getvalue()
 
