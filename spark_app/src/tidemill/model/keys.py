@@ -134,7 +134,7 @@ def admit_all(held: Plain, added: Plain) -> None:
     if kinds <= _APART:
         return
     for number in (0, 1):
-        if number in added and number in held:
+        if number in added and number in held and bool in kinds.union(map(type, held)):
             admit(held, next(found for found in added if found == number))
     if tuple in kinds or frozenset in kinds:
         for key in added:
