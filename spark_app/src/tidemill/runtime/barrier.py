@@ -14,16 +14,12 @@ from tidemill.model.errors import BadInput
 from tidemill.model.packing import pack, unpack
 from tidemill.runtime.clock import Clock
 from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.failures import fails
+from tidemill.runtime.failures import REPEATED, fails, failure_text, is_lasting
 from tidemill.runtime.leading import LeaderWatch
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.depot import DepotLog
 from tidemill.store.objects import ObjectStore
 
-FAILURES_MAX: Final = 3
-"""After so many attempts of one microbatch that the module's own code failed, waiting for it is in vain."""
-
-_HOPELESS: Final = frozenset({"UserCodeFailed", "SchemaMismatch"})
 _LOOK_MILLIS: Final = 5.0
 _LOOK_MILLIS_MAX: Final = 250.0
 
@@ -137,12 +133,11 @@ class ProcessedWatch:
         if not barrier.missing(entry):
             return False
         failure = entry.failure if entry is not None else None
-        attempt = entry.attempt if entry is not None else None
-        if failure is not None and failure.code in _HOPELESS and attempt is not None and attempt.version > FAILURES_MAX:
-            text = (
-                f"{barrier.topology} fails on each attempt, {failure.version} so far: {failure.code}: {failure.message}"
-            )
-            raise fails(failure, text)
+        # Each further version is an attempt that failed: who begins to wait late need not see three of them.
+        is_tried = entry is not None and entry.attempt is not None and entry.attempt.version > REPEATED
+        if failure is not None and is_tried and is_lasting(failure):
+            text = f"{barrier.topology} fails on each attempt, {failure.version} so far"
+            raise fails(failure, f"{text}: {failure_text(failure)}")
         return True
 
     def wait(self, seconds: float, clock: Clock) -> None:

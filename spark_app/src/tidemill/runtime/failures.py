@@ -42,7 +42,7 @@ class Repetition:
         """Whether the failure as it is told now, None for none, is one that time does not mend: it came for the third
         time.
         """
-        if failure is None or failure.code in _PASSING:
+        if failure is None or not is_lasting(failure):
             self._way, self._count = None, 0
             return False
         way = (failure.microbatch_id, failure.code, failure.message)
@@ -51,6 +51,11 @@ class Repetition:
         elif failure.version > self._version:
             self._version, self._count = failure.version, self._count + 1
         return self._count >= REPEATED
+
+
+def is_lasting(failure: Failure) -> bool:
+    """Whether the next attempt meets it again, as far as its code tells."""
+    return failure.code not in _PASSING
 
 
 def fails(failure: Failure, text: str) -> MicrobatchFails:
