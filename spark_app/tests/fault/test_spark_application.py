@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from recording_api import RecordingApi
 from test_operator_objects import TOPOLOGY, full_module, revision
 from waiting import eventually
 
+from tidemill.spark.settings import SOCKET_PATH_LIMIT
 from tidemill_operator.resources import driver, launching
 
 ROOT = Path(__file__).parents[3]
@@ -140,13 +142,16 @@ session.stop()
 def test_python_workers_start_when_an_executor_has_none_of_the_drivers_folders(
     api: RecordingApi, tmp_path: Path
 ) -> None:
-    process = start_driver(api, tmp_path)
+    # Short, as a pod's /tmp is: a longer one would be no folder for sockets anyway (SOCKET_PATH_LIMIT).
+    drivers = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
+    process = start_driver(api, tmp_path, drivers)
     executor: subprocess.Popen[bytes] | None = None
     try:
         eventually(lambda: process.poll() is not None or executors(api), SECONDS)
         assert process.poll() is None, (tmp_path / "driver.log").read_text()[-3000:]
-        for folder in (tmp_path / "driver").glob("tidemill-spark-*"):
-            folder.rename(tmp_path / f"of-another-pod-{folder.name}")
+        (folder,) = drivers.glob("tidemill-spark-*")
+        assert len(str(folder)) <= SOCKET_PATH_LIMIT
+        folder.rename(drivers / "of-another-pod")
         (posted,) = executors(api)
         executor = start_executor(posted, tmp_path)
         pace, end = threading.Event(), time.monotonic() + SECONDS
@@ -159,13 +164,14 @@ def test_python_workers_start_when_an_executor_has_none_of_the_drivers_folders(
             if each is not None and each.poll() is None:
                 os.killpg(each.pid, signal.SIGKILL)
                 each.wait()
+        shutil.rmtree(drivers, ignore_errors=True)
 
 
 def executors(api: RecordingApi) -> list[Json]:
     return [pod for pod in api.named("pods") if pod["metadata"].get("labels", {}).get("spark-role") == "executor"]
 
 
-def start_driver(api: RecordingApi, folder: Path) -> subprocess.Popen[bytes]:
+def start_driver(api: RecordingApi, folder: Path, temporary: Path) -> subprocess.Popen[bytes]:
     """The session of a driver as the operator configures it, with what cluster mode puts into its environment."""
     module = full_module(spark={"launcher": "SparkApplication"})
     data = driver.config_map(module, revision(module))["data"]
@@ -175,10 +181,9 @@ def start_driver(api: RecordingApi, folder: Path) -> subprocess.Popen[bytes]:
     settings |= {"master": f"k8s://{api.url}", "podTemplate": str(template)}
     (folder / "spark.json").write_text(json.dumps(settings))
     api.put("pods", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "driver", "uid": "uid-driver"}})
-    for name in ("driver", "local"):
-        (folder / name).mkdir()
+    (folder / "local").mkdir()
     environment = os.environ | {
-        "SPARK_LOCAL_DIRS": str(folder / "local"), "TMPDIR": str(folder / "driver"), "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(folder / "local"), "TMPDIR": str(temporary), "SPARK_LOCAL_IP": "127.0.0.1",
     }  # fmt: skip
     with (folder / "driver.log").open("wb") as log:
         command = [sys.executable, "-c", DRIVER, str(folder / "spark.json")]
