@@ -6,22 +6,26 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path as Folder
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
 from tidemill.cli.main import app
+from tidemill.cli.saving import _check_apart
 from tidemill.engine.resources import part_loader
 from tidemill.model.errors import BadInput, CorruptState, StoreRestored, TidemillError, UnknownName
 from tidemill.runtime.backup import BackupRun
 from tidemill.runtime.backup_folder import Backup, BackupFolder
 from tidemill.runtime.check import check_module
 from tidemill.runtime.collection import collect
+from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.restore import At, needed_objects, plan_restore, restore
 from tidemill.store import incarnations
+from tidemill.store.depot import DepotLog
 from tidemill.store.depot_retention import RollingLimits, roll
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import connect, forget_stores, open_store
@@ -174,6 +178,39 @@ def test_results_equal_the_truth_when_a_store_was_saved_while_appends_ran(local:
         assert set(local.truth.values()) == {1}
 
 
+@pytest.mark.parametrize(("log", "ask"), [(CommitLog, "head"), (DepotLog, "newest")])
+def test_all_that_the_newest_entry_needs_is_saved_when_logs_are_trimmed_beyond_it(
+    log: type, ask: str, local: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = getattr(log, ask)
+    asked: list[object] = []
+    with local.running() as cluster:
+
+        def asked_before_much_happens(self: Any, *arguments: Any) -> Any:
+            found = real(self, *arguments)
+            if threading.current_thread() is threading.main_thread() and not asked:
+                asked.append(found)
+                for _ in range(5):
+                    local.append(cluster, "later")
+                    local.wait(cluster)
+                _roll_and_collect(cluster, local.url)
+            return found
+
+        local.append(cluster, *words(3))
+        local.wait(cluster)
+        forget_stores()
+        run = BackupRun(open_store(local.url), local.folder, 1, nothing)
+        monkeypatch.setattr(log, ask, asked_before_much_happens)
+        run.take()
+        monkeypatch.undo()
+    assert asked
+    local.lose()
+    local.bring_back()
+    with local.running() as cluster:
+        local.wait(cluster)
+        assert local.counts(cluster) == local.truth
+
+
 def _roll_and_collect(cluster: InProcessCluster, url: str) -> None:
     for runner in cluster._running[MODULE].topologies.values():
         for depot in runner._world.depots.values():
@@ -213,6 +250,43 @@ def test_older_backups_go_when_only_some_are_kept(local: Site) -> None:
     assert set(local.folder.store.list("stores")) == kept
     local.lose()
     local.bring_back()
+
+
+def test_backups_stay_whole_when_those_of_the_same_store_under_another_url_go(local: Site, tmp_path: Folder) -> None:
+    with local.running() as cluster:
+        local.append(cluster, *words(3))
+        local.wait(cluster)
+        local.save()
+        made = local.save()
+        (tmp_path / "elsewhere").symlink_to(tmp_path / "store")
+        local.append(cluster, *words(3))
+        local.wait(cluster)
+        other = Site((tmp_path / "elsewhere").as_uri(), local.backups)
+        other.now_ms = local.now_ms
+        newer = other.save()
+    assert (newer.store, newer.url) == (made.store, other.url)
+    assert newer.url != made.url
+    assert local.folder.forget(made.url, 1) == 1
+    for backup in local.folder.all():
+        for key in backup.objects:
+            local.folder.get(backup, key)
+
+
+class Place:
+    """A place with nothing but a name."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+
+@pytest.mark.parametrize(
+    ("target", "is_refused"),
+    [("s3://b/data", True), ("s3://b/data/in", True), ("s3://b/data-backups", False), ("s3://b", False)],
+)
+def test_a_place_is_refused_only_when_it_is_in_the_store(target: str, is_refused: bool) -> None:
+    refused = pytest.raises(BadInput, match="is in the store") if is_refused else nullcontext()
+    with refused:
+        _check_apart(cast(Any, Place("s3://b/data?endpoint=http://x")), cast(Any, Place(f"{target}?endpoint=http://x")))
 
 
 def test_an_earlier_state_comes_back_when_a_time_or_an_entry_is_named(local: Site) -> None:

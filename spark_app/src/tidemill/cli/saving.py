@@ -135,7 +135,8 @@ def _check_apart(store: ObjectStore, target: ObjectStore) -> None:
     if isinstance(store, LocalStore) and isinstance(target, LocalStore):
         is_apart = not target.folder.resolve().is_relative_to(store.folder.resolve())
     else:
-        is_apart = not target.url.partition("?")[0].startswith(store.url.partition("?")[0])
+        held, place = (f"{each.url.partition('?')[0].rstrip('/')}/" for each in (store, target))
+        is_apart = not place.startswith(held)
     if not is_apart:
         raise BadInput(f"{target.url} is in the store that is to be saved; name another place.")
 

@@ -156,8 +156,10 @@ class BackupRun:
         return Log(self._store, prefix, ".json", lambda content, key: "")
 
     def _log(self, found: _Module, log: Log, last: int) -> None:
-        """All entries of a log up to one of them."""
+        """All entries of a log up to one of them. Raises _Overtaken where that one is gone."""
         found.logs[log.prefix] = first = log.floor()
+        if first > max(last, FIRST):
+            raise _Overtaken
         self._each(range(first, last + 1), lambda number: self._entry(found, log, number))
 
     def _entry(self, found: _Module, log: Log, number: int) -> bytes | None:
@@ -183,7 +185,8 @@ class BackupRun:
 
     def _topology(self, found: _Module, log: Log, topology: StoredTopology, number: int, entry: Entry) -> SavedTopology:
         """The newest entry and all that it names; then the entries before it, with what they name as far as it is
-        there: points in time to which the topology can be restored.
+        there: points in time to which the topology can be restored. Raises _Overtaken where something of the newest
+        is gone, also where the log was trimmed beyond it before this look at it.
         """
         prefix = log.prefix.rpartition("/")[0]
         self._each(objects_of(entry), lambda part: self._part(found, prefix, part))
@@ -192,13 +195,13 @@ class BackupRun:
             try:
                 content = self._entry(found, log, at)
             except _Overtaken:
-                if at >= lowest_needed(number, entry):
-                    raise
                 break
             first = at
             if content is not None and at < number:
                 older = entries.from_bytes(content, log.key(at))
                 self._each(objects_of(older), lambda part: self._part_if_there(found, prefix, part))
+        if first > lowest_needed(number, entry):
+            raise _Overtaken
         found.logs[log.prefix] = first
         ids = (log.prefix.partition("/")[0], topology.name, prefix)
         return SavedTopology(*ids, number, entry.last_id, entry.processed, entry.written_ms)

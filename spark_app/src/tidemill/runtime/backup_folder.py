@@ -138,15 +138,17 @@ class BackupFolder:
         return content
 
     def forget(self, url: str, keep: int) -> int:
-        """Delete all but the newest `keep` backups of a store, and the objects that only those needed; how many.
+        """Delete all but the newest `keep` backups of a store, and the objects that nothing else needs; how many.
 
-        No other backup may be under way.
+        The same store under another URL, or a copy of it, has backups of its own, which share the objects. No other
+        backup may be under way.
         """
-        mine = [backup for backup in self.all() if backup.url == url]
-        kept, dropped = mine[:keep], mine[keep:]
+        backups = list(self.all())
+        dropped = [backup for backup in backups if backup.url == url][keep:]
+        gone = {backup.id for backup in dropped}
         for backup in dropped:
             self.store.delete(f"{_FOLDER}/{backup.id}{_SUFFIX}")
-        needed = {_place(backup.store, key) for backup in kept for key in backup.objects}
+        needed = {_place(each.store, key) for each in backups if each.id not in gone for key in each.objects}
         for store in {backup.store for backup in dropped}:
             for key in self.store.list(_place(store, "")):
                 if key not in needed:
