@@ -8,14 +8,37 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from tidemill import Agg, CompoundAgg, Depot, Expr, InProcessCluster, LaunchConfig, Module, Ops, PState
+from tidemill import (
+    Agg,
+    CompoundAgg,
+    Depot,
+    Expr,
+    InProcessCluster,
+    LaunchConfig,
+    MicrobatchSourceOptions,
+    Module,
+    Ops,
+    PState,
+)
 from tidemill import Path as To
+from tidemill.api.recording import record_module
+from tidemill.cluster.launch import update
 from tidemill.model.entries import Entry, SourceProgress
 from tidemill.model.errors import UnknownName, UserCodeError
-from tidemill.runtime.barrier import Barrier
+from tidemill.plan.check import checked
+from tidemill.runtime.barrier import Barrier, ProcessedWatch
+from tidemill.runtime.clock import SystemClock
+from tidemill.runtime.collection import _needed
+from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.lag import LagReader
+from tidemill.runtime.status import topology_status
+from tidemill.runtime.world import World
+from tidemill.store.urls import open_store
 
 TIDEMILL = [sys.executable, "-c", "from tidemill.cli.main import app; app()"]
 
@@ -50,11 +73,60 @@ def _entry(*offsets: int) -> Entry:
     ("entry", "missing"), [(None, 5), (_entry(0, 0), 5), (_entry(9, 0), 3), (_entry(2, 2), 1), (_entry(2, 3), 0)]
 )
 def test_missing_counts_what_is_not_processed_when_partitions_differ(entry: Entry | None, missing: int) -> None:
-    assert Barrier("mb", {"s": (2, 3)}).missing(entry) == missing
+    assert Barrier("mb", {"s": (2, 3)}).missing(entry.progress if entry else {}) == missing
 
 
 def test_a_source_that_was_not_met_yet_is_missing_when_its_depot_is_empty() -> None:
-    assert Barrier("mb", {"new": (0, 0)}).missing(_entry(0, 0)) == 1
+    assert Barrier("mb", {"new": (0, 0)}).missing(_entry(0, 0).progress) == 1
+
+
+class Moved(Module):
+    """A source that reads one depot or the other under the same ID, or went."""
+
+    def __init__(self, depot: str | None) -> None:
+        self.depot = depot
+
+    def define(self, setup, topologies):  # type: ignore[no-untyped-def]
+        setup.declare_depot("*a", Depot.random())
+        setup.declare_depot("*b", Depot.random())
+        setup.declare_depot("*one", Depot.random()).global_()
+        setup.declare_depot("*always", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$n", int).global_().initial_value(0)
+        for depot, name in (("*always", "other"), (self.depot, "s")):
+            if depot is not None:
+                options = MicrobatchSourceOptions.start_from_beginning().source_id(name)
+                counted = mb.source(depot, options).out("*m").explode_microbatch("*m").out("*r")
+                counted.global_partition().agg("$$n", Agg.count())
+
+
+@pytest.mark.parametrize("changes", [("*b",), ("*one",), (None, "*a")])
+def test_a_source_is_not_met_when_its_progress_is_of_another_one_of_its_id(
+    changes: tuple[str | None, ...], tmp_path: Path
+) -> None:
+    url = tmp_path.as_uri()
+    with InProcessCluster.create("local", store=url) as cluster:
+        cluster.launch_module(Moved("*a"), LaunchConfig(4, 2))
+        for depot, count in (("*a", 9), ("*b", 1), ("*one", 1)):
+            cluster.cluster_depot("Moved", depot).append_many(list(range(count)))
+        cluster.wait_until_processed("Moved")
+    store = open_store(url)
+    for change in changes:  # and no runner claims
+        definition = update(store, checked(record_module(Moved(change))), (), SystemClock())
+    head = CommitLog(store, definition.topology_prefix("mb")).head()
+    assert head is not None
+
+    assert ProcessedWatch.of_all(store, definition, None).look() is False
+    assert LagReader(store, definition, "mb").read(head[1]).keys() == {"other"}
+    status = topology_status(store, definition, "mb")
+    assert status is not None and status.progress.keys() == {"other"}
+    world = SimpleNamespace(store=store, definition=definition, restorable=lambda: ())
+    assert _needed(cast(World, world), changes[-1] or "") is None  # so retention deletes nothing
+
+    with InProcessCluster.create("local", store=url) as cluster:
+        cluster.launch_module(Moved(changes[-1]), LaunchConfig(4, 2))
+        cluster.wait_until_processed("Moved")
+        assert cluster.cluster_pstate("Moved", "$$n").select_one(To.stay()) == (18 if changes[-1] == "*a" else 10)
 
 
 def test_own_appends_are_read_when_they_are_waited_for(cluster: InProcessCluster) -> None:

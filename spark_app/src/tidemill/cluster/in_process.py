@@ -40,6 +40,7 @@ from tidemill.runtime.failures import Repetition, fails
 from tidemill.runtime.hub import AppendHub
 from tidemill.runtime.leading import LeaderWatch
 from tidemill.runtime.options_log import OptionsLog
+from tidemill.runtime.standing import met_sources
 from tidemill.store.urls import open_store
 
 _LOOK_MILLIS = 5.0
@@ -301,9 +302,10 @@ class InProcessCluster:
         """depot -> source ID -> partition -> how far the topology has come there."""
         definition = self._topology(module, topology)
         entry = self._progress(definition, topology).entry
+        met = met_sources(definition, topology, entry)
         info: dict[str, dict[str, dict[int, MicrobatchParams]]] = {}
         for source in definition.topology(topology).sources:
-            progress = entry.progress.get(source.source_id) if entry is not None else None
+            progress = met.get(source.source_id)
             offsets = () if progress is None else zip(progress.start_from, progress.offsets, strict=True)
             partitions = {p: MicrobatchParams(start, end) for p, (start, end) in enumerate(offsets)}
             info.setdefault(source.depot, {})[source.source_id] = partitions

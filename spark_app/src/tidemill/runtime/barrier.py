@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidemill.model.definition import StoredDefinition
-from tidemill.model.entries import Entry
+from tidemill.model.entries import Entry, SourceProgress
 from tidemill.model.errors import BadInput
 from tidemill.model.packing import pack, unpack
 from tidemill.runtime.clock import Clock
@@ -17,6 +17,7 @@ from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.failures import REPEATED, fails, failure_text, is_lasting
 from tidemill.runtime.leading import LeaderWatch
 from tidemill.runtime.options_log import OptionsLog
+from tidemill.runtime.standing import met_sources
 from tidemill.store.depot import DepotLog
 from tidemill.store.objects import ObjectStore
 
@@ -34,11 +35,13 @@ class Barrier:
     topology: str
     offsets: Mapping[str, tuple[int, ...]]
 
-    def missing(self, entry: Entry | None) -> int:
-        """How many records are not processed yet. A source that the topology has not met yet misses at least one."""
+    def missing(self, met: Mapping[str, SourceProgress]) -> int:
+        """How many records are not processed yet, by the sources that the topology has met; another one misses at
+        least one.
+        """
         missing = 0
         for source, wanted in self.offsets.items():
-            progress = entry.progress.get(source) if entry is not None else None
+            progress = met.get(source)
             if progress is None:
                 missing += max(1, sum(wanted))
             else:
@@ -127,10 +130,16 @@ class ProcessedWatch:
         self._open = [barrier for barrier in self._open if self._is_open(barrier)]
         return not self._open
 
-    def _is_open(self, barrier: Barrier) -> bool:
+    def _entry(self, barrier: Barrier) -> Entry | None:
         head = self._logs[barrier.topology].head()
-        entry = head[1] if head is not None else None
-        if not barrier.missing(entry):
+        return head[1] if head is not None else None
+
+    def _missing(self, barrier: Barrier, entry: Entry | None) -> int:
+        return barrier.missing(met_sources(self._definition, barrier.topology, entry))
+
+    def _is_open(self, barrier: Barrier) -> bool:
+        entry = self._entry(barrier)
+        if not self._missing(barrier, entry):
             return False
         failure = entry.failure if entry is not None else None
         # Each further version is an attempt that failed: who begins to wait late need not see three of them.
@@ -159,8 +168,8 @@ class ProcessedWatch:
         return f"After {seconds:g} s: " + "; ".join(self._waiting(barrier, clock) for barrier in self._open)
 
     def _waiting(self, barrier: Barrier, clock: Clock) -> str:
-        head = self._logs[barrier.topology].head()
-        text = f"{barrier.topology} has not processed {barrier.missing(head[1] if head else None):,} of the records"
+        missing = self._missing(barrier, self._entry(barrier))
+        text = f"{barrier.topology} has not processed {missing:,} of the records"
         if barrier.topology in OptionsLog(self._store, self._definition.module).read().paused:
             return f"{text}; it is paused: resume it"
         if not LeaderWatch(self._store, self._definition, barrier.topology, clock).leader():

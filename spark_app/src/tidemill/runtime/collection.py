@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tidemill.model.entries import Entry
+from tidemill.model.entries import Entry, SourceProgress
 from tidemill.model.errors import invariant
 from tidemill.model.options import Values, resolve
 from tidemill.model.snapshot import Snapshot
 from tidemill.model.stored import StoredSource, StoredTopology, topology_folder
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.garbage import remove_garbage
+from tidemill.runtime.standing import met_sources
 from tidemill.runtime.world import World
 from tidemill.store.depot_retention import GRACE_MILLIS, retain, roll
 from tidemill.store.local import sweep_unfinished
@@ -179,9 +180,7 @@ def _needed(world: World, depot: str) -> list[int] | None:
     one has not begun.
     """
     needed: list[int] | None = None
-    for prefix, source_id in [*_live_sources(world, depot), *_retired_sources(world, depot)]:
-        head = CommitLog(world.store, prefix).head()
-        progress = head[1].progress.get(source_id) if head is not None else None
+    for progress in [*_live_sources(world, depot), *_retired_sources(world, depot)]:
         if progress is None:
             return None
         offsets = progress.offsets
@@ -189,14 +188,16 @@ def _needed(world: World, depot: str) -> list[int] | None:
     return needed
 
 
-def _live_sources(world: World, depot: str) -> Iterator[tuple[str, str]]:
+def _live_sources(world: World, depot: str) -> Iterator[SourceProgress | None]:
     for topology in _readers(world, depot):
+        head = CommitLog(world.store, world.definition.topology_prefix(topology)).head()
+        met = met_sources(world.definition, topology, head[1] if head is not None else None)
         for source in world.definition.topology(topology).sources:
             if source.depot == depot:
-                yield world.definition.topology_prefix(topology), source.source_id
+                yield met.get(source.source_id)
 
 
-def _retired_sources(world: World, depot: str) -> Iterator[tuple[str, str]]:
+def _retired_sources(world: World, depot: str) -> Iterator[SourceProgress]:
     """Where one stands that a rollback may bring back, it needs what follows; one that never began needs nothing."""
     definition = world.definition
     place = definition.depot_prefix(depot).rpartition("/")[2]
@@ -210,4 +211,4 @@ def _retired_sources(world: World, depot: str) -> Iterator[tuple[str, str]]:
         head = CommitLog(world.store, folders[topology_id]).head() if topology_id in folders else None
         progress = head[1].progress.get(source.source_id) if head is not None else None
         if progress is not None and progress.depot == place:
-            yield folders[topology_id], source.source_id
+            yield progress

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.entries import Entry
+from tidemill.runtime.standing import met_sources
 from tidemill.store.depot import DepotLog
 from tidemill.store.objects import ObjectStore
 
@@ -12,6 +13,7 @@ class LagReader:
     """Follows the depots of one topology; cheap to ask again and again."""
 
     def __init__(self, store: ObjectStore, definition: StoredDefinition, topology: str) -> None:
+        self._definition, self._topology = definition, topology
         self._depots = {
             source.source_id: DepotLog(
                 store, definition.depot_prefix(source.depot), definition.partitions(source.depot)
@@ -23,8 +25,9 @@ class LagReader:
     def read(self, entry: Entry | None) -> dict[str, int]:
         """Source ID -> records appended that are not processed; a source the topology has not met yet is left out."""
         lags = {}
+        met = met_sources(self._definition, self._topology, entry)
         for source_id, depot in self._depots.items():
-            progress = entry.progress.get(source_id) if entry is not None else None
+            progress = met.get(source_id)
             if progress is not None:
                 depot.follow()
                 lags[source_id] = sum(depot.ends()) - sum(progress.offsets)

@@ -13,6 +13,7 @@ from tidemill.model.definition import StoredDefinition
 from tidemill.model.entries import Committed, Entry, Failure
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.options_log import OptionsLog
+from tidemill.runtime.standing import met_sources
 from tidemill.store.objects import ObjectStore
 
 
@@ -55,7 +56,7 @@ def topology_status(store: ObjectStore, definition: StoredDefinition, topology: 
     number, entry = head
     paused = OptionsLog(store, definition.module).read().paused.get(topology)
     parts = list(entry.snapshot.parts())
-    sources = {source.source_id for source in definition.topology(topology).sources}
+    met = met_sources(definition, topology, entry)
     newest = entry.committed[0] if entry.committed else None
     return TopologyStatus(
         topology=topology,
@@ -73,7 +74,7 @@ def topology_status(store: ObjectStore, definition: StoredDefinition, topology: 
         is_paused=paused is not None,
         is_pause_seen=paused is not None and entry.paused_seen >= paused,
         failure=entry.failure,
-        progress={source: progress.offsets for source, progress in entry.progress.items() if source in sources},
+        progress={source: progress.offsets for source, progress in met.items()},
         levels=len(entry.snapshot.levels),
         state_bytes=sum(part.bytes for part in parts),
         state_rows=sum(sum(part.rows.values()) for part in parts),
