@@ -28,7 +28,7 @@ from tidemill import (
     UnknownName,
     UpdateOptions,
 )
-from tidemill.cluster.launch import destroy
+from tidemill.cluster.launch import destroy, prepare
 from tidemill.runtime.collection import collect
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog
@@ -141,6 +141,17 @@ def test_update_is_refused_when_a_removed_pstate_is_not_named() -> None:
         cluster.update_module(Counter(), UpdateOptions.objects_to_delete("$$extra"))
         with pytest.raises(UnknownName):
             cluster.cluster_pstate("Counter", "$$extra").select_one(Path.key("a"))
+
+
+def test_tasks_stay_and_threads_are_those_said_when_a_run_updates(tmp_path: Folder) -> None:
+    url = url_of(tmp_path)
+    prepare(url, Counter(), 4, 2)
+    with pytest.raises(DefinitionError, match="has 4 tasks for ever, not 8"):
+        prepare(url, Counter(extra_pstate=True), 8, updates=True)
+    updated = prepare(url, Counter(extra_pstate=True), 4, 1, updates=True).definition
+    assert (updated.number, updated.tasks, updated.threads) == (2, 4, 1)
+    again = prepare(url, Counter(), None, None, deleted=("$$extra",), updates=True).definition
+    assert (again.number, again.tasks, again.threads) == (3, 4, 1)
 
 
 def test_nothing_old_comes_back_when_a_pstate_is_removed_and_added_again() -> None:

@@ -255,7 +255,12 @@ def prepare(
         config = _config(stored, tasks, threads)
         launched = definition_for_launch(store, declaration, config, clock, takes_over=takes_over)
         return Prepared(store, declaration, launched)
-    return Prepared(store, declaration, update(store, declaration, deleted, clock, takes_over=takes_over))
+    config = _config(stored, tasks, threads)
+    if config.tasks != stored.tasks:
+        text = f"Module '{stored.module}' has {stored.tasks} tasks for ever, not {config.tasks}: leave them out."
+        raise DefinitionError(text, module=stored.module)
+    updated = update(store, declaration, deleted, clock, config.threads, takes_over=takes_over)
+    return Prepared(store, declaration, updated)
 
 
 def _config(stored: StoredDefinition | None, tasks: int | None, threads: int | None) -> LaunchConfig:
@@ -286,6 +291,7 @@ def update(
     declaration: ModuleDeclaration,
     deleted: tuple[str, ...],
     clock: Clock,
+    threads: int | None = None,
     *,
     takes_over: bool = False,
 ) -> StoredDefinition:
@@ -297,7 +303,7 @@ def update(
         OwnedByAnother: it belongs to a Kubernetes Module, and `takes_over` is not set.
         Lost: another process wrote a revision meanwhile.
     """
-    definition = follow(store, declaration, deleted, clock, takes_over=takes_over)
+    definition = follow(store, declaration, deleted, clock, threads, takes_over=takes_over)
     finish_deletions(store, definition, clock)
     return definition
 
