@@ -221,12 +221,15 @@ def test_sequence_is_appended_once_when_repeated(depot: DepotLog) -> None:
     assert fresh.ends() == (6, 0, 0)
 
 
-def test_producer_is_forgotten_after_a_day_when_it_is_no_topology(depot: DepotLog, clock: Clock) -> None:
-    for name in ("p", "topology/1"):
-        depot.append([(0, [name])], (name, 1))
-    clock.millis += 24 * 3600 * 1000 + 1
-    depot.append([(0, [1])])
-    assert set(depot.newest().sequences) == {"topology/1"}
+def test_repeat_is_known_when_a_clock_was_decades_ahead_in_between(depot: DepotLog, clock: Clock) -> None:
+    names = ("p", "topology/1", "key/a")
+    placed = [depot.append([(0, [name])], (name, 1)) for name in names]
+    for jump in (315_576_000_000, -315_576_000_000):
+        clock.millis += jump
+        depot.append([(0, ["between"])])
+        roll(depot, ALL)
+    for seen in (depot, again(depot)):
+        assert [seen.append([(0, [name])], (name, 1)) for name in names] == placed
 
 
 # --- rolling ---------------------------------------------------------------------------------------------------------

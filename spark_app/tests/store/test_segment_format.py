@@ -41,7 +41,7 @@ HEADER = Header(
     starts=(1, 0, 2),
     produced=(Produced("p", 3, ((0, 4, 5),), 6, "44bc2cf5ad770999"),),
     table_at=7,
-    sequences={"p": LastSequence(3, 7, 1704067200000, "44bc2cf5ad770999")},
+    sequences={"p": LastSequence(3, 7, "44bc2cf5ad770999")},
     key="M/depots/d-1/log/00000000000000000007.arrow",
 )
 

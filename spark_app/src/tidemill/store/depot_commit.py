@@ -52,7 +52,7 @@ def plan_commit(
         last = None
         producer = batch.producer and identified(batch.producer, batch.rows.column)
         if producer is not None:
-            last = latest.get(producer.name) or producers.last(newest, producer.name, time)
+            last = latest.get(producer.name) or producers.last(newest, producer.name)
             if last is not None and producer.sequence <= last.sequence:
                 offsets.append(_repeated(producer, last, placed, newest, producers))
                 continue
@@ -62,7 +62,7 @@ def plan_commit(
         if producer is not None:
             name, sequence, digest = producer
             placed[name, sequence] = Produced(name, sequence, at, last.segment if last else 0, digest)
-            latest[name] = LastSequence(sequence, number, time, digest)
+            latest[name] = LastSequence(sequence, number, digest)
     produced = tuple(placed.values())
     if not any(rows.counts for rows in fresh) and not produced and starts is None:
         return Commit(None, [], offsets)
@@ -77,7 +77,7 @@ def plan_commit(
         starts=newest.starts if starts is None else starts,
         produced=produced,
         table_at=number if is_full else newest.table_at,
-        sequences=producers.after(newest, produced, time) if is_full else {},
+        sequences=producers.after(newest, produced) if is_full else {},
     )
     return Commit(header, rows.column, offsets)
 

@@ -16,16 +16,16 @@ from tidemill.store.depot_segment import Header, LastSequence, Produced
 from tidemill.store.objects import NotFound
 
 TOPOLOGY_PREFIX = "topology/"
-"""Producers whose id begins so never expire."""
+"""Producers whose id begins so are never forgotten."""
 
 KEY_PREFIX = "key/"
 """Producers whose id begins so are the idempotency keys of clients that come and go, often one for each append."""
 
 KEYS_MAX = 8_192
-"""How many of them a depot remembers, those used last; as many of those that number their appends, apart: who uses a
-new key for each append does not push out who numbers them."""
+"""How many of them a depot remembers, those used last; as many of those that number their appends, and of other
+producers, apart: who uses a new key for each append does not push out who numbers them. Nothing is forgotten by time: a
+clock that is ahead would make a repeated append a second one."""
 
-PRODUCER_MILLIS = 24 * 3600 * 1000
 TABLE_EVERY = 64
 """A segment carries the table when this many came since the last one that did; so many headers a reader needs."""
 
@@ -42,14 +42,16 @@ class Table:
 
     def __init__(self, number: int = 0, sequences: Mapping[str, LastSequence] | None = None) -> None:
         self.number = number
-        self._named: dict[str, LastSequence] = {}
+        self._topologies: dict[str, LastSequence] = {}
+        self._named: OrderedDict[str, LastSequence] = OrderedDict()
         self._keys: OrderedDict[str, LastSequence] = OrderedDict()
         self._numbered: OrderedDict[str, LastSequence] = OrderedDict()
         for name, last in (sequences or {}).items():
             self.put(name, last)
 
     def get(self, name: str) -> LastSequence | None:
-        return self._named.get(name) or self._numbered.get(name) or self._keys.get(name)
+        kinds = (self._named, self._numbered, self._keys, self._topologies)
+        return next((found for kind in kinds if (found := kind.get(name)) is not None), None)
 
     def add(self, header: Header) -> None:
         """Go on by the next segment."""
@@ -58,28 +60,24 @@ class Table:
         )
         self.number = header.number
         for append in header.produced:
-            self.put(append.producer, LastSequence(append.sequence, header.number, header.time, append.digest))
+            self.put(append.producer, LastSequence(append.sequence, header.number, append.digest))
 
     def put(self, name: str, last: LastSequence) -> None:
-        """What this producer appended now is its last; the key used longest ago is forgotten if they are too many."""
-        if not name.startswith(KEY_PREFIX):
-            self._named[name] = last
+        """What this producer appended now is its last; the one used longest ago is forgotten if they are too many."""
+        if name.startswith(TOPOLOGY_PREFIX):
+            self._topologies[name] = last
             return
         self._keys.pop(name, None)
-        keys = self._numbered if last.sequence else self._keys
-        keys[name] = last
-        keys.move_to_end(name)
-        while len(keys) > KEYS_MAX:
-            keys.popitem(last=False)
+        is_key = name.startswith(KEY_PREFIX)
+        kind = self._named if not is_key else self._numbered if last.sequence else self._keys
+        kind[name] = last
+        kind.move_to_end(name)
+        while len(kind) > KEYS_MAX:
+            kind.popitem(last=False)
 
     def sequences(self) -> dict[str, LastSequence]:
         """As a header carries them."""
-        return {**self._named, **self._keys, **self._numbered}
-
-
-def lives(name: str, last: LastSequence, time: int) -> bool:
-    """Whether a producer is still remembered."""
-    return last.time >= time - PRODUCER_MILLIS or name.startswith(TOPOLOGY_PREFIX)
+        return {**self._topologies, **self._named, **self._keys, **self._numbered}
 
 
 class Producers:
@@ -89,27 +87,25 @@ class Producers:
         self._files = files
         self._table = Table()
 
-    def last(self, newest: Header, name: str, time: int) -> LastSequence | None:
+    def last(self, newest: Header, name: str) -> LastSequence | None:
         """What a producer appended last, as of a segment; None if nothing is remembered.
 
         Raises:
             Missing: look for a newer segment and ask again.
         """
-        last = self._as_of(newest).get(name)
-        return last if last is not None and lives(name, last, time) else None
+        return self._as_of(newest).get(name)
 
     def find(self, newest: Header, name: str, sequence: int) -> Produced | None:
         """An idempotent append of the past; None if its segment is deleted, or it never was. Raises as `last`."""
         last = self._as_of(newest).get(name)
         return depot_reading.find_produced(self._files, last.segment, name, sequence) if last else None
 
-    def after(self, newest: Header, produced: Sequence[Produced], time: int) -> dict[str, LastSequence]:
+    def after(self, newest: Header, produced: Sequence[Produced]) -> dict[str, LastSequence]:
         """The whole table as the segment after `newest` carries it, in which `produced` is. Raises as `last`."""
-        remembered = self._as_of(newest).sequences()
-        sequences = {known: last for known, last in remembered.items() if lives(known, last, time)}
+        sequences = self._as_of(newest).sequences()
         for append in produced:
             sequences.pop(append.producer, None)  # what was used last stands last
-            sequences[append.producer] = LastSequence(append.sequence, newest.number + 1, time, append.digest)
+            sequences[append.producer] = LastSequence(append.sequence, newest.number + 1, append.digest)
         return sequences
 
     def _as_of(self, newest: Header) -> Table:

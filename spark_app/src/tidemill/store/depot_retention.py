@@ -17,7 +17,7 @@ from tidemill.model.columns import Column
 from tidemill.model.errors import invariant
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_files import DepotFiles
-from tidemill.store.depot_producers import PRODUCER_MILLIS, Table, brought_up
+from tidemill.store.depot_producers import Table, brought_up
 from tidemill.store.depot_segment import Header, Segment, encode_segment
 from tidemill.store.objects import AlreadyExists, NotFound
 
@@ -47,7 +47,7 @@ def roll(depot: DepotLog, limits: RollingLimits = RollingLimits()) -> int:
         return 0  # another process rolled all these, and more
     key = files.rolled_key(first, first + len(segments) - 1)
     with suppress(AlreadyExists):  # rolled by another process, which perhaps did not live to trim
-        files.store.create(key, _encode_rolled(key, segments, table, depot.newest().time))
+        files.store.create(key, _encode_rolled(key, segments, table))
     files.log.trim(first + len(segments))
     return len(segments)
 
@@ -75,9 +75,9 @@ def _take(files: DepotFiles, numbers: range, limits: RollingLimits) -> list[Segm
     return segments
 
 
-def _encode_rolled(key: str, segments: Sequence[Segment], table: Table, now: int) -> object:
+def _encode_rolled(key: str, segments: Sequence[Segment], table: Table) -> object:
     headers = [segment.header for segment in segments]
-    produced = [p for header in headers if header.time >= now - PRODUCER_MILLIS for p in header.produced]
+    produced = [p for header in headers for p in header.produced if table.get(p.producer) is not None]
     header = Header(
         entries=tuple(entry for header in headers for entry in header.entries),
         first_ends=headers[0].first_ends,

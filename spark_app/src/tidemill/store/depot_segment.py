@@ -64,11 +64,10 @@ class Produced:
 
 @dataclass(frozen=True)
 class LastSequence:
-    """What a producer appended last, where, and when."""
+    """What a producer appended last, and where."""
 
     sequence: int
     segment: int
-    time: int
     digest: str
 
 
@@ -151,7 +150,7 @@ def header_to_json(header: Header) -> dict[str, Any]:
         "starts": header.starts,
         "produced": [[p.producer, p.sequence, p.offsets, p.previous, p.digest] for p in header.produced],
         "table_at": header.table_at,
-        "sequences": {name: [s.sequence, s.segment, s.time, s.digest] for name, s in header.sequences.items()},
+        "sequences": {name: [s.sequence, s.segment, s.digest] for name, s in header.sequences.items()},
         "layout": header.layout,
     }
 
