@@ -16,13 +16,13 @@ class Attachable:
     """A chain that is part of something, or is forgotten."""
 
     nodes: tuple[Node, ...] = ()
-    is_attached = False
+    _is_attached = False
 
-    def attach(self) -> None:
+    def _attach(self) -> None:
         """Another chain holds the nodes of this one."""
-        self.is_attached = True
+        self._is_attached = True
 
-    def note(self) -> None:
+    def _note(self) -> None:
         """Say later that nothing used this chain, if it was made in a definition and nothing does."""
         found = _found.get()
         if found is not None:
@@ -44,5 +44,5 @@ def unattached(blocks: list[Attachable]) -> tuple[Fault, ...]:
     """A warning for each chain that nothing uses, at its first node."""
     text = "This block is not part of any topology, so it never runs."
     advice = "Go on from source(…), or hand it to macro, batch_block, branch or a condition."
-    left = [block.nodes[0].at for block in blocks if block.nodes and not block.is_attached]
+    left = [block.nodes[0].at for block in blocks if block.nodes and not block._is_attached]
     return tuple(Fault(str(at), text, advice) for at in left)

@@ -55,14 +55,14 @@ class Block(LaterNodes, Attachable):
 
     def _noted(self, longer: B) -> B:
         """A longer chain, which holds what this one holds."""
-        self.attach()
-        longer.note()
+        self._attach()
+        longer._note()
         return longer
 
     def _later(self, feature: str, blocks: Sequence[Any]) -> Block:
         given = [block for block in blocks if isinstance(block, Block)]
         for block in given:
-            block.attach()
+            block._attach()
         inside = [fault for block in given for fault in block.faults]
         return self._add(dataflow.Later(feature, caller_location()), inside)
 
@@ -396,7 +396,7 @@ class SelectOptions:
 def _nodes(block: Any, at: Location, faults: list[Fault]) -> tuple[Node, ...]:
     """The nodes of a nested block; its mistakes are added to `faults`."""
     if isinstance(block, Block):
-        block.attach()
+        block._attach()
         faults.extend(block.faults)
         return block.nodes
     faults.append(
