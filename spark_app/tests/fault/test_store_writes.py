@@ -1,5 +1,5 @@
-"""What a microbatch writes, counted in objects: one entry when small, one more after idle, one object a Spark thread when
-large (one for all threads that run in a process), nothing when idle.
+"""What a microbatch writes, counted in objects: one entry when small, one more after idle, one object a Spark thread
+(one for all threads of a process) when large, nothing when idle.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
 from tidemill.model.ids import Ids
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.options_log import OptionsLog
-from tidemill.store.depot_producers import PRODUCER_MILLIS
 from tidemill.store.depot_retention import RollingLimits, retain, roll
 from tidemill.store.log import Lost
 from tidemill.testing.auditor import Auditor
@@ -59,7 +58,6 @@ class KeeperSimulation(Simulation):
         self.done: set[str] = set()
         self._sequence = 0
         self._producer = ("", 0)
-        self._sent_ms = 0
         self._unanswered: list[tuple[int, Any]] | None = None
         super().__init__(*args, **more)
 
@@ -131,16 +129,12 @@ class KeeperSimulation(Simulation):
             retain(self.depot(self._faulty()), KEPT, needed, grace_millis=GRACE_MILLIS)
 
     def _send(self) -> None:
-        """An idempotent producer sends until it has an answer, and at times once more, while it is remembered."""
-        now_ms = max(self.clock.now_ms(), self.depot().newest().time)
-        if now_ms - self._sent_ms > PRODUCER_MILLIS:
-            self._unanswered = None
+        """An idempotent producer sends until it has an answer, and at times once more."""
         if self._unanswered is None:
             first = self._next_record
             self._next_record += 2
             self._unanswered = [(self.random.randrange(TASKS), first), (self.random.randrange(TASKS), first + 1)]
             self._sequence += 1
-            self._sent_ms = now_ms
             self._producer = (self.random.choice(("producer", "key/a", "key/b")), self._sequence)
         batch = [(partition, [record]) for partition, record in sorted(self._unanswered)]
         self.uncertain |= {record for _, record in self._unanswered}
