@@ -18,6 +18,7 @@ from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.formats import ANSWERS, ARROW, encoded, records_of
 from tidemill.gateway.modules import Modules
 from tidemill.model import packing
+from tidemill.runtime import clients_pages
 from tidemill.state import path_budget, path_json
 from tidemill.store import depot_rows
 
@@ -63,6 +64,10 @@ LIMITS: dict[str, tuple[float, str]] = {
     ),
     "paths of a `selectMany`": (
         pstates.PATHS_MAX,
+        "test_a_request_is_refused_when_it_passes_a_limit",
+    ),
+    "keys of a `page`": (
+        clients_pages.PAGE_KEYS_MAX,
         "test_a_request_is_refused_when_it_passes_a_limit",
     ),
     "navigators of a path": (
@@ -117,6 +122,10 @@ LIMITS: dict[str, tuple[float, str]] = {
         settings.IN_FLIGHT_MAX,
         "test_a_request_is_sent_away_when_as_many_are_under_way_as_may_be",
     ),
+    "of them, requests that wait": (
+        settings.WAITING_MAX,
+        "test_others_are_served_when_as_many_requests_wait_as_may",
+    ),
     "bytes of all requests": (
         settings.GatewaySettings().in_flight_bytes_max,
         "test_no_more_bytes_are_taken_than_there_are_when_many_requests_grow_at_once",
@@ -164,6 +173,7 @@ def test_every_documented_limit_is_one_of_the_code_when_listed() -> None:
 REQUESTS: dict[str, tuple[str, str, Any, int]] = {
     "a record": ("POST", "depots/log/append", {"record": "x" * depot_rows.RECORD_BYTES_MAX}, 422),
     "records": ("GET", f"depots/log/partitions/0/records?start=0&end={depots.RECORDS_MAX + 1}", None, 422),
+    "keys": ("POST", "pstates/kept/page", {"limit": clients_pages.PAGE_KEYS_MAX + 1}, 422),
     "paths": ("POST", "pstates/kept/selectMany", {"paths": [["a"]] * (pstates.PATHS_MAX + 1)}, 400),
 }
 

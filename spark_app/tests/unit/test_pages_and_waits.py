@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
 from urllib.request import Request, urlopen
 
+import msgspec
 import pytest
 from gateways import WAYS, launched
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.testclient import TestClient
 
-from tidemill import Agg, BadInput, BadPath, CompoundAgg, Depot, LaunchConfig, Module, Ops, Path, PState
+from tidemill import (
+    Agg,
+    BadInput,
+    BadPath,
+    CompoundAgg,
+    Depot,
+    InProcessCluster,
+    LaunchConfig,
+    Module,
+    Ops,
+    Path,
+    PState,
+)
+from tidemill.gateway.app import make_app
+from tidemill.gateway.modules import Modules
+from tidemill.gateway.settings import GatewaySettings
 from tidemill.model.errors import MicrobatchFails
+from tidemill.runtime.barrier import barriers_from
 from tidemill.runtime.clients_pages import Cursor, pages
+from tidemill.runtime.definition_log import DefinitionLog
 
 KEYS = [f"k{n:03}" for n in range(250)] + ["*star", "$$sigil", "#__S", ""]
 
@@ -113,6 +133,39 @@ def _post(url: str, body: Any) -> Any:
     request = Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
     with urlopen(request) as answer:
         return json.load(answer)
+
+
+def _barrier(*topologies: Any) -> str:
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(topologies)).decode()
+
+
+@pytest.mark.parametrize(
+    "barrier",
+    [_barrier(["mb", {}], ["mb", {}]), _barrier([["mb"], {}]), _barrier([{"mb": 1}, {}]),
+     _barrier(["mb", {"*pairs": 7}]), _barrier(["mb", {"*pairs": ["a"]}]), _barrier(["mb", {"*pairs": [1] * 9}]),
+     _barrier("mb"), "x", "\u00e9"],
+)  # fmt: skip
+def test_a_barrier_is_refused_when_it_is_none_or_names_a_topology_twice(cluster: Any, barrier: str) -> None:
+    definition = DefinitionLog(cluster.store, "Pairs").newest()
+    assert definition is not None
+    with pytest.raises(BadInput, match="the text of an earlier answer"):
+        barriers_from(definition, barrier)
+
+
+def test_others_are_served_when_as_many_requests_wait_as_may() -> None:
+    with InProcessCluster.create(engine="local") as cluster:
+        cluster.launch_module(Pairs(), LaunchConfig(2, 1))
+        with TestClient(make_app(Modules(cluster.store), GatewaySettings(waiting_max=1))) as http:
+            waiting, url = http.app.state.gateway.waiting, "/api/v1/modules/Pairs"  # type: ignore[attr-defined]
+            waiting.take(1, 0)
+            refused = http.post(f"{url}/wait", json={})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "Busy")
+            told = http.post(f"{url}/depots/pairs/append?wait=processed", json={"record": ["x", "a"]}).json()
+            assert (told["appended"], told["processed"]) == (1, False)
+            assert http.post(f"{url}/pstates/counts/select", json={"path": ["x"]}).status_code == 200
+            waiting.give_back(1, 0)
+            for _ in range(2):  # a place is given back, however a wait ends
+                assert http.post(f"{url}/wait", json={}).json()["processed"] is True
 
 
 def test_an_append_is_answered_when_it_is_processed_or_when_its_time_is_over() -> None:

@@ -170,16 +170,15 @@ def unset(
 
 def _place(definition: StoredDefinition, topology: str, depot: str, pstate: str) -> tuple[str, str]:
     """(scope, object) of the flags given; the module without any."""
-    given = [(scope, name) for scope, name in (("topology", topology), ("depot", depot), ("pstate", pstate)) if name]
-    if len(given) > 1:
+    if sum(map(bool, (topology, depot, pstate))) > 1:
         raise BadInput("Name one object only: --topology, --depot or --pstate.")
     if topology:
-        definition.topology(topology)
+        return "topology", definition.topology(topology).name
     if depot:
-        definition.depot(depot)
+        return "depot", definition.depot("*" + depot.removeprefix("*")).name
     if pstate:
-        definition.pstate(pstate)
-    return given[0] if given else ("module", "")
+        return "pstate", definition.pstate("$$" + pstate.removeprefix("$$"))[1].name
+    return "module", ""
 
 
 def _parsed(text: str) -> Any:

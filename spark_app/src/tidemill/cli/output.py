@@ -110,14 +110,15 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except TidemillError as error:
             raise _exit(error) from error
-        except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-            raise _exit(BadInput(f"{error.filename}: {error.strerror}.")) from error
         except TimeoutError as error:
             raise _exit(RetryableError(str(error))) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(130) from error
         except BrokenPipeError as error:
             raise typer.Exit(0) from error
+        except OSError as error:  # what the system refuses: a file in place of a folder, a full disk, no right
+            place = "" if error.filename is None else f"{error.filename}: "
+            raise _exit(BadInput(f"{place}{error.strerror or error}.")) from error
 
     return run
 

@@ -72,7 +72,7 @@ def scan(
     after: Annotated[str, typer.Option("--after", help="The cursor that --limit printed: goes on behind it.")] = "",
     at: Annotated[int | None, typer.Option("--at", help="Entry of the commit log to read.")] = None,
 ) -> None:
-    """Read all keys of a map, of all its partitions, one [key, value] a line, as of one entry of the commit log."""
+    """Read all keys of a map, of all its partitions, a list of key and value a line, as of one entry of the log."""
     wants_json(json_)
     below = path_from_json(_parsed(path)).path if path else None
     opened = existing_store(store)

@@ -70,7 +70,7 @@ def run(
         _run(
             _Asked(
                 name,
-                _made(store),
+                store,
                 tasks,
                 threads,
                 engine,
@@ -102,17 +102,18 @@ class _Asked:
     takes_over: bool
 
 
-def _made(store: str) -> str:
+def _make(store: str) -> None:
     if "://" not in store:
         Path(store).mkdir(parents=True, exist_ok=True)
-    return store
 
 
 def _run(asked: _Asked, is_json: bool) -> None:
-    from tidemill.cluster.engines import opening_engine
+    from tidemill.cluster.engines import engine_name, opening_engine
     from tidemill.cluster.launch import prepare
 
     module, clock = load_module(asked.name), SystemClock()
+    engine_name(asked.engine)  # before anything is written: a wrong word leaves no module behind
+    _make(asked.store)
     # The definition is stored before an engine starts: clients can append while a JVM comes up.
     prepared = prepare(
         asked.store,

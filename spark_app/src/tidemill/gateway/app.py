@@ -14,6 +14,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from tidemill.gateway import depots, faults, pstates, schemas, topologies, waits
+from tidemill.gateway.admission import Admission
 from tidemill.gateway.exchange import Gateway, gateway_of
 from tidemill.gateway.faults import HttpRefusal, malformed
 from tidemill.gateway.guard import DOCS_FILES, OPEN_PATHS, Guard
@@ -37,7 +38,8 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
 
     `is_local_only` refuses what other machines and web pages ask: for a port of loopback without a token.
     """
-    gateway = Gateway(settings, modules, Work(settings.threads, settings.seconds_max), Metrics(), Readiness(modules))
+    work, waiting = Work(settings.threads, settings.seconds_max), Admission(settings.waiting_max, 0)
+    gateway = Gateway(settings, modules, work, waiting, Metrics(), Readiness(modules))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

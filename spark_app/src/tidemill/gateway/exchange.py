@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from tidemill.gateway.admission import Ticket
+from tidemill.gateway.admission import Admission, Ticket
 from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import answer_type, encoded
 from tidemill.gateway.guard import TICKET, too_large
@@ -26,6 +26,7 @@ class Gateway:
     settings: GatewaySettings
     modules: Modules
     work: Work
+    waiting: Admission
     metrics: Metrics
     readiness: Readiness
 

@@ -13,6 +13,9 @@ from tidemill.model.errors import BadInput
 BODY_BYTES_MAX = 32 * 1024 * 1024
 SECONDS_MAX = 30.0
 IN_FLIGHT_MAX = 512
+WAITING_MAX = 256
+"""Of the requests under way: who waits for a microbatch leaves places for those who append and select."""
+
 THREADS = 16
 
 
@@ -20,7 +23,8 @@ THREADS = 16
 class GatewaySettings:
     """`module` restricts the gateway to one module. Without `tokens` everybody who reaches the port may do everything.
 
-    Bounds: bytes of one body, bytes of all bodies under way, seconds of one request, requests under way, threads;
+    Bounds: bytes of one body, bytes of all bodies under way, seconds of one request, requests under way, those of
+    them that wait for records to be processed, threads;
     those of connections follow from the process where none are given. `rates` bounds each token of its own.
     """
 
@@ -29,6 +33,7 @@ class GatewaySettings:
     body_bytes_max: int = BODY_BYTES_MAX
     seconds_max: float = SECONDS_MAX
     in_flight_max: int = IN_FLIGHT_MAX
+    waiting_max: int = WAITING_MAX
     in_flight_bytes_max: int = 16 * BODY_BYTES_MAX
     threads: int = THREADS
     has_open_metrics: bool = False

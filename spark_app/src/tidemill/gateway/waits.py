@@ -57,7 +57,20 @@ async def wait(request: Request, module: str) -> Response:
 
 
 async def is_processed(gateway: Gateway, watch: ProcessedWatch, ticket: Ticket, seconds: float) -> bool:
-    """Whether the barriers are reached within so many seconds. Raises UserCodeError."""
+    """Whether the barriers are reached within so many seconds.
+
+    Raises:
+        HttpRefusal: 503 Busy, as many wait as may.
+        UserCodeError: the module's code fails on each attempt.
+    """
+    gateway.waiting.take(1, 0)
+    try:
+        return await _is_reached(gateway, watch, ticket, seconds)
+    finally:
+        gateway.waiting.give_back(1, 0)
+
+
+async def _is_reached(gateway: Gateway, watch: ProcessedWatch, ticket: Ticket, seconds: float) -> bool:
     loop = asyncio.get_running_loop()
     deadline, pause = loop.time() + seconds, LOOK_SECONDS
     while not await gateway.work.read(watch.look, ticket):

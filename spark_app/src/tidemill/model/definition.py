@@ -172,7 +172,9 @@ def _deletion_faults(old: StoredDefinition, new: StoredDefinition, listed: froze
     ]
     for name in sorted(listed - gone):
         why = "is still declared" if name in _objects(new) else "is not in the running module"
-        faults.append(Fault(name, f"is listed in objects_to_delete, but {why}.", "Take it off the list."))
+        meant = sorted(gone & {f"*{name}", f"$${name}"})
+        advice = f"Write it with its sigil: {' or '.join(meant)}." if meant else "Take it off the list."
+        faults.append(Fault(name, f"is listed in objects_to_delete, but {why}.", advice))
     return faults
 
 

@@ -67,6 +67,8 @@ def barriers_from(definition: StoredDefinition, text: str) -> list[Barrier]:
             for topology, offsets in unpack(base64.urlsafe_b64decode(text.encode()))
         ]
         is_whole = all(type(n) is int for barrier in found for wanted in barrier.offsets.values() for n in wanted)
+        # One of each topology: what a client sends back is not to multiply the work of a look.
+        is_whole = is_whole and len({barrier.topology for barrier in found}) == len(found)
     except (ValueError, TypeError, AttributeError) as error:
         raise BadInput("barrier is the text of an earlier answer, as it was given.") from error
     if not is_whole or not all(_fits(definition, barrier) for barrier in found):
@@ -165,7 +167,7 @@ class ProcessedWatch:
 
     def late(self, seconds: float, clock: Clock) -> str:
         """What still waits, and why as far as the store tells."""
-        return f"After {seconds:g} s: " + "; ".join(self._waiting(barrier, clock) for barrier in self._open)
+        return f"After {round(seconds, 2):g} s: " + "; ".join(self._waiting(barrier, clock) for barrier in self._open)
 
     def _waiting(self, barrier: Barrier, clock: Clock) -> str:
         missing = self._missing(barrier, self._entry(barrier))

@@ -1,0 +1,105 @@
+"""The command line when it is used wrongly: a sentence and an exit code, and nothing left behind."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path as Folder
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
+from tidemill.cli.main import app
+
+PROGRAM = """
+from tidemill import Depot, Module
+
+class Visits(Module):
+    def define(self, setup, topologies):
+        setup.declare_depot("*visits", Depot.random())
+"""
+
+
+class Names(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*names", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$kept", PState.map_schema(object, int))
+        (mb.source("*names").out("*m").explode_microbatch("*m").out("*v").hash_partition("*v")
+           .compound_agg("$$kept", CompoundAgg.map("*v", Agg.count())))  # fmt: skip
+
+
+def refused(*words: str) -> str:
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1, (done.output, done.exception)
+    assert isinstance(done.exception, SystemExit), done.exception
+    return done.output
+
+
+@pytest.fixture
+def store(tmp_path: Folder) -> str:
+    with InProcessCluster.create(engine="local", store=tmp_path / "store") as cluster:
+        cluster.launch_module(Names(), LaunchConfig(1, 1))
+    return str(tmp_path / "store")
+
+
+@pytest.fixture
+def program(tmp_path: Folder) -> str:
+    (tmp_path / "program_of_visits.py").write_text(PROGRAM)
+    return f"{tmp_path}/program_of_visits.py:Visits"
+
+
+def test_a_sentence_is_said_when_a_file_lies_where_a_folder_is_needed(
+    tmp_path: Folder, store: str, program: str
+) -> None:
+    (tmp_path / "file").touch()
+    file = str(tmp_path / "file")
+    for words in (("run", program, "--store", file), ("export", "Names", "kept", "--store", store, "--out", file)):
+        assert "file: File exists." in refused(*words).replace("\n", "")
+
+
+@pytest.mark.parametrize("wrong", [("nowhere_at_all:X",), ("PROGRAM", "--engine", "bogus")], ids=["module", "engine"])
+def test_no_store_is_made_when_a_run_names_what_is_not_there(
+    tmp_path: Folder, program: str, wrong: tuple[str, ...]
+) -> None:
+    refused("run", *(program if word == "PROGRAM" else word for word in wrong), "--store", str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(("flag", "name"), [("--depot", "*names"), ("--pstate", "$$kept")])
+@pytest.mark.parametrize("has_sigil", [True, False])
+def test_an_object_is_found_when_it_is_named_with_or_without_its_sigil(
+    store: str, flag: str, name: str, has_sigil: bool
+) -> None:
+    given = name if has_sigil else name.lstrip("*$")
+    edits = [["set", "7"], ["unset"]] if flag == "--depot" else []  # no option is of a PState
+    for verb, *value in (*edits, ["get"]):
+        words = ["options", verb, "Names", "depot.max.fetch", *value, flag, given, "--store", store]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+
+
+def test_the_sigil_is_asked_for_when_an_update_deletes_a_name_without_it(tmp_path: Folder, store: str) -> None:
+    (tmp_path / "program_of_names.py").write_text(PROGRAM.replace("Visits", "Names").replace("visits", "names"))
+    program = f"{tmp_path}/program_of_names.py:Names"
+    assert "Write it with its sigil: $$kept." in refused("update", program, "--delete", "kept", "--store", store)
+
+
+def commands(group: typer.Typer) -> Iterator[Any]:
+    yield from (command.callback for command in group.registered_commands)
+    for inner in group.registered_groups:
+        assert inner.typer_instance is not None
+        yield from commands(inner.typer_instance)
+
+
+def test_no_word_of_the_help_is_taken_for_markup() -> None:
+    for command in commands(app):
+        texts = [inspect.getdoc(command) or ""]
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
+            texts += [getattr(note, "help", None) or "" for note in getattr(parameter.annotation, "__metadata__", ())]
+        for text in texts:
+            assert not re.search(r"\[[a-z@#/]", text), (command, text)
