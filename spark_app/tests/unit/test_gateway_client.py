@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tidemill import BadInput, BadPath, Constant, Expr, Ops, Path, UnknownName
 from tidemill.api.path import path_of
+from tidemill.client import Client
 from tidemill.client.connection import Connection, Request
 from tidemill.client.depot import Lanes
 from tidemill.client.paths import path_to_json, value_to_json
@@ -206,3 +207,22 @@ def test_arguments_are_worked_out_here_when_they_are_expressions_or_look_like_va
 def test_a_path_is_refused_when_it_calls_a_function_of_the_callers(path: Path) -> None:
     with pytest.raises(BadPath, match="does not travel"):
         path_to_json(path)
+
+
+@pytest.mark.parametrize("token", ["a\nb", "se cret", "\u00e9", "a\x00"])
+def test_a_token_is_refused_without_being_repeated_when_it_can_be_none(token: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        Client("http://gateway", token)
+    assert token not in str(caught.value)
+
+
+def test_blanks_around_a_token_are_left_out_when_a_file_brought_them() -> None:
+    asked: list[str] = []
+
+    def look(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers["authorization"])
+        return done()
+
+    with Client("http://gateway", "secret\n", transport=httpx.MockTransport(look)) as client:
+        client.modules()
+    assert asked == ["Bearer secret"]

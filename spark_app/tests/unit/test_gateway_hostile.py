@@ -18,10 +18,10 @@ from gateways import served
 from starlette.testclient import TestClient
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
-from tidemill.gateway import readiness, weights
+from tidemill.gateway import looks as gateway_looks
+from tidemill.gateway import weights
 from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
-from tidemill.gateway.readiness import Readiness
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.model.entries import member
 from tidemill.model.errors import CorruptState, StoreUnavailable, TidemillError
@@ -181,15 +181,17 @@ def test_a_gateway_is_not_ready_when_its_store_is_gone(tmp_path: Path) -> None:
         assert http.get("/readyz").status_code == 503
 
 
+@pytest.mark.parametrize(("path", "look"), [("/readyz", "readiness"), ("/metrics", "overviews")])
 def test_the_store_is_asked_once_a_second_when_many_probes_come(
-    http: TestClient, monkeypatch: pytest.MonkeyPatch
+    http: TestClient, monkeypatch: pytest.MonkeyPatch, path: str, look: str
 ) -> None:
     looks: list[str] = []
-    look = Readiness._look
-    monkeypatch.setattr(Readiness, "_look", lambda self: (looks.append(""), look(self))[1])
-    monkeypatch.setattr(readiness, "FRESH_SECONDS", 3_600.0)
+    shared = getattr(http.app.state.gateway, look)  # type: ignore[attr-defined]  # the application is Starlette's
+    inner = shared._look
+    monkeypatch.setattr(shared, "_look", lambda: (looks.append(""), inner())[1])
+    monkeypatch.setattr(gateway_looks, "FRESH_SECONDS", 3_600.0)
 
-    assert {http.get("/readyz").status_code for _ in range(50)} == {200}
+    assert {http.get(path).status_code for _ in range(50)} == {200}
     assert len(looks) == 1
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from tidemill.client.connection import RETRY_SECONDS, Connection, Request, packed
 from tidemill.client.depot import DepotClient
 from tidemill.client.pstate import PStateClient
+from tidemill.model.errors import BadInput
 
 _THREADS = 16
 
@@ -25,8 +26,8 @@ class Client:
     def __init__(
         self, url: str, token: str | None = None, *, retry_seconds: float = RETRY_SECONDS, transport: Any = None
     ) -> None:
-        chosen = os.environ.get("TIDEMILL_TOKEN") if token is None else token
-        self._connection = Connection(url, chosen, retry_seconds, transport)
+        given = os.environ.get("TIDEMILL_TOKEN") if token is None else token
+        self._connection = Connection(url, _checked(given), retry_seconds, transport)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tidemill-client")
 
     def __enter__(self) -> Client:
@@ -113,6 +114,14 @@ class Client:
 
     def _patch(self, module: str, edit: dict[str, Any]) -> None:
         self._connection.send(Request("PATCH", f"{_module(module)}/options", packed(edit)))
+
+
+def _checked(token: str | None) -> str | None:
+    """A token without the blanks around it, which a file or a shell leaves; the error does not repeat it."""
+    token = (token or "").strip()
+    if not all("!" <= letter <= "~" for letter in token):
+        raise BadInput("The token has a blank or a letter that no token has; it is printable ASCII without spaces.")
+    return token or None
 
 
 def _module(module: str) -> str:

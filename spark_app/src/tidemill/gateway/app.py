@@ -18,9 +18,10 @@ from tidemill.gateway.admission import Admission
 from tidemill.gateway.exchange import Gateway, gateway_of
 from tidemill.gateway.faults import HttpRefusal, malformed
 from tidemill.gateway.guard import DOCS_FILES, OPEN_PATHS, Guard
+from tidemill.gateway.looks import SharedLook
 from tidemill.gateway.metrics import CONTENT_TYPE, Metrics
 from tidemill.gateway.modules import Modules
-from tidemill.gateway.readiness import Readiness
+from tidemill.gateway.readiness import readiness_of
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.work import Work
 from tidemill.model.errors import TidemillError
@@ -39,7 +40,8 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
     `is_local_only` refuses what other machines and web pages ask: for a port of loopback without a token.
     """
     work, waiting = Work(settings.threads, settings.seconds_max), Admission(settings.waiting_max, 0)
-    gateway = Gateway(settings, modules, work, waiting, Metrics(), Readiness(modules))
+    overviews = SharedLook("metrics", lambda: _overviews(modules), settings.seconds_max)
+    gateway = Gateway(settings, modules, work, waiting, Metrics(), readiness_of(modules), overviews)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -47,6 +49,7 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
         await asyncio.to_thread(modules.close)
         gateway.work.close()
         gateway.readiness.close()
+        gateway.overviews.close()
 
     app = FastAPIOffline(
         redoc_url=None,
@@ -81,7 +84,7 @@ async def healthz() -> Response:
 @operations.get("/readyz", responses=schemas.probe_answers(), response_class=Response)
 async def readyz(request: Request) -> Response:
     """The store answers, and the module is there if the gateway serves only one."""
-    await gateway_of(request).readiness.check()
+    await gateway_of(request).readiness.get()
     return Response(b"ok\n", media_type="text/plain")
 
 
@@ -90,20 +93,20 @@ async def metrics(request: Request) -> Response:
     """Prometheus metrics of this gateway and of the topologies that it serves."""
     gateway = gateway_of(request)
     try:
-        shown = await gateway.work.read(lambda: _overviews(gateway))
+        shown = await gateway.overviews.get()
         gateway.metrics.topologies.show(shown, is_store_up=True)
     except TidemillError:
         gateway.metrics.topologies.show((), is_store_up=False)
     return Response(gateway.metrics.text(), media_type=CONTENT_TYPE)
 
 
-def _overviews(gateway: Gateway) -> list[dict[str, Any]]:
+def _overviews(modules: Modules) -> list[dict[str, Any]]:
     found = []
-    for name in gateway.modules.served():
-        definition = DefinitionLog(gateway.modules.store, name).newest()
+    for name in modules.served():
+        definition = DefinitionLog(modules.store, name).newest()
         if definition is not None and not definition.is_destroyed:
             found += [
-                topology_overview(gateway.modules.store, definition, topology, gateway.modules.clock)
+                topology_overview(modules.store, definition, topology, modules.clock)
                 for topology in definition.topologies
             ]
     return found

@@ -12,9 +12,9 @@ from tidemill.gateway.admission import Admission, Ticket
 from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import answer_type, encoded
 from tidemill.gateway.guard import TICKET, too_large
+from tidemill.gateway.looks import SharedLook
 from tidemill.gateway.metrics import Metrics
 from tidemill.gateway.modules import Modules
-from tidemill.gateway.readiness import Readiness
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.work import Work
 
@@ -28,7 +28,8 @@ class Gateway:
     work: Work
     waiting: Admission
     metrics: Metrics
-    readiness: Readiness
+    readiness: SharedLook[None]
+    overviews: SharedLook[list[dict[str, Any]]]
 
 
 def gateway_of(request: Request) -> Gateway:
