@@ -23,7 +23,7 @@ from tidemill.gateway.formats import (
     media_type,
     records_of,
 )
-from tidemill.gateway.waits import is_processed
+from tidemill.gateway.waits import WAIT_SHARE, is_processed
 from tidemill.model import columns
 from tidemill.model.errors import TidemillError
 from tidemill.runtime.barrier import ProcessedWatch, barrier_of
@@ -35,9 +35,6 @@ RECORDS_MAX = 100_000
 """How many records one read gives at most."""
 
 KEY_CHARS_MAX = 255
-_WAIT_SHARE = 0.9
-"""Of a request's time: how long `wait=processed` waits, so that time is left for the answer."""
-
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
 """Bytes of the records that one read gives, as they are sent."""
 
@@ -98,7 +95,7 @@ async def append(request: Request, module: str, depot: str) -> Response:
     _count(gateway, module, depot, count, time.monotonic() - began)
     found: dict[str, Any] = {"appended": count, "partitions": [list(place) for place in offsets]}
     if waits_for:
-        left = _WAIT_SHARE * gateway.settings.seconds_max - (time.monotonic() - began)
+        left = WAIT_SHARE * gateway.settings.seconds_max - (time.monotonic() - began)
         found |= await _processed(request, module, depot, offsets, left)
     return answer(request, found)
 

@@ -18,7 +18,7 @@ from tidemill.runtime.barrier import Barrier, ProcessedWatch, barrier_now, barri
 
 LOOK_SECONDS = 0.005
 LOOK_SECONDS_MAX = 0.25
-_LATE_SHARE = 0.9
+WAIT_SHARE = 0.9
 """Of a request's time: what is left is for the answer."""
 
 routes = APIRouter(tags=["modules"])
@@ -48,7 +48,7 @@ async def wait(request: Request, module: str) -> Response:
     barriers = await gateway.work.read(lambda: _barriers(gateway, module, asked), ticket)
     watch = await gateway.work.read(lambda: _watch(gateway, module, barriers), ticket)
     given = asked.timeout_ms / 1000 if asked.timeout_ms is not None else gateway.settings.seconds_max
-    seconds = min(given, _LATE_SHARE * gateway.settings.seconds_max)
+    seconds = min(given, WAIT_SHARE * gateway.settings.seconds_max)
     found: dict[str, Any] = {"barrier": barriers_text(barriers)}
     found["processed"] = await is_processed(gateway, watch, ticket, seconds)
     if not found["processed"]:
