@@ -27,7 +27,7 @@ check: setup ## lint, types, layers, links in docs
 
 test: setup ## all tests (real Spark, a real MinIO server)
 	@bash scripts/minio.sh >/dev/null
-	$(PY) -m pytest
+	$(PY) -m pytest --numprocesses auto --maxprocesses 2 --dist loadfile
 
 coverage: setup ## all tests, and how much of the code they run; fails below COVERAGE_MIN percent; TESTS= names some only
 	@bash scripts/minio.sh >/dev/null
