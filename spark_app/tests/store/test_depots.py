@@ -87,7 +87,6 @@ def test_records_come_back_by_partition_and_offset_when_appended(depot: DepotLog
         [{1, "a"}, {(1, 2): "tuple"}, None, 1, 1.5, True, "x"],
         [2**62, 1.0],
     ],
-    ids=str,
 )
 def test_records_are_equal_when_read_whatever_column_they_made(values: list[Any]) -> None:
     depot = DepotLog(MemoryStore(), PREFIX, PARTITIONS, Clock())

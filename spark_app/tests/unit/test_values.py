@@ -121,7 +121,6 @@ def test_bool_is_not_an_int_when_routed() -> None:
         (np.int64(1), "", ".item()"),
         ("\ud800", "", "bytes"),
     ],
-    ids=str,
 )
 def test_value_is_refused_with_place_and_advice_when_it_is_no_data(value: Any, where: str, advice: str) -> None:
     for refuse in (check_data, encode_canonical):
