@@ -145,6 +145,7 @@ CHANGES: list[tuple[str, Callable[[Entry], Entry]]] = [
     ("S1", lambda entry: replace(entry, processed=entry.processed + 1)),
     ("S1", further),
     ("S2", lambda entry: replace(entry, attempt=Attempt(entry.last_id + 2, 1))),
+    ("S3", lambda entry: replace(entry, paused_seen=7)),
     ("S4", lambda entry: replace(entry, epoch=entry.epoch + 1)),
     ("S4", lambda entry: replace(entry, committed=(replace(entry.committed[0], version=7), *entry.committed[1:]))),
     ("S5", lambda entry: replace(entry, committed=(entry.committed[0], replace(entry.committed[1], microbatch_id=1)))),

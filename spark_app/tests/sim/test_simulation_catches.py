@@ -13,6 +13,7 @@ from tidemill.model.entries import Attempt, Entry
 from tidemill.model.errors import TidemillError
 from tidemill.model.snapshot import Part
 from tidemill.runtime import collection, compose, upkeep
+from tidemill.runtime.machine import Machine
 from tidemill.store.log import Log
 from tidemill.testing.simulation import CALM, Chances, Simulation
 
@@ -86,8 +87,9 @@ def test_mistake_is_caught_when_made_on_purpose(
     [
         (Part, "check", lambda self, content: None),
         (entries, "check_place", lambda written, key: None),
+        (Machine, "_is_stale", lambda self, look: False),
     ],
-    ids=["parts", "entries"],
+    ids=["parts", "entries", "options"],
 )
 def test_spoiled_reads_give_wrong_results_when_nobody_compares_what_was_read(
     monkeypatch: pytest.MonkeyPatch, place: Any, name: str, mistake: Callable[..., Any]

@@ -203,6 +203,27 @@ def test_a_pause_holds_at_once_when_a_new_leader_finds_a_microbatch_that_fails()
     assert driver.machine.running is None
 
 
+def test_a_pause_holds_when_a_new_leader_reads_options_that_are_older_than_it() -> None:
+    before = leading()
+    before.options = ModuleOptions(7, {}, {"mb": 7})
+    before.say(events.TimePassed(has_news=True))
+    driver = Driver(DATA)
+    driver.written, driver.end, driver.options = before.written, 5, ModuleOptions(6)
+    driver.machine = Machine(driver.machine.spec, Ids(2), "other", Upkeep(lambda _, __: None), claim_wait_ms=0)
+    for _ in range(20):
+        driver.say(events.TimePassed())
+        driver.at = driver.one(events.Wait).until_ms
+        assert driver.machine.running is None
+        assert "entry 7 of the options" in driver.machine.told.store_trouble
+    assert driver.at > 20_000, "it waits longer and longer"
+    driver.options = before.options
+    driver.say(events.TimePassed())
+    assert (driver.machine.told.phase, driver.machine.told.store_trouble) == ("paused", "")
+    driver.options = ModuleOptions(8)
+    driver.say(events.TimePassed(has_news=True))
+    assert driver.one(events.StartAttempt).attempt.records == 5
+
+
 def fail(driver: Driver) -> None:
     running = driver.machine.running
     assert running is not None

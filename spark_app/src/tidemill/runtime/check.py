@@ -123,6 +123,12 @@ def check_topology(store: ObjectStore, definition: StoredDefinition, topology: s
     if head[1].definition > newest:
         text = f"was claimed with definition {head[1].definition}, but the newest one is {newest}: definitions are lost"
         found.append(Finding("S4", topology, text))
+    options = OptionsLog(store, definition.module).newest_number()
+    if head[1].paused_seen > options:
+        text = (
+            f"saw a pause in entry {head[1].paused_seen} of the options, but the newest one is {options}: some are lost"
+        )
+        found.append(Finding("S3", topology, text))
     found += _check_snapshot(store, log, definition, topology, *head)
     found += _check_progress(store, definition, topology, head[1])
     return found

@@ -105,6 +105,9 @@ class Machine:
         self.told = replace(self.told, store_trouble=event.text)
 
     def _take_answer(self, event: Event, now: Now) -> list[Instruction]:
+        if isinstance(event, Looked) and self._is_stale(event):
+            self._take_store_failure(events.StoreFailed(self._stale_text(event)), now)
+            return []
         question, self._question = self._question, None
         self._ask_at, self._store_failures = 0.0, 0
         self.told = replace(self.told, store_trouble="")
@@ -124,6 +127,17 @@ class Machine:
         elif isinstance(event, events.EntryLost):
             return self._take_lost(event, now)
         return []
+
+    def _is_stale(self, look: Looked) -> bool:
+        """Whether a look saw older options than a leader did before: with them a pause would be overlooked."""
+        return look.options.number < self._head.paused_seen
+
+    def _stale_text(self, look: Looked) -> str:
+        seen, found = self._head.paused_seen, look.options.number
+        return (
+            f"entry {seen} of the options, a pause, was seen before, but now the newest one is {found}: they are read "
+            "again. If this lasts, options were deleted or an older copy of them was put back: run `tidemill check`."
+        )
 
     def _take_head(self, event: events.HeadRead, now: Now) -> list[Instruction]:
         """Only the newest definition may claim, and a fresh claim of another process is left in peace for a while."""

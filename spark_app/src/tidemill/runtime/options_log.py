@@ -10,7 +10,9 @@ with marks have format 2, so that an older Tidemill, which would lose the marks,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tidemill.model import options
@@ -25,6 +27,7 @@ FORMAT_WITHOUT_MARKS = 1
 PAUSED = "paused"
 SUFFIX = ".json"
 _TRIES = 100
+_READS_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -51,19 +54,26 @@ class OptionsLog:
         """The number of the newest entry that was read, 0 before any."""
         return self._known.number
 
+    def newest_number(self) -> int:
+        """The number of the newest entry there is, 0 before any."""
+        return self._log.newest(self._known.number)
+
     def read(self) -> ModuleOptions:
-        """What holds now. Two probes where nothing is new.
+        """What holds now, never older than what this instance read before. Two probes where nothing is new.
 
         Raises:
             CorruptState: the newest entry cannot be read.
+            StoreUnavailable: it is there and is not there; ask again.
         """
-        number = self._log.newest(self._known.number)
-        if number != self._known.number:
-            try:
-                self._known = asked_twice(lambda: self._read(number))
-            except NotFound:
-                return self.read()
-        return self._known
+        for _ in range(_READS_MAX):
+            number = self.newest_number()
+            if number <= self._known.number:
+                return self._known
+            with suppress(NotFound):
+                self._known = asked_twice(partial(self._read, number))
+                return self._known
+        key = self._log.key(number)
+        raise StoreUnavailable(f"{key} was not found {_READS_MAX} times in a row, though the log goes so far.", key=key)
 
     def _read(self, number: int) -> ModuleOptions:
         key = self._log.key(number)
@@ -137,20 +147,28 @@ class OptionsLog:
             if name != PAUSED:
                 options.check_scope(name, scope, target)
             checked[scope, target, name] = bool(value) if name == PAUSED else options.check_value(name, value)
-        return self._append(Change("manage", "module", owner), lambda now: _managed(now, owner, checked))
+        return self._append(Change("manage", "module", owner), lambda now: _managed(now, owner, checked), looks=1)
 
     def clear(self) -> ModuleOptions:
         """Take everything away, as before a new life of the module: the log stays, for its names must not come back."""
         return self._append(Change("clear", "module", ""), lambda now: ModuleOptions(now.number))
 
-    def _append(self, change: Change, apply: Callable[[ModuleOptions], ModuleOptions]) -> ModuleOptions:
-        """Write what holds after the change; where somebody else was faster, on top of theirs."""
+    def _append(self, change: Change, apply: Callable[[ModuleOptions], ModuleOptions], looks: int = 2) -> ModuleOptions:
+        """Write what holds after the change; where somebody else was faster, on top of theirs.
+
+        A stale look is noticed when the entry meets the one that was overlooked. Where there is nothing to write,
+        nothing would notice it, so as many `looks` must agree; one is enough for who asks again and again.
+        """
+        agreed = 0
         for _ in range(_TRIES):
             now = self.read()
             _check_free(now, change)
             after = apply(now)
             if after == now:
-                return now
+                agreed += 1
+                if agreed == looks:
+                    return now
+                continue
             after = replace(after, number=now.number + 1)
             nonce = self._ids.nonce()
             try:

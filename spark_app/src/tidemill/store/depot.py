@@ -261,7 +261,11 @@ class DepotLog:
     # --- start-from --------------------------------------------------------------------------------------------------
 
     def resolve_start(self, start_from: StartFrom, now_millis: int) -> tuple[int, ...]:
-        """The offset in each partition at which a source begins that meets this depot for the first time."""
+        """The offset in each partition at which a source begins that meets this depot for the first time.
+
+        It is decided once and for all, so a listing that came too late is not trusted: a probe follows it.
+        """
+        self.follow()
         self.follow()
         newest = self.newest()
         if start_from.kind == "end":
