@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -312,6 +313,22 @@ def test_options_and_pause_follow_the_topology_when_it_is_edited(field: Field) -
     eventually(lambda: field.status().get("phase") == "Idle", SECONDS)
     assert OptionsLog(field.store, "Driven").read().managed == {}
     assert 'tidemill_leader{module="m"' in driver.probe("/metrics")[1]
+
+
+def test_idle_leader_shows_in_the_store_until_it_is_killed(field: Field) -> None:
+    driver = leading(field)
+    eventually(lambda: field.status().get("phase") == "Idle", SECONDS)
+    leader = f"process {driver.process.pid}"
+    code, text = command(field, "status", "Driven", "--json")
+    assert (code, leader in text, '"state": "running"' in text) == (0, True, True), text
+    code, text = command(field, "destroy", "Driven", "--yes")
+    assert (code, leader in text) == (1, True), text
+    code, text = command(field, "pause", "Driven", "mb")
+    assert code == 0 and json.loads(command(field, "status", "Driven", "--json")[1])[0]["state"] == "paused", text
+    driver.process.kill()
+    driver.process.wait()
+    code, text = command(field, "destroy", "Driven", "--yes")
+    assert code == 0, text
 
 
 def test_deleted_pstate_is_there_again_when_a_rollback_restores_it_and_gone_when_it_is_stable(

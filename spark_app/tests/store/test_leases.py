@@ -110,6 +110,18 @@ def test_standby_takes_over_at_once_when_the_holder_releases(store: ObjectStore,
     assert standby.try_acquire() and standby.is_held() and not leader.try_acquire()
 
 
+def test_claimer_holds_at_once_when_the_holder_is_alive(store: ObjectStore, clock: Clock) -> None:
+    holder, claimer = (HeartbeatLease(store, "m/lease", clock, TTL) for _ in range(2))
+    assert holder.try_acquire() and claimer.claim()
+    assert (holder.try_acquire(), claimer.is_held()) == (False, True)
+    beats = list(store.list("m/lease"))
+    assert claimer.claim() and list(store.list("m/lease")) == beats, "renewed only when a third of its time is over"
+    clock.millis += TTL // 3
+    assert claimer.claim() and list(store.list("m/lease")) != beats
+    claimer.release()
+    assert holder.try_acquire()
+
+
 def test_one_wins_when_both_see_an_expired_lease(clock: Clock) -> None:
     store = MemoryStore()
     dead, first, second = (HeartbeatLease(store, "m/lease", clock, TTL) for _ in range(3))

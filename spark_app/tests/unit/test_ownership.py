@@ -22,7 +22,6 @@ from tidemill.model.ownership import BY_HAND, HAND, Owner
 from tidemill.runtime.clock import SystemClock
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.leading import QUIET_MS
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.lease import HeartbeatLease
 
@@ -215,16 +214,6 @@ def written(shop: Rollouts) -> Turn:
     made = turn(shop, OURS, 0)
     made.write()
     return made
-
-
-def test_destruction_by_hand_waits_for_quiet_when_a_module_owns_the_store(shop: Rollouts) -> None:
-    shop.lead(Shop(), written(shop))
-    shop.stop()
-    with pytest.raises(ModuleExists, match=r"led by .* which wrote \d+ s ago"):
-        destroy(shop.store, "Shop", takes_over=True, clock=shop.clock)
-    shop.clock.ahead_ms = QUIET_MS
-    destroy(shop.store, "Shop", takes_over=True, clock=shop.clock)
-    assert shop.definition.is_destroyed
 
 
 def test_destruction_names_who_leads_when_another_process_does(tmp_path: Folder) -> None:

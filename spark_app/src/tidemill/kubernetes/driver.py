@@ -14,10 +14,12 @@ from tidemill.kubernetes.follower import Follower, Resources
 from tidemill.kubernetes.lease import KubernetesLease
 from tidemill.kubernetes.probes import Metrics, Told
 from tidemill.kubernetes.resources import active_revision, with_starts
+from tidemill.kubernetes.shown_lease import ShownLease
 from tidemill.kubernetes.turn import RevisionPlan, Turn
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import RetryableError
 from tidemill.runtime.clock import Clock
+from tidemill.runtime.leading import topology_lease
 from tidemill.runtime.shell import RunnerState, TopologyRunner, describe
 from tidemill.spark.opening import Engine, Opening
 from tidemill.store.objects import ObjectStore
@@ -152,10 +154,12 @@ class Driver:
     def _lead(self, opening: Opening, definition: StoredDefinition, stop: threading.Event) -> None:
         """Stand by for the Lease and lead, until the runner is over or `stop` is set."""
         name = self._names.code_topology
-        lease = KubernetesLease(
+        kubernetes = KubernetesLease(
             self._api.leases(self._names.topology), self._names.topology, self._names.identity, definition.number,
             self._clock, self._resource,
         )  # fmt: skip
+        shown = topology_lease(self._store, definition.topology_prefix(name), self._clock)
+        lease = ShownLease(kubernetes, shown, self._clock)
         runner = TopologyRunner(
             store=self._store, definition=definition, topology=name, runner=opening, lease=lease,
             program=programs(self._plan.declaration, definition)[name], clock=self._clock,

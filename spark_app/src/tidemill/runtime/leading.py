@@ -6,20 +6,15 @@ import threading
 from typing import Final
 
 from tidemill.model.definition import StoredDefinition
-from tidemill.model.ownership import BY_HAND
 from tidemill.runtime.clock import Clock
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.store.lease import TTL_MILLIS, LeaderLease, lease_for
+from tidemill.store.lease import TTL_MILLIS, StoreLease, lease_for
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import ObjectStore
-
-QUIET_MS: Final = 60_000
-"""A topology that wrote nothing for so long counts as not led, where no lease of its leader can be seen."""
 
 _LOOK_MS: Final = 200.0
 
 
-def topology_lease(store: ObjectStore, prefix: str, clock: Clock) -> LeaderLease:
+def topology_lease(store: ObjectStore, prefix: str, clock: Clock) -> StoreLease:
     """The right to lead the topology below `prefix`."""
     return lease_for(store, f"{prefix}/lease", lambda: int(clock.monotonic_ms()))
 
@@ -38,8 +33,7 @@ class LeaderWatch:
 def leader_of(store: ObjectStore, definition: StoredDefinition, topology: str, clock: Clock) -> str:
     """Who leads a topology for certain, and how that shows; "" is nobody.
 
-    A heartbeat must be seen to go on, for one of a dead process stays: this waits for as long as a lease lasts. Drivers
-    on Kubernetes hold their lease there, so of them only entries tell.
+    A heartbeat must be seen to go on, for one of a dead process stays: this waits for as long as a lease lasts.
     """
     watch, never = LeaderWatch(store, definition, topology, clock), threading.Event()
     end = clock.monotonic_ms() + TTL_MILLIS + 10 * _LOOK_MS
@@ -47,11 +41,7 @@ def leader_of(store: ObjectStore, definition: StoredDefinition, topology: str, c
         if clock.monotonic_ms() > end or isinstance(store, LocalStore):
             return leader
         clock.wait(never, _LOOK_MS)
-    if definition.owner == BY_HAND:
-        return ""
-    head = CommitLog(store, definition.topology_prefix(topology)).head()
-    age = clock.now_ms() - head[1].written_ms if head is not None else QUIET_MS
-    return f"{head[1].owner}, which wrote {age / 1000:.0f} s ago" if head is not None and age < QUIET_MS else ""
+    return ""
 
 
 def has_leader(store: ObjectStore, definition: StoredDefinition, clock: Clock) -> bool:

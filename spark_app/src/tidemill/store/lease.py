@@ -21,6 +21,7 @@ from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
 from tidemill.model.ids import nonce
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
+from tidemill.store.watched import WatchedStore
 
 TTL_MILLIS = 10_000
 
@@ -58,15 +59,27 @@ class LeaderLease(Protocol):
         """Who holds the lease now, by looking only; "" is nobody. A dead holder of a heartbeat shows for one TTL."""
 
 
+class StoreLease(LeaderLease, Protocol):
+    """A lease that lives in the store of what is led."""
+
+    def claim(self) -> bool:
+        """Hold it as the one whom another authority chose, whoever held it before; whether it is held now.
+
+        Only the lock of a live process cannot be taken from it.
+        """
+
+
 def describe_process() -> str:
     return f"{socket.gethostname()} process {os.getpid()}"
 
 
-def lease_for(store: ObjectStore, prefix: str, now_millis: Callable[[], int]) -> LeaderLease:
+def lease_for(store: ObjectStore, prefix: str, now_millis: Callable[[], int]) -> StoreLease:
     """A file lock on a local folder, heartbeat objects elsewhere; `prefix` is a folder of the lease's own.
 
     `now_millis` is a clock that is never set: only what passed on it counts.
     """
+    if isinstance(store, WatchedStore):
+        store = store.watched
     if isinstance(store, LocalStore):
         return FileLease(store.folder / prefix / "leader.lock", store.make_folder)
     return HeartbeatLease(store, prefix, now_millis)
@@ -101,6 +114,9 @@ class FileLease:
             os.pwrite(handle, describe_process().encode(), 0)
             self._file = handle
             return True
+
+    def claim(self) -> bool:
+        return self.try_acquire()
 
     def _open(self) -> int:
         try:
@@ -193,7 +209,15 @@ class HeartbeatLease:
         is_expired = asked_at - self._seen_at >= self._ttl
         if self._number and not (self._is_ours or self._is_free or is_expired):
             return False
-        if self._is_ours and not is_expired and asked_at - self._seen_at < self._ttl // 3:
+        return self._renewed(asked_at)
+
+    def claim(self) -> bool:
+        asked_at = self._now()
+        self._look(asked_at)
+        return self._renewed(asked_at)
+
+    def _renewed(self, asked_at: int) -> bool:
+        if self._is_ours and asked_at - self._seen_at < self._ttl // 3:
             return True
         return self._beat(asked_at, is_release=False)
 

@@ -17,7 +17,7 @@ class WatchedStore:
     """
 
     def __init__(self, store: ObjectStore, monotonic_ms: Callable[[], float]) -> None:
-        self._store, self._monotonic_ms = store, monotonic_ms
+        self.watched, self._monotonic_ms = store, monotonic_ms
         self._waiting: dict[int, tuple[float, str]] = {}
         self._numbers = itertools.count()
         self._answered_ms = monotonic_ms()
@@ -43,28 +43,28 @@ class WatchedStore:
 
     def get(self, key: str) -> bytes:
         with self._call("get", key):
-            return self._store.get(key)
+            return self.watched.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         with self._call("get", key):
-            return self._store.get_range(key, start, length)
+            return self.watched.get_range(key, start, length)
 
     def create(self, key: str, data: Buffer) -> None:
         with self._call("create", key):
-            self._store.create(key, data)
+            self.watched.create(key, data)
 
     def exists(self, key: str) -> bool:
         with self._call("exists", key):
-            return self._store.exists(key)
+            return self.watched.exists(key)
 
     def delete(self, key: str) -> None:
         with self._call("delete", key):
-            self._store.delete(key)
+            self.watched.delete(key)
 
     def list(self, prefix: str, after: str = "") -> Iterator[str]:
         """Each page is asked for while the keys are taken; each is a call of its own here."""
         with self._call("list", prefix):
-            keys = self._store.list(prefix, after)
+            keys = self.watched.list(prefix, after)
         end = object()
         while True:
             with self._call("list", prefix):
@@ -74,4 +74,4 @@ class WatchedStore:
             yield key
 
     def local_path(self, key: str) -> Path | None:
-        return self._store.local_path(key)
+        return self.watched.local_path(key)
