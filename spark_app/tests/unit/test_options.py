@@ -68,7 +68,7 @@ def test_place_is_refused_when_the_option_does_not_belong_there(scope: str, targ
 
 
 @pytest.mark.parametrize("engine", options.ENGINES)
-@pytest.mark.parametrize("name", [name for name in CONTRACT if ".ack." in name or name == "depot.max.fetch"])
+@pytest.mark.parametrize("name", [name for name in CONTRACT if ".ack." in name])
 def test_option_says_that_it_has_no_effect_on_any_engine_when_nothing_reads_it(name: str, engine: str) -> None:
     option = options.find_option(name)
     assert option.meaning_on(engine) == ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tidemill.engine.work import AttemptOutcome, AttemptWork
 from tidemill.model import definition as definitions
 from tidemill.model.dataflow import (
     DepotDeclaration,
@@ -151,6 +153,28 @@ def test_nothing_is_processed_when_paused_and_all_when_resumed(bench: Bench) -> 
     assert bench.counts() == {}
     bench.options.resume("mb")
     runner.wait_for(lambda state: state.processed == 2, SECONDS)
+
+
+def test_bound_of_a_fetch_holds_from_the_next_microbatch_when_it_is_changed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, bounds = CountingRunner.run, []
+
+    def noted(self: CountingRunner, work: AttemptWork, cancel: threading.Event) -> AttemptOutcome:
+        bounds.extend(source.fetch for source in work.sources.values() if source.records)
+        return run(self, work, cancel)
+
+    monkeypatch.setattr(CountingRunner, "run", noted)
+    runner = bench.start()
+    runner.wait_until_claimed(SECONDS)
+    for number, (scope, target, fetch) in enumerate([("module", "", 7), ("depot", "*records", 3), ("module", "", 9)]):
+        bench.append(number)
+        runner.wait_for(lambda state, done=number + 1: state.processed == done, SECONDS)  # type: ignore[misc] # a default
+        bench.options.set(scope, target, "depot.max.fetch", fetch)
+        bench.hub.notify(bench.definition.options_prefix)
+    bench.append(3)
+    runner.wait_for(lambda state: state.processed == 4, SECONDS)
+    assert bounds == [10_000, 7, 3, 3], "the default, the module's, and the depot's, which is nearer"
 
 
 def test_runner_gives_way_when_the_definition_is_updated(bench: Bench) -> None:

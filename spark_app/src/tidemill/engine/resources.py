@@ -113,5 +113,5 @@ def read_source(work: AttemptWork, source: SourceWork, tasks: TaskSet) -> tuple[
         return [], np.empty(0, dtype=np.int32)
     store = PatientStore(open_store(work.store_url, probe=False))
     depot = DepotLog(store, source.depot_prefix, len(ranges))
-    column, partitions = depot.read_rows(ranges, source.segments)
+    column, partitions = depot.read_rows(ranges, source.segments, source.fetch)
     return column, partitions

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidemill.model.options import resolve
 from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Level, Part, Snapshot
 
@@ -25,7 +26,7 @@ class SourceWork:
 
     `segments` is the range [first, last) of segment numbers that hold them, so that a worker need not search.
     `is_due` tells whether a tick depot ticks in this microbatch; `ranges` is empty for those. `depot` is its name, for
-    people.
+    people, `fetch` its option `depot.max.fetch`.
     """
 
     source_id: str
@@ -34,6 +35,7 @@ class SourceWork:
     segments: tuple[int, int] = (0, 0)
     is_due: bool = False
     depot: str = ""
+    fetch: int = resolve("depot.max.fetch", {})
 
     @property
     def records(self) -> int:

@@ -10,7 +10,7 @@ The forms are interchangeable: `to_values` gives equal values whichever form `fr
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -208,8 +208,32 @@ def concat(columns: Sequence[Column]) -> Column:
     return from_values(values)
 
 
+def form(column: Column) -> Any:
+    """Equal for columns that `concat` joins without a look at their values."""
+    if isinstance(column, pl.Series):
+        return column.dtype
+    if isinstance(column, RecordColumn):
+        return column.kind, column.names, tuple(form(field) for field in column.fields)
+    return None
+
+
 def _same_shape(first: RecordColumn, other: Column) -> bool:
     return isinstance(other, RecordColumn) and (other.kind, other.names) == (first.kind, first.names)
+
+
+def owned(column: Column) -> Column:
+    """A copy that holds its rows and no more: a slice holds all of what it was cut from."""
+    if isinstance(column, pl.Series):
+        return _owned_series(column)
+    if isinstance(column, RecordColumn):
+        return RecordColumn(column.kind, column.names, tuple(owned(field) for field in column.fields))
+    return column
+
+
+def _owned_series(series: pl.Series) -> pl.Series:
+    if series.dtype in (pl.String, pl.Binary):  # views share the buffers of long texts, whoever gathers them
+        return pl.Series(series.name, series.to_arrow(compat_level=pl.CompatLevel.oldest()))
+    return series.rechunk() if series.n_chunks() > 1 else series.gather(np.arange(len(series)))
 
 
 # --- flat form, for files and messages -------------------------------------------------------------------------------
@@ -229,20 +253,28 @@ def flatten(column: Column) -> tuple[Layout, list[pl.Series]]:
     return layout, [plain for _, series in parts for plain in series]
 
 
-def unflatten(layout: Layout, series: Sequence[pl.Series]) -> Column:
-    """The inverse of `flatten`; takes exactly the series that the layout asks for."""
+def unflatten(layout: Layout, series: Sequence[pl.Series], step: int | None = None) -> Column:
+    """The inverse of `flatten`; takes exactly the series that the layout asks for.
+
+    Values are unpacked `step` rows at a time, all at once if it is left out.
+    """
     remaining = iter(series)
-    return _unflatten(layout, remaining)
+    return _unflatten(layout, remaining, step)
 
 
-def _unflatten(layout: Layout, remaining: Any) -> Column:
+def _unflatten(layout: Layout, remaining: Iterator[pl.Series], step: int | None) -> Column:
     if layout == "plain":
-        plain: pl.Series = next(remaining)
-        return plain
+        return next(remaining)
     if layout == "values":
-        return [unpack(value) for value in next(remaining).to_list()]
+        return _unpacked(next(remaining), step)
     kind, names, layouts = layout
-    return RecordColumn(kind, tuple(names), tuple(_unflatten(inner, remaining) for inner in layouts))
+    return RecordColumn(kind, tuple(names), tuple(_unflatten(inner, remaining, step) for inner in layouts))
+
+
+def _unpacked(packed: pl.Series, step: int | None) -> list[Any]:
+    step = step or max(1, len(packed))
+    parts = (packed.slice(row, step).to_list() for row in range(0, len(packed), step))
+    return [unpack(value) for part in parts for value in part]
 
 
 def width(layout: Layout) -> int:

@@ -73,8 +73,8 @@ _ALL: Final = (
     _option("depot.microbatch.max.records", 100_000, "records", (1, 1_000_000_000),
             "Most records of one depot partition in one microbatch.", scope="depot"),
     _option("depot.max.fetch", 10_000, "records", (1, 100_000_000),
-            "Accepted and without effect: a range is read as whole columns; depot.microbatch.max.records bounds it.",
-            scope="depot", meaning=NO_EFFECT),
+            "Most records decoded at a time while a depot is read, but always one segment: at so many beside the "
+            "wanted ones, segments are let go.", scope="depot"),
     _option("depot.max.entries.per.partition", None, "records", (1, 1_000_000_000_000),
             "Records kept per depot partition; older ones that no topology needs are deleted. Not set: all.",
             scope="depot"),

@@ -12,7 +12,7 @@ from tidemill.engine.work import AttemptWork, CompactionWork, SourceWork
 from tidemill.model.definition import Retirement, StoredDefinition, StoredPState, StoredSource, plain_name
 from tidemill.model.entries import Attempt
 from tidemill.model.errors import OutcomeUnknown, RetryableError, SnapshotExpired
-from tidemill.model.options import resolve_all
+from tidemill.model.options import resolve, resolve_all
 from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Snapshot
 from tidemill.plan.program import Program
@@ -192,13 +192,13 @@ class World:
             microbatch_id=start.attempt.microbatch_id,
             version=start.attempt.version,
             snapshot=start.entry.snapshot,
-            sources=self._sources(start.attempt),
+            sources=self._sources(start.attempt, start.options),
             reads=self._reads(start.attempt),
             options=self._options(start.options),
             now_millis=self.clock.now_ms(),
         )
 
-    def _sources(self, attempt: Attempt) -> dict[str, SourceWork]:
+    def _sources(self, attempt: Attempt, options: events.ModuleOptions) -> dict[str, SourceWork]:
         """Of each source its records; a source that joined after the range was fixed has none."""
         found = {}
         for source in self.spec.sources:
@@ -209,8 +209,9 @@ class World:
             else:
                 ranges = attempt.ranges.get(source.source_id, ((0, 0),) * source.partitions)
                 segments = self.depots[source.depot_name].locate(ranges)
+                fetch = resolve("depot.max.fetch", options.values, source.depot_name)
                 found[source.source_id] = SourceWork(
-                    source.source_id, prefix, ranges, segments, depot=source.depot_name
+                    source.source_id, prefix, ranges, segments, depot=source.depot_name, fetch=fetch
                 )
         return found
 

@@ -223,16 +223,19 @@ class DepotLog:
         ranges = [(start, end) if p == partition else (0, 0) for p in range(self.partitions)]
         return self.read_rows(ranges, segments)[0]
 
-    def read_rows(self, ranges: Ranges, segments: tuple[int, int] | None = None) -> tuple[Column, NDArray[np.int32]]:
+    def read_rows(
+        self, ranges: Ranges, segments: tuple[int, int] | None = None, fetch: int = depot_reading.FETCH
+    ) -> tuple[Column, NDArray[np.int32]]:
         """The records of ranges of all partitions, and the partition of each; those of a partition are in order.
 
-        Where the ranges are whole segments on a local folder nothing is copied. Raises as `read_columns`.
+        `fetch` is `depot.max.fetch`. Where the ranges are whole segments on a local folder nothing is copied. Raises as
+        `read_columns`.
         """
         if segments is None:
             self._check_ranges(ranges)
             segments = self.locate(ranges)
         try:
-            column, partitions = depot_reading.read_rows(self.files, ranges, segments)
+            column, partitions = depot_reading.read_rows(self.files, ranges, segments, fetch)
         except NotFound as error:
             raise self._missing(ranges) from error
         starts, ends = depot_reading.bounds_of(ranges)

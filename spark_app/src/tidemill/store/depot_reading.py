@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidemill.model import columns
 from tidemill.model.columns import Column
+from tidemill.model.options import find_option
 from tidemill.store.depot_files import DepotFiles
 from tidemill.store.depot_segment import Entry, Header, Produced, Segment
 from tidemill.store.objects import NotFound
@@ -28,11 +31,46 @@ def bounds_of(ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
     return np.array([*zip(*ranges, strict=True)] or [(), ()], dtype=np.int64)
 
 
+FETCH: Final[int] = find_option("depot.max.fetch").default
+
+
+class _Taken:
+    """The records that a read has so far. They are slices of segments, which stay in memory as long as slices do."""
+
+    def __init__(self, fetch: int) -> None:
+        self.pieces: list[Column] = []
+        self._fetch = fetch
+        self._owned = 0
+        self._surplus = 0
+
+    def add(self, segment: Segment, wanted: Pieces) -> None:
+        """Take rows of a segment; where too much is held beside what was taken, what was taken is copied out."""
+        self.pieces += [segment.rows(row, count, self._fetch) for row, count in _adjacent(wanted)]
+        if len(wanted) and segment.header.layout != "values":
+            self._surplus += segment.header.records - int(wanted[:, 2].sum())
+        if self._surplus > self._fetch:
+            self.pieces[self._owned :] = _owned(self.pieces[self._owned :])
+            self._owned, self._surplus = len(self.pieces), 0
+
+
+def _owned(pieces: list[Column]) -> Iterator[Column]:
+    """Copies, those of one form made one; values hold nothing of their segment."""
+    for form, alike in groupby(pieces, columns.form):
+        if form is None:
+            yield from alike
+        else:
+            yield columns.owned(columns.concat(list(alike)))
+
+
 def read_rows(
-    files: DepotFiles, ranges: Sequence[tuple[int, int]], segments: tuple[int, int]
+    files: DepotFiles, ranges: Sequence[tuple[int, int]], segments: tuple[int, int], fetch: int = FETCH
 ) -> tuple[Column, NDArray[np.int32]]:
-    """The records of these ranges in these segments [first, last), and their partitions. Raises NotFound."""
-    pieces: list[Column] = []
+    """The records of these ranges in these segments [first, last), and their partitions. Raises NotFound.
+
+    Beside them and the last segment at most `fetch` records of segments are held; packed ones are unpacked as many at a
+    time.
+    """
+    taken = _Taken(fetch)
     partitions: list[NDArray[np.int32]] = []
     bounds = bounds_of(ranges)
     number, last = segments
@@ -40,12 +78,12 @@ def read_rows(
         segment = files.segment(number)
         # An object may begin before `number` with segments that were read from the log, before it was rolled.
         wanted = _pieces(segment, bounds, segment.header.ends_before(number))
-        pieces += [segment.rows(row, count) for row, count in _adjacent(wanted)]
+        taken.add(segment, wanted)
         partitions.append(np.repeat(wanted[:, 0], wanted[:, 2]).astype(np.int32))
         number = segment.header.number + 1
-    if not pieces:
+    if not taken.pieces:
         return [], np.empty(0, dtype=np.int32)
-    return columns.concat(pieces), np.concatenate(partitions)
+    return columns.concat(taken.pieces), np.concatenate(partitions)
 
 
 def _pieces(segment: Segment, bounds: NDArray[np.int64], read: Sequence[int]) -> Pieces:

@@ -299,9 +299,9 @@ class Segment:
             frame = pl.from_arrow(reader.get_batch(0)) if reader.num_record_batches else pl.DataFrame()
         self._series = list(frame) if isinstance(frame, pl.DataFrame) else []
 
-    def rows(self, row: int, count: int) -> Column:
-        """Records by their place in the segment."""
-        return columns.unflatten(self.header.layout, [series.slice(row, count) for series in self._series])
+    def rows(self, row: int, count: int, step: int | None = None) -> Column:
+        """Records by their place in the segment; those that are packed are unpacked `step` at a time."""
+        return columns.unflatten(self.header.layout, [series.slice(row, count) for series in self._series], step)
 
 
 def read_nonce(data: bytes, key: str) -> str:

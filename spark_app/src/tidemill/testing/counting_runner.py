@@ -49,7 +49,7 @@ class CountingRunner:
         for source in work.sources.values():
             if source.records:
                 depot = DepotLog(self._store, source.depot_prefix, len(source.ranges), patience=())
-                rows, _ = depot.read_rows(source.ranges, source.segments)
+                rows, _ = depot.read_rows(source.ranges, source.segments, source.fetch)
                 counts.update(to_values(rows))
         exploded = frozenset(work.sources)
         return AttemptOutcome((self._delta(work, counts),) if counts else (), exploded)
