@@ -1,7 +1,7 @@
 """Exactly-once stream processing and its serving database as one Python class.
 
-Everything that a user needs is importable from here. What writes modules is loaded at once, and is light; what runs
-them (clusters, clients) is loaded when it is first asked for.
+Everything that a user needs is importable from here. What a name needs is loaded when the name is first asked for, so
+that a client or a command pays only for what it uses.
 """
 
 from __future__ import annotations
@@ -9,18 +9,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tidemill.api.aggregators import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, TopMonotonicOptions
-from tidemill.api.arguments import Constant, Expr, Helpers, operation, vectorized
-from tidemill.api.block import Block, Case, LoopVars, SelectOptions
-from tidemill.api.depots import Depot
-from tidemill.api.emits import CapturedEmit, MockOutputCollector
-from tidemill.api.later import LimitAgg, SubBatch, SubSource
-from tidemill.api.launching import AckLevel, LaunchConfig, UpdateOptions
-from tidemill.api.module import Module, Setup, Topologies
-from tidemill.api.path import Path
-from tidemill.api.ranges import SortedRangeFromOptions, SortedRangeOptions, SortedRangeToOptions
-from tidemill.api.schemas import PState, SubindexOptions
-from tidemill.api.topology import MicrobatchSourceOptions, MicrobatchTopology, OffsetAgo
 from tidemill.model.errors import (
     ApiUnavailable,
     AttemptLost,
@@ -58,29 +46,59 @@ from tidemill.model.errors import (
     UnknownName,
     UserCodeError,
 )
-from tidemill.model.operations import Ops
 
 if TYPE_CHECKING:
+    from tidemill.api.aggregators import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, TopMonotonicOptions
+    from tidemill.api.arguments import Constant, Expr, Helpers, operation, vectorized
+    from tidemill.api.block import Block, Case, LoopVars, SelectOptions
+    from tidemill.api.depots import Depot
+    from tidemill.api.emits import CapturedEmit, MockOutputCollector
+    from tidemill.api.later import LimitAgg, SubBatch, SubSource
+    from tidemill.api.launching import AckLevel, LaunchConfig, UpdateOptions
+    from tidemill.api.module import Module, Setup, Topologies
+    from tidemill.api.path import Path
+    from tidemill.api.ranges import SortedRangeFromOptions, SortedRangeOptions, SortedRangeToOptions
+    from tidemill.api.schemas import PState, SubindexOptions
+    from tidemill.api.topology import MicrobatchSourceOptions, MicrobatchTopology, OffsetAgo
     from tidemill.cluster.in_process import InProcessCluster
+    from tidemill.model.operations import Ops
     from tidemill.model.values import to_text
     from tidemill.state.test_pstate import TestPState
 
 __version__ = "0.1.0"
 
-_LAZY = {
-    "InProcessCluster": "tidemill.cluster.in_process",
-    "TestPState": "tidemill.state.test_pstate",
-    "to_text": "tidemill.model.values",
+_NAMES = {
+    "tidemill.api.aggregators": ("AccumulatorAgg", "Agg", "CombinerAgg", "CompoundAgg", "TopMonotonicOptions"),
+    "tidemill.api.arguments": ("Constant", "Expr", "Helpers", "operation", "vectorized"),
+    "tidemill.api.block": ("Block", "Case", "LoopVars", "SelectOptions"),
+    "tidemill.api.depots": ("Depot",),
+    "tidemill.api.emits": ("CapturedEmit", "MockOutputCollector"),
+    "tidemill.api.later": ("LimitAgg", "SubBatch", "SubSource"),
+    "tidemill.api.launching": ("AckLevel", "LaunchConfig", "UpdateOptions"),
+    "tidemill.api.module": ("Module", "Setup", "Topologies"),
+    "tidemill.api.path": ("Path",),
+    "tidemill.api.ranges": ("SortedRangeFromOptions", "SortedRangeOptions", "SortedRangeToOptions"),
+    "tidemill.api.schemas": ("PState", "SubindexOptions"),
+    "tidemill.api.topology": ("MicrobatchSourceOptions", "MicrobatchTopology", "OffsetAgo"),
+    "tidemill.cluster.in_process": ("InProcessCluster",),
+    "tidemill.model.operations": ("Ops",),
+    "tidemill.model.values": ("to_text",),
+    "tidemill.state.test_pstate": ("TestPState",),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Load what runs modules when it is first asked for."""
-    if name not in _LAZY:
+    """Load the module of a name when it is first asked for."""
+    if name not in _HOMES:
         raise AttributeError(f"module 'tidemill' has no attribute '{name}'")
-    value = getattr(importlib.import_module(_LAZY[name]), name)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
 
 
 __all__ = [

@@ -224,8 +224,10 @@ from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.store.urls import open_store
-import tidemill.cli.main
+from tidemill.cli.commands import COMMANDS
 
+for entry in COMMANDS.values():
+    entry.load()
 with TestClient(make_app(Modules(open_store(sys.argv[1])), GatewaySettings())) as http:
     response = http.post("/api/v1/modules/Ledger/depots/entries/append", json={"record": [1, 2]})
     assert response.status_code == 200, response.text

@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
+from tidemill.cli.commands import COMMANDS
 from tidemill.cli.main import app
 
 PROGRAM = """
@@ -89,15 +90,16 @@ def test_the_sigil_is_asked_for_when_an_update_deletes_a_name_without_it(tmp_pat
     assert "Write it with its sigil: $$kept." in refused("update", program, "--delete", "kept", "--store", store)
 
 
-def commands(group: typer.Typer) -> Iterator[Any]:
-    yield from (command.callback for command in group.registered_commands)
-    for inner in group.registered_groups:
-        assert inner.typer_instance is not None
-        yield from commands(inner.typer_instance)
+def commands() -> Iterator[Any]:
+    for entry in COMMANDS.values():
+        found = entry.load()
+        yield from (
+            (inner.callback for inner in found.registered_commands) if isinstance(found, typer.Typer) else (found,)
+        )
 
 
 def test_no_word_of_the_help_is_taken_for_markup() -> None:
-    for command in commands(app):
+    for command in commands():
         texts = [inspect.getdoc(command) or ""]
         for parameter in inspect.signature(command, eval_str=True).parameters.values():
             texts += [getattr(note, "help", None) or "" for note in getattr(parameter.annotation, "__metadata__", ())]

@@ -22,7 +22,9 @@ from tidemill.model.options import ENGINES, OPTIONS, Option, Values, find_option
 from tidemill.runtime.events import ModuleOptions, Place
 from tidemill.runtime.options_log import OptionsLog
 
-app = typer.Typer(help="Dynamic options: change how a module runs while it runs.", no_args_is_help=True)
+app = typer.Typer(
+    help="Dynamic options: change how a module runs while it runs.", no_args_is_help=True, add_completion=False
+)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Such as depot.microbatch.max.records.")]
 TopologyChoice = Annotated[str, typer.Option("--topology", help="For one topology only.")]

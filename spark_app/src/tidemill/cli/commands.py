@@ -1,0 +1,132 @@
+"""The commands by name: what the list of them says of each, and where it is; a command is loaded when it is called."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+class Entry(NamedTuple):
+    """`module` is below `tidemill.cli`; `function` is a command of it, or a Typer application with several."""
+
+    module: str
+    function: str
+    help: str
+
+    def load(self) -> Any:
+        """The function, or the Typer application."""
+        return getattr(importlib.import_module(f"tidemill.cli.{self.module}"), self.function)
+
+
+COMMANDS = {
+    "run": Entry(
+        "running",
+        "run",
+        "Run a module on a store until it is stopped; on a restart it continues from the last commit.",
+    ),
+    "describe": Entry(
+        "showing",
+        "describe",
+        "Check a module and show what it declares; nothing is run, and no store is needed without --against.",
+    ),
+    "update": Entry(
+        "updating",
+        "update",
+        "Store a module's new code as its next revision; the runner of the old one ends, `tidemill run` "
+        "starts the new.",
+    ),
+    "append": Entry(
+        "appending",
+        "append",
+        "Append records; when this returns they are durable. Rows of CSV and Parquet files become dicts.",
+    ),
+    "select": Entry("reading", "select", "Read a PState; --json prints one list of all values (with --one the value)."),
+    "scan": Entry(
+        "reading",
+        "scan",
+        "Read all keys of a map, of all its partitions, a list of key and value a line, as of one entry of the log.",
+    ),
+    "wait": Entry(
+        "waiting",
+        "wait",
+        "Wait until a module is there and has processed all records that were appended before this command.",
+    ),
+    "status": Entry(
+        "showing",
+        "status",
+        "Show how the topologies of a store stand; works on running and on stopped modules.",
+    ),
+    "pause": Entry(
+        "showing",
+        "pause",
+        "Pause a topology; returns when the microbatch under way is done. The pause survives restarts.",
+    ),
+    "resume": Entry("showing", "resume", "Let a paused topology go on."),
+    "log": Entry(
+        "showing",
+        "log",
+        "Show the newest entries of a topology's commit log: claims, attempts, phases, failures.",
+    ),
+    "export": Entry(
+        "exporting",
+        "export",
+        "Write one Parquet file a table of the PState: keys k0, k1, …, and the value's columns.",
+    ),
+    "gateway": Entry(
+        "serving",
+        "gateway",
+        "Serve appends, selects, status and options over HTTP; any number of replicas may serve one store.",
+    ),
+    "backup": Entry(
+        "saving",
+        "backup",
+        "Save a store, which may be in use. What an earlier backup in TARGET saved is not copied again.",
+    ),
+    "restore": Entry(
+        "saving",
+        "restore",
+        "Bring a store back. Stop everything that uses the store first; whatever still has it open ends with an error.",
+    ),
+    "check": Entry(
+        "checking",
+        "check",
+        "Read everything that a store's logs name and verify it; exit code 4 if something is wrong.",
+    ),
+    "destroy": Entry(
+        "destroying",
+        "destroy",
+        "Delete a module's depots, PStates and progress from a store. Stop everything that runs it first.",
+    ),
+    "drive": Entry(
+        "driving",
+        "drive",
+        "Drive one topology of one revision of a Module in a pod; the operator starts it.",
+    ),
+    "options": Entry("options", "app", "Dynamic options: change how a module runs while it runs."),
+}
+
+
+class Commands(TyperGroup):
+    """A group that knows its commands by name and help, and loads only the one that is called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {name: TyperCommand(name, help=entry.help) for name, entry in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The name, the loaded command, and the arguments that are left for it."""
+        name, known, rest = super().resolve_command(ctx, args)
+        return name, known if name is None else loaded(name), rest
+
+
+def loaded(name: str) -> Any:
+    """A command with its parameters, ready to be called."""
+    found = COMMANDS[name].load()
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    alone = typer.Typer(add_completion=False)
+    alone.command(name)(found)
+    return typer.main.get_command(alone)

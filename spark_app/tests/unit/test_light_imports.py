@@ -1,0 +1,71 @@
+"""What a process loads: each command and the client only what they use."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+import tidemill
+from tidemill.cli.commands import COMMANDS, loaded
+
+HEAVY = {"cloudpickle", "fastapi", "lightkube", "numpy", "polars", "pyarrow", "pyspark", "rich", "uvicorn"}
+COMMAND = "import sys; sys.argv = {arguments!r}\nfrom tidemill.cli.main import app\napp(standalone_mode=False)"
+
+
+def heavy_of(program: str) -> set[str]:
+    """The heavy packages that a process has loaded when the program is done."""
+    told = f"{program}\nimport sys; print('loaded', *(name for name in {sorted(HEAVY)} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+def test_nothing_heavy_is_loaded_when_the_package_is_imported() -> None:
+    assert heavy_of("import tidemill; tidemill.TidemillError") == set()
+
+
+def test_nothing_but_rich_is_loaded_when_help_is_shown() -> None:
+    assert heavy_of(COMMAND.format(arguments=["tidemill", "--help"])) == {"rich"}
+
+
+def test_no_command_is_loaded_when_help_is_shown() -> None:
+    program = COMMAND.format(arguments=["tidemill", "--help"])
+    told = f"{program}\nprint(*(name for name in sys.modules if name.startswith('tidemill.')))"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+
+    assert set(done.stdout.splitlines()[-1].split()) == {
+        "tidemill.cli", "tidemill.cli.commands", "tidemill.cli.main", "tidemill.model", "tidemill.model.errors",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_the_command_itself_says_when_help_is_shown(name: str) -> None:
+    found = COMMANDS[name].load()
+    own = found.info.help if isinstance(found, typer.Typer) else inspect.getdoc(found)
+
+    assert COMMANDS[name].help == " ".join(own.split("\n\n")[0].split())
+    assert loaded(name).name in (name, "")  # a group has its name from the list alone
+
+
+def test_each_name_has_one_home_when_the_package_is_read() -> None:
+    tree = ast.parse(Path(tidemill.__file__).read_text())
+    (typed,) = (node for node in tree.body if isinstance(node, ast.If))
+    imported = {
+        (node.module, name.name) for node in typed.body if isinstance(node, ast.ImportFrom) for name in node.names
+    }
+
+    assert imported == {(module, name) for module, names in tidemill._NAMES.items() for name in names}
+    assert {name for _, name in imported} <= set(tidemill.__all__) <= set(dir(tidemill))
+    for module, name in imported:
+        assert getattr(tidemill, name) is getattr(importlib.import_module(module), name)
+
+
+def test_an_unknown_name_is_an_attribute_error_when_it_is_asked_for() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        tidemill.nothing  # noqa: B018 - the look-up is the test
