@@ -1,5 +1,6 @@
 """Updates, rollbacks, settlements and collections in any order, each by a process that may know only the past and may
 die at any write: what a definition names is never deleted, and a rollback finds the very objects that it wants.
+Clients that know only the past append between all of them: what is acknowledged is in the depot that has the name now.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tidemill.kubernetes.turn import RevisionPlan, Turn
+from tidemill.model import columns
 from tidemill.model.dataflow import (
     DepotDeclaration,
     Location,
@@ -22,13 +24,17 @@ from tidemill.model.dataflow import (
     TopologyDeclaration,
 )
 from tidemill.model.definition import StoredDefinition, StoredPState
-from tidemill.model.errors import DefinitionError
+from tidemill.model.errors import DefinitionError, UnknownName
 from tidemill.model.schema import Leaf, MapSchema
+from tidemill.runtime.clients_depot import DepotHandle
+from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clock import SystemClock
+from tidemill.runtime.closing import held
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.deletions import Deletions
 from tidemill.runtime.garbage import remove_garbage
 from tidemill.runtime.world import World
+from tidemill.store.depot import DepotLog
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
 
@@ -44,6 +50,14 @@ ACTS = st.sampled_from([BOTH, frozenset({"settle"}), frozenset({"collect"})])
 LATE = st.sampled_from([False, False, False, True])
 BACK = st.sampled_from([0, 0, 1, 2])
 CLOCK = SystemClock()
+CLIENTS = 3
+
+
+class Still(SystemClock):
+    """Time does not pass, so a client looks at the definition only where it must."""
+
+    def monotonic_ms(self) -> float:
+        return 0.0
 
 
 def declaration(shape: Shape) -> ModuleDeclaration:
@@ -74,7 +88,9 @@ def ids_of(definition: StoredDefinition) -> dict[str, str]:
 
 
 class Deleting(RuleBasedStateMachine):
-    """`rows` are the PStates of `core`, by id, that have rows in its newest state; `known` is what ever had data."""
+    """`rows` are the PStates of `core`, by id, that have rows in its newest state; `known` is what ever had data;
+    `appended` are the acknowledged records by the folder of the depot in which they are.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,6 +99,9 @@ class Deleting(RuleBasedStateMachine):
         self.turns: list[Turn] = []
         self.rows: set[str] = set()
         self.known: set[str] = set()
+        self.clients = [ModuleClient(self.store, "M", clock=Still()) for _ in range(CLIENTS)]
+        self.appended: dict[str, list[int]] = {}
+        self.count = 0
         self._plan(frozenset(NAMES), 0, restores=False)
         self.turns.pop().write()
         self._fill()
@@ -115,6 +134,26 @@ class Deleting(RuleBasedStateMachine):
         with self._dying(crash) as store, suppress(Crash):
             self._stabilize(max(1, self.number - back), store, acts)
 
+    @rule(name=st.sampled_from(DEPOTS), client=st.integers(0, CLIENTS - 1), looks=LATE)
+    def somebody_appends(self, name: str, client: int, looks: bool) -> None:
+        """An old client that met no depot of the name yet may be told that there is none; who appends is right."""
+        if looks:
+            self.clients[client].forget()
+        self.count += 1
+        definition = self.log.read(self.number)
+        try:
+            handle = DepotHandle(self.clients[client], name)
+        except UnknownName:
+            return
+        try:
+            at = handle.append_column_async([self.count]).result().definition
+        except UnknownName:
+            assert name not in definition.depots
+            return
+        if name in definition.depots:
+            assert at.depot_prefix(name) == definition.depot_prefix(name), "it is in the depot of today"
+        self.appended.setdefault(at.depot_prefix(name), []).append(self.count)
+
     @rule()
     def the_leader_compacts(self) -> None:
         """Its entry is written only while nobody else claimed: older leaders compact for nothing."""
@@ -133,8 +172,21 @@ class Deleting(RuleBasedStateMachine):
             assert list(self.store.list(definition.topology_prefix(name))), f"{name} lost its log"
         assert {p.id for p in definition.topology("core").pstates.values()} <= self.rows
 
+    @invariant()
+    def what_was_appended_is_there_once(self) -> None:
+        definition = self.log.read(self.number)
+        for name in definition.depots:
+            prefix = definition.depot_prefix(name)
+            if prefix in self.appended:
+                log = DepotLog(self.store, prefix, definition.partitions(name))
+                log.follow()
+                held = columns.to_values(log.read_rows(list(zip(log.starts(), log.ends(), strict=True)))[0])
+                assert sorted(held) == self.appended[prefix]
+
     def teardown(self) -> None:
-        """In the end nothing is left of what the last stable definition does not have."""
+        """In the end only marks are left of what the last stable definition does not have."""
+        for client in self.clients:
+            client.close()
         definition = self.log.read(self.number)
         fate = Deletions(self.store, "M")
         is_done = fate.settle(definition, 0)
@@ -209,7 +261,7 @@ class Deleting(RuleBasedStateMachine):
         return World(store, self.log.read(number), "core", program, lease, CLOCK)
 
     def _keys(self, part: str) -> Iterator[str]:
-        return self.store.list(f"M/{part}")
+        return iter(held(self.store, f"M/{part}"))
 
     @contextmanager
     def _dying(

@@ -16,6 +16,7 @@ from tidemill.model.columns import from_values
 from tidemill.model.errors import CorruptState, NewerFormat
 from tidemill.store.depot_segment import (
     Entry,
+    Gate,
     Header,
     LastSequence,
     Produced,
@@ -29,7 +30,7 @@ from tidemill.store.depot_segment import (
 )
 
 GOLDENS = Path(__file__).parents[1] / "unit" / "golden"
-GOLDEN = GOLDENS / "segment-4.arrow"
+GOLDEN = GOLDENS / "segment-5.arrow"
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 RECORDS: list[Any] = [
     {"n": 1, "s": "a", "b": b"\x00", "f": 1.5, "t": DAY, "x": [1, {"y": None}], "r": [True, None]},
@@ -43,6 +44,7 @@ HEADER = Header(
     table_at=7,
     sequences={"p": LastSequence(3, 7, "44bc2cf5ad770999")},
     key="M/depots/d-1/log/00000000000000000007.arrow",
+    gate=Gate(3, is_closed=False),
 )
 
 
@@ -86,8 +88,8 @@ def test_segment_is_corrupt_when_cut_short(length: int) -> None:
 
 
 def test_segment_is_refused_when_a_newer_version_wrote_it() -> None:
-    with pytest.raises(NewerFormat, match="format 5"):
-        header_from_json(header_to_json(HEADER) | {"format": 5})
+    with pytest.raises(NewerFormat, match="format 6"):
+        header_from_json(header_to_json(HEADER) | {"format": 6})
 
 
 def test_segment_is_refused_when_it_has_the_format_before_the_first_release() -> None:

@@ -19,6 +19,7 @@ from tidemill.runtime.clients_depot import DepotHandle
 from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_pstate import PStateHandle
 from tidemill.runtime.clock import SystemClock
+from tidemill.runtime.closing import held
 from tidemill.runtime.collection import collect
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog
@@ -155,7 +156,8 @@ class Rollouts:
             collect(World(store or self.store, definition, name, program, lease, self.clock), 0)
 
     def keys(self, folder: str) -> list[str]:
-        return list(self.store.list(folder))
+        """What is in the folder of a depot or a topology, but for the mark of its deletion."""
+        return held(self.store, folder)
 
     def tables(self, definition: StoredDefinition, topology: str = "count") -> set[str]:
         """The PStates, by id, that have rows in the newest state of a topology."""

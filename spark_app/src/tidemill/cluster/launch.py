@@ -30,6 +30,7 @@ from tidemill.plan.compile import compile_topology
 from tidemill.plan.program import Program
 from tidemill.plan.warn import warn
 from tidemill.runtime.clock import Clock, SystemClock
+from tidemill.runtime.closing import close_deleted, empty_folders, folders_of
 from tidemill.runtime.definition_log import DefinitionLog, no_such_module
 from tidemill.runtime.deletions import Deletions, following
 from tidemill.runtime.hub import AppendHub
@@ -160,9 +161,7 @@ def definition_for_launch(
     programs(declaration, wanted)  # what cannot be compiled leaves no trace in the store
     stored = log.newest()
     if stored is None or stored.is_destroyed:
-        delete_data(store, declaration.name)
-        # Options that the code sets come first: a crash in between leaves a store in which the module is still new.
-        OptionsLog(store, declaration.name).set_many(declaration.options)
+        clear_way(store, declaration)
         try:
             return log.append(wanted, clock.now_ms())
         except Lost:
@@ -331,7 +330,14 @@ def follow(
         updated = following(store, stored, declaration, deleted)
     # Written before anything is stopped: from here on runners of the old revision can no longer claim.
     updated = replace(updated, threads=threads or stored.threads, owner=BY_HAND, revision=0)
-    return log.append(updated, clock.now_ms())
+    return close_gone(store, log.append(updated, clock.now_ms()))
+
+
+def close_gone(store: ObjectStore, definition: StoredDefinition) -> StoredDefinition:
+    """Close the depots that a new definition deleted. If this fails, that is done before their fate is decided."""
+    with contextlib.suppress(RetryableError, OutcomeUnknown):
+        close_deleted(store, definition)
+    return definition
 
 
 def finish_deletions(store: ObjectStore, definition: StoredDefinition, clock: Clock) -> None:
@@ -372,7 +378,6 @@ def destroy(
         if stored.owner.uid != owner.uid and not takes_over:
             raise owned_by_another(name, store.url, stored.owner, "Or let its owner delete it.")
         _check_stopped(store, stored, owner, clock)
-        OptionsLog(store, name).clear()
         log.append(replace(stored, is_destroyed=True), clock.now_ms())
     delete_data(store, name)
 
@@ -399,6 +404,16 @@ def delete_data(store: ObjectStore, name: str) -> None:
     log = DefinitionLog(store, name)
     keys = [key for part in ("topologies", "depots") for key in store.list(f"{name}/{part}")]
     stored = log.newest()
-    if stored is not None and stored.is_destroyed:
-        for key in keys:
-            store.delete(key)
+    if stored is None or not stored.is_destroyed:
+        return
+    OptionsLog(store, name).clear()  # also what somebody set who did not know yet
+    empty_folders(store, folders_of(stored), keys)
+
+
+def clear_way(store: ObjectStore, declaration: ModuleDeclaration) -> None:
+    """Before the first definition of a module's life: nothing of an earlier one is left.
+
+    Options that the code sets come first: a crash in between leaves a store in which the module is still new.
+    """
+    delete_data(store, declaration.name)
+    OptionsLog(store, declaration.name).set_many(declaration.options)

@@ -27,9 +27,9 @@ from tidemill.gateway.waits import WAIT_SHARE, is_processed
 from tidemill.model import columns
 from tidemill.model.errors import TidemillError
 from tidemill.runtime.barrier import ProcessedWatch, barrier_of
+from tidemill.runtime.clients_depot import Appended
 from tidemill.store.append_identity import digest_of_bytes
 from tidemill.store.depot_producers import KEY_PREFIX
-from tidemill.store.depot_segment import Offsets
 
 RECORDS_MAX = 100_000
 """How many records one read gives at most."""
@@ -83,7 +83,7 @@ async def append(request: Request, module: str, depot: str) -> Response:
     ticket = ticket_of(request)
     count = 0
 
-    def begin() -> Future[Offsets]:
+    def begin() -> Future[Appended]:
         nonlocal count
         handle = gateway.modules.module(module).depot(depot)
         records = records_of(body, kind, ticket.grow)
@@ -91,12 +91,12 @@ async def append(request: Request, module: str, depot: str) -> Response:
         digest = digest_of_bytes(kind, body) if producer is not None else ""
         return handle.append_column_async(records, producer=producer, sequence=sequence, digest=digest)
 
-    offsets = await gateway.work.append(begin, ticket)
+    appended = await gateway.work.append(begin, ticket)
     _count(gateway, module, depot, count, time.monotonic() - began)
-    found: dict[str, Any] = {"appended": count, "partitions": [list(place) for place in offsets]}
+    found: dict[str, Any] = {"appended": count, "partitions": [list(place) for place in appended.offsets]}
     if waits_for:
         left = WAIT_SHARE * gateway.settings.seconds_max - (time.monotonic() - began)
-        found |= await _processed(request, module, depot, offsets, left)
+        found |= await _processed(request, depot, appended, left)
     return answer(request, found)
 
 
@@ -108,18 +108,19 @@ def _awaited(request: Request) -> bool:
     return asked is not None
 
 
-async def _processed(request: Request, module: str, depot: str, offsets: Offsets, seconds: float) -> dict[str, Any]:
+async def _processed(request: Request, depot: str, appended: Appended, seconds: float) -> dict[str, Any]:
     """Whether the records are processed in time; whatever goes wrong now, they are appended, and the answer says so."""
     gateway, ticket = gateway_of(request), ticket_of(request)
     try:
-        watch = await gateway.work.read(lambda: _watch(gateway, module, depot, offsets), ticket)
+        watch = await gateway.work.read(lambda: _watch(gateway, depot, appended), ticket)
         return {"processed": await is_processed(gateway, watch, ticket, seconds)}
     except TidemillError as error:
         return {"processed": False, "message": str(error)}
 
 
-def _watch(gateway: Gateway, module: str, depot: str, offsets: Offsets) -> ProcessedWatch:
-    definition = gateway.modules.module(module).client.definition()
+def _watch(gateway: Gateway, depot: str, appended: Appended) -> ProcessedWatch:
+    """Of the very depot that has the records: one that is made anew under its name does not tell of them."""
+    definition, offsets = appended
     name = "*" + depot.removeprefix("*")
     barriers = [barrier_of(definition, topology, name, offsets) for topology in definition.topologies]
     return ProcessedWatch(gateway.modules.store, definition, [barrier for barrier in barriers if barrier.offsets])

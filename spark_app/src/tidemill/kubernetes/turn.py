@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tidemill.cluster.launch import delete_data, programs
+from tidemill.cluster.launch import clear_way, close_gone, programs
 from tidemill.model import definition as definitions
 from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
@@ -19,7 +19,6 @@ from tidemill.model.ownership import BY_HAND, Owner, owned_by_another
 from tidemill.runtime.clock import Clock
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.deletions import Deletions, following
-from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.log import Lost
 from tidemill.store.objects import NotFound, ObjectStore
 
@@ -163,10 +162,8 @@ class Turn:
             if not Deletions(self._store, name).hold(before, self._clock.now_ms()):
                 self.planned = planned(self._store, self._plan)
         else:
-            delete_data(self._store, name)
-            # Options that the code sets come first: a crash in between leaves a store in which the module is still new.
-            OptionsLog(self._store, name).set_many(self._plan.declaration.options)
+            clear_way(self._store, self._plan.declaration)
         try:
-            self._log.append(self.planned, self._clock.now_ms(), after=base)
+            close_gone(self._store, self._log.append(self.planned, self._clock.now_ms(), after=base))
         except Lost:
             return

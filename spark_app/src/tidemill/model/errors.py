@@ -7,6 +7,7 @@
     ├── BadInput             the caller: what was passed does not fit (also a ValueError)
     │   ├── RecordRefused, KeyReused, SequenceUnknown, SchemaMismatch, BadPath, OptionError, StoreRefused
     │   ├── NotOneValue, NotSelectable, BudgetExceeded, UnknownName, ModuleExists, OwnedByAnother
+    │   │   (of UnknownName: Deleted, DepotClosed, which clients take as a word to look anew)
     │   ├── SnapshotExpired, Managed
     ├── RetryableError       nobody: the same call may succeed later
     │   ├── StoreUnavailable, AttemptTimeout, AttemptLost, EngineUnavailable, ApiUnavailable,
@@ -160,6 +161,14 @@ class UnknownName(BadInput):
     """There is no module, depot, PState, topology or source of this name."""
 
     code = "UnknownName"
+
+
+class Deleted(UnknownName):
+    """A depot or a topology that was there is deleted, alone or with its module; nothing was written to it."""
+
+
+class DepotClosed(Deleted):
+    """An update deleted the depot, and a rollback may still bring it back; nothing was appended."""
 
 
 class ModuleExists(BadInput):

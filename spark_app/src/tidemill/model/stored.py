@@ -103,7 +103,7 @@ class Retirement:
     def folder(self, module: str) -> str | None:
         """Where its objects live; None where it has no folder of its own."""
         if isinstance(self.item, StoredDepot):
-            return depot_folder(module, self.item)
+            return depot_folder(module, self.item) if self.item.tick_millis is None else None
         return topology_folder(module, self.item) if isinstance(self.item, StoredTopology) else None
 
 

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from tidemill.model import entries
 from tidemill.model.definition import StoredDefinition, StoredDepot, StoredTopology
 from tidemill.model.entries import Entry
-from tidemill.model.errors import CorruptState, StoreUnavailable, reading_object
+from tidemill.model.errors import CorruptState, Deleted, StoreUnavailable, reading_object
 from tidemill.model.snapshot import Part, checksum_of
 from tidemill.model.stored import depot_folder, topology_folder
 from tidemill.runtime.backup_folder import Backup, BackupFolder, SavedTopology, other_history
@@ -113,7 +113,7 @@ class BackupRun:
         for _ in range(LOOKS_MAX):
             try:
                 return self._look(name)
-            except _Overtaken:
+            except (_Overtaken, Deleted):
                 continue
         raise StoreUnavailable(f"Module {name} deletes faster than it can be copied; try again.", module=name)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 import pyarrow as pa
@@ -14,16 +14,19 @@ from tidemill.api.launching import AckLevel
 from tidemill.model import columns
 from tidemill.model.columns import Column
 from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import BadInput, RecordRefused
+from tidemill.model.errors import BadInput, Deleted, RecordRefused, StoreUnavailable
 from tidemill.model.values import INT_MAX
 from tidemill.runtime.clients_module import ModuleClient, ObjectInfo
 from tidemill.runtime.depot_partitioning import Partitions, partition_of, partitions_of
 from tidemill.runtime.depot_schema import check_column, check_record
+from tidemill.runtime.depot_target import MOVES_MAX, FollowingAppend, Target, moved, moves_often, target_of
 from tidemill.store.append_identity import Producer, digest_of
 from tidemill.store.depot import DepotLog
-from tidemill.store.depot_appender import DepotAppender, chunks
+from tidemill.store.depot_appender import chunks
 from tidemill.store.depot_rows import check_records, frame_of, split_by_partition
 from tidemill.store.depot_segment import Offsets
+
+T = TypeVar("T")
 
 
 class PartitionInfo(NamedTuple):
@@ -31,6 +34,13 @@ class PartitionInfo(NamedTuple):
 
     start_offset: int
     end_offset: int
+
+
+class Appended(NamedTuple):
+    """Where the records of one append are, in the depot as this definition has it."""
+
+    definition: StoredDefinition
+    offsets: Offsets
 
 
 class DepotHandle:
@@ -44,7 +54,7 @@ class DepotHandle:
         self._module = module
         self.name = name
         self._lock = threading.Lock()
-        self._resolved: tuple[StoredDefinition, str, DepotAppender] | None = None
+        self._resolved: Target | None = None
         self._resolve()
 
     # --- appending ---------------------------------------------------------------------------------------------------
@@ -63,6 +73,7 @@ class DepotHandle:
 
         Raises:
             RecordRefused: the record is no data, or the depot takes none from clients; nothing was appended.
+            UnknownName: the depot or its module was deleted; nothing was appended.
             StoreUnavailable: nothing was appended; try again.
             OutcomeUnknown: the record is in the depot once or not at all; `producer` and `sequence` make a repeat safe.
             KeyReused: the producer's append of this sequence was another one; nothing was appended.
@@ -86,27 +97,24 @@ class DepotHandle:
         Raises:
             RecordRefused: as `append`, at once.
         """
-        definition, prefix, appender = self._resolve()
-        depot = definition.depot(self.name)
-        code = self._module.depot_code(self.name)
-        check_record(depot, record)
-        partition = partition_of(depot, code, record, appender.depot.partitions)
-        done = appender.append_async(partition, record, _producer(producer, sequence, [record]))
-        return self._answer(done, prefix)
+        numbered = _producer(producer, sequence, [record])
 
-    def _answer(self, done: Future[Any], prefix: str) -> Future[dict[str, Any]]:
-        answer: Future[dict[str, Any]] = Future()
+        def hand_in(target: Target) -> Future[Offsets]:
+            depot, code = target.definition.depot(self.name), self._module.depot_code(self.name)
+            check_record(depot, record)
+            partition = partition_of(depot, code, record, target.appender.depot.partitions)
+            return target.appender.append_async(partition, record, numbered)
 
-        def settle(appended: Future[Any]) -> None:
-            error = appended.exception()
-            if error is not None:
-                answer.set_exception(error)
-                return
-            self._module.hub.notify(prefix)
-            answer.set_result({})
+        return self._handed_in(hand_in, lambda target, at: {})
 
-        done.add_done_callback(settle)
-        return answer
+    def _handed_in(
+        self, hand_in: Callable[[Target], Future[Offsets]], answer: Callable[[Target, Offsets], T]
+    ) -> Future[T]:
+        def settle(target: Target, at: Offsets) -> T:
+            self._module.hub.notify(target.prefix)
+            return answer(target, at)
+
+        return FollowingAppend(self._module, self.name, self._resolve(), hand_in, settle)
 
     def append_many(
         self,
@@ -123,34 +131,50 @@ class DepotHandle:
         Raises:
             RecordRefused: a record is no data; the chunks before it are appended. And as `append`.
         """
-        definition, prefix, appender = self._resolve()
-        given = _in_bulk(records)
-        depot, code = definition.depot(self.name), self._module.depot_code(self.name)
+        target, given = self._resolve(), _in_bulk(records)
+        for _ in range(MOVES_MAX):
+            try:
+                self._append_all(target, given, producer, sequence)
+                return
+            except Deleted as error:
+                found = moved(self._module, self.name, target, error)
+                appended = error.context.get("appended", 0)
+                if found.prefix == target.prefix and appended:
+                    text = f"{self.name} was deleted and brought back meanwhile, when {appended} records were appended."
+                    raise StoreUnavailable(text, appended=appended) from error
+                # All of them go to another depot, also those that went with the one before.
+                target = found
+            finally:
+                self._module.hub.notify(target.prefix)
+        raise moves_often(self.name)
+
+    def _append_all(
+        self, target: Target, given: Sequence[Any] | pl.DataFrame, producer: str | None, sequence: int | None
+    ) -> None:
+        depot, code = target.definition.depot(self.name), self._module.depot_code(self.name)
+        appender = target.appender
         partitions = appender.depot.partitions
 
         def route(column: Column, first: int = 0) -> Partitions:
             check_column(depot, column, first)
             return partitions_of(depot, code, column, partitions, first)
 
-        try:
-            if producer is not None or sequence is not None:
-                batch = list(chunks(given))
-                if len(batch) > 1:
-                    raise RecordRefused(
-                        "These are too many records for one idempotent append; give each part its own sequence."
-                    )
-                for column in batch:
-                    check_records(column)
-                    rows = split_by_partition(column, route(column))
-                    appender.append_rows(rows, _producer(producer, sequence, column)).result()
-            else:
-                appender.append_many(given, route)
-        finally:
-            self._module.hub.notify(prefix)
+        if producer is None and sequence is None:
+            appender.append_many(given, route)
+            return
+        batch = list(chunks(given))
+        if len(batch) > 1:
+            raise RecordRefused(
+                "These are too many records for one idempotent append; give each part its own sequence."
+            )
+        for column in batch:
+            check_records(column)
+            rows = split_by_partition(column, route(column))
+            appender.append_rows(rows, _producer(producer, sequence, column)).result()
 
     def append_column_async(
         self, records: Column, *, producer: str | None = None, sequence: int | None = None, digest: str = ""
-    ) -> Future[Offsets]:
+    ) -> Future[Appended]:
         """Append a column of records as one, whole or not at all; the future gives where they are.
 
         Cancelling the future, where that succeeds, means that nothing is appended. `digest` tells the append from
@@ -159,14 +183,16 @@ class DepotHandle:
         Raises:
             RecordRefused: as `append`, at once.
         """
-        definition, prefix, appender = self._resolve()
-        depot, code = definition.depot(self.name), self._module.depot_code(self.name)
         check_records(records)  # before they are sorted: a refusal counts them as the caller does
-        check_column(depot, records)
-        rows = split_by_partition(records, partitions_of(depot, code, records, appender.depot.partitions))
-        done = appender.append_rows(rows, _producer(producer, sequence, records, digest), is_checked=True)
-        done.add_done_callback(lambda future: self._module.hub.notify(prefix))
-        return done
+        numbered = _producer(producer, sequence, records, digest)
+
+        def hand_in(target: Target) -> Future[Offsets]:
+            depot, code = target.definition.depot(self.name), self._module.depot_code(self.name)
+            check_column(depot, records)
+            rows = split_by_partition(records, partitions_of(depot, code, records, target.appender.depot.partitions))
+            return target.appender.append_rows(rows, numbered, is_checked=True)
+
+        return self._handed_in(hand_in, lambda target, at: Appended(target.definition, at))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -181,9 +207,12 @@ class DepotHandle:
         Raises:
             BadInput: there is no such partition.
         """
-        log = self._log(partition)
-        log.follow()
-        return PartitionInfo(log.starts()[partition], log.ends()[partition])
+
+        def look(log: DepotLog) -> PartitionInfo:
+            log.follow()
+            return PartitionInfo(log.starts()[partition], log.ends()[partition])
+
+        return self._read(partition, look)
 
     def read(self, partition: int, start: int, end: int) -> list[Any]:
         """The records [start, end) of a partition; tuples come back as lists.
@@ -191,12 +220,15 @@ class DepotHandle:
         Raises:
             BadInput: there is no such partition, or no record at one of these offsets (any more).
         """
-        log = self._log(partition)
         for offset in (start, end):
             if isinstance(offset, bool) or not isinstance(offset, int):
                 raise BadInput(f"An offset is a whole number, not {offset!r}.")
-        log.check_kept(partition, start, end)
-        return columns.to_values(log.read_columns(partition, start, end))
+
+        def read(log: DepotLog) -> list[Any]:
+            log.check_kept(partition, start, end)
+            return columns.to_values(log.read_columns(partition, start, end))
+
+        return self._read(partition, read)
 
     def get_object_info_async(self) -> Future[ObjectInfo]:
         """`get_object_info` without waiting."""
@@ -210,19 +242,25 @@ class DepotHandle:
         """`read` without waiting."""
         return self._module.later(lambda: self.read(partition, start, end))
 
-    def _log(self, partition: int) -> DepotLog:
-        log = self._resolve()[2].depot
+    def _read(self, partition: int, read: Callable[[DepotLog], T]) -> T:
+        """Read; once more from the depot that has the name now, where the one before was deleted meanwhile."""
+        target = self._resolve()
+        try:
+            return read(self._log(target, partition))
+        except Deleted as error:
+            return read(self._log(moved(self._module, self.name, target, error), partition))
+
+    def _log(self, target: Target, partition: int) -> DepotLog:
+        log = target.appender.depot
         if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < log.partitions:
             raise BadInput(f"{self.name} has the partitions 0 to {log.partitions - 1}, not {partition!r}.")
         return log
 
-    def _resolve(self) -> tuple[StoredDefinition, str, DepotAppender]:
+    def _resolve(self) -> Target:
         definition = self._module.definition()
         with self._lock:
-            if self._resolved is None or self._resolved[0] is not definition:
-                prefix = definition.depot_prefix(self.name)
-                partitions = definition.partitions(self.name)
-                self._resolved = (definition, prefix, self._module.appender(prefix, partitions))
+            if self._resolved is None or self._resolved.definition is not definition:
+                self._resolved = target_of(self._module, self.name, definition)
             return self._resolved
 
 

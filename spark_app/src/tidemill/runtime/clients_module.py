@@ -70,9 +70,11 @@ class ModuleClient:
         self._pstates = {p.name: p for topology in declaration.topologies for p in topology.pstates}
         self.forget()
 
-    def forget(self) -> None:
-        """Look at the store at the next call, whatever the pace is."""
-        self._looked_at = float("-inf")
+    def forget(self, known: StoredDefinition | None = None) -> None:
+        """Look at the store at the next call, whatever the pace is; but not where `known` is replaced already."""
+        with self._lock:
+            if known is None or self._known is known:
+                self._looked_at = float("-inf")
 
     def close(self) -> None:
         """Refuse every later call; what was handed in to be appended is settled first."""
@@ -136,6 +138,11 @@ class ModuleClient:
                 log = DepotLog(self.store, prefix, partitions, self.clock.now_ms)
                 known = self._appenders[prefix] = DepotAppender(log)
             return known
+
+    def discard(self, prefix: str) -> None:
+        """Let go of the appender of a depot that was deleted."""
+        with self._lock:
+            self._appenders.pop(prefix, None)
 
     def depot_code(self, name: str) -> DepotDeclaration | None:
         return self._depots.get(name)

@@ -11,7 +11,15 @@ from typing import Any, TypeVar
 from tidemill.api.path import Path, path_of
 from tidemill.model import dataflow
 from tidemill.model.definition import StoredDefinition, StoredPState
-from tidemill.model.errors import BadInput, BadPath, NotOneValue, NotSelectable, SchemaOutdated, SnapshotExpired
+from tidemill.model.errors import (
+    BadInput,
+    BadPath,
+    Deleted,
+    NotOneValue,
+    NotSelectable,
+    SchemaOutdated,
+    SnapshotExpired,
+)
 from tidemill.model.values import route
 from tidemill.runtime.clients_module import ModuleClient, ObjectInfo
 from tidemill.runtime.clients_pages import PAGE_KEYS, Cursor, Page, checked_limit, page_of, pages
@@ -71,10 +79,10 @@ class PStateHandle:
         return self._in_time(lambda: self._select(path, pkey, max_staleness_ms, budget))
 
     def _in_time(self, read: Callable[[], R]) -> R:
-        """Read; once more with the newest definition where an update came in between."""
+        """Read; once more with the newest definition where an update or a new life of the module came in between."""
         try:
             return read()
-        except SchemaOutdated:
+        except (SchemaOutdated, Deleted):
             self._module.forget()
             return read()
 
@@ -217,7 +225,7 @@ class PStateHandle:
 
     def current_entry(self) -> int:
         """The entry that a select would read now, for `at`; 0 before the topology's first."""
-        return self._resolve()[2].newest(0).number
+        return self._in_time(lambda: self._resolve()[2].newest(0).number)
 
     def _resolve(self) -> tuple[StoredDefinition, StoredPState, TopologyReader]:
         definition = self._module.definition()
@@ -227,6 +235,8 @@ class PStateHandle:
             topology, pstate = definition.pstate(self.name)
             if pstate.is_private:
                 raise NotSelectable(f"{self.name} is private: only its own topology reads it.", name=self.name)
+            if self.entry is not None and self._resolved is not None and self._resolved[1].id != pstate.id:
+                raise SnapshotExpired(f"{self.name} was made anew; entry {self.entry} went with the old one.")
             reader = self._module.reader(definition, topology)
             self._resolved = (definition, pstate, reader)
             return self._resolved

@@ -4,6 +4,7 @@ A definition lists what it and its forerunners deleted as retired. Two things ma
 each other: the revision proves stable and the deletions are *done*, or another definition follows and they are *kept*,
 to be brought back by it or listed on. One object, created if absent, says which; it is written before anything is
 deleted, and before the following definition. So a rollback never opens what a collector deletes, whoever dies when.
+Before either, the depots among it are closed: what is appended under their names from then on is appended elsewhere.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import CorruptState, NewerFormat, asked_twice
 from tidemill.model.ids import Ids
+from tidemill.runtime.closing import close_deleted, held
 from tidemill.store.log import PATIENCE, Log, Lost, read_json_nonce
 from tidemill.store.objects import NotFound, ObjectStore
 
@@ -42,6 +44,7 @@ class Deletions:
     def __init__(
         self, store: ObjectStore, module: str, ids: Ids | None = None, patience: tuple[float, ...] = PATIENCE
     ) -> None:
+        self._store, self._patience = store, patience
         self._log = Log(store, f"{module}/deletions", ".json", read_json_nonce, patience, is_dense=False)
         self._ids = ids or Ids()
 
@@ -75,6 +78,7 @@ class Deletions:
         found = self.fate(definition)
         if found is not None:
             return found
+        close_deleted(self._store, definition, self._patience)
         nonce = self._ids.nonce()
         data = {"format": FORMAT, "nonce": nonce, "decision": decision, "written_ms": now_ms}
         try:
@@ -106,8 +110,7 @@ def following(
     made = definitions.update(
         before, declaration, objects_to_delete, Ids(), restores=restores, is_settled=fate is not None and fate.is_done
     )
-    garbage = (folder for folder in made.garbage if next(iter(store.list(folder)), None) is not None)
-    return replace(made, garbage=tuple(garbage))
+    return replace(made, garbage=tuple(folder for folder in made.garbage if held(store, folder)))
 
 
 def _fate(data: dict[str, Any], key: str) -> Fate:

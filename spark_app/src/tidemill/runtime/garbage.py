@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidemill.model.errors import invariant
+from tidemill.runtime.closing import empty_folders, held
 from tidemill.runtime.world import World
 
 
@@ -46,10 +47,8 @@ def _folders(world: World, cutoff_ms: int) -> Iterator[str]:
 
 
 def _empty(world: World, folder: str) -> int:
-    """Newest first, so that a log that is looked at meanwhile is shorter, but has no hole."""
-    keys = list(world.store.list(folder))
-    for key in reversed(keys):
-        world.store.delete(key)
+    keys = held(world.store, folder)
+    empty_folders(world.store, [folder], keys)
     if not keys:
         world.emptied.add(folder)
     return len(keys)

@@ -15,7 +15,7 @@ from typing import Final
 from tidemill.engine.work import AttemptRunner, Cancel, Whereabouts
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.entries import Entry
-from tidemill.model.errors import Fenced, RetryableError
+from tidemill.model.errors import Deleted, Fenced, RetryableError
 from tidemill.model.ids import Ids
 from tidemill.plan.program import Program
 from tidemill.runtime import events
@@ -155,7 +155,7 @@ class TopologyRunner:
             return True
         try:
             head = self._world.commit_log.head() if state.role == "standby" and state.is_refused else None
-        except RetryableError:
+        except (RetryableError, Deleted):
             return False
         return head is not None and head[1].definition >= self._world.definition.number
 
@@ -317,7 +317,7 @@ class TopologyRunner:
         """Probe less and less often while nothing happens."""
         try:
             is_news = self._world.has_records() or self._is_changed()
-        except RetryableError:
+        except (RetryableError, Deleted):
             is_news = True
         self._probe_ms = PROBE_MS_MIN if is_news else min(self._probe_ms * 1.1, self._probe_ms_max)
         return is_news

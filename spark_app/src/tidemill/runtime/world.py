@@ -11,7 +11,7 @@ from typing import Any
 from tidemill.engine.work import AttemptWork, CompactionWork, SourceWork
 from tidemill.model.definition import Retirement, StoredDefinition, StoredPState, StoredSource, plain_name
 from tidemill.model.entries import Attempt
-from tidemill.model.errors import OutcomeUnknown, RetryableError, SnapshotExpired
+from tidemill.model.errors import Deleted, OutcomeUnknown, RetryableError, SnapshotExpired
 from tidemill.model.options import resolve, resolve_all
 from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Snapshot
@@ -104,7 +104,7 @@ class World:
     def answer(self, question: events.Question) -> events.Event:
         """What the store says; `StoreFailed` where it says nothing."""
         try:
-            return self._answer(question)
+            return self._answer_or_end(question)
         except (RetryableError, OutcomeUnknown) as error:
             return events.StoreFailed(str(error))
 
@@ -122,6 +122,16 @@ class World:
         except Lost:
             return events.EntryLost(question.number)
         return events.EntryWritten(question.number)
+
+    def _answer_or_end(self, question: events.Question) -> events.Event:
+        """Where what this runner works on was deleted, the definition that did it replaced its own."""
+        try:
+            return self._answer(question)
+        except Deleted:
+            newest = self.definitions.newest_number()
+            if newest <= self.definition.number:
+                raise
+            return events.HeadRead(0, None, newest)
 
     def _read_head(self) -> events.HeadRead:
         head = self.commit_log.head()

@@ -32,11 +32,12 @@ from tidemill.store.depot_commit import Batch, Commit, plan_commit
 from tidemill.store.depot_files import DepotFiles
 from tidemill.store.depot_producers import Missing, Producers
 from tidemill.store.depot_rows import PartitionedRows, of_pairs
-from tidemill.store.depot_segment import Entry, Header, Offsets, encode_segment
+from tidemill.store.depot_segment import Entry, Gate, Header, Offsets, encode_segment
 from tidemill.store.log import PATIENCE, Lost, Void
 from tidemill.store.objects import NotFound, ObjectStore
 
 _COLLISIONS_MAX = 1000
+_NOTHING = Commit(None, [], [])
 Ranges = Sequence[tuple[int, int]]
 """[start, end) of offsets, one pair a partition."""
 
@@ -115,6 +116,7 @@ class DepotLog:
         Raises:
             KeyReused: the producer's append of this sequence was another one.
             SequenceUnknown: it is below the producer's last one, and nothing is known of it.
+            DepotClosed, Deleted: the depot was deleted; nothing was appended.
             StoreUnavailable: nothing was appended.
             OutcomeUnknown: the records are in the log once, or not at all.
         """
@@ -128,46 +130,79 @@ class DepotLog:
         """Append several batches as one segment; the offsets of each, or why it alone is refused.
 
         Raises:
-            StoreUnavailable, OutcomeUnknown: as `append`, for all of them alike.
+            DepotClosed, Deleted, StoreUnavailable, OutcomeUnknown: as `append`, for all of them alike.
         """
-        with self._append_lock:
-            for _ in range(_COLLISIONS_MAX):
-                commit = self._plan(self.newest(), batches)
-                if commit is not None and (commit.header is None or self._write(commit)):
-                    return commit.offsets
-                self.follow()
-        raise StoreUnavailable(f"{_COLLISIONS_MAX} appends in a row met other writers in {self.files.prefix}.")
+        return self._commit(lambda newest: self._plan(newest, batches)).offsets
 
     def record_starts(self, starts: Sequence[int]) -> None:
         """Move the logical starts: a segment without records says so. Raises as `append`."""
+
+        def plan(newest: Header) -> Commit | None:
+            moved = tuple(max(old, new) for old, new in zip(newest.starts, starts, strict=True))
+            return _NOTHING if moved == newest.starts else self._plan(newest, [], starts=moved)
+
+        self._commit(plan)
+
+    def close(self, definition: int) -> None:
+        """Take no more appends, since this definition deleted the depot; all that was appended before can be read.
+
+        Raises:
+            Deleted: the depot was deleted for good.
+            StoreUnavailable, OutcomeUnknown: ask again.
+        """
+        self._set_gate(Gate(definition, is_closed=True))
+
+    def reopen(self, definition: int) -> None:
+        """Take appends again, since this definition brought the depot back; nothing where a later one closed it.
+
+        Raises: as `close`.
+        """
+        self._set_gate(Gate(definition, is_closed=False))
+
+    def _set_gate(self, gate: Gate) -> None:
+        """A segment without records says so: each append is before it or after it; the newest definition counts."""
+        self.follow()
+        self._commit(
+            lambda newest: _NOTHING if newest.gate.definition >= gate.definition else self._plan(newest, [], gate=gate)
+        )
+
+    def _commit(self, plan: Callable[[Header], Commit | None]) -> Commit:
+        """Write what is planned after the newest segment, whoever else writes meanwhile."""
         with self._append_lock:
             for _ in range(_COLLISIONS_MAX):
-                newest = self.newest()
-                moved = tuple(max(old, new) for old, new in zip(newest.starts, starts, strict=True))
-                if moved == newest.starts:
-                    return
-                commit = self._plan(newest, [], moved)
-                if commit is not None and self._write(commit):
-                    return
+                commit = plan(self.newest())
+                if commit is not None and self._is_settled(commit):
+                    return commit
                 self.follow()
+        raise StoreUnavailable(f"{_COLLISIONS_MAX} appends in a row met other writers in {self.files.prefix}.")
 
-    def _plan(self, newest: Header, batches: Sequence[Batch], starts: tuple[int, ...] | None = None) -> Commit | None:
+    def _is_settled(self, commit: Commit) -> bool:
+        """Whether all that the commit says is in the log; a repeat is done only in a depot that is still there."""
+        if commit.header is None:
+            return not commit.offsets or not self.follow()
+        return self._write(commit.header, commit.column)
+
+    def _plan(
+        self,
+        newest: Header,
+        batches: Sequence[Batch],
+        starts: tuple[int, ...] | None = None,
+        gate: Gate | None = None,
+    ) -> Commit | None:
         """What to write after `newest`; None where others went on so far that the table of producers is deleted."""
         try:
-            return plan_commit(newest, batches, self.now_millis(), nonce(), self._producers, starts)
+            return plan_commit(newest, batches, self.now_millis(), nonce(), self._producers, starts, gate)
         except Missing:
             self.follow()
             if self.newest().number == newest.number:
                 raise
             return None
 
-    def _write(self, commit: Commit) -> bool:
+    def _write(self, header: Header, column: Column) -> bool:
         """Whether the segment is in the log; False if another one took its number."""
-        if commit.header is None:
-            return True
-        header = replace(commit.header, key=self.files.log.key(commit.header.number))
+        header = replace(header, key=self.files.log.key(header.number))
         try:
-            self.files.log.append(header.number, encode_segment(header, commit.column), header.last.nonce)
+            self.files.log.append(header.number, encode_segment(header, column), header.last.nonce)
         except Void:
             return self._is_ours(header)
         except Lost:

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,8 +100,9 @@ class DepotAppender:
             done += [futures.popleft().result() for _ in range(len(futures))]
         except TidemillError as error:
             done += [future.result() for future in futures if future.exception() is None]
-            error.context["appended"] = sum(end - start for offsets in done for _, start, end in offsets)
-            raise
+            told = copy(error)  # all whose appends were refused together have the same one
+            told.context = {**error.context, "appended": sum(end - start for at in done for _, start, end in at)}
+            raise told from error
         return done
 
     def close(self) -> None:

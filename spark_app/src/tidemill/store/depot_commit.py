@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidemill.model.columns import Column
-from tidemill.model.errors import BadInput, KeyReused, SequenceUnknown, invariant
+from tidemill.model.errors import BadInput, DepotClosed, KeyReused, SequenceUnknown, invariant
 from tidemill.store import depot_producers
 from tidemill.store.append_identity import Numbered, Producer, identified
 from tidemill.store.depot_producers import Producers
 from tidemill.store.depot_rows import PartitionedRows, merge
-from tidemill.store.depot_segment import Entry, Header, LastSequence, Offsets, Produced
+from tidemill.store.depot_segment import Entry, Gate, Header, LastSequence, Offsets, Produced
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,19 @@ def plan_commit(
     nonce: str,
     producers: Producers,
     starts: tuple[int, ...] | None = None,
+    gate: Gate | None = None,
 ) -> Commit:
     """The next segment; a batch whose sequence is not above its producer's last one is appended already, or refused.
 
+    `starts` and `gate` are what it is to say anew, where it is to say so.
+
     Raises:
         Missing: `newest` is not the newest any more.
+        DepotClosed: the depot takes no records.
     """
+    if batches and newest.gate.is_closed:
+        text = f"Definition {newest.gate.definition} of the module deleted this depot; nothing was appended."
+        raise DepotClosed(text, definition=newest.gate.definition)
     number, time = newest.number + 1, max(now_millis, newest.time)
     ends = list(newest.ends)
     fresh: list[PartitionedRows] = []
@@ -64,7 +71,7 @@ def plan_commit(
             placed[name, sequence] = Produced(name, sequence, at, last.segment if last else 0, digest)
             latest[name] = LastSequence(sequence, number, digest)
     produced = tuple(placed.values())
-    if not any(rows.counts for rows in fresh) and not produced and starts is None:
+    if not any(rows.counts for rows in fresh) and not produced and starts is None and gate is None:
         return Commit(None, [], offsets)
     rows = merge(fresh) if fresh else PartitionedRows([], ())
     entry = Entry(number, nonce, time, tuple(ends))
@@ -78,6 +85,7 @@ def plan_commit(
         produced=produced,
         table_at=number if is_full else newest.table_at,
         sequences=producers.after(newest, produced) if is_full else {},
+        gate=newest.gate if gate is None else gate,
     )
     return Commit(header, rows.column, offsets)
 

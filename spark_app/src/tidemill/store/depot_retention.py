@@ -86,6 +86,7 @@ def _encode_rolled(key: str, segments: Sequence[Segment], table: Table) -> objec
         table_at=headers[-1].number,
         sequences=table.sequences(),
         key=key,
+        gate=headers[-1].gate,
     )
     return encode_segment(header, _merged_rows(segments))
 

@@ -25,7 +25,7 @@ from tidemill.model.columns import Column
 from tidemill.model.errors import CorruptState, NewerFormat, check_place
 from tidemill.store.objects import Buffer
 
-FORMAT = 4
+FORMAT = 5
 _METADATA = b"tidemill"
 _HEADER_SUM = b"tidemill.header.xxh64"
 _FILE_SUM = b"tidemill.file.xxh64"
@@ -81,6 +81,13 @@ class Entry:
     ends: tuple[int, ...]
 
 
+class Gate(NamedTuple):
+    """Whether a depot takes appends, and the definition that said so last; 0 if none ever had to."""
+
+    definition: int = 0
+    is_closed: bool = False
+
+
 @dataclass(frozen=True)
 class Header:
     """`entries` are the segments that this object holds: itself, or those rolled into it, in order, without holes.
@@ -88,7 +95,8 @@ class Header:
     `first_ends` are the end offsets before the first of them, `starts` the logical starts (retention) after the last.
     Records are sorted by partition and offset, so these numbers tell where each one is (`held`).
     `table_at` is the newest segment up to the last of them that carries the table of producers, `sequences`; 0 if none.
-    `key` is the object's name in the store.
+    `key` is the object's name in the store. `gate` is as of the last of them: behind one that closed the depot, records
+    come only after one that opened it again.
     """
 
     entries: tuple[Entry, ...]
@@ -99,6 +107,7 @@ class Header:
     sequences: Mapping[str, LastSequence] = field(default_factory=dict)
     layout: Any = None
     key: str = ""
+    gate: Gate = Gate()
 
     @property
     def last(self) -> Entry:
@@ -152,6 +161,7 @@ def header_to_json(header: Header) -> dict[str, Any]:
         "table_at": header.table_at,
         "sequences": {name: [s.sequence, s.segment, s.digest] for name, s in header.sequences.items()},
         "layout": header.layout,
+        "gate": header.gate,
     }
 
 
@@ -178,6 +188,7 @@ def header_from_json(data: Mapping[str, Any]) -> Header:
         sequences={name: LastSequence(*last) for name, last in data["sequences"].items()},
         layout=data["layout"],
         key=data["key"],
+        gate=Gate(*data["gate"]),
     )
 
 

@@ -4,7 +4,9 @@ The rules that keep this safe when logs are trimmed and answers are lost are mar
 before anything is deleted, tells entries from void objects. That the predecessor exists would not: a second sleeper may
 have put a void object there. It is looked for all the same, in the listing that tells the floor: a predecessor that is
 gone, though it was never trimmed, means that somebody put back an older copy of the store.
-A restore closes the logs that it replaces (`close`): whoever still has one open learns it from that same listing.
+A restore closes the logs that it replaces (`close`), a deletion marks those that it empties (`mark_deleted`): whoever
+still has one open learns it from that same listing. The mark of a deletion stays for ever: a writer may sleep for any
+time, and no folder is used again.
 Numbers begin at 1; 0 stands for "nothing yet".
 """
 
@@ -19,6 +21,7 @@ from typing import Any, NoReturn, TypeVar
 
 from tidemill.model.errors import (
     CorruptState,
+    Deleted,
     InvariantViolation,
     OutcomeUnknown,
     StoreRestored,
@@ -33,6 +36,7 @@ FIRST = 1
 _DIGITS = 20
 _FLOOR_FOLDER = "floor"
 _CLOSED = "closed"
+_DELETED = "deleted"
 _PROBES_MAX = 16
 _LISTINGS_MAX = 10
 _T = TypeVar("_T")
@@ -126,6 +130,7 @@ class Log:
 
         Raises:
             StoreRestored: the log is closed.
+            Deleted: the log was deleted.
         """
         return max(self._floors(), default=FIRST)
 
@@ -142,6 +147,9 @@ class Log:
                 "If that does not help, the restore was cut off: repeat it."
             )
             raise StoreRestored(text, key=self.prefix)
+        if _DELETED in names:
+            text = f"{self.prefix} in {self.store.url} was deleted: its module was destroyed, or an update deleted it."
+            raise Deleted(text, key=self.prefix)
         return [int(name) for name in names if name.isdecimal()]
 
     def span(self) -> tuple[int, int]:
@@ -204,12 +212,18 @@ class Log:
             Lost: another writer has the slot; follow the log and decide anew.
             Void: this writer slept through a trim.
             StoreRestored: the store is another one now; nothing was appended to it.
+            Deleted: the log was deleted; nothing was appended to it.
             StoreUnavailable: nothing was written.
             OutcomeUnknown: the store could not be asked; the entry may be there or appear later.
         """
         self._create(number, data, nonce)
         # Rule: an entry counts only if its slot was never trimmed, asked after its creation.
-        floor, has_predecessor = self._settled(lambda: self._below(number), number)
+        try:
+            floor, has_predecessor = self._settled(lambda: self._below(number), number)
+        except Deleted:
+            with suppress(StoreUnavailable):  # nobody reads it: it would only take space
+                self.store.delete(self.key(number))
+            raise
         if floor > number:
             raise Void(f"The log {self.prefix} was trimmed beyond entry {number}.", number=number)
         if not has_predecessor and floor < number and self.is_dense:
@@ -334,6 +348,15 @@ class Log:
         with suppress(AlreadyExists):
             self.store.create(f"{self.prefix}/{_FLOOR_FOLDER}/{_CLOSED}", b"")
 
+    def mark_deleted(self) -> None:
+        """Let everybody who has this log open know that it is gone for good; comes before its objects are deleted.
+
+        Raises:
+            StoreUnavailable, OutcomeUnknown: ask again.
+        """
+        with suppress(AlreadyExists):
+            self.store.create(deletion_mark(self.prefix), b"")
+
     def _record_floor(self, number: int) -> None:
         try:
             self.store.create(self._floor_key(number), b"")
@@ -342,6 +365,15 @@ class Log:
 
     def _floor_key(self, number: int) -> str:
         return f"{self.prefix}/{_FLOOR_FOLDER}/{number:0{_DIGITS}d}"
+
+
+def deletion_mark(prefix: str) -> str:
+    """The object that says that a log was deleted, and outlives it."""
+    return f"{prefix}/{_FLOOR_FOLDER}/{_DELETED}"
+
+
+def is_deletion_mark(key: str) -> bool:
+    return key.endswith(f"/{_FLOOR_FOLDER}/{_DELETED}")
 
 
 def read_json_nonce(content: bytes, key: str) -> str:
