@@ -226,3 +226,62 @@ def test_blanks_around_a_token_are_left_out_when_a_file_brought_them() -> None:
     with Client("http://gateway", "secret\n", transport=httpx.MockTransport(look)) as client:
         client.modules()
     assert asked == ["Bearer secret"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "gateway",
+        "gateway:8080",
+        "127.0.0.1:8080",
+        "",
+        "http://",
+        "http:gateway",
+        "ftp://gateway",
+        "http://a:b",
+        8080,
+        None,
+    ],
+)
+def test_a_client_is_refused_when_its_url_is_none_of_a_gateway(url: Any) -> None:
+    with pytest.raises(BadInput, match="The URL of a gateway is http://HOST:PORT or https://HOST, not"):
+        Client(url)
+
+
+def info(request: httpx.Request) -> httpx.Response:
+    found = {"module_name": "M", "name": "*d", "num_partitions": 1}
+    return httpx.Response(200, content=pack(found), headers={"content-type": "application/msgpack"})
+
+
+CLOSED: dict[str, Callable[[Client, Any, Any], object]] = {
+    "modules": lambda client, depot, pstate: client.modules(),
+    "depot": lambda client, depot, pstate: client.depot("M", "d"),
+    "append": lambda client, depot, pstate: depot.append(1),
+    "append_async": lambda client, depot, pstate: depot.append_async(1),
+    "append_many": lambda client, depot, pstate: depot.append_many([1, 2]),
+    "read": lambda client, depot, pstate: depot.read(0, 0, 1),
+    "read_async": lambda client, depot, pstate: depot.read_async(0, 0, 1),
+    "select": lambda client, depot, pstate: pstate.select(Path.key("a")),
+    "select_async": lambda client, depot, pstate: pstate.select_async(Path.key("a")),
+    "wait": lambda client, depot, pstate: client.wait_until_processed("M"),
+}
+
+
+@pytest.mark.parametrize("call", CLOSED.values(), ids=CLOSED)
+def test_a_call_is_refused_in_a_sentence_when_its_client_is_closed(call: Callable[[Client, Any, Any], object]) -> None:
+    client = Client("http://gateway/", transport=httpx.MockTransport(info))
+    depot, pstate = client.depot("M", "d"), client.pstate("M", "p")
+    client.close()
+    client.close()
+    with pytest.raises(BadInput, match="This client of http://gateway/ is closed; open a new one"):
+        call(client, depot, pstate)
+
+
+def test_an_append_may_be_done_when_its_client_is_closed_between_two_tries() -> None:
+    def breaks_off(request: httpx.Request) -> httpx.Response:
+        connection.close()
+        raise httpx.ReadTimeout("slow")
+
+    connection = Connection("http://gateway", None, 30, httpx.MockTransport(breaks_off), ManualClock())
+    with pytest.raises(OutcomeUnknown, match=r"is closed.*An earlier try may have been done"):
+        connection.send(APPEND)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
-from tidemill.gateway import connections, depots, pstates, settings, weights
+from tidemill.gateway import connections, depots, pstates, settings, topologies, waits, weights
 from tidemill.gateway.app import make_app
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.formats import ANSWERS, ARROW, encoded, records_of
@@ -146,6 +147,18 @@ LIMITS: dict[str, tuple[float, str]] = {
         depots.KEY_CHARS_MAX,
         "test_a_key_is_refused_when_it_is_none",
     ),
+    "`timeoutMs`": (
+        waits.TIMEOUT_MS_MAX,
+        "test_a_request_is_done_up_to_a_limit_and_refused_beyond_it",
+    ),
+    "`maxStalenessMs`": (
+        pstates.STALENESS_MS_MAX,
+        "test_a_request_is_done_up_to_a_limit_and_refused_beyond_it",
+    ),
+    "names in `unset`": (
+        topologies.UNSET_MAX,
+        "test_a_request_is_done_up_to_a_limit_and_refused_beyond_it",
+    ),
 }
 
 
@@ -193,6 +206,27 @@ def test_a_request_is_refused_when_it_passes_a_limit(method: str, path: str, bod
         cluster.launch_module(Limited(), LaunchConfig(1, 1))
         with TestClient(make_app(Modules(cluster.store), settings.GatewaySettings())) as http:
             assert http.request(method, f"/api/v1/modules/Limited/{path}", json=body).status_code == status
+
+
+NUMBERS: dict[str, tuple[str, str, Callable[[float], Any], float]] = {
+    "timeoutMs": ("POST", "wait", lambda most: {"timeoutMs": most}, waits.TIMEOUT_MS_MAX),
+    "select": ("POST", "pstates/kept/select", lambda most: {"path": ["a"], "maxStalenessMs": most},
+               pstates.STALENESS_MS_MAX),
+    "selectMany": ("POST", "pstates/kept/selectMany", lambda most: {"paths": [["a"]], "maxStalenessMs": most},
+                   pstates.STALENESS_MS_MAX),
+    "unset": ("PATCH", "options", lambda most: {"unset": ["depot.max.fetch"] * int(most)}, topologies.UNSET_MAX),
+}  # fmt: skip
+
+
+def test_a_request_is_done_up_to_a_limit_and_refused_beyond_it() -> None:
+    with InProcessCluster.create(engine="local") as cluster:
+        cluster.launch_module(Limited(), LaunchConfig(1, 1))
+        with TestClient(make_app(Modules(cluster.store), settings.GatewaySettings())) as http:
+            for name, (method, path, body, most) in NUMBERS.items():
+                url = f"/api/v1/modules/Limited/{path}"
+                allowed, refused = (http.request(method, url, json=body(number)) for number in (most, most + 1))
+                assert (name, allowed.status_code) == (name, 200)
+                assert (name, refused.status_code, refused.json()["error"]["code"]) == (name, 400, "BadInput")
 
 
 @pytest.mark.parametrize("kind", ANSWERS)

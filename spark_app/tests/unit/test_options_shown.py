@@ -46,6 +46,18 @@ def test_fraction_is_shown_with_all_its_digits_when_options_are_listed(store: st
     assert "0.125" in told("set", "Visits", name, "0.125", store=store)
 
 
+def test_bounds_are_shown_with_all_their_digits_when_options_are_listed(store: str) -> None:
+    lines = told("list", store=store).splitlines()
+    for name, bounds in (
+        ("depot.max.fetch", "1..100000000"),
+        ("depot.max.entries.per.partition", "1..1000000000000"),
+        ("topology.microbatch.phase.timeout.seconds", "0.01..86400"),
+    ):
+        assert [bounds in line.split() for line in lines if name in line] == [True]
+    assert not [line for line in lines if "e+" in line]
+    assert "bounds 1..100000000." in " ".join(told("get", "Visits", "depot.max.fetch", store=store).split())
+
+
 def test_setting_of_an_object_is_told_when_the_module_gets_another_value(store: str) -> None:
     told("set", "Visits", RECORDS, "100", "--depot", "*visits", store=store)
     for words in (("set", "Visits", RECORDS, "7"), ("unset", "Visits", RECORDS)):

@@ -113,6 +113,6 @@ def test_options_and_pauses_are_kept_when_nothing_runs(shell: Shell) -> None:
 def test_mistakes_are_named_and_fail(shell: Shell) -> None:
     assert "*words" in shell("append", "Words", "*word", "words.jsonl", code=1)
     assert "whole" in shell("select", "Words", "$$lengths", '["a"]', code=1)
-    assert "1..1e+08" in shell("options", "set", "Words", "depot.max.fetch", "0", code=1)
+    assert "1..100000000 records" in shell("options", "set", "Words", "depot.max.fetch", "0", code=1)
     error = json.loads(shell("select", "Nope", "$$x", "[]", "--json", code=1).splitlines()[-1])
     assert "Words" in error["error"]["message"]

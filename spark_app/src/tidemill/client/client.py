@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
@@ -13,14 +12,13 @@ from tidemill.client.depot import DepotClient
 from tidemill.client.pstate import PStateClient
 from tidemill.model.errors import BadInput
 
-_THREADS = 16
-
 
 class Client:
     """A connection to a gateway (several kept-alive ones underneath); safe for several threads; close it when done.
 
-    `token` defaults to TIDEMILL_TOKEN. What is not answered is tried again for `retry_seconds`: selects always,
-    appends under a key, so that each is done once.
+    `url` is the gateway's, such as http://127.0.0.1:8080; `token` defaults to TIDEMILL_TOKEN. What is not answered is
+    tried again for `retry_seconds`: selects always, appends under a key, so that each is done once. Once it is closed,
+    it and its handles raise BadInput.
     """
 
     def __init__(
@@ -28,7 +26,6 @@ class Client:
     ) -> None:
         given = os.environ.get("TIDEMILL_TOKEN") if token is None else token
         self._connection = Connection(url, _checked(given), retry_seconds, transport)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tidemill-client")
 
     def __enter__(self) -> Client:
         return self
@@ -38,16 +35,15 @@ class Client:
 
     def close(self) -> None:
         """Settle what is under way and close the connections."""
-        self._threads.shutdown()
         self._connection.close()
 
     def depot(self, module: str, name: str) -> DepotClient:
         """A depot. Raises UnknownName where there is none."""
-        return DepotClient(self._connection, self._threads, module, name)
+        return DepotClient(self._connection, module, name)
 
     def pstate(self, module: str, name: str) -> PStateClient:
         """A PState. Raises UnknownName, NotSelectable."""
-        return PStateClient(self._connection, self._threads, module, name)
+        return PStateClient(self._connection, module, name)
 
     def modules(self) -> list[str]:
         """The names of the modules that the gateway serves."""

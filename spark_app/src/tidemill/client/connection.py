@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx2 as httpx
 import msgspec
@@ -23,6 +25,8 @@ REQUEST_SECONDS = 35.0
 """More than a gateway's own bound, which says what became of an append."""
 
 _CONNECTIONS_MAX = 64
+_THREADS = 16
+_T = TypeVar("_T")
 _FIRST_PAUSE_MS = 50.0
 _PAUSE_MS_MAX = 3_000.0
 _RETRIED = frozenset({408, 429, 502, 503, 504})
@@ -44,6 +48,19 @@ class Request:
     is_write: bool = False
 
 
+def check_url(url: str) -> None:
+    """Raises:
+    BadInput: it is no URL of a gateway.
+    """
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except (TypeError, ValueError, AttributeError):
+        is_url = False
+    if not is_url:
+        raise BadInput(f"The URL of a gateway is http://HOST:PORT or https://HOST, not {url!r}.")
+
+
 class Connection:
     """The connections to one gateway; safe for several threads."""
 
@@ -55,6 +72,7 @@ class Connection:
         transport: httpx.BaseTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
+        check_url(url)
         headers = {"accept": MSGPACK} | ({"authorization": f"Bearer {token}"} if token else {})
         self._http = httpx.Client(
             base_url=f"{url.rstrip('/')}/api/v1",
@@ -67,9 +85,26 @@ class Connection:
         self._url = url
         self._retry_ms = 1000 * retry_seconds
         self._clock = clock or SystemClock()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tidemill-client")
+        self._is_closed = False
 
     def close(self) -> None:
+        """Settle what is under way and close the connections."""
+        self._is_closed = True
+        self._threads.shutdown()
         self._http.close()
+
+    def later(self, call: Callable[[], _T]) -> Future[_T]:
+        """Call it in a thread of this connection. Raises BadInput if it is closed."""
+        try:
+            return self._threads.submit(call)
+        except RuntimeError as error:
+            if not self._is_closed:
+                raise
+            raise self._closed() from error
+
+    def _closed(self) -> BadInput:
+        return BadInput(f"This client of {self._url} is closed; open a new one.")
 
     def send(self, request: Request) -> Any:
         """The answer; tried again while the gateway does not answer or says that it may.
@@ -87,7 +122,7 @@ class Connection:
                 return error
             is_unknown = is_unknown or isinstance(error, OutcomeUnknown)
             if not isinstance(error, (errors.RetryableError, OutcomeUnknown)):
-                raise error
+                raise _given_up(error, is_unknown) if self._is_closed else error
             pause = max(pause_ms * (0.5 + int.from_bytes(os.urandom(2), "big") / 2**17), hint_ms)
             if self._clock.monotonic_ms() + pause > deadline:
                 raise _given_up(error, is_unknown)
@@ -103,6 +138,10 @@ class Connection:
             )
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             return StoreUnavailable(f"{self._url} does not answer: {error}"), 0.0
+        except RuntimeError:  # what a closed httpx client raises
+            if not self._is_closed:
+                raise
+            return self._closed(), 0.0
         except httpx.TransportError as error:
             text = f"{self._url} broke off: {type(error).__name__}: {error}"
             return (OutcomeUnknown(text) if request.is_write else StoreUnavailable(text)), 0.0

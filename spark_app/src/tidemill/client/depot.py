@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from typing import Any
 from urllib.parse import quote
 
@@ -49,10 +49,9 @@ class Lanes:
 class DepotClient:
     """One depot of one module; safe for several threads."""
 
-    def __init__(self, connection: Connection, threads: Executor, module: str, name: str) -> None:
+    def __init__(self, connection: Connection, module: str, name: str) -> None:
         self.name = "*" + name.removeprefix("*") if isinstance(name, str) else name
         self._connection = connection
-        self._threads = threads
         self._path = f"/modules/{quote(module, safe='')}/depots/{quote(str(self.name), safe='*')}"
         self._lanes = Lanes()
         self.get_object_info()
@@ -91,7 +90,7 @@ class DepotClient:
         check_records([record], None)
         numbered = _numbered(producer, sequence)
         body = packed({"record": record})
-        return self._threads.submit(lambda: self._append(body, MSGPACK, numbered))
+        return self._connection.later(lambda: self._append(body, MSGPACK, numbered))
 
     def append_many(
         self,
@@ -164,15 +163,15 @@ class DepotClient:
 
     def get_object_info_async(self) -> Future[ObjectInfo]:
         """`get_object_info` without waiting."""
-        return self._threads.submit(self.get_object_info)
+        return self._connection.later(self.get_object_info)
 
     def get_partition_info_async(self, partition: int) -> Future[PartitionInfo]:
         """`get_partition_info` without waiting."""
-        return self._threads.submit(lambda: self.get_partition_info(partition))
+        return self._connection.later(lambda: self.get_partition_info(partition))
 
     def read_async(self, partition: int, start: int, end: int) -> Future[list[Any]]:
         """`read` without waiting."""
-        return self._threads.submit(lambda: self.read(partition, start, end))
+        return self._connection.later(lambda: self.read(partition, start, end))
 
     def _partition(self, partition: int) -> str:
         if isinstance(partition, bool) or not isinstance(partition, int):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from typing import Any
 from urllib.parse import quote
 
@@ -21,14 +21,11 @@ _UNGIVEN: Any = object()
 class PStateClient:
     """One PState of one module; safe for several threads. `entry` pins it to one entry of the commit log."""
 
-    def __init__(
-        self, connection: Connection, threads: Executor, module: str, name: str, entry: int | None = None
-    ) -> None:
+    def __init__(self, connection: Connection, module: str, name: str, entry: int | None = None) -> None:
         self.name = "$$" + name.removeprefix("$$") if isinstance(name, str) else name
         self.entry = entry
         self._module = module
         self._connection = connection
-        self._threads = threads
         self._path = f"/modules/{quote(module, safe='')}/pstates/{quote(str(self.name), safe='$')}"
         if entry is None:
             self.get_object_info()
@@ -87,13 +84,13 @@ class PStateClient:
         self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
     ) -> Future[list[Any]]:
         """`select` without waiting."""
-        return self._threads.submit(lambda: self.select(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
+        return self._connection.later(lambda: self.select(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
 
     def select_one_async(
         self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
     ) -> Future[Any]:
         """`select_one` without waiting."""
-        return self._threads.submit(lambda: self.select_one(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
+        return self._connection.later(lambda: self.select_one(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
 
     def get_object_info(self) -> ObjectInfo:
         """Whose the PState is, its name and its number of partitions."""
@@ -104,7 +101,7 @@ class PStateClient:
         """A handle on the state as of this entry of the commit log, for as long as it is kept."""
         if isinstance(entry, bool) or not isinstance(entry, int):
             raise BadInput(f"An entry of the commit log is a whole number, as current_entry() gives it, not {entry!r}.")
-        return PStateClient(self._connection, self._threads, self._module, self.name, entry)
+        return PStateClient(self._connection, self._module, self.name, entry)
 
     def current_entry(self) -> int:
         """The entry that a select would read now, for `at`; 0 before the topology's first."""

@@ -174,7 +174,7 @@ async def _selected(request: Request, module: str, pstate: str, is_one: bool) ->
 
 def _staleness(milliseconds: float) -> float:
     if not 0 <= milliseconds <= STALENESS_MS_MAX:
-        raise malformed(f"maxStalenessMs is a number from 0 to {STALENESS_MS_MAX:.0f}.")
+        raise malformed(f"maxStalenessMs is a number from 0 to {STALENESS_MS_MAX:,.0f}.")
     return milliseconds
 
 

@@ -121,7 +121,7 @@ SETTINGS: Schema = {
         "depot": {"type": "string", "minLength": 1},
         "pstate": {"type": "string", "minLength": 1},
         "set": {"type": "object", "additionalProperties": ANYTHING},
-        "unset": {"type": "array", "items": {"type": "string"}},
+        "unset": {"type": "array", "maxItems": 100, "items": {"type": "string"}},
     },
     "additionalProperties": False,
 }

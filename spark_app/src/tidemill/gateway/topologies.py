@@ -19,6 +19,7 @@ from tidemill.model.definition import StoredDefinition
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.runtime.overview import topology_overview
 
+UNSET_MAX = 100
 _SCOPES = ("topology", "depot", "pstate")
 routes = APIRouter(tags=["modules"])
 
@@ -155,6 +156,8 @@ async def edit_options(request: Request, module: str) -> Response:
 
     def change() -> Any:
         edit = converted(decoded(body, kind, ticket_of(request).grow), Settings)
+        if len(edit.unset) > UNSET_MAX:
+            raise malformed(f"One edit unsets at most {UNSET_MAX} options.")
         scope, target = _place(_definition(gateway, module), edit)
         for name, value in edit.set.items():  # all are checked before the first is set
             options.check_scope(name, scope, target)

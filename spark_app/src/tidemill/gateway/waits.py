@@ -16,6 +16,7 @@ from tidemill.gateway.formats import ANSWERS, answer_type, converted, decoded, m
 from tidemill.gateway.weights import Reserve
 from tidemill.runtime.barrier import Barrier, ProcessedWatch, barrier_now, barriers_from, barriers_text
 
+TIMEOUT_MS_MAX = 86_400_000.0
 LOOK_SECONDS = 0.005
 LOOK_SECONDS_MAX = 0.25
 WAIT_SHARE = 0.9
@@ -84,8 +85,8 @@ async def _is_reached(gateway: Gateway, watch: ProcessedWatch, ticket: Ticket, s
 
 def _asked(body: bytes, kind: str, reserve: Reserve) -> Wait:
     asked = converted(decoded(body, kind, reserve), Wait)
-    if asked.timeout_ms is not None and not 0 <= asked.timeout_ms <= 86_400_000:
-        raise malformed("timeoutMs is a number from 0 to 86,400,000.")
+    if asked.timeout_ms is not None and not 0 <= asked.timeout_ms <= TIMEOUT_MS_MAX:
+        raise malformed(f"timeoutMs is a number from 0 to {TIMEOUT_MS_MAX:,.0f}.")
     return asked
 
 

@@ -50,8 +50,8 @@ class Option:
             return " | ".join(self.choices)
         if self.type == "bool":
             return "true | false"
-        low = "" if self.minimum is None else f"{self.minimum:g}"
-        high = "" if self.maximum is None else f"{self.maximum:g}"
+        low = "" if self.minimum is None else f"{self.minimum:.15g}"
+        high = "" if self.maximum is None else f"{self.maximum:.15g}"
         return f"{low}..{high}"
 
 
