@@ -285,6 +285,9 @@ def test_a_select_is_refused_when_it_cannot_be_answered(
         ("GET", f"{AT}/depots/log/partitions/9", 422, "BadInput"),
         ("GET", f"{AT}/depots/log/partitions/0/records?start=0", 400, "BadInput"),
         ("GET", f"{AT}/depots/log/partitions/0/records?start=0&end=999999", 422, "BadInput"),
+        ("GET", f"{AT}/depots/log/partitions/0/records?start=0&end=0&limit=1", 400, "BadInput"),
+        ("POST", f"{APPEND}?wiat=processed", 400, "BadInput"),
+        ("POST", f"{APPEND}?wait=processed&=", 400, "BadInput"),
     ],
 )
 def test_a_request_is_refused_in_json_when_nothing_is_there(

@@ -10,7 +10,16 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from tidemill.gateway import schemas
-from tidemill.gateway.exchange import Gateway, answer, answered, body_of, gateway_of, number_of, ticket_of
+from tidemill.gateway.exchange import (
+    Gateway,
+    answer,
+    answered,
+    body_of,
+    check_query,
+    gateway_of,
+    number_of,
+    ticket_of,
+)
 from tidemill.gateway.faults import malformed, unfitting
 from tidemill.gateway.formats import (
     ARROW,
@@ -102,6 +111,7 @@ async def append(request: Request, module: str, depot: str) -> Response:
 
 def _awaited(request: Request) -> bool:
     """Whether the append is to be processed, too, before it is answered."""
+    check_query(request, "wait")
     asked = request.query_params.get("wait")
     if asked not in (None, "processed"):
         raise malformed(f"wait= is processed, not {asked!r}.")
@@ -182,6 +192,7 @@ _RANGE: list[dict[str, Any]] = [
 async def records(request: Request, module: str, depot: str, partition: int) -> Response:
     """The records [start, end) of a partition; at most 100,000 in one answer."""
     gateway = gateway_of(request)
+    check_query(request, "start", "end")
     start, end = number_of(request, "start"), number_of(request, "end")
     if start is None or end is None:
         raise malformed("Say which records: ?start=…&end=….")

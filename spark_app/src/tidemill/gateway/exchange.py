@@ -71,6 +71,17 @@ def answer(request: Request, value: Any) -> Response:
     return Response(encoded(value, kind), media_type=kind)
 
 
+def check_query(request: Request, *known: str) -> None:
+    """Whether each query parameter is one that is read here: a mistyped one would be left out in silence.
+
+    Raises:
+        HttpRefusal: 400, one is not.
+    """
+    strange = next((name for name in request.query_params if name not in known), None)
+    if strange is not None:
+        raise malformed(f"There is no query parameter {strange!r} here; there is {' and '.join(known)}.")
+
+
 def number_of(request: Request, name: str, bound: int = 2**53 - 1) -> int | None:
     """A query parameter or header that is a whole number from 0 on; None where it is not given.
 
