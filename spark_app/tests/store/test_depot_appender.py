@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 from tidemill.model import columns
+from tidemill.model.column_routing import route_column
 from tidemill.model.columns import Column
 from tidemill.model.errors import BadInput, RecordRefused, StoreUnavailable
-from tidemill.model.values import route_column
 from tidemill.store import depot_appender
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_appender import DepotAppender, chunks

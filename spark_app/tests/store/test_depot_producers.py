@@ -12,9 +12,9 @@ from tidemill.model.errors import CorruptState, KeyReused, SequenceUnknown, Stor
 from tidemill.store import depot_producers, depot_reading
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_commit import Batch
+from tidemill.store.depot_header import Offsets
 from tidemill.store.depot_retention import RollingLimits, retain, roll
 from tidemill.store.depot_rows import of_pairs
-from tidemill.store.depot_segment import Offsets
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
 

@@ -14,20 +14,19 @@ import pytest
 from tidemill.model import columns
 from tidemill.model.columns import from_values
 from tidemill.model.errors import CorruptState, NewerFormat
-from tidemill.store.depot_segment import (
+from tidemill.store.depot_header import (
     Entry,
     Gate,
     Header,
     LastSequence,
     Produced,
-    Segment,
-    encode_segment,
     header_bytes,
     header_from_json,
     header_to_json,
     read_header,
     read_nonce,
 )
+from tidemill.store.depot_segment import Segment, encode_segment
 
 GOLDENS = Path(__file__).parents[1] / "unit" / "golden"
 GOLDEN = GOLDENS / "segment-5.arrow"

@@ -30,6 +30,10 @@ def test_nothing_heavy_is_loaded_when_the_package_is_imported() -> None:
     assert heavy_of("import tidemill; tidemill.TidemillError") == set()
 
 
+def test_nothing_heavy_is_loaded_when_the_client_is_imported() -> None:
+    assert heavy_of("import tidemill.client") == set()
+
+
 def test_nothing_but_rich_is_loaded_when_help_is_shown() -> None:
     assert heavy_of(COMMAND.format(arguments=["tidemill", "--help"])) == {"rich"}
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill.model.column_routing import route_column
 from tidemill.model.columns import from_values
 from tidemill.model.errors import CorruptState, RecordRefused
 from tidemill.model.values import (
@@ -22,7 +23,6 @@ from tidemill.model.values import (
     encode_canonical,
     key_hash,
     route,
-    route_column,
     sort_key,
     to_text,
 )

@@ -5,24 +5,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-import polars as pl
-import pyarrow as pa
 
 from tidemill.api.launching import AckLevel
 from tidemill.client.connection import MSGPACK, Connection, Request, packed
 from tidemill.model.errors import BadInput, OutcomeUnknown, RecordRefused, StoreUnavailable, TidemillError
 from tidemill.model.ids import nonce
-from tidemill.runtime.clients_depot import PartitionInfo
-from tidemill.runtime.clients_module import ObjectInfo
-from tidemill.store.depot_rows import check_records
+from tidemill.model.object_info import ObjectInfo, PartitionInfo
+from tidemill.model.record_checks import check_records
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
 
 ARROW = "application/vnd.apache.arrow.stream"
 CHUNK_RECORDS = 10_000
 CHUNK_ROWS = 50_000
 READ_RECORDS = 50_000
+_TABLES = frozenset({"DataFrame", "Table", "RecordBatch"})
 
 
 class Lanes:
@@ -193,13 +194,10 @@ def _numbered(producer: str | None, sequence: int | None) -> tuple[str, int] | N
 
 def _bodies(records: Any, is_one: bool) -> Iterator[tuple[int, bytes, str]]:
     """(records, body, type) of each chunk."""
-    if isinstance(records, (pa.Table, pa.RecordBatch)):
-        records = pl.DataFrame(pl.from_arrow(records))
-    if isinstance(records, pl.DataFrame):
-        rows = max(1, records.height) if is_one else CHUNK_ROWS
-        for start in range(0, records.height, rows):
-            chunk = records.slice(start, rows)
-            yield chunk.height, _arrow(chunk), ARROW
+    if _is_table(records):
+        from tidemill.client.tables import arrow_chunks  # loads Polars and PyArrow
+
+        yield from ((rows, body, ARROW) for rows, body in arrow_chunks(records, None if is_one else CHUNK_ROWS))
         return
     if isinstance(records, (str, bytes, dict)) or not isinstance(records, Iterable):
         raise RecordRefused(f"append_many takes many records, not one {type(records).__name__}; use append for it.")
@@ -211,9 +209,9 @@ def _bodies(records: Any, is_one: bool) -> Iterator[tuple[int, bytes, str]]:
         yield len(part), packed({"records": part}), MSGPACK
 
 
-def _arrow(frame: pl.DataFrame) -> bytes:
-    table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
+def _is_table(records: Any) -> bool:
+    """Whether it is a table of Polars or PyArrow, asked without loading them."""
+    return any(
+        kind.__module__.partition(".")[0] in ("polars", "pyarrow") and kind.__name__ in _TABLES
+        for kind in type(records).__mro__
+    )

@@ -12,7 +12,7 @@ from tidemill.client.connection import Connection, Request, packed
 from tidemill.client.paths import path_to_json, value_to_json
 from tidemill.model import dataflow
 from tidemill.model.errors import BadInput, BadPath
-from tidemill.runtime.clients_module import ObjectInfo
+from tidemill.model.object_info import ObjectInfo
 from tidemill.runtime.clients_pages import PAGE_KEYS, Page, pages
 
 _UNGIVEN: Any = object()

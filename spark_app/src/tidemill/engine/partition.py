@@ -11,9 +11,10 @@ from tidemill.engine.columns.functions import argument_values, column_of, row_va
 from tidemill.engine.failures import failing_row, out_of_range, user_error
 from tidemill.engine.frame import Frame
 from tidemill.engine.messages import Message
+from tidemill.model.column_routing import route_column
 from tidemill.model.columns import RecordColumn, to_values
 from tidemill.model.errors import BadInput
-from tidemill.model.values import route, route_column
+from tidemill.model.values import route
 from tidemill.plan.program import Move
 
 if TYPE_CHECKING:

@@ -10,20 +10,19 @@ from typing import Any
 import numpy as np
 
 from tidemill.engine.work import AttemptWork, SourceWork
-from tidemill.model import entries
 from tidemill.model.columns import Column
-from tidemill.model.errors import reading_object
 from tidemill.model.snapshot import TaskSet
 from tidemill.plan.program import PStatePlan
 from tidemill.state import part_cache
 from tidemill.state.part_cache import PartCache
 from tidemill.state.part_memory import PartMemory
 from tidemill.state.parts import PartLoader
+from tidemill.state.stored_parts import entry_of, read_part
 from tidemill.state.thread_state import PStateInfo, ThreadState
 from tidemill.state.view import SnapshotView
 from tidemill.store.depot import DepotLog
 from tidemill.store.log import Log
-from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.store.objects import NotFound
 from tidemill.store.patient import PatientStore
 from tidemill.store.urls import open_store
 
@@ -55,20 +54,6 @@ def part_loader(store_url: str, prefix: str, checks_floor: bool = False) -> Part
     folder = part_cache.default_folder()
     cache = PartCache(folder, f"{store.url}\n{prefix}") if folder is not None else None
     return PartLoader(read, cache, local_path=local_path, memory=_memory)
-
-
-def entry_of(name: str) -> int | None:
-    """The number of the log entry that holds a part; None where the part is an object of its own."""
-    key, mark, _ = name.partition("#")
-    return int(key.rpartition("/")[2].partition(".")[0]) if mark else None
-
-
-def read_part(store: ObjectStore, prefix: str, name: str) -> bytes:
-    """The bytes of a part: an object below the topology's prefix, or `<key>#<member>` of a log entry there."""
-    key, _, member = name.partition("#")
-    content = store.get(f"{prefix}/{key}")
-    with reading_object(f"{prefix}/{name}"):
-        return entries.member(content, member) if member else content
 
 
 def infos(plans: Mapping[str, PStatePlan]) -> dict[str, PStateInfo]:

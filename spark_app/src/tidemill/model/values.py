@@ -11,17 +11,12 @@ import datetime as _datetime
 import json
 import math
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
 import msgpack
-import numpy as np
-import polars as pl
-import polars_hash
 import xxhash
-from numpy.typing import NDArray
 
-from tidemill.model.columns import Column, to_values
 from tidemill.model.errors import CorruptState, RecordRefused
 from tidemill.model.keys import NAN_BYTES, plain_key, routed_key
 
@@ -72,7 +67,7 @@ def _check(value: Any, where: str, depth: int) -> None:
     if value is None or isinstance(value, (bool, float, bytes)):
         return
     if isinstance(value, int):
-        _check_int(value, where)
+        check_int(value, where)
     elif isinstance(value, str):
         _check_text(value, where)
     elif isinstance(value, _datetime.datetime):
@@ -93,7 +88,7 @@ def _check(value: Any, where: str, depth: int) -> None:
         _refuse_type(value, where)
 
 
-def _check_int(value: int, where: str) -> None:
+def check_int(value: int, where: str = "") -> None:
     if not INT_MIN <= value <= INT_MAX:
         _refuse(where, "is an int outside signed 64 bits", "Store it as a str, or as a float if digits may be lost.")
 
@@ -182,7 +177,7 @@ def _canonical(value: Any) -> Any:
 
 
 def _canonical_int(value: int) -> int:
-    _check_int(value, "")
+    check_int(value)
     return int(value)
 
 
@@ -334,9 +329,9 @@ def _float_text(value: float) -> str:
 
 # --- routing ---------------------------------------------------------------------------------------------------------
 
-_GOLDEN: Final = 0x9E3779B97F4A7C15
-_MIX_1: Final = 0xBF58476D1CE4E5B9
-_MIX_2: Final = 0x94D049BB133111EB
+GOLDEN: Final = 0x9E3779B97F4A7C15
+MIX_1: Final = 0xBF58476D1CE4E5B9
+MIX_2: Final = 0x94D049BB133111EB
 _MASK: Final = 2**64 - 1
 
 
@@ -345,7 +340,7 @@ def route(key: Any, tasks: int) -> int:
 
     The hash is splitmix64 for an int (and a float equal to one), xxh64 of the UTF-8 of a str and of bytes, and xxh64 of
     the canonical encoding of everything else, with equal numbers in one form (`model.keys`). A bool is not an int.
-    `route_column` is the same for a column.
+    `model.column_routing` is the same for a column.
 
     Raises:
         RecordRefused: the key is not data.
@@ -356,90 +351,24 @@ def route(key: Any, tasks: int) -> int:
 def key_hash(key: Any) -> int:
     """The unsigned 64-bit routing hash of a key; it never changes (golden vectors are in the tests)."""
     if isinstance(key, str):
-        return int(xxhash.xxh64_intdigest(_utf8(key)))
+        return int(xxhash.xxh64_intdigest(utf8(key)))
     if isinstance(key, bytes):
         return int(xxhash.xxh64_intdigest(key))
     if isinstance(key, int) and not isinstance(key, bool):
-        _check_int(key, "")
+        check_int(key)
         return _mix(key)
     if isinstance(key, float) and key.is_integer() and INT_MIN <= key <= INT_MAX:
         return _mix(int(key))
     return int(xxhash.xxh64_intdigest(encode_canonical(routed_key(key))))
 
 
-def _utf8(text: str) -> bytes:
+def utf8(text: str) -> bytes:
     _check_text(text, "")
     return text.encode()
 
 
 def _mix(number: int) -> int:
-    z = (number + _GOLDEN) & _MASK
-    z = ((z ^ (z >> 30)) * _MIX_1) & _MASK
-    z = ((z ^ (z >> 27)) * _MIX_2) & _MASK
+    z = (number + GOLDEN) & _MASK
+    z = ((z ^ (z >> 30)) * MIX_1) & _MASK
+    z = ((z ^ (z >> 27)) * MIX_2) & _MASK
     return z ^ (z >> 31)
-
-
-def route_column(column: Column, tasks: int) -> NDArray[np.int32]:
-    """`route` of every value of a `model.columns.Column`, as int32; typed columns are hashed without Python objects."""
-    hashes = _column_hashes(column)
-    if tasks & (tasks - 1) == 0:
-        return (hashes & np.uint64(tasks - 1)).astype(np.int32)
-    return (hashes % np.uint64(tasks)).astype(np.int32)
-
-
-def _column_hashes(column: Column) -> NDArray[np.uint64]:
-    if isinstance(column, pl.Series):
-        return _series_hashes(column)
-    values = to_values(column)
-    kinds = set(map(type, values))
-    if kinds == {int}:
-        return _int_hashes(np.array([_int64(value) for value in values], dtype=np.int64))
-    if kinds == {str}:
-        return _bytes_hashes(pl.Series([_utf8(value) for value in values], dtype=pl.Binary))
-    return _value_hashes(values)
-
-
-def _series_hashes(series: pl.Series) -> NDArray[np.uint64]:
-    if series.dtype in (pl.String, pl.Binary):
-        hashes = _bytes_hashes(series)
-    elif series.dtype.is_signed_integer():
-        hashes = _int_hashes(series.cast(pl.Int64).fill_null(0).to_numpy())
-    elif series.dtype == pl.Float64:
-        hashes = _float_hashes(series)
-    else:
-        return _value_hashes(series.to_list())
-    if series.null_count():
-        hashes[series.is_null().to_numpy()] = key_hash(None)
-    return hashes
-
-
-def _int_hashes(numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-    z = numbers.view(np.uint64) + np.uint64(_GOLDEN)
-    z ^= z >> np.uint64(30)
-    z *= np.uint64(_MIX_1)
-    z ^= z >> np.uint64(27)
-    z *= np.uint64(_MIX_2)
-    z ^= z >> np.uint64(31)
-    return z
-
-
-def _float_hashes(series: pl.Series) -> NDArray[np.uint64]:
-    floats = series.fill_null(0.0).to_numpy()
-    is_int = (np.trunc(floats) == floats) & (floats >= float(INT_MIN)) & (floats < -float(INT_MIN))
-    hashes = _int_hashes(np.where(is_int, floats, 0.0).astype(np.int64))
-    hashes[~is_int] = _value_hashes(floats[~is_int].tolist())
-    return hashes
-
-
-def _bytes_hashes(series: pl.Series) -> NDArray[np.uint64]:
-    hashed = pl.DataFrame({"key": series}).select(polars_hash.col("key").nchash.xxhash64()).to_series()
-    return hashed.fill_null(0).to_numpy(writable=True).astype(np.uint64, copy=False)
-
-
-def _value_hashes(values: Sequence[Any]) -> NDArray[np.uint64]:
-    return np.fromiter(map(key_hash, values), dtype=np.uint64, count=len(values))
-
-
-def _int64(value: int) -> int:
-    _check_int(value, "")
-    return value

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from tidemill.engine.resources import read_part
 from tidemill.model.definition import StoredDefinition, StoredDepot, StoredPState, StoredTopology, plain_name
 from tidemill.model.entries import Entry
 from tidemill.model.errors import CorruptState, NewerFormat, RetryableError, TidemillError
@@ -19,6 +18,7 @@ from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog, lost_definition, no_such_module
 from tidemill.runtime.deletions import Deletions, Fate
 from tidemill.runtime.options_log import OptionsLog
+from tidemill.state.stored_parts import read_part
 from tidemill.state.verify import faults_of
 from tidemill.store.depot import DepotLog
 from tidemill.store.objects import NotFound, ObjectStore

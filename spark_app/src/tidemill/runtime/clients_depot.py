@@ -15,25 +15,19 @@ from tidemill.model import columns
 from tidemill.model.columns import Column
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import BadInput, Deleted, RecordRefused, StoreUnavailable
+from tidemill.model.object_info import ObjectInfo, PartitionInfo
 from tidemill.model.values import INT_MAX
-from tidemill.runtime.clients_module import ModuleClient, ObjectInfo
+from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.depot_partitioning import Partitions, partition_of, partitions_of
 from tidemill.runtime.depot_schema import check_column, check_record
 from tidemill.runtime.depot_target import MOVES_MAX, FollowingAppend, Target, moved, moves_often, target_of
 from tidemill.store.append_identity import Producer, digest_of
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_appender import chunks
+from tidemill.store.depot_header import Offsets
 from tidemill.store.depot_rows import check_records, frame_of, split_by_partition
-from tidemill.store.depot_segment import Offsets
 
 T = TypeVar("T")
-
-
-class PartitionInfo(NamedTuple):
-    """The offsets of the records that a partition has now: [start_offset, end_offset)."""
-
-    start_offset: int
-    end_offset: int
 
 
 class Appended(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from tidemill.engine.resources import part_loader
 from tidemill.model.dataflow import DepotDeclaration, ModuleDeclaration, PStateDeclaration
@@ -29,14 +29,6 @@ T = TypeVar("T")
 
 _READERS = 4
 """Threads of a client for reads that nobody waits for yet."""
-
-
-class ObjectInfo(NamedTuple):
-    """Whose a depot or a PState is, what it is called, and how many partitions it has."""
-
-    module_name: str
-    name: str
-    num_partitions: int
 
 
 class ModuleClient:

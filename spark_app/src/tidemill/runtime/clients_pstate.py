@@ -20,8 +20,9 @@ from tidemill.model.errors import (
     SchemaOutdated,
     SnapshotExpired,
 )
+from tidemill.model.object_info import ObjectInfo
 from tidemill.model.values import route
-from tidemill.runtime.clients_module import ModuleClient, ObjectInfo
+from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_pages import PAGE_KEYS, Cursor, Page, checked_limit, page_of, pages
 from tidemill.runtime.clients_topology import Reading, TopologyReader
 from tidemill.state.path_budget import Budget

@@ -10,14 +10,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidemill.engine.resources import read_part
 from tidemill.model import entries
 from tidemill.model.entries import ENTRY_BYTES_MAX, ENTRY_MEMBER, Entry
 from tidemill.model.errors import CorruptState, asked_twice, check_place, invariant, reading_object
 from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import NotFound, ObjectStore
-
-__all__ = ["LOG_FOLDER", "CommitLog", "read_part"]
 
 LOG_FOLDER = "log"
 _READS_MAX = 100

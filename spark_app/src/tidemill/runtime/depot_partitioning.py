@@ -13,12 +13,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tidemill.model import columns
+from tidemill.model.column_routing import route_column
 from tidemill.model.columns import Column, RecordColumn
 from tidemill.model.dataflow import DepotDeclaration, Function
 from tidemill.model.definition import StoredDepot
 from tidemill.model.errors import RecordRefused, UserCodeError
 from tidemill.model.operations import Op, op_named
-from tidemill.model.values import route, route_column
+from tidemill.model.values import route
 from tidemill.runtime.depot_fields import field_key, field_keys
 
 Partitions = NDArray[np.int32]

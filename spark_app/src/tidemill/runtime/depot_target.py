@@ -15,7 +15,7 @@ from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import Deleted, DepotClosed, StoreUnavailable, UnknownName
 from tidemill.runtime.clients_module import ModuleClient
 from tidemill.store.depot_appender import DepotAppender
-from tidemill.store.depot_segment import Offsets
+from tidemill.store.depot_header import Offsets
 
 MOVES_MAX = 10
 """How often one append follows a depot that is deleted and made anew under it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.entries import Entry
 from tidemill.runtime.standing import met_sources
-from tidemill.store.depot import DepotLog
+from tidemill.store.depot_end import DepotEnd
 from tidemill.store.objects import ObjectStore
 
 
@@ -15,7 +15,7 @@ class LagReader:
     def __init__(self, store: ObjectStore, definition: StoredDefinition, topology: str) -> None:
         self._definition, self._topology = definition, topology
         self._depots = {
-            source.source_id: DepotLog(
+            source.source_id: DepotEnd(
                 store, definition.depot_prefix(source.depot), definition.partitions(source.depot)
             )
             for source in definition.topology(topology).sources

@@ -20,7 +20,6 @@ from tidemill.model.dataflow import StartFrom
 from tidemill.model.errors import (
     BadInput,
     CorruptState,
-    InvariantViolation,
     OutcomeUnknown,
     StoreUnavailable,
     invariant,
@@ -29,10 +28,11 @@ from tidemill.model.ids import nonce
 from tidemill.store import depot_reading
 from tidemill.store.append_identity import Numbered, Producer
 from tidemill.store.depot_commit import Batch, Commit, plan_commit
-from tidemill.store.depot_files import DepotFiles
+from tidemill.store.depot_end import DepotEnd
+from tidemill.store.depot_header import Entry, Gate, Header, Offsets
 from tidemill.store.depot_producers import Missing, Producers
 from tidemill.store.depot_rows import PartitionedRows, of_pairs
-from tidemill.store.depot_segment import Entry, Gate, Header, Offsets, encode_segment
+from tidemill.store.depot_segment import encode_segment
 from tidemill.store.log import PATIENCE, Lost, Void
 from tidemill.store.objects import NotFound, ObjectStore
 
@@ -47,10 +47,10 @@ def system_millis() -> int:
     return time.time_ns() // 1_000_000
 
 
-class DepotLog:
+class DepotLog(DepotEnd):
     """One depot of `partitions` partitions below `prefix`. Any number of processes may append and read.
 
-    `now_millis` stamps segments. An instance knows the newest segment that it saw: `follow` looks for newer ones.
+    `now_millis` stamps segments.
     """
 
     def __init__(
@@ -61,50 +61,10 @@ class DepotLog:
         now_millis: Callable[[], int] = system_millis,
         patience: tuple[float, ...] = PATIENCE,
     ) -> None:
-        self.files = DepotFiles(store, prefix, patience)
-        self.partitions = partitions
+        super().__init__(store, prefix, partitions, patience)
         self.now_millis = now_millis
-        self._newest: Header | None = None
         self._producers = Producers(self.files)
-        self._state_lock = threading.RLock()
         self._append_lock = threading.Lock()
-
-    # --- the end of the log ------------------------------------------------------------------------------------------
-
-    def follow(self) -> bool:
-        """Look for newer segments; whether there are any. Two cheap probes where nothing is new."""
-        with self._state_lock:
-            known = self._newest
-            number = self.files.log.newest(known.number if known else 0)
-            if known is not None and number <= known.number:
-                return False
-            self._newest = self.files.header(number) if number else self._empty()
-            self._check_partitions(self._newest)
-            return bool(number)
-
-    def newest(self) -> Header:
-        """The header of the newest segment seen; looks for it the first time."""
-        if self._newest is None:
-            self.follow()
-        if self._newest is None:
-            raise InvariantViolation("a depot that was followed knows its newest segment")
-        return self._newest
-
-    def ends(self) -> tuple[int, ...]:
-        """The end offset of each partition, as of the newest segment seen."""
-        return self.newest().ends
-
-    def starts(self) -> tuple[int, ...]:
-        """The logical start of each partition: what retention left."""
-        return self.newest().starts
-
-    def _empty(self) -> Header:
-        return depot_reading.empty_header(self.partitions)
-
-    def _check_partitions(self, header: Header) -> None:
-        if len(header.starts) != self.partitions:
-            text = f"The depot {self.files.prefix} has {len(header.starts)} partitions, not {self.partitions}."
-            raise CorruptState(text, prefix=self.files.prefix)
 
     # --- appending ---------------------------------------------------------------------------------------------------
 

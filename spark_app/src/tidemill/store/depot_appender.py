@@ -19,6 +19,7 @@ from tidemill.model.errors import BadInput, OutcomeUnknown, TidemillError
 from tidemill.store.append_identity import Numbered, Producer
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_commit import Batch
+from tidemill.store.depot_header import Offsets
 from tidemill.store.depot_rows import (
     PartitionedRows,
     check_frame,
@@ -27,7 +28,6 @@ from tidemill.store.depot_rows import (
     in_one_partition,
     split_by_partition,
 )
-from tidemill.store.depot_segment import Offsets
 
 CHUNK_RECORDS = 1_000_000
 GROUP_BYTES_MAX = 64 * 1024 * 1024

@@ -9,9 +9,9 @@ from tidemill.model.columns import Column
 from tidemill.model.errors import BadInput, DepotClosed, KeyReused, SequenceUnknown, invariant
 from tidemill.store import depot_producers
 from tidemill.store.append_identity import Numbered, Producer, identified
+from tidemill.store.depot_header import Entry, Gate, Header, LastSequence, Offsets, Produced
 from tidemill.store.depot_producers import Producers
 from tidemill.store.depot_rows import PartitionedRows, merge
-from tidemill.store.depot_segment import Entry, Gate, Header, LastSequence, Offsets, Produced
 
 
 @dataclass(frozen=True)

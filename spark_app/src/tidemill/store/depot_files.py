@@ -9,14 +9,17 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from tidemill.model.errors import asked_twice, check_place, reading_object
-from tidemill.store.depot_segment import Entry, Header, Segment, header_bytes, read_header, read_nonce
+from tidemill.store.depot_header import Entry, Header, header_bytes, read_header, read_nonce
 from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import NotFound, ObjectStore
+
+if TYPE_CHECKING:
+    from tidemill.store.depot_segment import Segment
 
 _HEADERS_MAX = 4096
 _HEADER_BYTES_MAX = 32 * 1024 * 1024
@@ -194,6 +197,8 @@ class DepotFiles:
             return header, _weight(header)
 
     def _load_segment(self, key: str) -> tuple[Segment, int]:
+        from tidemill.store.depot_segment import Segment  # loads Polars, which headers do without
+
         data, weight = self._bytes_at(key)
         with reading_object(key):
             segment = Segment(data)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from tidemill.model.errors import CorruptState, invariant
 from tidemill.store import depot_reading
 from tidemill.store.depot_files import DepotFiles
-from tidemill.store.depot_segment import Header, LastSequence, Produced
+from tidemill.store.depot_header import Header, LastSequence, Produced
 from tidemill.store.objects import NotFound
 
 TOPOLOGY_PREFIX = "topology/"

@@ -13,17 +13,12 @@ from tidemill.model import columns
 from tidemill.model.columns import Column
 from tidemill.model.options import find_option
 from tidemill.store.depot_files import DepotFiles
-from tidemill.store.depot_segment import Entry, Header, Produced, Segment
+from tidemill.store.depot_header import Header, Produced
+from tidemill.store.depot_segment import Segment
 from tidemill.store.objects import NotFound
 
 Pieces = NDArray[np.int64]
 """A row a piece: (partition, first row, rows) in one segment."""
-
-
-def empty_header(partitions: int) -> Header:
-    """The header of a depot without segments."""
-    zeros = (0,) * partitions
-    return Header(entries=(Entry(0, "", 0, zeros),), first_ends=zeros, starts=zeros)  # full, of nobody
 
 
 def bounds_of(ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:

@@ -17,8 +17,9 @@ from tidemill.model.columns import Column
 from tidemill.model.errors import invariant
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_files import DepotFiles
+from tidemill.store.depot_header import Header
 from tidemill.store.depot_producers import Table, brought_up
-from tidemill.store.depot_segment import Header, Segment, encode_segment
+from tidemill.store.depot_segment import Segment, encode_segment
 from tidemill.store.objects import AlreadyExists, NotFound
 
 

@@ -15,9 +15,8 @@ from tidemill.model import columns
 from tidemill.model.columns import Column, RecordColumn
 from tidemill.model.errors import RecordRefused
 from tidemill.model.packing import pack
-from tidemill.model.values import check_data
+from tidemill.model.record_checks import RECORD_BYTES_MAX, check_each, check_size
 
-RECORD_BYTES_MAX = 16 * 1024 * 1024
 _FIXED_BYTES = 8
 
 
@@ -133,22 +132,7 @@ def check_values(column: Column, first: int | None = None) -> None:
         for field in column.fields:
             check_values(field, first)
     elif isinstance(column, list):
-        for index, value in enumerate(column):
-            try:
-                check_data(value)
-            except RecordRefused as error:
-                if first is None:
-                    raise
-                text = f"Record {first + index}: {error}"
-                raise RecordRefused(text, **{**error.context, "index": first + index}) from None
-
-
-def check_size(value: Any, index: int, is_only: bool = False) -> None:
-    size = len(pack(value))
-    if size > RECORD_BYTES_MAX:
-        limit = f"a depot takes {RECORD_BYTES_MAX:,}; store it elsewhere and append its name."
-        name = "The record" if is_only else f"Record {index}"
-        raise RecordRefused(f"{name} has {size:,} bytes, {limit}", index=index, bytes=size)
+        check_each(column, first)
 
 
 def _row_bytes_max(column: Column) -> int:

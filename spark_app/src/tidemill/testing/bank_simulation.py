@@ -16,7 +16,6 @@ from tidemill.api.module import Module
 from tidemill.api.recording import record_module
 from tidemill.api.schemas import PState
 from tidemill.api.topology import MicrobatchSourceOptions
-from tidemill.engine.resources import read_part
 from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork
 from tidemill.local.runner import LocalRunner
 from tidemill.model.dataflow import ModuleDeclaration
@@ -27,6 +26,7 @@ from tidemill.model.snapshot import Snapshot, TaskSet
 from tidemill.plan.compile import compile_topology
 from tidemill.plan.program import Program
 from tidemill.state.parts import PartLoader
+from tidemill.state.stored_parts import read_part
 from tidemill.state.thread_state import PStateInfo, ThreadState
 from tidemill.state.view import SnapshotView
 from tidemill.store.objects import ObjectStore

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from tidemill.engine.resources import read_part
 from tidemill.engine.work import AttemptOutcome, AttemptWork, CompactionWork, DeltaPart
 from tidemill.model.columns import to_values
 from tidemill.model.entries import member
@@ -19,6 +18,7 @@ from tidemill.model.errors import UserCodeError
 from tidemill.model.ids import Ids
 from tidemill.model.snapshot import Part, Snapshot, TaskSet
 from tidemill.state.container import meta_json
+from tidemill.state.stored_parts import read_part
 from tidemill.store.depot import DepotLog
 from tidemill.store.objects import ObjectStore
 
