@@ -7,10 +7,11 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as Folder
 from typing import Any
 
@@ -23,6 +24,8 @@ from test_engine_equality import by_rows
 
 from tidemill import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, Depot, Expr, Module, Ops, PState
 from tidemill.api.recording import record_module
+from tidemill.api.schemas import Schema
+from tidemill.model import schema as schemas
 from tidemill.model.errors import UserCodeError
 from tidemill.plan.check import check
 from tidemill.spark.runner import SparkRunner
@@ -168,6 +171,7 @@ class Case:
 
 
 NUMBERS = PState.list_schema(int)
+ANY, FLOAT = PState.nullable(object), PState.nullable(float)
 CASES: dict[str, Case] = {
     "count": Case(Agg.count(), int, len),
     "sum": Case(Agg.sum("*v"), int, lambda args: sum(v for v, _ in args)),
@@ -178,15 +182,15 @@ CASES: dict[str, Case] = {
     "first": Case(Agg.first("*v"), object, lambda args: first_of([v for v, _ in args]), "any"),
     "last": Case(Agg.last("*v"), object, lambda args: first_of([v for v, _ in reversed(args)]), "any"),
     "list": Case(Agg.list("*v"), PState.list_schema(object), lambda args: [v for v, _ in args], "any"),
-    "set": Case(Agg.set("*v"), PState.set_schema(object), elements, "key"),
-    "set of floats": Case(Agg.set("*v"), PState.set_schema(float), elements, "float"),
-    "set_remove": Case(Agg.set("*v"), PState.set_schema(object), lambda args: elements(args, True), "key",
+    "set": Case(Agg.set("*v"), PState.set_schema(ANY), elements, "key"),
+    "set of floats": Case(Agg.set("*v"), PState.set_schema(FLOAT), elements, "float"),
+    "set_remove": Case(Agg.set("*v"), PState.set_schema(ANY), lambda args: elements(args, True), "key",
                        Agg.set_remove("*w")),
-    "multi_set": Case(Agg.multi_set("*v"), PState.map_schema(object, int), counted, "key"),
-    "multi_set of floats": Case(Agg.multi_set("*v"), PState.map_schema(float, int), counted, "float"),
-    "map": Case(Agg.map("*v", "*w"), PState.map_schema(object, object), mapped, "key"),
+    "multi_set": Case(Agg.multi_set("*v"), PState.map_schema(ANY, int), counted, "key"),
+    "multi_set of floats": Case(Agg.multi_set("*v"), PState.map_schema(FLOAT, int), counted, "float"),
+    "map": Case(Agg.map("*v", "*w"), PState.map_schema(ANY, object), mapped, "key"),
     "map of numbers": Case(Agg.map("*v", "*w"), PState.map_schema(int, int), mapped),
-    "merge": Case(Agg.merge(Expr(Ops.IDENTITY, "*w")), PState.map_schema(object, int),
+    "merge": Case(Agg.merge(Expr(Ops.IDENTITY, "*w")), PState.map_schema(ANY, int),
                   lambda args: mapped(item for _, w in args for item in w.items()), "map"),
     "top_monotonic": Case(Agg.top_monotonic(2, "*v"), NUMBERS, ranked),
     "combiner": Case(Agg.combiner(Product(), "*v"), int, lambda args: math.prod(v for v, _ in args)),
@@ -243,17 +247,17 @@ def compound(*entries: Any) -> Any:
 
 
 SHAPES: dict[str, Shape] = {
-    "map": Shape(lambda s: PState.map_schema(object, s), lambda a: compound("*k", a), lambda r: [(r[0],)], 1),
+    "map": Shape(lambda s: PState.map_schema(ANY, s), lambda a: compound("*k", a), lambda r: [(r[0],)], 1),
     "plain map": Shape(
-        lambda s: PState.map_schema(object, PState.map_schema(object, s)),
+        lambda s: PState.map_schema(ANY, PState.map_schema(ANY, s)),
         lambda a: compound("*k", compound("*j", a)), lambda r: [(r[0], r[1])], 2, has_plain_keys=True,
     ),
     "subindexed map": Shape(
-        lambda s: PState.map_schema(object, PState.map_schema(object, s).subindexed()),
+        lambda s: PState.map_schema(ANY, PState.map_schema(ANY, s).subindexed()),
         lambda a: compound("*k", compound("*j", a)), lambda r: [(r[0], r[1])], 2,
     ),
     "fixed keys": Shape(
-        lambda s: PState.map_schema(object, PState.fixed_keys_schema("a", s, "b", int)),
+        lambda s: PState.map_schema(ANY, PState.fixed_keys_schema("a", s, "b", int)),
         lambda a: compound("*k", compound("a", a)), lambda r: [(r[0], "a")], 2,
     ),
     "top fixed keys": Shape(
@@ -262,42 +266,59 @@ SHAPES: dict[str, Shape] = {
     ),
     "top": Shape(lambda s: s, lambda a: a, lambda r: [()], 0, is_global=True, moves=False),
     "list": Shape(
-        lambda s: PState.map_schema(object, PState.list_schema(s)),
+        lambda s: PState.map_schema(ANY, PState.list_schema(s)),
         lambda a: compound("*k", CompoundAgg.list(a)), lambda r: [(r[0], 0)], 2,
     ),
     "subindexed list": Shape(
-        lambda s: PState.map_schema(object, PState.list_schema(s).subindexed()),
+        lambda s: PState.map_schema(ANY, PState.list_schema(s).subindexed()),
         lambda a: compound("*k", CompoundAgg.list(a)), lambda r: [(r[0], 0)], 2,
     ),
     "map of floats": Shape(
-        lambda s: PState.map_schema(float, s), lambda a: compound("*k", a), lambda r: [(r[0],)], 1, pools=(FLOATS,)
+        lambda s: PState.map_schema(FLOAT, s), lambda a: compound("*k", a), lambda r: [(r[0],)], 1, pools=(FLOATS,)
     ),
     "plain map of floats": Shape(
-        lambda s: PState.map_schema(float, PState.map_schema(float, s)),
+        lambda s: PState.map_schema(FLOAT, PState.map_schema(FLOAT, s)),
         lambda a: compound("*k", compound("*j", a)), lambda r: [(r[0], r[1])], 2, pools=(FLOATS,),
     ),
     "subindexed map of floats": Shape(
-        lambda s: PState.map_schema(float, PState.map_schema(float, s).subindexed()),
+        lambda s: PState.map_schema(FLOAT, PState.map_schema(FLOAT, s).subindexed()),
         lambda a: compound("*k", compound("*j", a)), lambda r: [(r[0], r[1])], 2, pools=(FLOATS,),
     ),
     "meeting": Shape(
-        lambda s: PState.map_schema(object, s),
+        lambda s: PState.map_schema(ANY, s),
         lambda a: compound("*k", a, "*j", a), lambda r: [(r[0],), (r[1],)], 1, moves=False,
     ),
     "meeting inside": Shape(
-        lambda s: PState.map_schema(object, PState.fixed_keys_schema("a", s, "b", s)),
+        lambda s: PState.map_schema(ANY, PState.fixed_keys_schema("a", s, "b", s)),
         lambda a: compound("*k", compound("a", a), "*j", compound("a", a, "b", a)),
         lambda r: [(r[0], "a"), (r[1], "a"), (r[1], "b")], 2, moves=False,
     ),
 }  # fmt: skip
 
 
-def module_of(shape: Shape, case: Case, schema: Any) -> Module:
+def without_null_keys(schema: Any) -> Any:
+    """A schema, or a plain type, with None no longer among its keys, at any depth."""
+    return Schema(_without_null_keys(schema.schema), schema.at) if isinstance(schema, Schema) else schema
+
+
+def _without_null_keys(schema: schemas.Schema) -> schemas.Schema:
+    if isinstance(schema, schemas.MapSchema):
+        return replace(schema, value=_without_null_keys(schema.value), nullable=False)
+    if isinstance(schema, schemas.ListSchema):
+        return replace(schema, element=_without_null_keys(schema.element))
+    if isinstance(schema, schemas.FixedKeysSchema):
+        return schemas.FixedKeysSchema(tuple((name, _without_null_keys(field)) for name, field in schema.fields))
+    return replace(schema, nullable=False) if isinstance(schema, schemas.SetSchema) else schema
+
+
+def module_of(shape: Shape, case: Case, schema: Any, takes_null_keys: bool = True) -> Module:
+    around = shape.schema(schema)
+
     class Made(Module):
         def define(self, setup: Any, topologies: Any) -> None:
             setup.declare_depot("*d", Depot.random()).global_()
             mb = topologies.microbatch("mb")
-            pstate = mb.pstate("$$p", shape.schema(schema))
+            pstate = mb.pstate("$$p", around if takes_null_keys else without_null_keys(around))
             rows = mb.source("*d").out("*mb").explode_microbatch("*mb").out("*r")
             rows = rows.each(Ops.EXPAND, "*r").out("*k", "*j", "*v", "*w")
             if shape.is_global:
@@ -442,6 +463,47 @@ def test_state_is_what_python_comes_to_whatever_aggregates_into_whatever(
             assert found == expected, way
 
 
+def writes_a_null_key(shape: Shape, case: Case, schema: Any, rows: Sequence[Row]) -> bool:
+    """Whether a row writes under the key None, or an element None, where the schema knows of keys."""
+    inner = schema.schema if isinstance(schema, Schema) else None
+    is_keyed = case.kind in ("key", "float") and isinstance(inner, (schemas.MapSchema, schemas.SetSchema))
+    is_indexed = inner is not None and getattr(inner, "subindexed", False)
+    for row in rows:
+        removed = row[3] if case.removes is not None and is_indexed else 0
+        if any(None in path for path in shape.paths(row)) or (is_keyed and (row[2] is None or removed is None)):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(("shape", "case", "kind"), COMBINATIONS)
+@EXAMPLES
+@given(data=st.data())
+def test_null_keys_are_refused_in_the_same_words_when_no_schema_allows_them(
+    shape: str, case: str, kind: str, data: Any
+) -> None:
+    around, agg = SHAPES[shape], CASES[case]
+    schema = schemas_of(agg, shape)[kind]
+    module = module_of(around, agg, schema, takes_null_keys=False)
+    assert check(record_module(module)) == []
+    pools = [[None, 0.0, 2.5], [0.0, 2.5]] if "float" in shape else [[None, "a", 1.5], ["a", "b", 1.5]]
+    keys = st.sampled_from(data.draw(st.sampled_from(pools)))
+    rows = data.draw(rows_of(agg.kind, keys))
+    is_refused = writes_a_null_key(around, agg, schema, rows)
+    found = [run(way, module, around, [rows]) for way in WAYS]
+    if not is_refused:
+        assert found == [expected_of(around, agg, [rows])] * len(WAYS)
+        return
+    told = [sentence_of(text) for text in found]
+    assert all(told), found
+    assert told[0] == told[1] or agg.removes is not None  # where several rows fail, threads begin with other ones
+
+
+def sentence_of(text: Any) -> str | None:
+    """What a failure says of a key that is None, without the step and the record."""
+    found = re.search(r"SchemaMismatch: (\$\$p\S*: None is no key here\. .*) \(record: ", str(text))
+    return found and found.group(1)
+
+
 INDEXED: dict[str, Any] = {
     "map": PState.map_schema(object, object).subindexed(),
     "map of sets": PState.map_schema(str, PState.set_schema(object).subindexed()),
@@ -502,3 +564,14 @@ def test_state_is_what_python_comes_to_when_spark_aggregates(spark: Any, shape: 
     for placement in ("spread", "inline"):
         way = Way(tasks=4, threads=2, runner=SparkRunner(), placement=placement)
         assert run(way, module, around, batches) == expected_of(around, agg, batches), way
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("shape", ["map", "subindexed map", "meeting"])
+def test_null_keys_are_refused_in_the_same_words_when_spark_aggregates(spark: Any, shape: str) -> None:
+    around, agg = SHAPES[shape], CASES["count"]
+    rows = [("a", "b", 1, 1), (None, None, 1, 1), ("c", "d", 1, 1)]
+    module = module_of(around, agg, agg.schema, takes_null_keys=False)
+    ways = [Way(tasks=4, threads=2, runner=SparkRunner(), placement=placement) for placement in ("spread", "inline")]
+    told = {sentence_of(run(way, module, around, [rows])) for way in (*WAYS, *ways)}
+    assert len(told) == 1 and None not in told, told

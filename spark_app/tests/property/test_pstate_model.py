@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidemill.model.errors import SchemaMismatch
 from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
 from tidemill.model.snapshot import Level, Snapshot, TaskSet
 from tidemill.state import compaction, verify
@@ -27,13 +28,13 @@ CHUNK_ROWS = st.sampled_from([1, 2, 5, 1_000])
 UTC = datetime.UTC
 
 KEYS: dict[str, list[Any]] = {
-    "int": [0, 1, -5, 7, 2**62, None],
-    "str": ["", "a", "b", "ab", "é", "a\x00b", None],
+    "int": [0, 1, -5, 7, 2**62],
+    "str": ["", "a", "b", "ab", "é", "a\x00b"],
     "float": [0.0, -1.5, 2.5, float("inf"), 1.0],
-    "bool": [True, False, None],
+    "bool": [True, False],
     "bytes": [b"", b"a", b"\x00", b"\xff"],
     "datetime": [datetime.datetime(2020, 1, day, tzinfo=UTC) for day in (1, 2, 3)],
-    "object": [None, True, 2, 2.5, "x", b"x", (1, "a"), (1,), "y\x00"],
+    "object": [True, 2, 2.5, "x", b"x", (1, "a"), (1,), "y\x00"],
 }
 VALUES: dict[str, list[Any]] = {
     **{kind: [None, *keys] for kind, keys in KEYS.items()},
@@ -48,9 +49,9 @@ leaves = st.sampled_from(sorted(VALUES)).map(Leaf)
 plain = st.recursive(
     leaves,
     lambda inner: st.one_of(
-        st.builds(MapSchema, st.sampled_from(["str", "int"]), inner),
+        st.builds(MapSchema, st.sampled_from(["str", "int"]), inner, nullable=st.booleans()),
         st.builds(ListSchema, inner),
-        st.builds(SetSchema, st.sampled_from(["str", "int"])),
+        st.builds(SetSchema, st.sampled_from(["str", "int"]), nullable=st.booleans()),
         st.lists(inner, min_size=1, max_size=2).map(lambda fs: FixedKeysSchema(tuple(zip("ab", fs, strict=False)))),
     ),
     max_leaves=2,
@@ -58,18 +59,24 @@ plain = st.recursive(
 nested = st.recursive(
     plain,
     lambda inner: st.one_of(
-        st.builds(MapSchema, keys_of_schemas, inner, st.just(True), st.booleans()),
-        st.builds(SetSchema, keys_of_schemas, st.just(True), st.booleans()),
+        st.builds(MapSchema, keys_of_schemas, inner, st.just(True), st.booleans(), st.booleans()),
+        st.builds(SetSchema, keys_of_schemas, st.just(True), st.booleans(), st.booleans()),
         st.builds(ListSchema, inner, st.just(True), st.booleans()),
         st.lists(inner, min_size=1, max_size=3).map(lambda fs: FixedKeysSchema(tuple(zip("xyz", fs, strict=False)))),
     ),
     max_leaves=3,
 )
 schemas = st.one_of(
-    st.builds(MapSchema, keys_of_schemas, nested),
+    st.builds(MapSchema, keys_of_schemas, nested, nullable=st.booleans()),
     st.lists(nested, min_size=1, max_size=3).map(lambda fs: FixedKeysSchema(tuple(zip("pqr", fs, strict=False)))),
     plain.filter(lambda schema: isinstance(schema, Leaf)),
 )
+
+
+def draw_key(draw: Any, schema: MapSchema | SetSchema) -> Any:
+    """A key of a map, or an element of a set; None now and then where it is one."""
+    kind = schema.key if isinstance(schema, MapSchema) else schema.element
+    return draw(st.sampled_from([*KEYS[kind], *([None] if schema.nullable else [])]))
 
 
 def draw_value(draw: Any, schema: Schema) -> Any:
@@ -80,10 +87,10 @@ def draw_value(draw: Any, schema: Schema) -> Any:
         return None
     size = draw(st.integers(0, 2))
     if isinstance(schema, MapSchema):
-        keys = [draw(st.sampled_from(KEYS[schema.key])) for _ in range(size)]
+        keys = [draw_key(draw, schema) for _ in range(size)]
         return {key: draw_value(draw, schema.value) for key in keys}
     if isinstance(schema, SetSchema):
-        return {draw(st.sampled_from(KEYS[schema.element])) for _ in range(size)}
+        return {draw_key(draw, schema) for _ in range(size)}
     if isinstance(schema, ListSchema):
         return [draw_value(draw, schema.element) for _ in range(size)]
     return {name: draw_value(draw, field) for name, field in schema.fields if draw(st.booleans())}
@@ -100,13 +107,15 @@ def empty(schema: Schema) -> Any:
 
 def change(draw: Any, schema: Schema, node: Any, model: Any) -> None:
     """One random write below a structure, to both."""
-    if draw(st.integers(0, 19)) == 0:
+    if isinstance(schema, (MapSchema, SetSchema)) and not schema.nullable and draw(st.integers(0, 9)) == 0:
+        refused_change(draw, schema, node)
+    elif draw(st.integers(0, 19)) == 0:
         node.clear()
         model.clear()
     elif isinstance(schema, MapSchema):
         change_map(draw, schema, node, model)
     elif isinstance(schema, SetSchema):
-        element = draw(st.sampled_from(KEYS[schema.element]))
+        element = draw_key(draw, schema)
         is_added = draw(st.integers(0, 2)) > 0
         (node.add if is_added else node.discard)(element)
         (model.add if is_added else model.discard)(element)
@@ -116,8 +125,45 @@ def change(draw: Any, schema: Schema, node: Any, model: Any) -> None:
         change_record(draw, schema, node, model)
 
 
+def refused_change(draw: Any, schema: MapSchema | SetSchema, node: Any) -> None:
+    """A write at the key None, or below it, where None is no key: the model stays as it is."""
+    with pytest.raises(SchemaMismatch, match=r"^\$\$p.*\[None\].*: None is no key here"):
+        if isinstance(schema, SetSchema):
+            (node.add if draw(st.booleans()) else node.discard)(None)
+        elif draw(st.booleans()):
+            node.delete(None)
+        elif has_indexed(schema.value):
+            below = node.get(None)
+            assert read(schema.value, below) == empty(schema.value)
+            write_one(draw, schema.value, below)
+        else:
+            assert node.get(None) is ABSENT
+            node.put(None, draw_value(draw, schema.value))
+
+
+def write_one(draw: Any, schema: Schema, node: Any) -> None:
+    """One write that would change an empty structure, at any depth."""
+    if isinstance(schema, MapSchema):
+        key = draw(st.sampled_from(KEYS[schema.key]))
+        if has_indexed(schema.value):
+            write_one(draw, schema.value, node.get(key))
+        else:
+            node.put(key, draw_value(draw, schema.value))
+    elif isinstance(schema, SetSchema):
+        node.add(draw(st.sampled_from(KEYS[schema.element])))
+    elif isinstance(schema, ListSchema):
+        node.append(empty(schema.element) if has_indexed(schema.element) else draw_value(draw, schema.element))
+        node.clear()
+    else:
+        name, field = draw(st.sampled_from(schema.fields))
+        if has_indexed(field):
+            write_one(draw, field, node.get_field(name))
+        else:
+            node.put_field(name, draw_value(draw, field))
+
+
 def change_map(draw: Any, schema: MapSchema, node: Any, model: Any) -> None:
-    key = draw(st.sampled_from(KEYS[schema.key]))
+    key = draw_key(draw, schema)
     choice = draw(st.integers(0, 4))
     if choice == 0:
         node.delete(key)
@@ -385,13 +431,13 @@ def _is_inside(key: int, bounds: Range) -> bool:
 
 @pytest.mark.parametrize("kind", sorted(KEYS))
 def test_keys_come_back_in_order_when_they_are_of_any_type(kind: str) -> None:
-    store = Store(MapSchema(kind, Leaf("int")))
+    store, keys = Store(MapSchema(kind, Leaf("int"), nullable=True)), [*KEYS[kind], None]
     store.begin(1)
-    for i, key in enumerate(KEYS[kind]):
+    for i, key in enumerate(keys):
         store.root(0).put(key, i)
     before = list(store.root(0).items())
     store.commit()
     store.begin(1)
     assert list(store.root(0).items()) == before
-    assert len(before) == len(KEYS[kind])
-    assert [store.root(0).get(key) for key in KEYS[kind]] == list(range(len(KEYS[kind])))
+    assert len(before) == len(keys)
+    assert [store.root(0).get(key) for key in keys] == list(range(len(keys)))

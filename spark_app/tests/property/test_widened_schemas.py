@@ -39,10 +39,12 @@ def wider_value(draw: Any, old: Schema) -> Schema:
     choice = draw(st.integers(0, 3))
     if choice == 0:
         return old
-    if choice == 1 or isinstance(old, (Leaf, SetSchema)):
+    if choice == 1 or isinstance(old, Leaf):
         return OBJECT
+    if isinstance(old, SetSchema):
+        return dataclasses.replace(old, nullable=True)
     if isinstance(old, MapSchema):
-        return dataclasses.replace(old, value=wider_value(draw, old.value))
+        return with_keys(draw, old, wider_value(draw, old.value))
     if isinstance(old, ListSchema):
         return dataclasses.replace(old, element=wider_value(draw, old.element))
     return with_fields(draw, old, wider_value, [Leaf("int"), OBJECT])
@@ -61,13 +63,20 @@ def wider_element(draw: Any, old: Schema) -> Schema:
     if not has_indexed(old):
         return wider_value(draw, old)
     if isinstance(old, MapSchema):
-        return dataclasses.replace(old, value=wider_element(draw, old.value))
+        return with_keys(draw, old, wider_element(draw, old.value))
+    if isinstance(old, SetSchema):
+        return dataclasses.replace(old, nullable=old.nullable or draw(st.booleans()))
     if isinstance(old, ListSchema):
         # An indexed list is as long as its last element that holds something, so records in it get no indexed fields:
         # one that was empty would go.
         element = old.element if has_indexed(old.element) else wider_value(draw, old.element)
         return dataclasses.replace(old, element=element)
     return old
+
+
+def with_keys(draw: Any, old: MapSchema, value: Schema) -> MapSchema:
+    """A map of wider values, and perhaps with None among its keys."""
+    return dataclasses.replace(old, value=value, nullable=old.nullable or draw(st.booleans()))
 
 
 def with_fields(draw: Any, old: FixedKeysSchema, wider: Any, kinds: list[Schema]) -> FixedKeysSchema:
@@ -84,7 +93,7 @@ def with_fields(draw: Any, old: FixedKeysSchema, wider: Any, kinds: list[Schema]
 def wider(draw: Any, old: Schema) -> Schema:
     """What the schema of a PState may become."""
     if isinstance(old, MapSchema):
-        return dataclasses.replace(old, value=wider_element(draw, old.value))
+        return with_keys(draw, old, wider_element(draw, old.value))
     if isinstance(old, FixedKeysSchema):
         return with_fields(draw, old, wider_element, [Leaf("str"), MapSchema("int", Leaf("int"), True)])
     return wider_value(draw, old)

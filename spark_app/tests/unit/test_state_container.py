@@ -24,7 +24,9 @@ from tidemill.state.view import SnapshotView
 
 GOLDEN = Path(__file__).parent / "golden"
 SCHEMA = MapSchema(
-    "object", FixedKeysSchema((("n", Leaf("int")), ("any", Leaf("object")), ("ids", SetSchema("int", True))))
+    "object",
+    FixedKeysSchema((("n", Leaf("int")), ("any", Leaf("object")), ("ids", SetSchema("int", True)))),
+    nullable=True,
 )
 INFO = {"$$p": PStateInfo("$$p", "4", SCHEMA)}
 

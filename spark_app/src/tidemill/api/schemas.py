@@ -54,22 +54,39 @@ class Schema:
         return Schema(self.schema, at, (*self.faults, fault))
 
 
+class NullableKey:
+    """A key type that was made with `PState.nullable(…)`."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+    def __repr__(self) -> str:
+        return f"nullable({_shown(self.kind)})"
+
+
 class PState(metaclass=Suggesting):
     """Schemas of PStates; a plain type (`int`, `str`, `datetime`, `object`, …) is a schema too."""
 
     @staticmethod
     def map_schema(key: Any, value: Any) -> Schema:
-        """A map; keys are of a plain type."""
+        """A map; keys are of a plain type, and never None unless it is `PState.nullable(type)`."""
         at = caller_location()
         found: list[Fault] = []
-        return Schema(model.MapSchema(_key_type(key, "key", at, found), to_schema(value, at, found)), at, found)
+        kind, is_nullable = _key_type(key, "key", at, found)
+        return Schema(model.MapSchema(kind, to_schema(value, at, found), nullable=is_nullable), at, found)
 
     @staticmethod
     def set_schema(element: Any) -> Schema:
-        """A set; elements are of a plain type."""
+        """A set; elements are of a plain type, and never None unless it is `PState.nullable(type)`."""
         at = caller_location()
         found: list[Fault] = []
-        return Schema(model.SetSchema(_key_type(element, "element", at, found)), at, found)
+        kind, is_nullable = _key_type(element, "element", at, found)
+        return Schema(model.SetSchema(kind, nullable=is_nullable), at, found)
+
+    @staticmethod
+    def nullable(kind: Any) -> NullableKey:
+        """The type of keys of a map, or of elements of a set, that may also be None; other values always may."""
+        return NullableKey(kind)
 
     @staticmethod
     def list_schema(element: Any) -> Schema:
@@ -108,6 +125,10 @@ def to_schema(value: Any, at: Location, faults: list[Fault]) -> model.Schema:
     if isinstance(value, Schema):
         faults.extend(value.faults)
         return value.schema
+    if isinstance(value, NullableKey):
+        text = f"{value!r} is no schema of a value: values may be None anyway, only keys may not."
+        faults.append(Fault(str(at), text, f"Write {_shown(value.kind)}."))
+        return model.Leaf("object")
     return model.Leaf(_type_name(value, at, faults))
 
 
@@ -119,7 +140,14 @@ def _type_name(value: Any, at: Location, faults: list[Fault]) -> str:
     return _TYPE_NAMES[value]
 
 
-def _key_type(value: Any, what: str, at: Location, faults: list[Fault]) -> str:
+def _key_type(value: Any, what: str, at: Location, faults: list[Fault]) -> tuple[str, bool]:
+    """The type of a key, and whether it may be None."""
+    if isinstance(value, NullableKey):
+        return _plain_key_type(value.kind, what, at, faults), True
+    return _plain_key_type(value, what, at, faults), False
+
+
+def _plain_key_type(value: Any, what: str, at: Location, faults: list[Fault]) -> str:
     if isinstance(value, Schema):
         faults.extend(value.faults)
         text = f"The {what} type of a {'map' if what == 'key' else 'set'} is a plain type, not the schema {value!r}."

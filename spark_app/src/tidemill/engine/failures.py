@@ -73,6 +73,15 @@ def failing_row(rows: int, is_good: Callable[[int, int], None]) -> int:
     return first
 
 
+def error_of(operation: Callable[[], object]) -> Exception | None:
+    """What an operation raises. Of many rows several may fail; what is said should be said of the row that is shown."""
+    try:
+        operation()
+    except Exception as error:  # noqa: BLE001 - whatever the operation raises
+        return error
+    return None
+
+
 def own_frames(error: BaseException) -> TracebackType | None:
     """The traceback without the engine's frames at its top: it begins where the module's code was called."""
     trace = error.__traceback__

@@ -36,17 +36,23 @@ class Leaf:
 
 @dataclass(frozen=True)
 class MapSchema:
+    """`nullable`: whether None is a key."""
+
     key: str
     value: Schema
     subindexed: bool = False
     tracks_size: bool = True
+    nullable: bool = False
 
 
 @dataclass(frozen=True)
 class SetSchema:
+    """`nullable`: whether None is an element."""
+
     element: str
     subindexed: bool = False
     tracks_size: bool = True
+    nullable: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,8 @@ def to_json(schema: Schema) -> Any:
     if schema.subindexed:
         body["subindexed"] = True
         body["tracks_size"] = schema.tracks_size
+    if isinstance(schema, (MapSchema, SetSchema)) and schema.nullable:
+        body["nullable"] = True
     return body
 
 
@@ -114,10 +122,11 @@ def from_json(data: Any) -> Schema:
     if "fixed_keys" in data:
         return FixedKeysSchema(tuple((key, from_json(field)) for key, field in data["fixed_keys"]))
     flags = (bool(data.get("subindexed", False)), bool(data.get("tracks_size", True)))
+    is_nullable = bool(data.get("nullable", False))
     if "map" in data:
-        return MapSchema(data["map"][0], from_json(data["map"][1]), *flags)
+        return MapSchema(data["map"][0], from_json(data["map"][1]), *flags, is_nullable)
     if "set" in data:
-        return SetSchema(data["set"], *flags)
+        return SetSchema(data["set"], *flags, is_nullable)
     return ListSchema(from_json(data["list"]), *flags)
 
 
@@ -126,12 +135,18 @@ def to_text(schema: Schema) -> str:
     if isinstance(schema, Leaf):
         return schema.type
     if isinstance(schema, MapSchema):
-        text = f"map({schema.key}, {to_text(schema.value)})"
+        text = f"map({key_text(schema)}, {to_text(schema.value)})"
     elif isinstance(schema, SetSchema):
-        text = f"set({schema.element})"
+        text = f"set({key_text(schema)})"
     elif isinstance(schema, ListSchema):
         text = f"list({to_text(schema.element)})"
     else:
         return "fixed_keys(" + ", ".join(f"{key}: {to_text(field)}" for key, field in schema.fields) + ")"
     without = "" if schema.tracks_size else "without size tracking"
     return text + (f".subindexed({without})" if schema.subindexed else "")
+
+
+def key_text(schema: MapSchema | SetSchema) -> str:
+    """The type of the keys or elements, as a person writes it."""
+    kind = schema.key if isinstance(schema, MapSchema) else schema.element
+    return f"nullable({kind})" if schema.nullable else kind

@@ -8,13 +8,14 @@ from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, 
 
 
 def is_widening(old: Schema, new: Schema) -> bool:
-    """Whether a PState of the schema `old` may go on with `new`: equal, values made `object`, or fields added.
+    """Whether a PState of the schema `old` may go on with `new`: equal, values made `object`, fields added, or keys
+    made nullable.
 
-    Keys may not change, because they place rows; nor what is indexed, because that decides what a row is. So a
-    top-level map stays a map, and nothing inside a value that is stored whole becomes subindexed.
+    Keys may not change otherwise, because they place rows; nor what is indexed, because that decides what a row is.
+    So a top-level map stays a map, and nothing inside a value that is stored whole becomes subindexed.
     """
     if isinstance(old, MapSchema):
-        return isinstance(new, MapSchema) and replace(old, value=new.value) == new and _element(old.value, new.value)
+        return isinstance(new, MapSchema) and _has_same_rows(old, new) and _element(old.value, new.value)
     if isinstance(old, FixedKeysSchema):
         fields = dict(new.fields) if isinstance(new, FixedKeysSchema) else {}
         return all(name in fields and _element(field, fields[name]) for name, field in old.fields)
@@ -28,10 +29,21 @@ def _element(old: Schema, new: Schema) -> bool:
     if not has_indexed(old):
         return is_value_widening(old, new)
     if isinstance(old, MapSchema) and isinstance(new, MapSchema):
-        return replace(old, value=new.value) == new and _element(old.value, new.value)
+        return _has_same_rows(old, new) and _element(old.value, new.value)
     if isinstance(old, ListSchema) and isinstance(new, ListSchema):
         return replace(old, element=new.element) == new and _element(old.element, new.element)
+    if isinstance(old, SetSchema) and isinstance(new, SetSchema):
+        return replace(old, nullable=new.nullable) == new and _keeps_nulls(old, new)
     return old == new
+
+
+def _has_same_rows(old: MapSchema, new: MapSchema) -> bool:
+    """Whether every key of `old` is one of `new`, and places its row alike."""
+    return replace(old, value=new.value, nullable=new.nullable) == new and _keeps_nulls(old, new)
+
+
+def _keeps_nulls(old: MapSchema | SetSchema, new: MapSchema | SetSchema) -> bool:
+    return new.nullable or not old.nullable
 
 
 def _record(old: FixedKeysSchema, new: FixedKeysSchema) -> bool:
@@ -50,7 +62,9 @@ def is_value_widening(old: Schema, new: Schema) -> bool:
     if old == new or new == Leaf("object"):
         return True
     if isinstance(old, MapSchema) and isinstance(new, MapSchema):
-        return old.key == new.key and is_value_widening(old.value, new.value)
+        return old.key == new.key and _keeps_nulls(old, new) and is_value_widening(old.value, new.value)
+    if isinstance(old, SetSchema) and isinstance(new, SetSchema):
+        return old.element == new.element and _keeps_nulls(old, new)
     if isinstance(old, ListSchema) and isinstance(new, ListSchema):
         return is_value_widening(old.element, new.element)
     if isinstance(old, FixedKeysSchema) and isinstance(new, FixedKeysSchema):
@@ -73,6 +87,6 @@ def advice(old: Schema, new: Schema) -> str:
             "Declare a PState of another name and fill it from the depots."
         )
     return (
-        "A schema may stay or widen: a value becomes object, or fields are added. Keys stay as they are, and so does "
-        "what is subindexed, with its size tracked or not."
+        "A schema may stay or widen: a value becomes object, fields are added, or keys become nullable. Keys stay "
+        "as they are otherwise, and so does what is subindexed, with its size tracked or not."
     )

@@ -8,7 +8,7 @@ from typing import Any
 from tidemill.model.dataflow import AggList, AggMap, Aggregate, Aggregator, AggTree, Const, Location, PStateDeclaration
 from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed, to_text
 from tidemill.plan.check_context import Context
-from tidemill.plan.check_paths import fits
+from tidemill.plan.check_paths import check_key
 
 _NUMBERS = ("int", "float", "object")
 _ELEMENT_WRITERS: dict[type, tuple[str, ...]] = {
@@ -18,6 +18,9 @@ _ELEMENT_WRITERS: dict[type, tuple[str, ...]] = {
     FixedKeysSchema: ("map", "merge"),
 }
 """What writes single elements of an indexed structure."""
+
+_KEYED = ("set", "set_remove", "multi_set", "map")
+"""Aggregators whose first argument is an element, or a key."""
 
 
 def check_into_pstate(context: Context, pstate: PStateDeclaration, tree: AggTree, at: Location) -> None:
@@ -70,9 +73,7 @@ def _into_map(context: Context, pstate: PStateDeclaration, tree: AggMap, schema:
         value: Schema | None = None
         if isinstance(schema, MapSchema):
             value = schema.value
-            if isinstance(key, Const) and not fits(key.value, Leaf(schema.key)):
-                text = f"The keys of '{pstate.name}' are {schema.key} here; {key.value!r} is none."
-                context.fault(at, text, "Use a key of that type.")
+            check_key(context, pstate, key, schema, at)
         elif isinstance(schema, FixedKeysSchema) and not isinstance(key, Const):
             text = f"The keys of a fixed-keys schema are constants; '{pstate.name}' has one here."
             context.fault(at, text, "Name the key, choose it with if_true, or use a map_schema.")
@@ -108,6 +109,8 @@ def _into_place(
         _misfit(context, pstate, f"Agg.{_public(tree)}", schema, at)
     elif schema is not None and _is_indexed(schema, pstate) and tree.kind != "void":
         _into_indexed(context, pstate, tree, schema, at)
+    if tree.name in _KEYED and tree.implementation is None and isinstance(schema, (MapSchema, SetSchema)):
+        check_key(context, pstate, tree.args[0], schema, at)
 
 
 def _is_indexed(schema: Schema, pstate: PStateDeclaration) -> bool:

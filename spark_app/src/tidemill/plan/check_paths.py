@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidemill.model.dataflow import Const, Location, Nav, Path, PStateDeclaration
-from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, to_text
+from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, key_text, to_text
 from tidemill.plan.check_context import Context
 
 LATER_NAVIGATORS = frozenset(
@@ -54,6 +54,18 @@ def fits(value: Any, schema: Schema | None) -> bool:
     if isinstance(schema, (MapSchema, FixedKeysSchema)):
         return isinstance(value, dict)
     return isinstance(value, (set, frozenset) if isinstance(schema, SetSchema) else (list, tuple))
+
+
+def check_key(
+    context: Context, pstate: PStateDeclaration, key: Any, schema: MapSchema | SetSchema, at: Location
+) -> None:
+    """A constant that stands for a key of a map, or for an element of a set, can be one."""
+    what, kind = ("keys", schema.key) if isinstance(schema, MapSchema) else ("elements", schema.element)
+    if not isinstance(key, Const) or (schema.nullable if key.value is None else fits(key.value, Leaf(kind))):
+        return
+    text = f"The {what} of '{pstate.name}' are {key_text(schema)} here; {key.value!r} is none."
+    advice = f"Name one, or declare their type as PState.nullable({kind})."
+    context.fault(at, text, advice if key.value is None else "Use a constant of that type.")
 
 
 def _fits_leaf(value: Any, kind: str) -> bool:
@@ -145,6 +157,8 @@ class _Walk:
             self._expect(nav, schema, "set", (SetSchema,))
             is_element = nav.name in ("set_elem", "void_set_elem")
             if isinstance(schema, SetSchema):
+                for element in nav.args if is_element or nav.name == "subset" else ():
+                    check_key(self.context, self.pstate, element, schema, self.at)
                 return Leaf(schema.element) if is_element else schema
             return None
         if nav.name in ("nth", "first", "last"):
@@ -162,9 +176,7 @@ class _Walk:
         self._expect(nav, schema, "map", (MapSchema,), also=("list",))
         if not isinstance(schema, MapSchema):
             return None
-        if isinstance(key, Const) and not fits(key.value, Leaf(schema.key)):
-            text = f"The keys of '{self.pstate.name}' are {schema.key} here; {key.value!r} is none."
-            self._fault(text, "Use a key of that type.")
+        check_key(self.context, self.pstate, key, schema, self.at)
         return schema.value
 
     def _field(self, key: Any, schema: FixedKeysSchema) -> Schema | None:
@@ -180,6 +192,8 @@ class _Walk:
         self._expect(nav, schema, "map", (MapSchema, FixedKeysSchema))
         if not isinstance(schema, MapSchema):
             return None
+        for key in nav.args if nav.name in ("sub_map", "map_key") else ():
+            check_key(self.context, self.pstate, key, schema, self.at)
         if nav.name == "map_vals":
             return schema.value
         return Leaf(schema.key) if nav.name in ("map_keys", "map_key") else schema

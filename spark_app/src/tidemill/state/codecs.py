@@ -19,13 +19,14 @@ import msgpack
 import polars as pl
 
 from tidemill.model.columns import DATETIME, Column, to_values
-from tidemill.model.errors import BadInput, RecordRefused
+from tidemill.model.errors import BadInput, RecordRefused, SchemaMismatch
 from tidemill.model.keys import NAN, object_key, plain_key
 from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, to_text
 from tidemill.model.values import INT_MAX, INT_MIN, check_data, datetime_micros, decode_canonical
 from tidemill.state.object_keys import decode_object_key, encode_object_key
 
 UTC = _datetime.UTC
+_SHOWN_CHARS = 200
 NATIVE: dict[str, Any] = {
     "int": pl.Int64,
     "float": pl.Float64,
@@ -43,12 +44,42 @@ class Misfit(Exception):
         super().__init__(expected)
         self.value, self.expected, self.path = value, expected, path
 
+    def below(self, step: Any) -> Misfit:
+        """The same, seen from one step farther out."""
+        return Misfit(self.value, self.expected, (step, *self.path))
+
+
+class NullKey(Misfit):
+    """None at the place of a key that is never None; `path` ends with it."""
+
+    def __init__(self, kind: str, path: tuple[Any, ...] = ()) -> None:
+        super().__init__(None, f"{kind}, not None", path)
+        self.kind = kind
+
+    def below(self, step: Any) -> Misfit:
+        return NullKey(self.kind, (step, *self.path))
+
+
+def refusal(pstate: str, place: Sequence[Any], misfit: Misfit, what: str = "") -> SchemaMismatch:
+    """The error of a value, or of a key, that does not fit; `place` are the keys that lead to it."""
+    where = pstate + "".join(f"[{key!r}]" for key in (*place, *misfit.path))
+    if isinstance(misfit, NullKey):
+        text = (
+            f"{where}: None is no key here. A field that a record does not have gives None: leave such rows out with "
+            f"keep_true(Expr(Ops.IS_NOT_NULL, …)), or declare the key as PState.nullable({misfit.kind}) if None is one"
+        )
+    else:
+        shown = repr(misfit.value)
+        shown = shown if len(shown) <= _SHOWN_CHARS else shown[:_SHOWN_CHARS] + "…"
+        text = f"{where}: {what}{shown} ({type(misfit.value).__name__}) does not fit, expected {misfit.expected}"
+    return SchemaMismatch(text, pstate=pstate, key=tuple(place), value=misfit.value, expected=misfit.expected)
+
 
 def _checked_part(check: Callable[[Any], Any], value: Any, step: Any) -> Any:
     try:
         return check(value)
     except Misfit as misfit:
-        raise Misfit(misfit.value, misfit.expected, (step, *misfit.path)) from None
+        raise misfit.below(step) from None
 
 
 # --- checks of leaves ------------------------------------------------------------------------------------------------
@@ -215,6 +246,8 @@ def _map_checker(schema: MapSchema) -> Callable[[Any], Any]:
             return None
         if not isinstance(value, dict):
             raise Misfit(value, text)
+        if None in value and not schema.nullable:
+            raise NullKey(schema.key, (None,))
         return {_checked_part(check_key, k, k): _checked_part(check_value, v, k) for k, v in value.items()}
 
     return check
@@ -228,6 +261,8 @@ def _set_checker(schema: SetSchema) -> Callable[[Any], Any]:
             return None
         if not isinstance(value, (set, frozenset)):
             raise Misfit(value, text)
+        if None in value and not schema.nullable:
+            raise NullKey(schema.element, (None,))
         return {_checked_part(check_element, item, item) for item in value}
 
     return check

@@ -18,14 +18,14 @@ from tidemill.model.aggregation import Combiner
 from tidemill.model.aggregation_order import has_order_between_leaves
 from tidemill.model.columns import Column, length, to_values
 from tidemill.model.dataflow import AggTree, Arg
-from tidemill.model.errors import SchemaMismatch
 from tidemill.model.schema import Leaf, MapSchema, Schema, SetSchema
 from tidemill.state.cells import cells_of
-from tidemill.state.codecs import Misfit, checker, value_codec
+from tidemill.state.codecs import Misfit, checker, refusal, value_codec
 from tidemill.state.combining import Fold, combine_groups
 from tidemill.state.container import OPERAND, PUT
 from tidemill.state.folding import Identities, key_columns, key_rows, resolve, rows_frame
 from tidemill.state.nodes import ABSENT
+from tidemill.state.null_keys import shown
 from tidemill.state.row_folds import Apply, RowTarget, WriteRow, apply_of, write_structure
 from tidemill.state.row_nodes import value_schema
 from tidemill.state.table_bounds import absolute_max
@@ -143,7 +143,7 @@ class FoldStep(Step):
         return table
 
     def write(self, state: ThreadState, pstate: str, tasks: pl.Series, args: Sequence[Column]) -> None:
-        keys = state.key_frame(pstate, self.table, tasks, [args[p] for p in self.targets[0].keys])
+        keys = state.written_keys(pstate, self.table, tasks, [args[p] for p in self.targets[0].keys])
         folds = [Fold(_combiner(target), tuple(args[p] for p in target.args)) for target in self.targets]
         groups, operands = combine_groups(keys, len(tasks), folds, keeps_order=False)
         rows = self._operand_rows(groups, operands)
@@ -266,19 +266,13 @@ def merge_cells(
         try:
             cells.append(check(value))
         except Misfit as misfit:
-            raise _mismatch(pstate, key[1:], misfit) from None
+            raise refusal(pstate, shown(table, key[1:]), misfit, "the aggregate ") from None
     frame = rows_frame(table, *_by_column(keys, columns), [PUT] * len(cells), cells)
     state.add_rows(pstate, table.id, frame)
 
 
 def _by_column(keys: pl.DataFrame, columns: list[str]) -> tuple[list[int], list[list[Any]]]:
     return keys["task"].to_list(), [keys[name].to_list() for name in columns[1:]]
-
-
-def _mismatch(pstate: str, key: tuple[Any, ...], misfit: Misfit) -> SchemaMismatch:
-    where = "".join(f"[{part!r}]" for part in (*key, *misfit.path))
-    text = f"{pstate}{where}: the aggregate {misfit.value!r} does not fit, expected {misfit.expected}"
-    return SchemaMismatch(text, pstate=pstate, key=key, value=misfit.value, expected=misfit.expected)
 
 
 # --- everything else -------------------------------------------------------------------------------------------------
@@ -296,7 +290,7 @@ class TreeStep(Step):
     def write(self, state: ThreadState, pstate: str, tasks: pl.Series, args: Sequence[Column]) -> None:
         table = self.target.table
         assert table is not None
-        keys = state.key_frame(pstate, table, tasks, [args[p] for p in self.target.keys])
+        keys = state.written_keys(pstate, table, tasks, [args[p] for p in self.target.keys])
         groups = keys.with_row_index("\x00row").group_by(key_columns(table), maintain_order=True).agg("\x00row")
         members = groups["\x00row"].to_list()
         rows = list(_rows(args, len(tasks)))

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tidemill.state.codecs import key_codec
+from tidemill.state.codecs import NullKey, key_codec, refusal
 from tidemill.state.container import CLEAR, DELETE, PUT
 from tidemill.state.levels import TaskReader
 from tidemill.state.nodes import ABSENT
+from tidemill.state.null_keys import check_nulls
 from tidemill.state.sorted_table import nan_token
 from tidemill.state.tables import Table
 
@@ -26,13 +27,14 @@ End = tuple[Any, bool] | None
 class Cells:
     """Rows of one table and task below one prefix, by their last key in stored form (None in a table without keys)."""
 
-    __slots__ = ("cache", "count", "dirty", "is_cleared", "prefix", "table")
+    __slots__ = ("cache", "count", "dirty", "is_cleared", "prefix", "table", "takes_none")
 
     def __init__(self, table: TaskTable, prefix: Prefix, is_cleared: bool) -> None:
         self.table, self.prefix, self.is_cleared = table, prefix, is_cleared
         self.cache: dict[Any, Any] = {}
         self.dirty: set[Any] = set()
         self.count: int | None = None
+        self.takes_none = table.takes_none(prefix)
 
     def get(self, key: Any) -> Any:
         """What the row holds, or ABSENT."""
@@ -48,7 +50,13 @@ class Cells:
         return self.table.reader.get((*self.prefix, key) if self.table.has_keys else ())
 
     def put(self, key: Any, held: Any) -> None:
-        """Write a checked value, or ABSENT to delete the row."""
+        """Write a checked value, or ABSENT to delete the row.
+
+        Raises:
+            SchemaMismatch: a key on the way is None, and the schema does not allow that.
+        """
+        if not self.takes_none and (key is None or not self.dirty):
+            self.table.check((*self.prefix, key))
         if self.count is not None:
             self.count += (held is not ABSENT) - (self.get(key) is not ABSENT)
         self.cache[key] = held
@@ -115,12 +123,13 @@ class TaskTable:
 
     def __init__(
         self,
+        pstate: str,
         table: Table,
         task: int,
         make_reader: Callable[[], TaskReader],
         count: Callable[[Prefix], int] | None = None,
     ) -> None:
-        self.table, self.task = table, task
+        self.pstate, self.table, self.task = pstate, table, task
         self._count = count
         self.has_keys = bool(table.keys)
         self.changed: list[Cells] = []
@@ -128,6 +137,17 @@ class TaskTable:
         self._cells: dict[Prefix, Cells] = {}
         self._make_reader = make_reader
         self._reader: TaskReader | None = None
+
+    def takes_none(self, prefix: Prefix) -> bool:
+        """Whether None is a key below a prefix of all keys but the last; a table without keys has None for its key."""
+        return not self.has_keys or (len(prefix) in self.table.nullable and self.table.null_key(prefix) is None)
+
+    def check(self, keys: Prefix) -> None:
+        """Refuse to write at or below keys of which one is None that must not be. Raises: SchemaMismatch."""
+        try:
+            check_nulls(self.table, keys)
+        except NullKey as refused:
+            raise refusal(self.pstate, (), refused) from None
 
     @property
     def reader(self) -> TaskReader:
@@ -156,6 +176,7 @@ class TaskTable:
             cells = self.cells(prefix[:-1])
             cells.put(prefix[-1] if prefix else None, ABSENT)
             return
+        self.check(prefix)
         self.cleared[prefix] = None
         for cells in self._below(prefix):
             cells.cache.clear()

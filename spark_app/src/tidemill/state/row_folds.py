@@ -12,6 +12,7 @@ from tidemill.model.aggregation import COMBINERS, onto_of
 from tidemill.model.dataflow import Aggregator, Arg
 from tidemill.state.codecs import Misfit, checker, key_codec
 from tidemill.state.nodes import ABSENT
+from tidemill.state.null_keys import check_nulls, shown
 from tidemill.state.row_nodes import Partition, value_schema
 from tidemill.state.tables import Table, ValuePlace
 from tidemill.state.targets import Target
@@ -64,14 +65,9 @@ def _cell(table: Table, positions: Sequence[int], change: Change) -> WriteRow:
         try:
             cells.put(key, change(partition, cells.get(key), values))
         except Misfit as misfit:
-            raise partition.mismatch(misfit, _shown(table, prefix)) from None
+            raise partition.mismatch(misfit, shown(table, prefix)) from None
 
     return write
-
-
-def _shown(table: Table, prefix: Sequence[Any]) -> tuple[Any, ...]:
-    """A stored path as people see it."""
-    return tuple(key_codec(kind).present(key) for kind, key in zip(table.keys, prefix, strict=False))
 
 
 def _path_of(table: Table, positions: Sequence[int]) -> Callable[[Partition, Sequence[Any]], tuple[Any, ...]]:
@@ -80,9 +76,12 @@ def _path_of(table: Table, positions: Sequence[int]) -> Callable[[Partition, Seq
 
     def path(partition: Partition, values: Sequence[Any]) -> tuple[Any, ...]:
         try:
-            return tuple([check(values[position]) for check, position in checks])
+            stored = tuple([check(values[position]) for check, position in checks])
+            if None in stored:
+                check_nulls(table, stored)
         except Misfit as misfit:
             raise partition.mismatch(misfit, ()) from None
+        return stored
 
     return path
 
@@ -108,7 +107,7 @@ def _field(table: Table, field: str, apply: Apply) -> Change:
         try:
             value = check(apply(record.get(field), values))
         except Misfit as misfit:
-            raise Misfit(misfit.value, misfit.expected, (field, *misfit.path)) from None
+            raise misfit.below(field) from None
         changed = {**record, field: value}
         return changed if field in record else {name: changed[name] for name in schemas if name in changed}
 

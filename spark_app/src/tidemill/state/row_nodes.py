@@ -10,8 +10,9 @@ from typing import Any
 
 from tidemill.model.errors import BadPath, SchemaMismatch
 from tidemill.model.schema import FixedKeysSchema, Schema
-from tidemill.state.codecs import KeyCodec, Misfit, checker, key_codec
+from tidemill.state.codecs import KeyCodec, Misfit, checker, key_codec, refusal
 from tidemill.state.nodes import ABSENT, KeyRange
+from tidemill.state.null_keys import check_nulls, shown
 from tidemill.state.overlay import Cells, End, Prefix, TaskTable
 from tidemill.state.tables import (
     Layout,
@@ -65,11 +66,13 @@ class Partition:
         Raises:
             SchemaMismatch: a key does not fit the schema.
         """
-        kinds = next(iter(tables_below(place))).keys
+        table = next(iter(tables_below(place)))
         try:
-            return tuple(key_codec(kind).check(key) for kind, key in zip(kinds, path, strict=False))
+            stored = tuple(key_codec(kind).check(key) for kind, key in zip(table.keys, path, strict=False))
+            check_nulls(table, stored)
         except Misfit as misfit:
             raise self.mismatch(misfit, ()) from None
+        return stored
 
     def assign(self, place: Place, prefix: Prefix, value: Any) -> None:
         """Replace a whole structure by a plain value of its kind; None empties it."""
@@ -78,18 +81,14 @@ class Partition:
             return
         kind = _PLAIN_KINDS[type(place)]
         if value is not None and not isinstance(value, kind):
-            raise self.mismatch(Misfit(value, f"{kind[0].__name__} of indexed elements"), prefix)
+            raise node.refusal(Misfit(value, f"{kind[0].__name__} of indexed elements"))
         node.clear()
         if value is not None:
             node.fill(value)
 
-    def mismatch(self, misfit: Misfit, prefix: Prefix, *keys: Any) -> SchemaMismatch:
-        """The error of a value that does not fit at this place."""
-        where = "".join(f"[{key!r}]" for key in (*prefix, *keys, *misfit.path))
-        shown = repr(misfit.value)
-        shown = shown if len(shown) <= 200 else shown[:200] + "…"
-        text = f"{self.name}{where}: {shown} ({type(misfit.value).__name__}) does not fit, expected {misfit.expected}"
-        return SchemaMismatch(text, pstate=self.name, value=misfit.value, expected=misfit.expected)
+    def mismatch(self, misfit: Misfit, place: Sequence[Any]) -> SchemaMismatch:
+        """The error of a value, or of a key, that does not fit at this place: the keys that lead to it."""
+        return refusal(self.name, place, misfit)
 
 
 _PLAIN_KINDS: dict[type, tuple[type, ...]] = {
@@ -124,6 +123,11 @@ class _Structure:
     def clear(self) -> None:
         self.partition.clear(self.place, self.prefix)
 
+    def refusal(self, misfit: Misfit, *keys: Any) -> SchemaMismatch:
+        """The error of a value, or of a key, that does not fit below this node."""
+        table = next(iter(tables_below(self.place)))
+        return self.partition.mismatch(misfit, (*shown(table, self.prefix), *keys))
+
     def _ends(self, codec: KeyCodec, bounds: KeyRange | None) -> tuple[End, End]:
         if bounds is None:
             return None, None
@@ -131,7 +135,7 @@ class _Structure:
             low = None if bounds.start is None else (codec.check(bounds.start), bounds.includes_start)
             high = None if bounds.end is None else (codec.check(bounds.end), bounds.includes_end)
         except Misfit as misfit:
-            raise self.partition.mismatch(misfit, self.prefix) from None
+            raise self.refusal(misfit) from None
         return low, high
 
     def _scan(self, cells: Cells, codec: KeyCodec, bounds: KeyRange | None) -> Iterator[tuple[Any, Any]]:
@@ -187,9 +191,9 @@ class CodedMap(_Structure):
         try:
             stored, held = self._codec.check(key), self._check(value)
         except Misfit as misfit:
-            raise self.partition.mismatch(misfit, self.prefix, key) from None
+            raise self.refusal(misfit, key) from None
         cells = self._cells
-        if cells.count is None and self._dirty:
+        if cells.count is None and self._dirty and stored is not None:
             self._cache[stored] = held
             self._dirty.add(stored)
         else:
@@ -199,7 +203,7 @@ class CodedMap(_Structure):
         try:
             self._cells.put(self._codec.check(key), ABSENT)
         except Misfit as misfit:
-            raise self.partition.mismatch(misfit, self.prefix) from None
+            raise self.refusal(misfit) from None
 
     def items(self, bounds: KeyRange | None = None) -> Iterator[tuple[Any, Any]]:
         present = self._codec.present
@@ -250,7 +254,7 @@ class StructureMap(_Structure):
         try:
             return self._codec.check(key)
         except Misfit as misfit:
-            raise self.partition.mismatch(misfit, self.prefix) from None
+            raise self.refusal(misfit) from None
 
     def put(self, key: Any, value: Any) -> None:
         self.partition.assign(self.place.element, (*self.prefix, self._stored(key)), value)
@@ -296,7 +300,7 @@ class SetNode(_Structure):
         try:
             return self._codec.check(element)
         except Misfit as misfit:
-            raise self.partition.mismatch(misfit, self.prefix) from None
+            raise self.refusal(misfit) from None
 
     def elements(self, bounds: KeyRange | None = None) -> Iterator[Any]:
         present = self._codec.present
@@ -337,7 +341,7 @@ class ListNode(_Structure):
         try:
             self._table.cells(self.prefix).put(index, self._check(value))
         except Misfit as misfit:
-            raise self.partition.mismatch(misfit, self.prefix, index) from None
+            raise self.refusal(misfit, index) from None
 
     def append(self, value: Any) -> None:
         self.put_at(self.size(), value)
@@ -392,7 +396,7 @@ class RecordNode(_Structure):
         place: Place | None = self.place.field(name)
         if place is None:
             known = ", ".join(repr(key) for key in (*self._checks, *(key for key, _ in self.place.fields)))
-            raise self.partition.mismatch(Misfit(name, f"one of the fields {known}"), self.prefix)
+            raise self.refusal(Misfit(name, f"one of the fields {known}"))
         return place
 
     def put_field(self, name: Any, value: Any) -> None:
@@ -407,7 +411,7 @@ class RecordNode(_Structure):
                 cells.put(key, checker(value_schema(place.table))(value))
                 return
         except Misfit as misfit:
-            raise self.partition.mismatch(misfit, self.prefix, name) from None
+            raise self.refusal(misfit, name) from None
         self.partition.assign(place, self.prefix, value)
 
     def delete_field(self, name: Any) -> None:

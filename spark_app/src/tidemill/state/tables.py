@@ -14,7 +14,7 @@ itself, and all of its levels down to the next record share one table, with one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Union
@@ -41,7 +41,7 @@ RECORD_FIELDS_MAX = 62
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one kind: key column types, and what a row holds.
+    """Rows of one kind: key column types, which of these columns may hold None, and what a row holds.
 
     `value` is the schema of the single value column; `fields` those of a record, one column a field; a set has neither.
     """
@@ -50,6 +50,7 @@ class Table:
     keys: tuple[str, ...]
     value: Schema | None = None
     fields: tuple[tuple[str, Schema], ...] | None = None
+    nullable: tuple[int, ...] = ()
 
     @property
     def columns(self) -> tuple[tuple[str, Schema], ...]:
@@ -64,9 +65,16 @@ class Table:
 
     def to_json(self) -> dict[str, Any]:
         """What a container says of its rows."""
+        keys = {"keys": list(self.keys)} | ({"nullable": list(self.nullable)} if self.nullable else {})
         if self.fields is not None:
-            return {"keys": list(self.keys), "fields": [[name, to_json(schema)] for name, schema in self.fields]}
-        return {"keys": list(self.keys), **({} if self.value is None else {"value": to_json(self.value)})}
+            return {**keys, "fields": [[name, to_json(schema)] for name, schema in self.fields]}
+        return {**keys, **({} if self.value is None else {"value": to_json(self.value)})}
+
+    def null_key(self, keys: Sequence[Any]) -> int | None:
+        """The position of the first key that is None though its column takes no None; `keys` may be a prefix."""
+        if None not in keys:
+            return None
+        return next((i for i, key in enumerate(keys) if key is None and i not in self.nullable), None)
 
 
 def table_from_json(table_id: str, data: Mapping[str, Any]) -> Table:
@@ -77,6 +85,7 @@ def table_from_json(table_id: str, data: Mapping[str, Any]) -> Table:
         tuple(data["keys"]),
         None if value is None else from_json(value),
         None if fields is None else tuple((name, from_json(schema)) for name, schema in fields),
+        tuple(data.get("nullable", ())),
     )
 
 
@@ -146,8 +155,14 @@ class Layout:
 def layout_of(schema: Schema) -> Layout:
     """The layout of a schema; the same schema always gives the same table ids."""
     root = _root(schema)
-    sizes = {table.id: Table(table.id + SIZES, table.keys[:-1], Leaf("int")) for table in _tracked(root)}
+    sizes = {table.id: _size_table(table) for table in _tracked(root)}
     return Layout(schema, root, {table.id: table for table in tables_below(root)}, sizes)
+
+
+def _size_table(counted: Table) -> Table:
+    keys = counted.keys[:-1]
+    nullable = tuple(position for position in counted.nullable if position < len(keys))
+    return Table(counted.id + SIZES, keys, Leaf("int"), nullable=nullable)
 
 
 def _tracked(place: Place) -> Iterator[Table]:
@@ -166,45 +181,62 @@ def _tracked(place: Place) -> Iterator[Table]:
 
 def _root(schema: Schema) -> Place:
     if isinstance(schema, FixedKeysSchema):
-        return RecordPlace(0, None, tuple((key, _place(field, _child("0", key), ())) for key, field in schema.fields))
+        return RecordPlace(
+            0, None, tuple((key, _place(field, _child("0", key), Keys())) for key, field in schema.fields)
+        )
     if isinstance(schema, MapSchema):
-        return _map_place(schema, "0", ())
-    return _place(schema, "0", ())
+        return _map_place(schema, "0", Keys())
+    return _place(schema, "0", Keys())
 
 
-def _place(schema: Schema, table_id: str, keys: tuple[str, ...]) -> Place:
+@dataclass(frozen=True)
+class Keys:
+    """The keys on the way to a place: their types, and the positions of those that may be None."""
+
+    types: tuple[str, ...] = ()
+    nullable: tuple[int, ...] = ()
+
+    def with_key(self, kind: str, is_nullable: bool = False) -> Keys:
+        added = (len(self.types),) if is_nullable else ()
+        return Keys((*self.types, kind), (*self.nullable, *added))
+
+
+def _place(schema: Schema, table_id: str, keys: Keys) -> Place:
     if not has_indexed(schema):
         return ValuePlace(_value_table(schema, table_id, keys))
     if isinstance(schema, MapSchema):
         return _map_place(schema, table_id, keys)
     if isinstance(schema, SetSchema):
-        return SetPlace(len(keys), Table(table_id, (*keys, schema.element)), schema.tracks_size)
+        elements = keys.with_key(schema.element, schema.nullable)
+        table = Table(table_id, elements.types, nullable=elements.nullable)
+        return SetPlace(len(keys.types), table, schema.tracks_size)
     if isinstance(schema, ListSchema):
-        return ListPlace(len(keys), _place(schema.element, table_id, (*keys, "int")), _is_tracked(schema))
+        element = _place(schema.element, table_id, keys.with_key("int"))
+        return ListPlace(len(keys.types), element, _is_tracked(schema))
     assert isinstance(schema, FixedKeysSchema)
     return _record_place(schema, table_id, keys)
 
 
-def _map_place(schema: MapSchema, table_id: str, keys: tuple[str, ...]) -> MapPlace:
-    element = _place(schema.value, table_id, (*keys, schema.key))
-    return MapPlace(len(keys), schema.key, element, _is_tracked(schema))
+def _map_place(schema: MapSchema, table_id: str, keys: Keys) -> MapPlace:
+    element = _place(schema.value, table_id, keys.with_key(schema.key, schema.nullable))
+    return MapPlace(len(keys.types), schema.key, element, _is_tracked(schema))
 
 
 def _is_tracked(schema: MapSchema | ListSchema) -> bool:
     return schema.subindexed and schema.tracks_size
 
 
-def _record_place(schema: FixedKeysSchema, table_id: str, keys: tuple[str, ...]) -> RecordPlace:
+def _record_place(schema: FixedKeysSchema, table_id: str, keys: Keys) -> RecordPlace:
     plain = FixedKeysSchema(tuple((key, field) for key, field in schema.fields if not has_indexed(field)))
     own = _value_table(plain, table_id, keys) if plain.fields else None
     nested = tuple((k, _place(f, _child(table_id, k), keys)) for k, f in schema.fields if has_indexed(f))
-    return RecordPlace(len(keys), own, nested)
+    return RecordPlace(len(keys.types), own, nested)
 
 
-def _value_table(schema: Schema, table_id: str, keys: tuple[str, ...]) -> Table:
+def _value_table(schema: Schema, table_id: str, keys: Keys) -> Table:
     if isinstance(schema, FixedKeysSchema) and len(schema.fields) <= RECORD_FIELDS_MAX:
-        return Table(table_id, keys, fields=schema.fields)
-    return Table(table_id, keys, value=schema)
+        return Table(table_id, keys.types, fields=schema.fields, nullable=keys.nullable)
+    return Table(table_id, keys.types, value=schema, nullable=keys.nullable)
 
 
 def _child(table_id: str, field: str) -> str:

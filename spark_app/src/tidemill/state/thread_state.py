@@ -14,20 +14,21 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from tidemill.model.columns import Column, length
+from tidemill.model.columns import Column, length, to_values
 from tidemill.model.errors import SchemaMismatch
 from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Part
 from tidemill.state.bulk import lookup
 from tidemill.state.cells import cells_of
-from tidemill.state.codecs import Misfit, key_codec, value_codec
+from tidemill.state.codecs import Misfit, checker, key_codec, refusal, value_codec
 from tidemill.state.container import DELETE, OPERAND, PUT, TableKey, TableRows, decode, encode
 from tidemill.state.folding import Identities, key_columns, order_rows, resolve, rows_frame
 from tidemill.state.levels import TaskReader
 from tidemill.state.nodes import ABSENT
+from tidemill.state.null_keys import check_null_columns, shown
 from tidemill.state.overlay import ChangedRows, TaskTable
 from tidemill.state.record_columns import record_series
-from tidemill.state.row_nodes import Partition
+from tidemill.state.row_nodes import Partition, value_schema
 from tidemill.state.sizes import live_keys, size_rows
 from tidemill.state.sorted_table import SortedTable
 from tidemill.state.table_bounds import bound_of
@@ -79,6 +80,7 @@ class ThreadState:
             for name, info in pstates.items()
             for counted, sizes in self._layouts[name].sizes.items()
         }
+        self._names = {info.id: name for name, info in pstates.items()}
         self._overlay: dict[TableKey, list[SortedTable]] = {}
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._task_tables: dict[TableKey, dict[int, TaskTable]] = {}
@@ -112,7 +114,8 @@ class ThreadState:
         tables = self._task_tables.setdefault(key, {})
         if task not in tables:
             count = partial(self._count, key, task) if key in self._sizes else None
-            tables[task] = TaskTable(self._tables[key], task, lambda: self._reader(key, task), count)
+            name = self._names[key[0]]
+            tables[task] = TaskTable(name, self._tables[key], task, lambda: self._reader(key, task), count)
         return tables[task]
 
     def _count(self, key: TableKey, task: int, prefix: tuple[Any, ...]) -> int:
@@ -233,15 +236,15 @@ class ThreadState:
     ) -> None:
         """Write a value at each key (None for the tables of sets); the last row of a key wins."""
         key, table = self._key(pstate, table_id)
-        frame = self.key_frame(pstate, table, tasks, keys, length(values) if values is not None else None)
+        frame = self.written_keys(pstate, table, tasks, keys, length(values) if values is not None else None)
         frame = frame.with_columns(pl.lit(PUT, dtype=pl.Int8).alias("kind"))
         if values is not None:
-            frame = frame.with_columns(**self._value_columns(pstate, table, values))
+            frame = frame.with_columns(**self._value_columns(pstate, table, values, frame))
         self.add_rows(pstate, table_id, frame.unique(key_columns(table), keep="last", maintain_order=True))
 
     def delete_points(self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]) -> None:
         _, table = self._key(pstate, table_id)
-        frame = self.key_frame(pstate, table, tasks, keys).unique(maintain_order=True)
+        frame = self.written_keys(pstate, table, tasks, keys).unique(maintain_order=True)
         blank = rows_frame(table, [], [[] for _ in table.keys], [], [])
         frame = frame.with_columns(pl.lit(DELETE, dtype=pl.Int8).alias("kind"))
         self.add_rows(pstate, table_id, pl.concat([blank, frame], how="diagonal"))
@@ -260,7 +263,7 @@ class ThreadState:
         In a record a null means that the field is not touched. Sums must not be able to overflow (`bound`).
         """
         _, table = self._key(pstate, table_id)
-        frame = self.key_frame(pstate, table, tasks, keys).with_columns(pl.lit(OPERAND, dtype=pl.Int8).alias("kind"))
+        frame = self.written_keys(pstate, table, tasks, keys).with_columns(pl.lit(OPERAND, dtype=pl.Int8).alias("kind"))
         for (name, schema), operand in zip(table.columns, operands, strict=True):
             series = self._fitting(pstate, partial(value_codec(schema).column_series, operand))
             frame = frame.with_columns(series.alias(name))
@@ -309,21 +312,29 @@ class ThreadState:
             task = pl.Series("task", [tasks], dtype=pl.Int32).new_from_index(0, height)
         return pl.DataFrame([task, *series])
 
-    def _value_columns(self, pstate: str, table: Table, values: Column) -> dict[str, pl.Series]:
-        if table.fields is None:
-            assert table.value is not None
-            codec = value_codec(table.value)
-            return {"value": self._fitting(pstate, lambda: codec.column_series(values))}
-        return self._fitting(pstate, lambda: record_series(table, values))
+    def written_keys(
+        self, pstate: str, table: Table, tasks: pl.Series | int, keys: Sequence[Column], rows: int | None = None
+    ) -> pl.DataFrame:
+        """`key_frame` of rows that are about to be written: also refuses a None that is no key."""
+        frame = self.key_frame(pstate, table, tasks, keys, rows)
+        self._fitting(pstate, partial(check_null_columns, table, frame))
+        return frame
+
+    def _value_columns(self, pstate: str, table: Table, values: Column, keys: pl.DataFrame) -> dict[str, pl.Series]:
+        """Values as columns of the table; of one that does not fit, `keys` say where it should go."""
+        try:
+            if table.fields is None:
+                assert table.value is not None
+                return {"value": value_codec(table.value).column_series(values)}
+            return record_series(table, values)
+        except Misfit as misfit:
+            raise _misfit_of(pstate, table, values, keys) or refusal(pstate, (), misfit) from None
 
     def _fitting(self, pstate: str, make: Callable[[], _T]) -> _T:
         try:
             return make()
         except Misfit as misfit:
-            text = (
-                f"{pstate}: {misfit.value!r} ({type(misfit.value).__name__}) does not fit, expected {misfit.expected}"
-            )
-            raise SchemaMismatch(text, pstate=pstate, value=misfit.value, expected=misfit.expected) from None
+            raise refusal(pstate, (), misfit) from None
 
     # --- levels ---
 
@@ -417,6 +428,17 @@ class ThreadState:
         bounds = {row_key(key): bound_of(self._tables[key], table.rows) for key, table in merged.items()}
         data = encode(merged, bounds, key)
         return data, Part("", self._view.task_set, rows, bounds=bounds).sealed(data)
+
+
+def _misfit_of(pstate: str, table: Table, values: Column, keys: pl.DataFrame) -> SchemaMismatch | None:
+    """The error of the first value that does not fit; None if each of them fits by itself."""
+    check = checker(value_schema(table))
+    for row, value in enumerate(to_values(values)):
+        try:
+            check(value)
+        except Misfit as misfit:
+            return refusal(pstate, shown(table, keys.select(table.key_names).row(row)), misfit)
+    return None
 
 
 def _keys_below(table: Table, task: int, prefix: Sequence[Any], last: pl.Series) -> pl.DataFrame:

@@ -92,6 +92,9 @@ def _row_faults(meta: MemberMeta, rows: pl.DataFrame, last: pl.DataFrame, is_bas
     elements = keys.filter(pl.col("kind") < CLEAR).select(columns)
     if elements.height and len(run_starts(elements, columns)) != elements.height:
         yield "has several rows for one key"
+    for position, name in enumerate(meta.table.key_names):
+        if position not in meta.table.nullable and elements[name].null_count():
+            yield f"holds None as its key {name}, which its schema does not allow"
     kinds = set(rows["kind"].unique().to_list())
     if is_base and kinds - {PUT}:
         yield "is of a base, but holds more than puts"

@@ -1,7 +1,7 @@
 """Rows as they were written, in the columns of a schema that was widened since.
 
-A stored table says with which columns it was written. Keys never change, and a value stays in its row, so only value
-columns differ:
+A stored table says with which columns it was written. The types of keys never change (a key column may only begin to
+take None), and a value stays in its row, so only value columns differ:
 
     int, str, …  ->  object            each value becomes MessagePack
     a structure  ->  object, wider     the same bytes
@@ -42,6 +42,8 @@ def check_readable(stored: Table, table: Table) -> None:
 def _is_wider(stored: Table, table: Table) -> bool:
     if stored.keys != table.keys or (stored.columns == ()) != (table.columns == ()):
         return False
+    if not set(stored.nullable) <= set(table.nullable):
+        return False
     old, new = _schema(stored), _schema(table)
     return old == new or (old is not None and new is not None and is_value_widening(old, new))
 
@@ -66,7 +68,7 @@ def widened_identities(stored: Table, table: Table, identities: Identities) -> I
 
 def widened(stored: Table, table: Table, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows with the columns of `stored` as rows with those of `table`."""
-    if stored == table:
+    if stored.columns == table.columns:
         return rows
     keys = rows.select(*key_columns(table), "kind")
     if table.fields is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidemill.engine.columns.functions import argument_values, column_of, row_values
 from tidemill.engine.compiled import CompiledFold
-from tidemill.engine.failures import failing_row, user_error
+from tidemill.engine.failures import error_of, failing_row, user_error
 from tidemill.engine.frame import Frame
 from tidemill.model import columns as cols
 from tidemill.plan import program as pg
@@ -83,4 +84,5 @@ def fold(run: ThreadRun, compiled: CompiledFold, frame: Frame, operator: Any) ->
         write(frame)
     except Exception as error:
         index = failing_row(frame.rows, lambda first, last: write(frame.gather(np.arange(first, last))))
-        raise user_error(error, f"agg({compiled.pstate})", operator.at, row_values(frame, index)) from error
+        own = error_of(partial(write, frame.gather(np.arange(index, index + 1)))) or error
+        raise user_error(own, f"agg({compiled.pstate})", operator.at, row_values(frame, index)) from error
