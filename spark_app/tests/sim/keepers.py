@@ -1,5 +1,6 @@
 """The simulation with people and keepers in it, whose store writes fail and crash like any others: options, pauses and
-new definitions are written, depots are rolled and trimmed, and producers send again what had no answer.
+new definitions are written, depots are rolled and trimmed, and producers send again what had no answer. What they read
+is spoiled at times, too.
 """
 
 from __future__ import annotations
@@ -8,22 +9,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tidemill.cluster.launch import existing
 from tidemill.model import definition as definitions
 from tidemill.model.columns import to_values
 from tidemill.model.entries import Entry
-from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
+from tidemill.model.errors import CorruptState, OutcomeUnknown, StoreUnavailable, UnknownName
 from tidemill.model.ids import Ids
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.depot_retention import RollingLimits, retain, roll
 from tidemill.store.log import Lost
+from tidemill.store.objects import NotFound
 from tidemill.testing.auditor import Auditor
-from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
+from tidemill.testing.faulty_store import Crash
 from tidemill.testing.simulation import MODULE, PATIENCE, TASKS, TOPOLOGY, Simulation
 
 SMALL = RollingLimits(segments_min=2, segments_max=4, records_max=20)
 KEPT = 3
 GRACE_MILLIS = 1_000
+SPOILED = (CorruptState, NotFound, UnknownName)
+"""What somebody may be told whose read was spoiled."""
 
 
 class KeepingAuditor(Auditor):
@@ -64,9 +69,6 @@ class KeeperSimulation(Simulation):
     def _auditor(self) -> Auditor:
         return KeepingAuditor(self.store, self.definition, TOPOLOGY, self.depot())
 
-    def _faulty(self) -> FaultyObjectStore:
-        return FaultyObjectStore(self.store, FaultPlan(self._before, self._after))
-
     def step(self) -> None:
         if self.random.randrange(6):
             super().step()
@@ -79,7 +81,7 @@ class KeeperSimulation(Simulation):
             action()
             self.done.add(name)
             self.trace.append(f"keeper {name}")
-        except (Crash, OutcomeUnknown, StoreUnavailable, Lost) as error:
+        except (Crash, OutcomeUnknown, StoreUnavailable, Lost, *SPOILED) as error:
             self.crashes += isinstance(error, Crash)
             self.trace.append(f"keeper {name} {type(error).__name__}")
         self._look_again()
@@ -118,7 +120,7 @@ class KeeperSimulation(Simulation):
     def _update(self) -> None:
         ids = Ids(self.random.randrange(1 << 30))
         log = self._patient(DefinitionLog(self._faulty(), MODULE, ids))
-        log.append(definitions.update(log.newest(), self.declaration, (), ids))
+        log.append(definitions.update(existing(self.store, log, MODULE), self.declaration, (), ids))
 
     def _roll(self) -> None:
         roll(self.depot(self._faulty()), SMALL)
