@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tidemill.cluster.launch import destroy
 from tidemill.kubernetes.turn import RevisionPlan, Turn
 from tidemill.model import columns
 from tidemill.model.dataflow import (
@@ -133,6 +134,18 @@ class Deleting(RuleBasedStateMachine):
         """Even one that another replaced: an operator may be late, and so may leaders."""
         with self._dying(crash) as store, suppress(Crash):
             self._stabilize(max(1, self.number - back), store, acts)
+
+    @rule(crash=CRASHES, is_destroyed=LATE)
+    def it_is_destroyed_and_launched_anew(self, crash: tuple[int, bool] | None, is_destroyed: bool) -> None:
+        """Whoever destroys it may die; then the launch finishes what was begun."""
+        if not is_destroyed:
+            return
+        with self._dying(crash) as store, suppress(Crash):
+            destroy(store, "M")
+        if self.log.read(self.number).is_destroyed:
+            self._plan(frozenset(NAMES), self.number, restores=False)
+            self.turns.pop().write()
+            self._fill()
 
     @rule(name=st.sampled_from(DEPOTS), client=st.integers(0, CLIENTS - 1), looks=LATE)
     def somebody_appends(self, name: str, client: int, looks: bool) -> None:

@@ -165,6 +165,34 @@ def test_callers_get_the_error_and_later_appends_work_when_the_store_was_away(ga
         appender.append(0, 3)
 
 
+def test_each_caller_is_told_its_own_count_when_a_group_is_refused_together(gate: Gate) -> None:
+    writes: list[str] = []
+
+    def before(verb: str, key: str) -> None:
+        gate(verb, key)
+        if verb == "create":
+            writes.append(key)
+            if len(writes) > 1:
+                raise StoreUnavailable("away")
+
+    store = FaultyObjectStore(MemoryStore(), FaultPlan(before=before))
+    appender = DepotAppender(DepotLog(store, "depot", PARTITIONS, lambda: 0, patience=(0.0,)))
+    with ThreadPoolExecutor(1) as threads:
+        many = threads.submit(appender.append_many, columns.from_values([{"k": "a"}, {"k": "b"}]), route_first)
+        assert gate.arrived.wait(SECONDS_MAX)
+        other = [appender.append_async(0, number) for number in range(2)]
+        more = threads.submit(appender.append_many, columns.from_values([{"k": "c"}]), route_first)
+        gate.opened.set()
+        many.result(SECONDS_MAX)
+        error = more.exception(SECONDS_MAX)
+    assert isinstance(error, StoreUnavailable)
+    assert error.context == {"appended": 0}
+    for future in other:
+        found = future.exception(SECONDS_MAX)
+        assert isinstance(found, StoreUnavailable)
+        assert found.context == {}
+
+
 def test_everything_handed_in_is_settled_when_closed(appender: DepotAppender, gate: Gate) -> None:
     futures = [appender.append_async(0, i) for i in range(10)]
     gate.opened.set()

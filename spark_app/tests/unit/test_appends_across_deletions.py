@@ -20,7 +20,7 @@ from tidemill.cluster.launch import definition_for_launch, delete_data, destroy,
 from tidemill.kubernetes.turn import RevisionPlan, Turn
 from tidemill.model import columns
 from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import Deleted, SnapshotExpired, UnknownName
+from tidemill.model.errors import Deleted, DepotClosed, SnapshotExpired, UnknownName
 from tidemill.runtime.barrier import ProcessedWatch, barrier_of
 from tidemill.runtime.clients_depot import DepotHandle
 from tidemill.runtime.clients_module import ModuleClient
@@ -32,6 +32,8 @@ from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.deletions import Deletions
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.depot import DepotLog
+from tidemill.store.depot_retention import RollingLimits, roll
+from tidemill.store.depot_segment import Gate
 from tidemill.store.local import LocalStore
 from tidemill.store.log import is_deletion_mark
 from tidemill.store.objects import ObjectStore
@@ -246,17 +248,25 @@ def test_append_is_refused_when_the_depot_is_deleted_again_after_a_rollback(stor
 
 
 def test_old_word_changes_nothing_when_a_later_definition_opened_or_closed_the_depot(store: MemoryStore) -> None:
-    definition = newest(store)
-    log = DepotLog(store, definition.depot_prefix("*returns"), 2)
+    """Also where records came, and were rolled, since the later one."""
+    prefix = newest(store).depot_prefix("*returns")
+    log = DepotLog(store, prefix, 2)
     log.close(2)
     log.reopen(3)
-    DepotLog(store, definition.depot_prefix("*returns"), 2).close(2)
-    slow_handle(store).append("a")
+    for number in range(4):
+        log.append([(0, [str(number)])])
+    assert roll(log, RollingLimits(segments_min=1)) == 4
+    DepotLog(store, prefix, 2).close(2)
+    log.append([(0, ["4"])])
+    assert records(store) == list("01234")
+    assert log.files.header(3).gate == Gate(3, is_closed=False)
+
     log.close(4)
-    DepotLog(store, definition.depot_prefix("*returns"), 2).reopen(3)
-    with pytest.raises(Deleted):
-        log.append([(0, ["b"])])
-    assert records(store) == ["a"]
+    for old in (3, 4):
+        DepotLog(store, prefix, 2).reopen(old)
+        with pytest.raises(DepotClosed, match="Definition 4"):
+            log.append([(0, ["5"])])
+    assert records(store) == list("01234"), "what is there can be read"
 
 
 def test_many_chunks_are_all_in_the_new_depot_when_the_old_one_went_between_them(
@@ -520,6 +530,15 @@ def test_deletion_is_decided_only_after_the_depot_is_closed(store: MemoryStore) 
     with pytest.raises(UnknownName):
         handle.append("late")
     assert records(store, definition=before) == ["early"]
+
+
+def test_late_word_of_stability_does_no_harm_when_the_module_was_destroyed_since(store: MemoryStore) -> None:
+    turn(store, Smaller(), "*returns").write()
+    definition = newest(store)
+    destroyed_and_launched(store)
+    slow_handle(store).append("a")
+    assert Deletions(store, "Shop").settle(definition, 0)
+    assert records(store) == ["a"]
 
 
 # --- what else looks at what is gone ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from tidemill.model.definition import StoredDefinition, StoredDepot
-from tidemill.model.errors import CorruptState
+from tidemill.model.errors import CorruptState, Deleted
 from tidemill.runtime.commit_log import LOG_FOLDER
 from tidemill.store.depot import DepotLog
 from tidemill.store.log import PATIENCE, Log, is_deletion_mark
@@ -28,7 +28,8 @@ def close_deleted(store: ObjectStore, definition: StoredDefinition, patience: tu
         folder = gone.folder(definition.module)
         if folder is not None and isinstance(gone.item, StoredDepot):
             partitions = 1 if gone.item.is_global else definition.tasks
-            with suppress(CorruptState):  # nobody opens it any more, and what is gone for good may be broken
+            # Nobody opens a log that cannot be read, and what goes may be broken; a mark refuses all the more.
+            with suppress(CorruptState, Deleted):
                 DepotLog(store, folder, partitions, patience=patience).close(gone.by)
 
 
