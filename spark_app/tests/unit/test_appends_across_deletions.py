@@ -32,8 +32,8 @@ from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.deletions import Deletions
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.depot import DepotLog
+from tidemill.store.depot_header import Gate
 from tidemill.store.depot_retention import RollingLimits, roll
-from tidemill.store.depot_segment import Gate
 from tidemill.store.local import LocalStore
 from tidemill.store.log import is_deletion_mark
 from tidemill.store.objects import ObjectStore
