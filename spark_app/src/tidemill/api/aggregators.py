@@ -101,22 +101,22 @@ class Agg(metaclass=Suggesting):
 
     @staticmethod
     def and_(value: Any) -> Agg:
-        """The last true value, or the first that is None or False."""
+        """The last value if all are true, else the first that is not, where None becomes False; True of no rows."""
         return _combiner("and", value)
 
     @staticmethod
     def or_(value: Any) -> Agg:
-        """The first true value, or the last that is None or False."""
+        """The first true value, else the last one, None or False; False of no rows."""
         return _combiner("or", value)
 
     @staticmethod
     def first(value: Any) -> Agg:
-        """The first value that arrived."""
+        """The first value that arrived and is not None; None of none."""
         return _combiner("first", value)
 
     @staticmethod
     def last(value: Any) -> Agg:
-        """The last value that arrived."""
+        """The last value that arrived and is not None; None of none."""
         return _combiner("last", value)
 
     @staticmethod
