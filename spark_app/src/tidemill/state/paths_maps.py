@@ -165,6 +165,13 @@ class SubMap(Navigator):
         return container.result()
 
 
+def _count(limit: Any) -> int:
+    """Raises BadPath: it is none."""
+    if type(limit) is not int or limit < 0:
+        raise BadPath(f"the greatest number of elements of a range is {limit!r}, which is no count", limit=limit)
+    return limit
+
+
 class Bounds:
     """The bounds of a sorted range navigator, made anew from the values of each call."""
 
@@ -187,15 +194,13 @@ class Bounds:
             return KeyBounds(first, None, start_in, end_in, self._amount(values, True))
         if self._kind == "sorted_map_range_to":
             return KeyBounds(None, first, start_in, end_in, self._amount(values, True), is_reverse=True)
-        return KeyBounds(limit=first, is_reverse=self._kind == "sorted_map_range_to_end")
+        return KeyBounds(limit=_count(first), is_reverse=self._kind == "sorted_map_range_to_end")
 
     def _amount(self, values: Values, may_be_argument: bool) -> int | None:
         limit = self._limit.of(values) if isinstance(self._limit, Slot) else self._limit
         if limit is None and may_be_argument and len(self._slots) == 2:
             limit = values[self._slots[1]]
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise BadPath(f"the greatest number of elements of a range is {limit!r}, which is no count", limit=limit)
-        return limit
+        return None if limit is None else _count(limit)
 
 
 def _flag(nav: BoundNav, included: str, excluded: str, *, default: bool) -> bool:
