@@ -26,6 +26,7 @@ from tidemill.model.dataflow import (
 )
 from tidemill.model.definition import StoredDefinition, StoredPState
 from tidemill.model.errors import DefinitionError, UnknownName
+from tidemill.model.offsets import OffsetRanges
 from tidemill.model.schema import Leaf, MapSchema
 from tidemill.runtime.clients_depot import DepotHandle
 from tidemill.runtime.clients_module import ModuleClient
@@ -193,7 +194,7 @@ class Deleting(RuleBasedStateMachine):
             if prefix in self.appended:
                 log = DepotLog(self.store, prefix, definition.partitions(name))
                 log.follow()
-                held = columns.to_values(log.read_rows(list(zip(log.starts(), log.ends(), strict=True)))[0])
+                held = columns.to_values(log.read_rows(OffsetRanges(tuple(log.starts()), tuple(log.ends())))[0])
                 assert sorted(held) == self.appended[prefix]
 
     def teardown(self) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.model import columns
+from tidemill.model.offsets import OffsetRanges
 from tidemill.store import depot_files
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_retention import RollingLimits, roll
@@ -66,7 +67,7 @@ def partition_of_many(kind: str, segments: int, each: int) -> tuple[DepotLog, in
 def read_first(depot: DepotLog, records: list[Any], fetch: int) -> tuple[int, int]:
     """The most bytes of segments that were held while a partition was read, and those that its result holds."""
     before = Held.peak = Held.now
-    column, _ = depot.read_rows([(0, len(records)), (0, 0), (0, 0)], None, fetch)
+    column, _ = depot.read_rows(OffsetRanges.of([(0, len(records)), (0, 0), (0, 0)]), None, fetch)
     assert columns.to_values(column) == records
     return Held.peak - before, Held.now - before
 
@@ -100,7 +101,7 @@ def test_all_segments_are_held_when_the_bound_is_above_what_they_hold() -> None:
 def test_nothing_is_copied_when_whole_segments_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     depot, _, records = partition_of_many("text", segments=5, each=10)
     monkeypatch.setattr(columns, "owned", None)
-    column, _ = depot.read_rows([(0, 50)] * PARTITIONS, None, 1)
+    column, _ = depot.read_rows(OffsetRanges.of([(0, 50)] * PARTITIONS), None, 1)
     assert columns.to_values(column)[:10] == records[:10]
 
 
@@ -116,7 +117,7 @@ def test_packed_records_are_unpacked_so_many_at_a_time(
         return to_list(series)
 
     monkeypatch.setattr(pl.Series, "to_list", counted)
-    column, _ = depot.read_rows([(0, 80), (0, 0), (0, 0)], None, fetch)
+    column, _ = depot.read_rows(OffsetRanges.of([(0, 80), (0, 0), (0, 0)]), None, fetch)
     assert column == records
     assert max(lengths) == largest
 
@@ -141,7 +142,7 @@ def test_the_same_records_are_read_whatever_the_bound(written: list[Any], data: 
     bounds = [sorted(data.draw(st.tuples(*[st.integers(0, len(rows))] * 2))) for rows in held]
     ranges = [(start, end) for start, end in bounds]
     for fetch in (1, 2, 5, 9, ALL):
-        column, partitions = depot.read_rows(ranges, None, fetch)
+        column, partitions = depot.read_rows(OffsetRanges.of(ranges), None, fetch)
         found = list(zip(partitions.tolist(), columns.to_values(column), strict=True))
         for partition, (start, end) in enumerate(ranges):
             assert [row for p, row in found if p == partition] == held[partition][start:end]

@@ -15,6 +15,7 @@ from tidemill.model import columns
 from tidemill.model.column_routing import route_column
 from tidemill.model.columns import Column
 from tidemill.model.errors import BadInput, RecordRefused, StoreUnavailable
+from tidemill.model.offsets import OffsetRanges
 from tidemill.store import depot_appender
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_appender import DepotAppender, chunks
@@ -133,7 +134,7 @@ def test_chunks_keep_all_records_when_many_are_appended(
     offsets = appender.append_many(given, route_first)
     assert len(offsets) == 4 >= depot.newest().number  # chunks that wait together are written together
     assert sorted(records(depot), key=lambda record: record["k"]) == frame.to_dicts()
-    column, partitions = depot.read_rows([(0, end) for end in depot.ends()])
+    column, partitions = depot.read_rows(OffsetRanges.of((0, end) for end in depot.ends()))
     assert route_first(column).tolist() == partitions.tolist()
 
 

@@ -14,6 +14,7 @@ from tidemill.model import columns
 from tidemill.model.columns import Column
 from tidemill.model.dataflow import StartFrom
 from tidemill.model.errors import BadInput, CorruptState, OutcomeUnknown, StoreUnavailable
+from tidemill.model.offsets import OffsetRanges
 from tidemill.store import depot_producers
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_retention import RollingLimits, retain, roll
@@ -103,7 +104,7 @@ def test_typed_columns_stay_typed_when_stored(depot: DepotLog) -> None:
     column = columns.from_frame(frame)
     partitions = np.arange(1000) % PARTITIONS
     depot.append(split_by_partition(column, partitions))
-    read, where = again(depot).read_rows([(0, end) for end in depot.ends()])
+    read, where = again(depot).read_rows(OffsetRanges.of((0, end) for end in depot.ends()))
     assert isinstance(read, columns.RecordColumn)
     assert pl.DataFrame(dict(zip(read.names, read.fields, strict=True))).sort("key").equals(frame)
     assert np.array_equal(where, np.sort(partitions))
@@ -119,14 +120,14 @@ def test_slice_of_a_large_text_column_stays_small_when_stored() -> None:
 def test_range_is_read_from_several_segments_when_it_spans_them(depot: DepotLog) -> None:
     for number in range(6):
         depot.append([(number % 2, [number, number + 100])])
-    ranges = [(1, 5), (2, 3), (0, 0)]
+    ranges = OffsetRanges.of([(1, 5), (2, 3), (0, 0)])
     segments = depot.locate(ranges)
     assert segments == (1, 6)
     for given in (None, segments, (1, 7)):
         column, partitions = again(depot).read_rows(ranges, given)
         assert columns.to_values(column) == [100, 2, 102, 3, 4] and partitions.tolist() == [0, 0, 0, 1, 0]
-    assert depot.locate([(4, 6), (0, 0), (0, 0)]) == (5, 6)
-    assert depot.locate([(3, 3), (0, 0), (0, 0)]) == (0, 0)
+    assert depot.locate(OffsetRanges.of([(4, 6), (0, 0), (0, 0)])) == (5, 6)
+    assert depot.locate(OffsetRanges.of([(3, 3), (0, 0), (0, 0)])) == (0, 0)
 
 
 def test_range_is_refused_when_there_are_no_such_offsets(depot: DepotLog) -> None:
@@ -260,7 +261,7 @@ def test_offsets_and_records_stay_when_segments_are_rolled(depot: DepotLog) -> N
     fresh = DepotLog(connect(depot.files.store.url), PREFIX, PARTITIONS)
     for seen in (depot, reader, fresh):
         assert records(seen) == before
-        assert seen.locate([(0, 0), (2, 3), (0, 0)]) == (5, 6)
+        assert seen.locate(OffsetRanges.of([(0, 0), (2, 3), (0, 0)])) == (5, 6)
         assert columns.to_values(seen.read_columns(1, 2, 3, (5, 6))) == [4]
     fresh.append([(0, ["more"])])
     assert records(fresh)[0][-1] == "more"

@@ -16,6 +16,7 @@ from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork, Com
 from tidemill.local.runner import LocalRunner
 from tidemill.model.columns import from_values
 from tidemill.model.dataflow import Location
+from tidemill.model.offsets import OffsetRanges
 from tidemill.model.snapshot import Level, Snapshot, TaskSet
 from tidemill.model.values import route
 from tidemill.plan.compile import compile_topology
@@ -116,7 +117,7 @@ class Attempts:
                 continue
             log = self._depot(declared.depot)
             start = self._done.get(declared.source_id, (0,) * log.partitions)
-            ranges = tuple(zip(start, log.ends(), strict=True))
+            ranges = OffsetRanges(tuple(start), tuple(log.ends()))
             prefix = f"m/depots/{declared.depot[1:]}"
             sources[declared.source_id] = SourceWork(declared.source_id, prefix, ranges, log.locate(ranges))
         return AttemptWork(
@@ -150,7 +151,7 @@ class Attempts:
             level = Level("delta", self.microbatch_id, self.microbatch_id, tuple(parts))
             self.snapshot = Snapshot((*self.snapshot.levels, level))
         for source_id in outcome.exploded:
-            self._done[source_id] = tuple(end for _, end in work.sources[source_id].ranges)
+            self._done[source_id] = work.sources[source_id].ranges.ends
         self.microbatch_id += 1
 
     def compact(self) -> None:

@@ -21,6 +21,7 @@ from tidemill.kubernetes.turn import RevisionPlan, Turn
 from tidemill.model import columns
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import Deleted, DepotClosed, SnapshotExpired, UnknownName
+from tidemill.model.offsets import OffsetRanges
 from tidemill.runtime.barrier import ProcessedWatch, barrier_of
 from tidemill.runtime.clients_depot import DepotHandle
 from tidemill.runtime.clients_module import ModuleClient
@@ -124,7 +125,7 @@ def records(store: ObjectStore, depot: str = "*returns", definition: StoredDefin
     log = DepotLog(store, definition.depot_prefix(depot), definition.partitions(depot))
     log.follow()
     ranges = list(zip(log.starts(), log.ends(), strict=True))
-    return sorted(columns.to_values(log.read_rows(ranges)[0]))
+    return sorted(columns.to_values(log.read_rows(OffsetRanges.of(ranges))[0]))
 
 
 def left(store: ObjectStore) -> list[str]:

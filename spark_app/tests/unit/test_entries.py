@@ -9,6 +9,7 @@ import pytest
 from tidemill.model import entries
 from tidemill.model.entries import Attempt, Committed, Entry, Failure, PendingCompaction, SourceProgress
 from tidemill.model.errors import CorruptState, NewerFormat
+from tidemill.model.offsets import OffsetRanges
 from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
 
 
@@ -24,7 +25,7 @@ def level(microbatch_id: int, threads: int = 1, tables: int = 1) -> Level:
 ENTRY = Entry(
     kind="begin", nonce="n", epoch=3, definition=2, written_ms=5, owner="me",
     progress={"*d": SourceProgress("d-1", (5, 6), (0, 1))}, ticks={"*t": 9},
-    attempt=Attempt(8, 2, {"*d": ((5, 7), (6, 6))}, {"*t": 10}, {"other": 4}),
+    attempt=Attempt(8, 2, {"*d": OffsetRanges((5, 6), (7, 6))}, {"*t": 10}, {"other": 4}),
     committed=(Committed(7, 1, 20, 3, {"process_ms": 1.5}), Committed(6, 4, 19)),
     processed=11, snapshot=Snapshot((level(6), level(7))), previous=Snapshot((level(6),)),
     pending=(PendingCompaction(8, 1, 5, 3),), compacted=12, paused_seen=2,
@@ -64,7 +65,7 @@ def test_error_says_corrupt_when_bytes_are_no_entry(content: bytes) -> None:
 def test_entry_stays_small_when_a_module_has_many_tasks_and_pstates() -> None:
     levels = tuple(level(i, threads=8, tables=20) for i in range(1, 13))
     offsets = tuple(range(10**12, 10**12 + 512))
-    ranges = tuple((offset, offset + 1) for offset in offsets)
+    ranges = OffsetRanges.of((offset, offset + 1) for offset in offsets)
     entry = replace(
         ENTRY, snapshot=Snapshot(levels), previous=Snapshot(levels[:-1]),
         progress={"*d": SourceProgress("d-1", offsets, offsets)}, attempt=Attempt(8, 1, {"*d": ranges}),

@@ -15,6 +15,7 @@ from tidemill.gateway.metrics import TopologyCollector
 from tidemill.kubernetes.probes import Metrics, Told
 from tidemill.kubernetes.status import Standing, status_of
 from tidemill.model.entries import Attempt, SourceProgress
+from tidemill.model.offsets import OffsetRanges
 from tidemill.runtime.check import check_module
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog
@@ -37,7 +38,11 @@ class Total(Module):
 
 
 def test_only_gaps_of_exploded_sources_count_when_ranges_begin_behind_the_progress() -> None:
-    attempt = Attempt(1, 1, {"a": ((13, 20), (20, 21)), "b": ((5, 9), (0, 0)), "gone": ((1, 2),)})
+    attempt = Attempt(
+        1,
+        1,
+        {"a": OffsetRanges((13, 20), (20, 21)), "b": OffsetRanges((5, 0), (9, 0)), "gone": OffsetRanges((1,), (2,))},
+    )
     assert skipped_records(PROGRESS, attempt, frozenset({"a"})) == 3
     assert skipped_records(PROGRESS, attempt, frozenset({"a", "b", "gone"})) == 8
 

@@ -9,6 +9,7 @@ import pytest
 
 from tidemill.engine.work import AttemptWork, SourceWork
 from tidemill.model import errors
+from tidemill.model.offsets import OffsetRanges
 from tidemill.model.snapshot import Snapshot
 from tidemill.spark import session
 from tidemill.spark.placement import FUSED_ROWS_MAX, ROW_COST, place
@@ -16,7 +17,7 @@ from tidemill.spark.settings import SparkSettings, spark_conf
 
 
 def work_of(records: int, threads: int = 4, mode: str = "columns", **options: Any) -> AttemptWork:
-    source = SourceWork("words", "m/depots/words-1", ((0, records // 2), (0, records - records // 2)))
+    source = SourceWork("words", "m/depots/words-1", OffsetRanges((0, 0), (records // 2, records - records // 2)))
     program: Any = SimpleNamespace(segments={0: SimpleNamespace(mode="columns"), 1: SimpleNamespace(mode=mode)})
     return AttemptWork(
         "file:///store", "m", "m/topologies/t-1", program, 8, threads, 1, 1, Snapshot(), {"words": source}, {}, options

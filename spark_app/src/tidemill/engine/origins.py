@@ -58,4 +58,4 @@ def _places(work: AttemptWork, source: SourceWork, record: Any) -> Iterator[tupl
         if value == record or repr(value) == wanted:
             partition = int(partitions[index])
             before = int(np.count_nonzero(partitions[:index] == partition))
-            yield source.depot or source.source_id, partition, source.ranges[partition][0] + before
+            yield source.depot or source.source_id, partition, source.ranges.starts[partition] + before

@@ -11,6 +11,7 @@ import numpy as np
 
 from tidemill.engine.work import AttemptWork, SourceWork
 from tidemill.model.columns import Column
+from tidemill.model.offsets import OffsetRanges
 from tidemill.model.snapshot import TaskSet
 from tidemill.plan.program import PStatePlan
 from tidemill.state import part_cache
@@ -93,8 +94,10 @@ def read_source(work: AttemptWork, source: SourceWork, tasks: TaskSet) -> tuple[
         is_here = source.is_due and 0 in tasks
         return ([None], np.zeros(1, dtype=np.int32)) if is_here else ([], np.empty(0, dtype=np.int32))
     is_all = tasks.modulus == 1
-    ranges = source.ranges if is_all else [r if p in tasks else (0, 0) for p, r in enumerate(source.ranges)]
-    if not any(end > start for start, end in ranges):
+    ranges = source.ranges
+    if not is_all:
+        ranges = OffsetRanges.of(pair if p in tasks else (0, 0) for p, pair in enumerate(ranges))
+    if not ranges.records:
         return [], np.empty(0, dtype=np.int32)
     store = PatientStore(open_store(work.store_url, probe=False))
     depot = DepotLog(store, source.depot_prefix, len(ranges))

@@ -177,7 +177,7 @@ class ThreadRun:
         source = self.work.sources.get(operator.source_id)
         if source is None:
             return
-        owners = [p for p, (start, end) in enumerate(source.ranges) if end > start]
+        owners = source.ranges.filled()
         owners = [0] if source.is_due and not source.ranges else owners
         live = [name for name in self.program.live[operator.id] if name != operator.out]
         indices = np.repeat(np.arange(frame.rows), len(owners))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidemill.model.offsets import OffsetRanges
 from tidemill.model.options import resolve
 from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Level, Part, Snapshot
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceWork:
-    """The records of one source in this microbatch: `ranges[p]` is [start, end) of partition p.
+    """The records of one source in this microbatch: one range of each partition.
 
     `segments` is the range [first, last) of segment numbers that hold them, so that a worker need not search.
     `is_due` tells whether a tick depot ticks in this microbatch; `ranges` is empty for those. `depot` is its name, for
@@ -31,7 +32,7 @@ class SourceWork:
 
     source_id: str
     depot_prefix: str
-    ranges: tuple[tuple[int, int], ...] = ()
+    ranges: OffsetRanges = OffsetRanges()
     segments: tuple[int, int] = (0, 0)
     is_due: bool = False
     depot: str = ""
@@ -39,7 +40,7 @@ class SourceWork:
 
     @property
     def records(self) -> int:
-        return sum(end - start for start, end in self.ranges)
+        return self.ranges.records
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import msgspec
 
 from tidemill.model import snapshot as snapshots
 from tidemill.model.errors import CorruptState, NewerFormat, check_place
+from tidemill.model.offsets import OffsetRanges
 from tidemill.model.snapshot import Snapshot
 
 FORMAT: Final = 1
@@ -24,8 +25,6 @@ ENTRY_MEMBER: Final = "entry.json"
 ENTRY_BYTES_MAX: Final = 100_000
 
 Kind = Literal["claim", "begin", "commit", "compact", "note"]
-Ranges = tuple[tuple[int, int], ...]
-"""[start, end) of each partition."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +44,19 @@ class SourceProgress:
 class Attempt:
     """The attempt under way: fixed before it starts, the same for each retry of the microbatch ID (invariant S2).
 
-    `ranges[source][p]` is [start, end) of partition p; `ticks` maps each due tick source to its new tick time.
+    `ranges` are the records of each source; `ticks` maps each due tick source to its new tick time.
     `reads` names the entry of each other topology that it reads.
     """
 
     microbatch_id: int
     version: int
-    ranges: Mapping[str, Ranges] = field(default_factory=dict)
+    ranges: Mapping[str, OffsetRanges] = field(default_factory=dict)
     ticks: Mapping[str, int] = field(default_factory=dict)
     reads: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def records(self) -> int:
-        return sum(end - start for ranges in self.ranges.values() for start, end in ranges)
+        return sum(ranges.records for ranges in self.ranges.values())
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ def to_json(entry: Entry) -> dict[str, Any]:
         "definition": entry.definition,
         "written_ms": entry.written_ms,
         "owner": entry.owner,
-        "progress": {source: [p.depot, list(p.offsets), list(p.start_from)] for source, p in entry.progress.items()},
+        "progress": {source: [p.depot, p.offsets, p.start_from] for source, p in entry.progress.items()},
         "ticks": dict(entry.ticks),
         "committed": [[c.microbatch_id, c.version, c.entry, c.records, dict(c.metrics)] for c in entry.committed],
         "processed": entry.processed,
@@ -185,7 +184,7 @@ def _attempt_json(attempt: Attempt) -> dict[str, Any]:
     return {
         "microbatch_id": attempt.microbatch_id,
         "version": attempt.version,
-        "ranges": {source: [list(r) for r in ranges] for source, ranges in attempt.ranges.items()},
+        "ranges": {source: [r.starts, r.ends] for source, r in attempt.ranges.items()},
         "ticks": dict(attempt.ticks),
         "reads": dict(attempt.reads),
     }
@@ -233,7 +232,7 @@ def _attempt_from(data: Mapping[str, Any]) -> Attempt:
     return Attempt(
         data["microbatch_id"],
         data["version"],
-        {source: tuple((start, end) for start, end in ranges) for source, ranges in data["ranges"].items()},
+        {source: OffsetRanges(tuple(starts), tuple(ends)) for source, (starts, ends) in data["ranges"].items()},
         data["ticks"],
         data["reads"],
     )

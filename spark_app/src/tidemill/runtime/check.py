@@ -12,6 +12,7 @@ from itertools import combinations
 from tidemill.model.definition import StoredDefinition, StoredDepot, StoredPState, StoredTopology, plain_name
 from tidemill.model.entries import Entry
 from tidemill.model.errors import CorruptState, NewerFormat, RetryableError, TidemillError
+from tidemill.model.offsets import OffsetRanges
 from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Part, Snapshot
 from tidemill.runtime.commit_log import CommitLog
@@ -221,11 +222,11 @@ def _commit_faults(before: Entry, entry: Entry) -> Iterator[tuple[str, str]]:
         if old is None:
             yield "S1", f"source {source} appears with a commit"
             continue
-        ranges = begun.ranges.get(source, ()) if begun is not None else ()
-        if progress.offsets != old and progress.offsets != tuple(end for _, end in ranges):
+        ranges = begun.ranges.get(source, OffsetRanges()) if begun is not None else OffsetRanges()
+        if progress.offsets != old and progress.offsets != ranges.ends:
             yield "S1", f"source {source} moves to {progress.offsets}, but {ranges} was begun"
         elif progress.offsets != old:
-            counted += sum(end - start for start, end in ranges)
+            counted += ranges.records
     if entry.processed - before.processed != counted:
         yield "S1", f"{entry.processed - before.processed} records are counted, the ranges hold {counted}"
 

@@ -13,11 +13,11 @@ from tidemill.model.entries import (
     Failure,
     Kind,
     PendingCompaction,
-    Ranges,
     SourceProgress,
     part_member,
 )
 from tidemill.model.errors import invariant
+from tidemill.model.offsets import OffsetRanges
 from tidemill.model.snapshot import Level, Part, Snapshot
 from tidemill.runtime.events import StartsResolved, TopologySpec
 from tidemill.runtime.ranges import advance, skipped_records
@@ -159,7 +159,7 @@ def _check_commit(entry: Entry, number: int, attempt: Attempt) -> None:
     invariant(last < attempt.microbatch_id, "S7: a snapshot holds committed IDs only", last=last, attempt=attempt)
 
 
-def _identity(attempt: Attempt) -> tuple[int, Mapping[str, Ranges]]:
+def _identity(attempt: Attempt) -> tuple[int, Mapping[str, OffsetRanges]]:
     return attempt.version, attempt.ranges
 
 

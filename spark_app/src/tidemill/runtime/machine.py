@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from tidemill.model.entries import Attempt, Entry, Failure, Ranges
+from tidemill.model.entries import Attempt, Entry, Failure
 from tidemill.model.errors import UserCodeError, invariant
 from tidemill.model.ids import Ids
+from tidemill.model.offsets import OffsetRanges
 from tidemill.model.options import resolve
 from tidemill.runtime import compose, events, ranges
 from tidemill.runtime.compose import Author, Finished
@@ -419,7 +420,7 @@ class Machine:
         return self._start(attempt, False, now)
 
     def _attempt(
-        self, entry: Entry, fixed: Mapping[str, Ranges], microbatch_id: int, version: int, now: Now,
+        self, entry: Entry, fixed: Mapping[str, OffsetRanges], microbatch_id: int, version: int, now: Now,
         ticks: Mapping[str, int],
     ) -> Attempt:  # fmt: skip
         look = self.look

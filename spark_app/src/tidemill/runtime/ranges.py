@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tidemill.model.entries import Attempt, Ranges, SourceProgress
+from tidemill.model.entries import Attempt, SourceProgress
 from tidemill.model.errors import CorruptState, invariant
+from tidemill.model.offsets import OffsetRanges
 from tidemill.model.options import resolve
 from tidemill.runtime.events import DepotEnds, Looked, SourceSpec, TopologySpec
 
@@ -19,7 +19,7 @@ LIMIT_MAX: Final = 1_000_000_000
 _HALVES_MAX: Final = 30
 
 
-def fix_range(progress: SourceProgress, ends: DepotEnds, records_max: int) -> Ranges:
+def fix_range(progress: SourceProgress, ends: DepotEnds, records_max: int) -> OffsetRanges:
     """[start, end) of each partition: from the progress on, at most `records_max`.
 
     Records that retention deleted before they were read are skipped, and counted by the commit (`skipped_records`).
@@ -35,23 +35,17 @@ def fix_range(progress: SourceProgress, ends: DepotEnds, records_max: int) -> Ra
         raise CorruptState(f"{text} Records are lost: restore the depot's objects.", depot=progress.depot)
     starts = np.maximum(offsets, kept)
     stops = np.maximum(starts, np.minimum(stops, starts + records_max))
-    return tuple(zip(starts.tolist(), stops.tolist(), strict=True))
+    return OffsetRanges(tuple(starts.tolist()), tuple(stops.tolist()))
 
 
-def empty_range(progress: SourceProgress) -> Ranges:
+def empty_range(progress: SourceProgress) -> OffsetRanges:
     """No record of a source."""
-    return tuple(zip(progress.offsets, progress.offsets, strict=True))
-
-
-def _bounds(ranges: Ranges) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The starts and the ends, so that thousands of partitions are compared at once."""
-    starts, ends = zip(*ranges, strict=True) if ranges else ((), ())
-    return np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64)
+    return OffsetRanges(progress.offsets, progress.offsets)
 
 
 def fix_ranges(
     spec: TopologySpec, progress: Mapping[str, SourceProgress], look: Looked, limit: int | None = None
-) -> dict[str, Ranges]:
+) -> dict[str, OffsetRanges]:
     """The range of each source that is no tick, as things stood at `look`; `limit` as `limit_after` gave it."""
     found = {}
     for source in spec.sources:
@@ -69,13 +63,18 @@ def limit_after(limit: int | None, attempt: Attempt) -> int | None:
     One that took several attempts is followed by smaller ones, half for each failure, so that something is committed
     where much of what is tried fails; each that succeeds at once is followed by a larger one.
     """
-    largest = max((end - start for ranges in attempt.ranges.values() for start, end in ranges), default=0)
+    largest = max((_longest(ranges) for ranges in attempt.ranges.values()), default=0)
     if attempt.version > 1 and largest:
         return max(1, largest >> min(attempt.version - 1, _HALVES_MAX))
     return None if limit is None or limit > LIMIT_MAX else 2 * limit
 
 
-def empty_ranges(spec: TopologySpec, progress: Mapping[str, SourceProgress]) -> dict[str, Ranges]:
+def _longest(ranges: OffsetRanges) -> int:
+    """The most records of a partition."""
+    return int((ranges.bounds[1] - ranges.bounds[0]).max()) if ranges.records else 0
+
+
+def empty_ranges(spec: TopologySpec, progress: Mapping[str, SourceProgress]) -> dict[str, OffsetRanges]:
     """No record of any source."""
     return {
         source.source_id: empty_range(progress[source.source_id])
@@ -84,9 +83,9 @@ def empty_ranges(spec: TopologySpec, progress: Mapping[str, SourceProgress]) -> 
     }
 
 
-def has_records(ranges: Mapping[str, Ranges], source_ids: Iterable[str]) -> bool:
+def has_records(ranges: Mapping[str, OffsetRanges], source_ids: Iterable[str]) -> bool:
     """Whether any of these sources has a record in its range."""
-    return any(end > start for source_id in source_ids for start, end in ranges.get(source_id, ()))
+    return any(ranges[source_id].records for source_id in source_ids if source_id in ranges)
 
 
 def is_due(source: SourceSpec, last_ms: int, now_ms: int) -> bool:
@@ -114,7 +113,7 @@ def next_tick_in_ms(spec: TopologySpec, ticks: Mapping[str, int], now_ms: int) -
 def skipped_records(progress: Mapping[str, SourceProgress], attempt: Attempt, exploded: frozenset[str]) -> int:
     """Records between the progress and the ranges of a committed attempt: retention deleted them unread."""
     return sum(
-        int(np.maximum(0, _bounds(ranges)[0] - np.array(progress[source_id].offsets, dtype=np.int64)).sum())
+        int(np.maximum(0, ranges.bounds[0] - np.array(progress[source_id].offsets, dtype=np.int64)).sum())
         for source_id, ranges in attempt.ranges.items()
         if source_id in exploded and source_id in progress
     )
@@ -128,9 +127,9 @@ def advance(
     for source_id, ranges in attempt.ranges.items():
         if source_id in exploded and source_id in moved:
             old = moved[source_id]
-            starts, ends = _bounds(ranges)
+            starts, ends = ranges.bounds
             is_after = bool(((np.array(old.offsets, dtype=np.int64) <= starts) & (starts <= ends)).all())
             invariant(is_after, "S1: a range begins where the last one ended", old=old.offsets, ranges=ranges)
-            moved[source_id] = SourceProgress(old.depot, tuple(ends.tolist()), old.start_from)
-            records += int((ends - starts).sum())
+            moved[source_id] = SourceProgress(old.depot, ranges.ends, old.start_from)
+            records += ranges.records
     return moved, records

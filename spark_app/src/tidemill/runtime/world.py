@@ -12,6 +12,7 @@ from tidemill.engine.work import AttemptWork, CompactionWork, SourceWork
 from tidemill.model.definition import Retirement, StoredDefinition, StoredPState, StoredSource, plain_name
 from tidemill.model.entries import Attempt
 from tidemill.model.errors import Deleted, OutcomeUnknown, RetryableError, SnapshotExpired
+from tidemill.model.offsets import OffsetRanges
 from tidemill.model.options import resolve, resolve_all
 from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Snapshot
@@ -217,7 +218,7 @@ class World:
                 is_due = source.source_id in attempt.ticks
                 found[source.source_id] = SourceWork(source.source_id, prefix, is_due=is_due)
             else:
-                ranges = attempt.ranges.get(source.source_id, ((0, 0),) * source.partitions)
+                ranges = attempt.ranges.get(source.source_id, OffsetRanges.of([(0, 0)] * source.partitions))
                 segments = self.depots[source.depot_name].locate(ranges)
                 fetch = resolve("depot.max.fetch", options.values, source.depot_name)
                 found[source.source_id] = SourceWork(

@@ -25,6 +25,7 @@ from tidemill.model.errors import (
     invariant,
 )
 from tidemill.model.ids import nonce
+from tidemill.model.offsets import OffsetRanges
 from tidemill.store import depot_reading
 from tidemill.store.append_identity import Numbered, Producer
 from tidemill.store.depot_commit import Batch, Commit, plan_commit
@@ -38,8 +39,6 @@ from tidemill.store.objects import NotFound, ObjectStore
 
 _COLLISIONS_MAX = 1000
 _NOTHING = Commit(None, [], [])
-Ranges = Sequence[tuple[int, int]]
-"""[start, end) of offsets, one pair a partition."""
 
 
 def system_millis() -> int:
@@ -186,9 +185,9 @@ class DepotLog(DepotEnd):
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def locate(self, ranges: Ranges) -> tuple[int, int]:
+    def locate(self, ranges: OffsetRanges) -> tuple[int, int]:
         """The segment numbers [first, last) that hold these ranges; (0, 0) if they are empty."""
-        starts, ends = depot_reading.bounds_of(ranges)
+        starts, ends = ranges.bounds
         wanted = np.flatnonzero(ends > starts)
         if not len(wanted):
             return (0, 0)
@@ -215,11 +214,10 @@ class DepotLog(DepotEnd):
             BadInput: there are no such offsets.
             CorruptState: there were, but their segments are missing.
         """
-        ranges = [(start, end) if p == partition else (0, 0) for p in range(self.partitions)]
-        return self.read_rows(ranges, segments)[0]
+        return self.read_rows(OffsetRanges.only(self.partitions, partition, start, end), segments)[0]
 
     def read_rows(
-        self, ranges: Ranges, segments: tuple[int, int] | None = None, fetch: int = depot_reading.FETCH
+        self, ranges: OffsetRanges, segments: tuple[int, int] | None = None, fetch: int = depot_reading.FETCH
     ) -> tuple[Column, NDArray[np.int32]]:
         """The records of ranges of all partitions, and the partition of each; those of a partition are in order.
 
@@ -233,12 +231,11 @@ class DepotLog(DepotEnd):
             column, partitions = depot_reading.read_rows(self.files, ranges, segments, fetch)
         except NotFound as error:
             raise self._missing(ranges) from error
-        starts, ends = depot_reading.bounds_of(ranges)
-        if columns.length(column) != int(np.maximum(0, ends - starts).sum()):
+        if columns.length(column) != ranges.records:
             raise self._missing(ranges)
         return column, partitions
 
-    def _check_ranges(self, ranges: Ranges) -> None:
+    def _check_ranges(self, ranges: OffsetRanges) -> None:
         if any(end > known for (_, end), known in zip(ranges, self.ends(), strict=True)):
             self.follow()
         for partition, ((start, end), known) in enumerate(zip(ranges, self.ends(), strict=True)):
@@ -246,11 +243,11 @@ class DepotLog(DepotEnd):
                 text = f"Partition {partition} has offsets up to {known}; there is no range {start} to {end}."
                 raise BadInput(text, partition=partition, start=start, end=end)
 
-    def _missing(self, ranges: Ranges) -> BadInput | CorruptState:
+    def _missing(self, ranges: OffsetRanges) -> BadInput | CorruptState:
         is_trimmed = any(start < end and start < at for (start, end), at in zip(ranges, self.starts(), strict=True))
         if is_trimmed:
             return self._given_up()
-        text = f"The depot {self.files.prefix} should hold {list(ranges)}, but segments of it are missing."
+        text = f"The depot {self.files.prefix} should hold {ranges}, but segments of it are missing."
         return CorruptState(text, prefix=self.files.prefix)
 
     def _given_up(self) -> BadInput:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tidemill.model import columns
 from tidemill.model.columns import Column
+from tidemill.model.offsets import OffsetRanges
 from tidemill.model.options import find_option
 from tidemill.store.depot_files import DepotFiles
 from tidemill.store.depot_header import Header, Produced
@@ -19,11 +20,6 @@ from tidemill.store.objects import NotFound
 
 Pieces = NDArray[np.int64]
 """A row a piece: (partition, first row, rows) in one segment."""
-
-
-def bounds_of(ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """The starts in the first row and the ends in the second, so that thousands of partitions are looked at at once."""
-    return np.array([*zip(*ranges, strict=True)] or [(), ()], dtype=np.int64)
 
 
 FETCH: Final[int] = find_option("depot.max.fetch").default
@@ -58,7 +54,7 @@ def _owned(pieces: list[Column]) -> Iterator[Column]:
 
 
 def read_rows(
-    files: DepotFiles, ranges: Sequence[tuple[int, int]], segments: tuple[int, int], fetch: int = FETCH
+    files: DepotFiles, ranges: OffsetRanges, segments: tuple[int, int], fetch: int = FETCH
 ) -> tuple[Column, NDArray[np.int32]]:
     """The records of these ranges in these segments [first, last), and their partitions. Raises NotFound.
 
@@ -67,12 +63,11 @@ def read_rows(
     """
     taken = _Taken(fetch)
     partitions: list[NDArray[np.int32]] = []
-    bounds = bounds_of(ranges)
     number, last = segments
     while number < last:
         segment = files.segment(number)
         # An object may begin before `number` with segments that were read from the log, before it was rolled.
-        wanted = _pieces(segment, bounds, segment.header.ends_before(number))
+        wanted = _pieces(segment, ranges.bounds, segment.header.ends_before(number))
         taken.add(segment, wanted)
         partitions.append(np.repeat(wanted[:, 0], wanted[:, 2]).astype(np.int32))
         number = segment.header.number + 1

@@ -7,8 +7,9 @@ from typing import Any
 
 from tidemill.model.columns import to_values
 from tidemill.model.definition import StoredDefinition
-from tidemill.model.entries import Entry, Ranges
+from tidemill.model.entries import Entry
 from tidemill.model.errors import invariant
+from tidemill.model.offsets import OffsetRanges
 from tidemill.model.snapshot import Snapshot
 from tidemill.runtime import events
 from tidemill.runtime.commit_log import CommitLog
@@ -135,7 +136,7 @@ class Auditor:
         """The records from each source's start to its progress."""
         found: list[int] = []
         for progress in entry.progress.values():
-            ranges: Ranges = tuple(zip(progress.start_from, progress.offsets, strict=True))
+            ranges = OffsetRanges(progress.start_from, progress.offsets)
             self._depot.follow()
             rows, _ = self._depot.read_rows(ranges)
             found += [self.number(row) for row in to_values(rows)]
