@@ -24,6 +24,7 @@ from tidemill.model.definition import StoredDefinition
 from tidemill.model.ids import Ids
 from tidemill.plan.compile import compile_topology
 from tidemill.runtime import shell
+from tidemill.runtime.check import check_module
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.hub import AppendHub
@@ -153,6 +154,30 @@ def test_nothing_is_processed_when_paused_and_all_when_resumed(bench: Bench) -> 
     assert bench.counts() == {}
     bench.options.resume("mb")
     runner.wait_for(lambda state: state.processed == 2, SECONDS)
+
+
+def test_nothing_is_processed_when_a_pause_was_seen_and_its_options_are_gone_until_they_are_written_anew(
+    bench: Bench,
+) -> None:
+    first = bench.start()
+    first.wait_until_claimed(SECONDS)
+    bench.options.set("module", "", "depot.max.fetch", 7)
+    number = bench.options.pause("mb")
+    bench.hub.notify(bench.definition.options_prefix)
+    first.wait_for(lambda state: state.entry is not None and state.entry.paused_seen == number, SECONDS)
+    first.kill()
+    for key in list(bench.store.list(bench.definition.options_prefix)):
+        bench.store.delete(key)
+    second = bench.start()
+    bench.append(1)
+    second.wait_for(lambda state: f"entry {number} of the options" in state.told.store_trouble, SECONDS)
+    assert bench.counts() == {}
+    assert [finding.place for finding in check_module(bench.store, "Bench")] == ["mb"]
+    anew = OptionsLog(bench.store, "Bench")
+    for value in range(1, number + 1):
+        anew.set("module", "", "depot.max.fetch", value)
+    second.wait_for(lambda state: state.processed == 1, SECONDS)
+    assert check_module(bench.store, "Bench") == []
 
 
 def test_bound_of_a_fetch_holds_from_the_next_microbatch_when_it_is_changed(
