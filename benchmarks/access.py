@@ -22,11 +22,11 @@ import numpy as np
 from benchmarks import modules, rows, state_read
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill import Path as Key
-from tidemill.engine.resources import part_loader
 from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_pstate import PStateHandle
 from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.options_log import OptionsLog
+from tidemill.state.stored_parts import part_loader
 from tidemill.store.urls import open_store
 
 MILLISECONDS = 1000.0

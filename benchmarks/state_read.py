@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tidemill.engine.resources import part_loader
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.snapshot import Snapshot
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.state.export import export
+from tidemill.state.stored_parts import part_loader
 from tidemill.store.objects import ObjectStore
 
 

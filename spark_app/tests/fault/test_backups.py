@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
 from tidemill.cli.main import app
 from tidemill.cli.saving import _check_apart
-from tidemill.engine.resources import part_loader
 from tidemill.model.errors import BadInput, CorruptState, StoreRestored, TidemillError, UnknownName
 from tidemill.runtime.backup import BackupRun
 from tidemill.runtime.backup_folder import Backup, BackupFolder
@@ -24,6 +23,7 @@ from tidemill.runtime.check import check_module
 from tidemill.runtime.collection import collect
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.restore import At, needed_objects, plan_restore, restore
+from tidemill.state.stored_parts import part_loader
 from tidemill.store import incarnations
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_retention import RollingLimits, roll

@@ -18,9 +18,9 @@ import pytest
 from poison import Tally, append, counts, failure, faulty, launch, objects, state, wait
 
 from tidemill import InProcessCluster, Path
-from tidemill.engine.resources import part_loader
 from tidemill.model.errors import CorruptState, NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable
 from tidemill.runtime.check import check_module
+from tidemill.state.stored_parts import part_loader
 from tidemill.store import urls
 from tidemill.testing.faulty_store import FaultPlan
 from tidemill.testing.memory_store import MemoryStore

@@ -16,7 +16,7 @@ from waiting import eventually
 
 from tidemill import Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
 from tidemill.api.path import path_of
-from tidemill.engine.resources import open_others, part_loader
+from tidemill.engine.resources import open_others
 from tidemill.engine.work import AttemptWork
 from tidemill.model import entries
 from tidemill.model.entries import Attempt, Entry
@@ -27,6 +27,7 @@ from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.events import ModuleOptions, StartAttempt
 from tidemill.state.compaction_plan import DELTAS_MAX
 from tidemill.state.paths import compile_path
+from tidemill.state.stored_parts import part_loader
 from tidemill.store.objects import NotFound, ObjectStore
 
 LARGE = 700_000

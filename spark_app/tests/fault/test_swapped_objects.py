@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
-from tidemill.engine.resources import part_loader
 from tidemill.model.errors import CorruptState
 from tidemill.runtime.check import check_module
 from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_pstate import PStateHandle
+from tidemill.state.stored_parts import part_loader
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_retention import RollingLimits, roll
 from tidemill.store.urls import connect, open_store

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tidemill.cli.appending import _parquet_file
+from tidemill.cli.table_batches import parquet_file
 from tidemill.model.errors import RecordRefused
 from tidemill.store.depot_appender import chunks
 from tidemill.store.depot_rows import check_records
@@ -34,6 +34,6 @@ def test_frame_is_taken_when_its_times_have_a_zone() -> None:
 def test_times_of_a_file_are_utc_when_they_have_no_zone(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pl.DataFrame({"at": [NAIVE]}).write_parquet(path)
-    (batch,) = _parquet_file(path)
+    (batch,) = parquet_file(path)
     assert isinstance(batch.records, pl.DataFrame)
     assert batch.records["at"].to_list() == [AWARE]

@@ -10,7 +10,7 @@ from typing import Any
 from tidemill.api.path import recorded_path
 from tidemill.api.recording import record_module
 from tidemill.engine.attempt import run_attempt
-from tidemill.engine.resources import infos, part_loader
+from tidemill.engine.resources import infos
 from tidemill.engine.superstep import DynamicSchedule, finish_thread, step_thread
 from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork, CompactionWork, SourceWork
 from tidemill.local.runner import LocalRunner
@@ -21,6 +21,7 @@ from tidemill.model.snapshot import Level, Snapshot, TaskSet
 from tidemill.model.values import route
 from tidemill.plan.compile import compile_topology
 from tidemill.state.paths import compile_path
+from tidemill.state.stored_parts import part_loader
 from tidemill.state.thread_state import ThreadState
 from tidemill.state.view import SnapshotView
 from tidemill.store.depot import DepotLog

@@ -5,17 +5,25 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 
 import tidemill
+from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
 from tidemill.cli.commands import COMMANDS, loaded
 
-HEAVY = {"cloudpickle", "fastapi", "lightkube", "numpy", "polars", "pyarrow", "pyspark", "rich", "uvicorn"}
+PACKAGES = {"cloudpickle", "fastapi", "lightkube", "numpy", "polars", "pyarrow", "pyspark", "rich", "uvicorn"}
+PARTS_OF_THEM = {"pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "rich.progress"}
+LAYERS = {f"tidemill.{layer}" for layer in ("engine.frame", "plan", "local", "spark", "gateway", "kubernetes")}
+HEAVY = PACKAGES | PARTS_OF_THEM | LAYERS
+ARROW = {"cloudpickle", "numpy", "pyarrow"}  # PyArrow loads the other two
+TABLES = ARROW | {"polars"}
 COMMAND = "import sys; sys.argv = {arguments!r}\nfrom tidemill.cli.main import app\napp(standalone_mode=False)"
 
 
@@ -24,6 +32,47 @@ def heavy_of(program: str) -> set[str]:
     told = f"{program}\nimport sys; print('loaded', *(name for name in {sorted(HEAVY)} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+class Visits(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*visits", Depot.random())
+        mb = topologies.microbatch("count")
+        mb.pstate("$$visits", PState.map_schema(str, int))
+        (mb.source("*visits").out("*m").explode_microbatch("*m").out("*user").hash_partition("*user")
+           .compound_agg("$$visits", CompoundAgg.map("*user", Agg.count())))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with the state of one user's visit."""
+    folder = tmp_path_factory.mktemp("store")
+    with InProcessCluster.create(store=folder) as cluster:
+        cluster.launch_module(Visits(), LaunchConfig(2, 1))
+        cluster.cluster_depot("Visits", "*visits").append("ann")
+        cluster.wait_for_microbatch_processed_count("Visits", "count", 1)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "allowed"),
+    [
+        (["status"], ARROW | {"rich"}),  # how far a depot is stands in the schema of an Arrow file
+        (["options", "list", "Visits"], {"rich"}),
+        (["pause", "Visits", "count"], {"rich"}),
+        (["select", "Visits", "visits", '["ann"]', "--json"], TABLES | {"rich"}),
+        (["append", "Visits", "visits", "FILE", "--json"], TABLES | {"rich"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_command_loads_what_it_uses_when_it_is_called(
+    tmp_path: Path, store: str, arguments: list[str], allowed: set[str]
+) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_text(json.dumps("bob") + "\n")
+    words = [str(file) if word == "FILE" else word for word in arguments]
+
+    assert heavy_of(COMMAND.format(arguments=["tidemill", *words, "--store", store])) <= allowed
 
 
 def test_nothing_heavy_is_loaded_when_the_package_is_imported() -> None:

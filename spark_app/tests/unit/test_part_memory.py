@@ -15,9 +15,8 @@ import pyarrow as pa
 import pytest
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Path, PState
-from tidemill.engine import resources
 from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
-from tidemill.state import container
+from tidemill.state import container, stored_parts
 from tidemill.state.container import TableRows, TooManyMapped, encode, map_file, mapped_files
 from tidemill.state.part_cache import PartCache
 from tidemill.state.part_memory import MAPPED_WEIGHT, PartMemory, weight
@@ -172,7 +171,7 @@ def held() -> dict[str, int]:
         "objects": len(gc.get_objects()),
         "blocks": sys.getallocatedblocks(),
         "arrow bytes": pa.total_allocated_bytes(),
-        "part bytes": resources._memory.bytes,
+        "part bytes": stored_parts._memory.bytes,
         "mapped": mapped_files(),
         "open": len(list(Folder("/proc/self/fd").iterdir())),
     }

@@ -2,54 +2,33 @@
 
 from __future__ import annotations
 
-import csv
-import itertools
-import json
-import queue
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated
 
-import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from tidemill.cli.batches import Batch, as_they_come, json_batches, json_file
 from tidemill.cli.loading import (
     STORE_DEFAULT,
     JsonOption,
     ModuleArgument,
     StoreOption,
+    client_of,
     existing_store,
     stored_definition,
 )
 from tidemill.cli.output import command, messages, say, show_json, wants_json
-from tidemill.cli.reading import client_of
-from tidemill.model.errors import BadInput, OutcomeUnknown, RecordRefused, TidemillError
-from tidemill.runtime.barrier import ProcessedWatch
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.errors import BadInput, OutcomeUnknown, TidemillError
 from tidemill.runtime.clients_depot import DepotHandle
 from tidemill.runtime.clock import SystemClock
+from tidemill.store.objects import ObjectStore
 
-BATCH_RECORDS = 50_000
 _FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Records that are appended together; `share` of the input (0 to 1) is read with them.
-
-    `place` says where in the input the record of an index stands, `end` where the input goes on behind them.
-    """
-
-    records: Any
-    share: float
-    place: Callable[[int], str]
-    end: str
 
 
 @command
@@ -75,8 +54,7 @@ def append(
     depot = "*" + depot.removeprefix("*")
     handle = DepotHandle(client_of(opened, module, code), depot)
     began, appended = time.monotonic(), 0
-    with _progress(json_) as progress:
-        task = progress.add_task(f"{depot}: 0 records", total=None if file == "-" else 1.0)
+    with _progress(depot, file != "-", json_) as show:
         end = ""
         batches = _batches(file, _format_of(file, format_))
         while (batch := _next(batches, appended, end)) is not None:
@@ -85,19 +63,21 @@ def append(
             except TidemillError as error:
                 raise _placed(error, batch, appended, end) from error
             appended, end = appended + len(batch.records), batch.end
-            progress.update(task, completed=batch.share, description=f"{depot}: {appended:,} records")
+            show(batch.share, appended)
     seconds = time.monotonic() - began
     if waits:
-        _wait(ProcessedWatch.of_all(opened, definition, None), timeout)
+        _wait(opened, definition, timeout)
     if json_:
         show_json({"appended": appended, "seconds": round(seconds, 3)})
     else:
         say(f"Appended {appended:,} records to {depot} of {module} in {seconds:.1f} s.")
 
 
-def _wait(watch: ProcessedWatch, seconds: float) -> None:
+def _wait(store: ObjectStore, definition: StoredDefinition, seconds: float) -> None:
+    from tidemill.runtime.barrier import ProcessedWatch
+
     try:
-        watch.wait(seconds, SystemClock())
+        ProcessedWatch.of_all(store, definition, None).wait(seconds, SystemClock())
     except TimeoutError as error:
         raise TimeoutError(f"All records are appended. {error}") from error
 
@@ -130,9 +110,20 @@ def _done(appended: int, end: str) -> str:
     return f"{appended:,} records before it are appended" + (f"; go on from {end}." if end else ".")
 
 
-def _progress(is_quiet: bool) -> Progress:
+@contextmanager
+def _progress(depot: str, is_size_known: bool, is_quiet: bool) -> Iterator[Callable[[float, int], None]]:
+    """What shows how far the append is: the share of the input, and the records; nothing where nobody looks."""
+    if is_quiet or not sys.stderr.isatty():
+        yield lambda share, appended: None
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=messages(), disable=is_quiet or not sys.stderr.isatty())
+    with Progress(*columns, console=messages()) as progress:
+        task = progress.add_task(f"{depot}: 0 records", total=1.0 if is_size_known else None)
+        yield lambda share, appended: progress.update(
+            task, completed=share, description=f"{depot}: {appended:,} records"
+        )
 
 
 def _format_of(file: str, chosen: str) -> str:
@@ -149,113 +140,10 @@ def _batches(file: str, kind: str) -> Iterator[Batch]:
         if kind != "json":
             raise BadInput("stdin takes JSON lines only; write CSV or Parquet to a file first.")
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
-        return _json_batches(_as_they_come(sys.stdin), 0)
+        return json_batches(as_they_come(sys.stdin), 0)
     Path(file).stat()
-    return {"json": _json_file, "csv": _csv_file, "parquet": _parquet_file}[kind](Path(file))
+    if kind == "json":
+        return json_file(Path(file))
+    from tidemill.cli.table_batches import csv_file, parquet_file  # loads Polars and PyArrow's Parquet
 
-
-# --- JSON lines ------------------------------------------------------------------------------------------------------
-
-
-def _json_file(path: Path) -> Iterator[Batch]:
-    with open(path, encoding="utf-8", errors="surrogateescape") as lines:
-        chunks = iter(lambda: list(itertools.islice(lines, BATCH_RECORDS)), [])
-        yield from _json_batches(chunks, path.stat().st_size)
-
-
-def _json_batches(chunks: Iterable[list[str]], size: int) -> Iterator[Batch]:
-    first, read = 1, 0
-    for lines in chunks:
-        numbers = [number for number, line in enumerate(lines, first) if line.strip()]
-        records = [_parsed(lines[number - first], number) for number in numbers]
-        first += len(lines)
-        read += sum(map(len, lines))
-        places = [f"Line {number}" for number in numbers]
-        yield Batch(records, read / size if size else 0.0, places.__getitem__, f"line {first}")
-
-
-def _parsed(line: str, number: int) -> Any:
-    try:
-        line.encode()
-        return json.loads(line.strip())
-    except json.JSONDecodeError as error:
-        raise RecordRefused(f"Line {number} is not JSON: {error.msg} at column {error.colno}.") from error
-    except UnicodeEncodeError as error:
-        raise RecordRefused(f"Line {number} is not UTF-8; convert the input first.") from error
-    except (RecursionError, ValueError) as error:
-        raise RecordRefused(f"Line {number} cannot be read: {error}.") from error
-
-
-def _as_they_come(stream: IO[str]) -> Iterator[list[str]]:
-    """Lines in batches of what is there, so that a slow writer's records do not wait for each other."""
-    lines: queue.Queue[str | None] = queue.Queue(maxsize=2 * BATCH_RECORDS)
-
-    def read() -> None:
-        for line in stream:
-            lines.put(line)
-        lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    while (line := lines.get()) is not None:
-        batch = [line]
-        while len(batch) < BATCH_RECORDS and not lines.empty():
-            following = lines.get()
-            if following is None:
-                yield batch
-                return
-            batch.append(following)
-        yield batch
-
-
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
-def _row_batch(frame: pl.DataFrame, before: int, total: int) -> Batch:
-    """Times without a zone are taken as UTC: a person cannot give the columns of a file one."""
-    read = before + frame.height
-    naive = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.Datetime) and not dtype.time_zone]
-    frame = frame.with_columns(pl.col(naive).dt.replace_time_zone("UTC"))
-    return Batch(frame, read / max(1, total), lambda index: f"Row {before + index + 1}", f"row {read + 1}")
-
-
-def _csv_file(path: Path) -> Iterator[Batch]:
-    try:
-        frame = pl.read_csv(path, infer_schema_length=None)
-    except pl.exceptions.PolarsError as error:
-        raise RecordRefused(f"{path} is not CSV: {_csv_fault(path) or str(error).splitlines()[0]}.") from error
-    for start in range(0, frame.height, BATCH_RECORDS):
-        yield _row_batch(frame.slice(start, BATCH_RECORDS), start, frame.height)
-
-
-def _csv_fault(path: Path) -> str:
-    """The first line that does not fit the header, which the fast reader does not tell; empty if there is none."""
-    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as lines:
-        rows = csv.reader(lines)
-        header: list[str] | None = None
-        try:
-            for row in rows:
-                header = row if header is None else header
-                if any(not _is_utf8(cell) for cell in row):
-                    return f"line {rows.line_num} is not UTF-8"
-                if len(row) > len(header):
-                    return f"line {rows.line_num} has {len(row)} fields, the header {len(header)}"
-        except csv.Error as error:
-            return f"line {rows.line_num}: {error}"
-    return "it is empty" if header is None else ""
-
-
-def _is_utf8(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _parquet_file(path: Path) -> Iterator[Batch]:
-    read = 0
-    with open(path, "rb") as source:
-        try:
-            parquet = pq.ParquetFile(source)
-            for batch in parquet.iter_batches(BATCH_RECORDS):
-                yield _row_batch(pl.DataFrame(pl.from_arrow(batch)), read, parquet.metadata.num_rows)
-                read += batch.num_rows
-        except (pa.ArrowException, OSError) as error:
-            text = f"{path} is not readable Parquet from row {read + 1} on: {str(error).splitlines()[0]}"
-            raise RecordRefused(text) from error
+    return {"csv": csv_file, "parquet": parquet_file}[kind](Path(file))

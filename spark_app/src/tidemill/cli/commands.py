@@ -28,7 +28,7 @@ COMMANDS = {
         "Run a module on a store until it is stopped; on a restart it continues from the last commit.",
     ),
     "describe": Entry(
-        "showing",
+        "describing",
         "describe",
         "Check a module and show what it declares; nothing is run, and no store is needed without --against.",
     ),

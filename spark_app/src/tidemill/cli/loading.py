@@ -11,11 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tidemill.api.locations import raised_location
-from tidemill.api.module import Module
 from tidemill.cluster.stores import absolute_url
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import BadInput, UnknownName
+from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.definition_log import DefinitionLog, no_such_module
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
@@ -71,6 +70,8 @@ def load_module(name: str) -> Any:
 
 def _classes_of(module: Any) -> str:
     """The modules that a Python module has, for a sentence about one that it has not."""
+    from tidemill.api.module import Module
+
     classes = (value for value in vars(module).values() if isinstance(value, type))
     names = sorted(found.__name__ for found in classes if issubclass(found, Module) and found is not Module)
     return f"; it has {', '.join(names)}" if names else "; it has no class that derives from tidemill.Module"
@@ -94,6 +95,8 @@ def _import(place: str) -> Any:
 
 def _raised_at(error: BaseException) -> str:
     """The line of the module's own code that raised; syntax errors say theirs themselves."""
+    from tidemill.api.locations import raised_location
+
     at = raised_location(error.__traceback__)
     if isinstance(error, SyntaxError) or at.line == 0 or "importlib" in at.file:
         return ""
@@ -131,3 +134,13 @@ def stored_definition(store: ObjectStore, module: str) -> StoredDefinition:
     if found is None or found.is_destroyed:
         raise no_such_module(store, module)
     return found
+
+
+def client_of(store: ObjectStore, module: str, code: str) -> ModuleClient:
+    """A client of a module, with its code if the caller named it."""
+    client = ModuleClient(store, module)
+    if code:
+        from tidemill.api.recording import record_module
+
+        client.declare(record_module(load_module(code)))
+    return client

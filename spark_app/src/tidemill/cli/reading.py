@@ -12,18 +12,16 @@ from tidemill.cli.loading import (
     JsonOption,
     ModuleArgument,
     StoreOption,
+    client_of,
     existing_store,
-    load_module,
     stored_definition,
 )
 from tidemill.cli.output import command, say, show_json, to_json, wants_json
 from tidemill.model.errors import BadPath, NotOneValue
-from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_pages import PAGE_KEYS
 from tidemill.runtime.clients_pstate import PStateHandle
 from tidemill.state.nodes import ABSENT
 from tidemill.state.path_json import path_from_json
-from tidemill.store.objects import ObjectStore
 
 PStateArgument = Annotated[str, typer.Argument(metavar="PSTATE", help="Such as counts; with or without its $$.")]
 
@@ -93,16 +91,6 @@ def scan(
         show_json({"items": items, "after": cursor, "entry": page.entry})
     elif cursor is not None:
         say(f"Go on with --after {cursor}")
-
-
-def client_of(store: ObjectStore, module: str, code: str) -> ModuleClient:
-    """A client of a module, with its code if the caller named it."""
-    from tidemill.api.recording import record_module
-
-    client = ModuleClient(store, module)
-    if code:
-        client.declare(record_module(load_module(code)))
-    return client
 
 
 def _parsed(text: str) -> Any:

@@ -1,28 +1,22 @@
-"""`tidemill describe | status | log | pause | resume`: what a module is, and how its topologies stand."""
+"""`tidemill status | log | pause | resume`: how the topologies of a store stand."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from tidemill.cli.loading import (
     STORE_DEFAULT,
-    ClassArgument,
     JsonOption,
     ModuleArgument,
-    OwnerOption,
     StoreOption,
-    TakeOverFromOption,
     TopologyArgument,
     existing_store,
-    load_module,
     stored_definition,
 )
 from tidemill.cli.output import (
-    EXIT_REFUSED,
     command,
     console,
     say,
@@ -31,9 +25,6 @@ from tidemill.cli.output import (
     time_text,
     wants_json,
 )
-from tidemill.cli.verdict import Candidate, partitioner_text, split_names, start_text
-from tidemill.model import schema as schemas
-from tidemill.model.dataflow import ModuleDeclaration
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.entries import Failure
 from tidemill.runtime.clock import SystemClock
@@ -41,129 +32,10 @@ from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog, modules_of
 from tidemill.runtime.leading import LeaderWatch
 from tidemill.runtime.options_log import OptionsLog
-from tidemill.runtime.overview import topology_overview
 from tidemill.runtime.status import topology_history
 from tidemill.store.objects import ObjectStore
 
 _LOOK_MILLIS = 50.0
-
-# --- describe --------------------------------------------------------------------------------------------------------
-
-
-@command
-def describe(
-    name: ClassArgument,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Show which segments run by columns or by rows, and why.")
-    ] = False,
-    json_: JsonOption = False,
-    against: Annotated[
-        str, typer.Option("--against", help="A store: say whether the module may follow what it holds.")
-    ] = "",
-    tasks: Annotated[int, typer.Option("--tasks", help="With --against: the number of tasks.")] = 4,
-    threads: Annotated[int, typer.Option("--threads", help="With --against: the number of threads.")] = 2,
-    objects_to_delete: Annotated[
-        str, typer.Option("--objects-to-delete", help="With --against: depots and PStates that go, A,B.")
-    ] = "",
-    conf: Annotated[str, typer.Option("--conf", help="With --against: a spark.json to check.")] = "",
-    restore_retired: Annotated[
-        bool, typer.Option("--restore-retired", envvar="TIDEMILL_RESTORE_RETIRED", help="With --against: a rollback.")
-    ] = False,
-    owner: OwnerOption = "",
-    take_over_from: TakeOverFromOption = "",
-    exit_zero: Annotated[
-        bool, typer.Option("--exit-zero", help="With --against: exit code 0 for a refusal too; the verdict tells.")
-    ] = False,
-) -> None:
-    """Check a module and show what it declares; nothing is run, and no store is needed without --against."""
-    from tidemill.api.recording import record_module
-    from tidemill.plan.check import checked
-    from tidemill.plan.warn import warnings_of
-
-    wants_json(json_)
-    if against:
-        names = split_names(objects_to_delete)
-        candidate = Candidate(name, against, tasks, threads, names, conf, restore_retired, owner, take_over_from)
-        if not candidate.show(json_) and not exit_zero:
-            raise typer.Exit(EXIT_REFUSED)
-        return
-    declaration = checked(record_module(load_module(name)))
-    plans = list(_segments(declaration)) if plan else None
-    found = warnings_of(declaration)
-    if json_:
-        told = {"warnings": [dict(vars(warning)) for warning in found]}
-        show_json(_described(declaration) | told | ({} if plans is None else {"plan": plans}))
-        return
-    console().print(f"Module {declaration.name}", style="bold")
-    show_table("Depots", ("depot", "partitioner", "global", "tick ms", "schema"), (
-        (d.name, partitioner_text(d), d.is_global, d.tick_millis, schemas.to_text(d.schema) if d.schema else None)
-        for d in declaration.depots
-    ))  # fmt: skip
-    show_table("Sources", ("topology", "source", "depot", "start from"), (
-        (t.name, s.source_id, s.depot, start_text(s.start_from)) for t in declaration.topologies for s in t.sources
-    ))  # fmt: skip
-    show_table("PStates", ("topology", "PState", "schema", "global", "private"), (
-        (t.name, p.name, schemas.to_text(p.schema), p.is_global, p.is_private)
-        for t in declaration.topologies for p in t.pstates
-    ))  # fmt: skip
-    for warning in found:
-        console().print(f"Warning: {warning}", style="yellow", markup=False)
-    if plans is not None:
-        columns = ("topology", "from", "mode", "operators", "reason")
-        show_table("Segments", columns, ([row[column] for column in columns] for row in plans))
-
-
-def _described(declaration: ModuleDeclaration) -> dict[str, Any]:
-    return {
-        "module": declaration.name,
-        "depots": [
-            {
-                "name": d.name,
-                "partitioner": partitioner_text(d),
-                "global": d.is_global,
-                "tick_millis": d.tick_millis,
-                "schema": None if d.schema is None else schemas.to_json(d.schema),
-            }
-            for d in declaration.depots
-        ],
-        "topologies": [
-            {
-                "name": t.name,
-                "sources": [
-                    {"source_id": s.source_id, "depot": s.depot, "start_from": start_text(s.start_from)}
-                    for s in t.sources
-                ],
-                "pstates": [
-                    {
-                        "name": p.name,
-                        "schema": schemas.to_json(p.schema),
-                        "global": p.is_global,
-                        "private": p.is_private,
-                    }
-                    for p in t.pstates
-                ],
-            }
-            for t in declaration.topologies
-        ],
-    }
-
-
-def _segments(declaration: ModuleDeclaration) -> Iterator[dict[str, Any]]:
-    from tidemill.plan.compile import compile_topology
-
-    for topology in declaration.topologies:
-        program = compile_topology(declaration, topology.name)
-        for segment in program.segments.values():
-            start = program.operators[segment.start]
-            names = [type(program.operators[operator]).__name__.lower() for operator in segment.operators]
-            yield {
-                "topology": topology.name,
-                "from": str(start.at).rpartition("/")[2],
-                "mode": segment.mode,
-                "operators": " ".join(names),
-                "reason": segment.reason,
-            }
-
 
 # --- status ----------------------------------------------------------------------------------------------------------
 
@@ -175,6 +47,8 @@ def status(
     json_: JsonOption = False,
 ) -> None:
     """Show how the topologies of a store stand; works on running and on stopped modules."""
+    from tidemill.runtime.overview import topology_overview  # looks at depots: loads PyArrow
+
     wants_json(json_)
     opened = existing_store(store)
     names = [module] if module else modules_of(opened)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidemill.engine.resources import part_loader
 from tidemill.engine.work import CompactionWork
 from tidemill.model import ids
 from tidemill.model.snapshot import Part, TaskSet
 from tidemill.state.compaction import merge
+from tidemill.state.stored_parts import part_loader
 from tidemill.store.urls import open_store
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -32,18 +34,20 @@ class OffsetRanges:
     @cached_property
     def bounds(self) -> NDArray[np.int64]:
         """The starts in the first row and the ends in the second."""
+        import numpy as np  # who only reads what a log says does without
+
         return np.array([self.starts, self.ends], dtype=np.int64)
 
     @cached_property
     def records(self) -> int:
         """How many records these are."""
-        return 0 if self.starts == self.ends else int(np.maximum(0, self.bounds[1] - self.bounds[0]).sum())
+        return 0 if self.starts == self.ends else int((self.bounds[1] - self.bounds[0]).clip(min=0).sum())
 
     def filled(self) -> list[int]:
         """The partitions that have records, in order."""
         if self.starts == self.ends:
             return []
-        found: list[int] = np.flatnonzero(self.bounds[1] > self.bounds[0]).tolist()
+        found: list[int] = (self.bounds[1] > self.bounds[0]).nonzero()[0].tolist()
         return found
 
     def __len__(self) -> int:

@@ -18,7 +18,7 @@ from tidemill.runtime.failures import REPEATED, fails, failure_text, is_lasting
 from tidemill.runtime.leading import LeaderWatch
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.runtime.standing import met_sources
-from tidemill.store.depot import DepotLog
+from tidemill.store.depot_end import DepotEnd
 from tidemill.store.objects import ObjectStore
 
 _LOOK_MILLIS: Final = 5.0
@@ -92,7 +92,7 @@ def barrier_now(store: ObjectStore, definition: StoredDefinition, topology: str)
         if definition.depot(source.depot).tick_millis is not None:
             continue
         if source.depot not in ends:
-            log = DepotLog(store, definition.depot_prefix(source.depot), definition.partitions(source.depot))
+            log = DepotEnd(store, definition.depot_prefix(source.depot), definition.partitions(source.depot))
             log.follow()
             ends[source.depot] = tuple(log.ends())
         offsets[source.source_id] = ends[source.depot]

@@ -5,21 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from tidemill.engine.resources import part_loader
 from tidemill.model.dataflow import DepotDeclaration, ModuleDeclaration, PStateDeclaration
 from tidemill.model.definition import StoredDefinition, StoredTopology
 from tidemill.model.errors import BadInput
-from tidemill.runtime.clients_topology import TopologyReader
 from tidemill.runtime.clock import Clock, SystemClock
-from tidemill.runtime.commit_log import CommitLog
 from tidemill.runtime.definition_log import DefinitionLog, no_such_module
 from tidemill.runtime.hub import AppendHub
-from tidemill.state.thread_state import PStateInfo
-from tidemill.store.depot import DepotLog
-from tidemill.store.depot_appender import DepotAppender
 from tidemill.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from tidemill.runtime.clients_topology import TopologyReader
+    from tidemill.store.depot_appender import DepotAppender
 
 LOOK_MILLIS = 1_000
 """How old a client's idea of the definition may be on a store where a look costs a request."""
@@ -115,10 +113,9 @@ class ModuleClient:
         with self._lock:
             known = self._readers.get(topology.name)
             if known is None or known[0] != topology:
-                prefix = definition.topology_prefix(topology.name)
-                log = CommitLog(self.store, prefix)
-                loaders = part_loader(self.store.url, prefix), part_loader(self.store.url, prefix, True)
-                reader = TopologyReader(log, _infos(topology), definition.tasks, *loaders, self.clock)
+                from tidemill.runtime.clients_topology import opened_reader  # who only appends needs none of it
+
+                reader = opened_reader(self.store, definition, topology, self.clock)
                 known = self._readers[topology.name] = (topology, reader)
             return known[1]
 
@@ -127,8 +124,9 @@ class ModuleClient:
         with self._lock:
             known = self._appenders.get(prefix)
             if known is None:
-                log = DepotLog(self.store, prefix, partitions, self.clock.now_ms)
-                known = self._appenders[prefix] = DepotAppender(log)
+                from tidemill.store.depot_appender import opened_appender  # who only reads needs none of it
+
+                known = self._appenders[prefix] = opened_appender(self.store, prefix, partitions, self.clock.now_ms)
             return known
 
     def discard(self, prefix: str) -> None:
@@ -141,7 +139,3 @@ class ModuleClient:
 
     def pstate_code(self, name: str) -> PStateDeclaration | None:
         return self._pstates.get(name)
-
-
-def _infos(topology: StoredTopology) -> dict[str, PStateInfo]:
-    return {p.name: PStateInfo(p.name, p.id, p.schema, p.is_global, p.initial_value) for p in topology.pstates.values()}

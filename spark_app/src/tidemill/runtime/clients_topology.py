@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tidemill.model.definition import StoredDefinition, StoredTopology
 from tidemill.model.entries import Entry
 from tidemill.model.errors import SnapshotExpired
 from tidemill.model.snapshot import Snapshot, TaskSet
@@ -14,9 +15,10 @@ from tidemill.runtime.clock import Clock
 from tidemill.runtime.commit_log import CommitLog
 from tidemill.state.parts import PartLoader
 from tidemill.state.paths import CompiledPath
+from tidemill.state.stored_parts import part_loader
 from tidemill.state.thread_state import PStateInfo, ThreadState
 from tidemill.state.view import SnapshotView
-from tidemill.store.objects import NotFound
+from tidemill.store.objects import NotFound, ObjectStore
 
 SELECTS_MAX = 10_000
 """Selects after which a task's row caches are dropped, so that a process that reads for years does not grow."""
@@ -143,3 +145,15 @@ class TopologyReader:
 
     def _reading(self, number: int, snapshot: Snapshot) -> Reading:
         return Reading(number, snapshot, self._pstates, self._tasks, self._loader)
+
+
+def opened_reader(
+    store: ObjectStore, definition: StoredDefinition, topology: StoredTopology, clock: Clock
+) -> TopologyReader:
+    """A reader of the committed state of a topology."""
+    prefix = definition.topology_prefix(topology.name)
+    infos = {
+        p.name: PStateInfo(p.name, p.id, p.schema, p.is_global, p.initial_value) for p in topology.pstates.values()
+    }
+    loaders = part_loader(store.url, prefix), part_loader(store.url, prefix, True)
+    return TopologyReader(CommitLog(store, prefix), infos, definition.tasks, *loaders, clock)

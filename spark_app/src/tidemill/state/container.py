@@ -30,7 +30,6 @@ from typing import IO, Any, Final
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tidemill.model.errors import CorruptState, NewerFormat
 from tidemill.state.tables import Table, table_from_json
@@ -180,18 +179,23 @@ class Member:
         """All rows; a view of the container if it is Arrow."""
         if self.kind == "arrow":
             return pa.ipc.open_file(pa.BufferReader(self.buffer)).read_all()
-        return _searchable(pq.read_table(pa.BufferReader(self.buffer)))
+        return _searchable(self._parquet().read())
 
     def chunks(self) -> Iterator[pa.Table]:
         """The rows, decoded a row group at a time if they are Parquet; at least one table, for its schema."""
         if self.kind == "arrow":
             yield self.table()
             return
-        file = pq.ParquetFile(pa.BufferReader(self.buffer))
+        file = self._parquet()
         if file.num_row_groups == 0:
             yield self.table()
         for group in range(file.num_row_groups):
             yield _searchable(file.read_row_group(group))
+
+    def _parquet(self) -> Any:
+        import pyarrow.parquet as pq  # few reads meet a run, and it is a third of all of PyArrow
+
+        return pq.ParquetFile(pa.BufferReader(self.buffer))
 
 
 def _searchable(table: pa.Table) -> pa.Table:

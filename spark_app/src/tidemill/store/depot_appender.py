@@ -28,6 +28,7 @@ from tidemill.store.depot_rows import (
     in_one_partition,
     split_by_partition,
 )
+from tidemill.store.objects import ObjectStore
 
 CHUNK_RECORDS = 1_000_000
 GROUP_BYTES_MAX = 64 * 1024 * 1024
@@ -167,6 +168,11 @@ class DepotAppender:
                     waiting.future.set_exception(at)
                 else:
                     waiting.future.set_result(at)
+
+
+def opened_appender(store: ObjectStore, prefix: str, partitions: int, now_millis: Callable[[], int]) -> DepotAppender:
+    """An appender of the depot below `prefix`."""
+    return DepotAppender(DepotLog(store, prefix, partitions, now_millis))
 
 
 def chunks(records: Sequence[Any] | pl.DataFrame | Column) -> Iterable[Column]:

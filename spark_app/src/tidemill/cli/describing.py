@@ -1,0 +1,142 @@
+"""`tidemill describe`: what a module declares, and whether it may follow what a store holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from tidemill.cli.loading import (
+    ClassArgument,
+    JsonOption,
+    OwnerOption,
+    TakeOverFromOption,
+    load_module,
+)
+from tidemill.cli.output import (
+    EXIT_REFUSED,
+    command,
+    console,
+    show_json,
+    show_table,
+    wants_json,
+)
+from tidemill.cli.verdict import Candidate, partitioner_text, split_names, start_text
+from tidemill.model import schema as schemas
+from tidemill.model.dataflow import ModuleDeclaration
+
+
+@command
+def describe(
+    name: ClassArgument,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show which segments run by columns or by rows, and why.")
+    ] = False,
+    json_: JsonOption = False,
+    against: Annotated[
+        str, typer.Option("--against", help="A store: say whether the module may follow what it holds.")
+    ] = "",
+    tasks: Annotated[int, typer.Option("--tasks", help="With --against: the number of tasks.")] = 4,
+    threads: Annotated[int, typer.Option("--threads", help="With --against: the number of threads.")] = 2,
+    objects_to_delete: Annotated[
+        str, typer.Option("--objects-to-delete", help="With --against: depots and PStates that go, A,B.")
+    ] = "",
+    conf: Annotated[str, typer.Option("--conf", help="With --against: a spark.json to check.")] = "",
+    restore_retired: Annotated[
+        bool, typer.Option("--restore-retired", envvar="TIDEMILL_RESTORE_RETIRED", help="With --against: a rollback.")
+    ] = False,
+    owner: OwnerOption = "",
+    take_over_from: TakeOverFromOption = "",
+    exit_zero: Annotated[
+        bool, typer.Option("--exit-zero", help="With --against: exit code 0 for a refusal too; the verdict tells.")
+    ] = False,
+) -> None:
+    """Check a module and show what it declares; nothing is run, and no store is needed without --against."""
+    from tidemill.api.recording import record_module
+    from tidemill.plan.check import checked
+    from tidemill.plan.warn import warnings_of
+
+    wants_json(json_)
+    if against:
+        names = split_names(objects_to_delete)
+        candidate = Candidate(name, against, tasks, threads, names, conf, restore_retired, owner, take_over_from)
+        if not candidate.show(json_) and not exit_zero:
+            raise typer.Exit(EXIT_REFUSED)
+        return
+    declaration = checked(record_module(load_module(name)))
+    plans = list(_segments(declaration)) if plan else None
+    found = warnings_of(declaration)
+    if json_:
+        told = {"warnings": [dict(vars(warning)) for warning in found]}
+        show_json(_described(declaration) | told | ({} if plans is None else {"plan": plans}))
+        return
+    console().print(f"Module {declaration.name}", style="bold")
+    show_table("Depots", ("depot", "partitioner", "global", "tick ms", "schema"), (
+        (d.name, partitioner_text(d), d.is_global, d.tick_millis, schemas.to_text(d.schema) if d.schema else None)
+        for d in declaration.depots
+    ))  # fmt: skip
+    show_table("Sources", ("topology", "source", "depot", "start from"), (
+        (t.name, s.source_id, s.depot, start_text(s.start_from)) for t in declaration.topologies for s in t.sources
+    ))  # fmt: skip
+    show_table("PStates", ("topology", "PState", "schema", "global", "private"), (
+        (t.name, p.name, schemas.to_text(p.schema), p.is_global, p.is_private)
+        for t in declaration.topologies for p in t.pstates
+    ))  # fmt: skip
+    for warning in found:
+        console().print(f"Warning: {warning}", style="yellow", markup=False)
+    if plans is not None:
+        columns = ("topology", "from", "mode", "operators", "reason")
+        show_table("Segments", columns, ([row[column] for column in columns] for row in plans))
+
+
+def _described(declaration: ModuleDeclaration) -> dict[str, Any]:
+    return {
+        "module": declaration.name,
+        "depots": [
+            {
+                "name": d.name,
+                "partitioner": partitioner_text(d),
+                "global": d.is_global,
+                "tick_millis": d.tick_millis,
+                "schema": None if d.schema is None else schemas.to_json(d.schema),
+            }
+            for d in declaration.depots
+        ],
+        "topologies": [
+            {
+                "name": t.name,
+                "sources": [
+                    {"source_id": s.source_id, "depot": s.depot, "start_from": start_text(s.start_from)}
+                    for s in t.sources
+                ],
+                "pstates": [
+                    {
+                        "name": p.name,
+                        "schema": schemas.to_json(p.schema),
+                        "global": p.is_global,
+                        "private": p.is_private,
+                    }
+                    for p in t.pstates
+                ],
+            }
+            for t in declaration.topologies
+        ],
+    }
+
+
+def _segments(declaration: ModuleDeclaration) -> Iterator[dict[str, Any]]:
+    from tidemill.plan.compile import compile_topology
+
+    for topology in declaration.topologies:
+        program = compile_topology(declaration, topology.name)
+        for segment in program.segments.values():
+            start = program.operators[segment.start]
+            names = [type(program.operators[operator]).__name__.lower() for operator in segment.operators]
+            yield {
+                "topology": topology.name,
+                "from": str(start.at).rpartition("/")[2],
+                "mode": segment.mode,
+                "operators": " ".join(names),
+                "reason": segment.reason,
+            }

@@ -1,0 +1,65 @@
+"""Batches of the rows of CSV and Parquet files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidemill.cli.batches import BATCH_RECORDS, Batch
+from tidemill.model.errors import RecordRefused
+
+
+def _row_batch(frame: pl.DataFrame, before: int, total: int) -> Batch:
+    """Times without a zone are taken as UTC: a person cannot give the columns of a file one."""
+    read = before + frame.height
+    naive = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.Datetime) and not dtype.time_zone]
+    frame = frame.with_columns(pl.col(naive).dt.replace_time_zone("UTC"))
+    return Batch(frame, read / max(1, total), lambda index: f"Row {before + index + 1}", f"row {read + 1}")
+
+
+def csv_file(path: Path) -> Iterator[Batch]:
+    try:
+        frame = pl.read_csv(path, infer_schema_length=None)
+    except pl.exceptions.PolarsError as error:
+        raise RecordRefused(f"{path} is not CSV: {_csv_fault(path) or str(error).splitlines()[0]}.") from error
+    for start in range(0, frame.height, BATCH_RECORDS):
+        yield _row_batch(frame.slice(start, BATCH_RECORDS), start, frame.height)
+
+
+def _csv_fault(path: Path) -> str:
+    """The first line that does not fit the header, which the fast reader does not tell; empty if there is none."""
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as lines:
+        rows = csv.reader(lines)
+        header: list[str] | None = None
+        try:
+            for row in rows:
+                header = row if header is None else header
+                if any(not _is_utf8(cell) for cell in row):
+                    return f"line {rows.line_num} is not UTF-8"
+                if len(row) > len(header):
+                    return f"line {rows.line_num} has {len(row)} fields, the header {len(header)}"
+        except csv.Error as error:
+            return f"line {rows.line_num}: {error}"
+    return "it is empty" if header is None else ""
+
+
+def _is_utf8(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def parquet_file(path: Path) -> Iterator[Batch]:
+    read = 0
+    with open(path, "rb") as source:
+        try:
+            parquet = pq.ParquetFile(source)
+            for batch in parquet.iter_batches(BATCH_RECORDS):
+                yield _row_batch(pl.DataFrame(pl.from_arrow(batch)), read, parquet.metadata.num_rows)
+                read += batch.num_rows
+        except (pa.ArrowException, OSError) as error:
+            text = f"{path} is not readable Parquet from row {read + 1} on: {str(error).splitlines()[0]}"
+            raise RecordRefused(text) from error
