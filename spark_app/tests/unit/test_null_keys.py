@@ -358,3 +358,24 @@ def test_a_constant_none_is_a_fault_of_the_line(step: Any) -> None:
     assert "The keys of '$$p' are" in fault.text and fault.text.endswith("here; None is none.")
     assert "PState.nullable(" in fault.advice
     assert check(record_module(Written(MAP(NULLABLE(str), MAP(NULLABLE(int), int).subindexed()), step))) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("set", Path.key("a").void_set_elem().term_val(None)),
+        ("set", Path.key("a").set_elem(1).term_val(None)),
+        ("set", Path.key("a").set_elem(None).term_void()),
+        ("map", Path.map_key("a").term_val(None)),
+    ],
+)
+def test_a_constant_none_is_a_fault_where_a_terminal_writes_a_key(kind: str, path: Path) -> None:
+    def schema(key: Any, element: Any) -> Any:
+        return MAP(key, SET(element) if kind == "set" else int)
+
+    (fault,) = check(record_module(Written(schema(str, int), transformed(path))))
+    what = "elements of '$$p' are int" if kind == "set" else "keys of '$$p' are str"
+    assert fault.text == f"The {what} here; None is none."
+    assert check(record_module(Written(schema(NULLABLE(str), NULLABLE(int)), transformed(path)))) == []
+    values = transformed(Path.key("a").term_val(None))
+    assert check(record_module(Written(schema(str, int), values))) == []

@@ -27,6 +27,7 @@ _STAYS = frozenset(
      "null_to_set")
 )  # fmt: skip
 _MAPS = frozenset(("must", "map_vals", "map_keys", "map_key", "sub_map"))
+_AT_KEYS = frozenset(("map_key", "map_keys", "set_elem", "void_set_elem"))
 _ENDS_INSIDE = frozenset(("if_path", "multi_path", "with_page_size"))
 _CONTAINERS = {"map": ("dict",), "set": ("set",), "list": ("list",)}
 
@@ -108,12 +109,21 @@ class _Walk:
         if is_open:
             text = f"The path of a transform of '{self.pstate.name}' does not end in a terminal."
             self._fault(text, "End it with term(…), term_val(…) or term_void().")
+        around = schema
         for nav in path.navs[:-1]:
             if nav.name in TERMINALS:
                 self._fault(f"{nav.name} stands in the middle of a path.", "End the path with it.")
-            schema = self._step(nav, schema, self.select)
+            around, schema = schema, self._step(nav, schema, self.select)
         if last is not None:
             self._end(last, schema)
+        if len(path.navs) > 1 and path.navs[-2].name in _AT_KEYS and isinstance(around, (MapSchema, SetSchema)):
+            self._check_new_key(path.navs[-1], around)
+
+    def _check_new_key(self, terminal: Nav, around: MapSchema | SetSchema) -> None:
+        """The terminal writes a key of the structure around it, not a value, which might be None."""
+        key = terminal.args[0] if terminal.name == "term_val" else None
+        if isinstance(key, Const) and key.value is None:
+            check_key(self.context, self.pstate, key, around, self.at)
 
     def _end(self, nav: Nav, schema: Schema | None) -> None:
         if nav.name == "term_val" and isinstance(nav.args[0], Const) and not fits(nav.args[0].value, schema):
