@@ -9,15 +9,18 @@ from contextlib import ExitStack, suppress
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.model import columns
-from tidemill.model.errors import KeyReused, OutcomeUnknown, SequenceUnknown, StoreUnavailable
+from tidemill.model.dataflow import StartFrom
+from tidemill.model.errors import BadInput, KeyReused, OutcomeUnknown, SequenceUnknown, StoreUnavailable
 from tidemill.store import depot_producers
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_retention import RollingLimits, retain, roll
+from tidemill.store.depot_segment import Segment
 from tidemill.store.log import Log, Lost, Void
 from tidemill.store.objects import AlreadyExists, Buffer
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
@@ -26,6 +29,9 @@ from tidemill.testing.memory_store import MemoryStore
 FAULTS = ["none"] * 6 + ["refuse", "lose_request", "lose_answer", "delay", "interrupt"]
 PARTITIONS = 2
 PATIENCE = (0.0, 0.0)
+STARTS = st.sampled_from(
+    [StartFrom("end"), StartFrom("beginning"), StartFrom("ago_records", 2), StartFrom("after_timestamp", 0)]
+)
 
 
 class Weather:
@@ -152,10 +158,42 @@ def test_log_holds_each_entry_as_its_writer_was_told_when_the_store_fails(data: 
 # --- the depot -------------------------------------------------------------------------------------------------------
 
 
-class Model:
-    """What clients were told about each record; records are unique strings. `sent` is what producers were told."""
+class Witness(MemoryStore):
+    """A store that knows which records ever came into the log, and where to: an entry counts that is never below the
+    floor when it is created.
+    """
 
     def __init__(self) -> None:
+        super().__init__()
+        self.placed: dict[str, tuple[int, int]] = {}
+
+    def create(self, key: str, data: Buffer) -> None:
+        super().create(key, data)
+        folder, _, name = key.rpartition("/")
+        if folder == "d/log" and int(name.removesuffix(".arrow")) >= self._floor():
+            self._note(Segment(pa.py_buffer(bytes(data))))
+
+    def _floor(self) -> int:
+        return max((int(key.rpartition("/")[2]) for key in self.list("d/log/floor")), default=1)
+
+    def _note(self, segment: Segment) -> None:
+        held = segment.header.held()
+        for partition, row, first, end in zip(held.partition, held.row, held.start, held.end, strict=True):
+            for at, record in enumerate(columns.to_values(segment.rows(int(row), int(end - first))), int(first)):
+                assert record not in self.placed, record
+                self.placed[record] = (int(partition), at)
+
+
+class Model:
+    """What clients were told about each record; records are unique strings. `sent` is what producers were told.
+
+    `starts` are the logical starts as they are now, whatever the process that is asked has seen of them; `truth` is
+    where each record went that ever came into the log.
+    """
+
+    def __init__(self, starts: Callable[[], tuple[int, ...]], truth: dict[str, tuple[int, int]]) -> None:
+        self.starts = starts
+        self.truth = truth
         self.placed: dict[str, tuple[int, int]] = {}
         self.refused: set[str] = set()
         self.unknown: set[str] = set()
@@ -188,18 +226,27 @@ class Model:
                 self.repeated(depot, batch, identity, offsets)
 
     def repeated(self, depot: DepotLog, batch: Any, identity: Any, offsets: Any) -> None:
-        """It is told where it went; where that is deleted, nothing is acknowledged that nobody knows."""
+        """It is told where it went, unless all of it is deleted: nothing is acknowledged that nobody knows."""
         try:
-            again = depot.append(batch, identity)
-            assert again == offsets or (again == () and any(depot.starts()))
+            again: Any = depot.append(batch, identity)
         except SequenceUnknown:
-            assert any(depot.starts())
+            again = ()
+        assert again == offsets or (again == () and self._is_deleted(batch)), (again, offsets, self.starts())
+
+    def _is_deleted(self, batch: Any) -> bool:
+        """All its records were in the log and went."""
+        starts = self.starts()
+        places = [self.truth[record] for _, values in batch for record in values]
+        return all(offset < starts[partition] for partition, offset in places)
 
     def _insist(self, depot: DepotLog, batch: Any, identity: Any) -> None:
         """An idempotent producer asks again until it is told: then its records are there exactly once."""
         try:
             offsets = depot.append(batch, identity)
         except (StoreUnavailable, OutcomeUnknown):
+            return
+        if offsets == ():
+            assert self._is_deleted(batch), (batch, self.starts())
             return
         self.sent.append((batch, identity, offsets))
         self._place(batch, offsets)
@@ -209,6 +256,7 @@ class Model:
         for partition, values in batch:
             for record in values:
                 self.placed[record] = (partition, at[partition])
+                assert self.truth[record] == self.placed[record]
                 at[partition] += 1
 
     def _records(self, size: int) -> list[str]:
@@ -221,10 +269,10 @@ class Depots:
 
     def __init__(self, draw: Callable[[Any], Any]) -> None:
         self.draw = draw
-        self.store = MemoryStore()
+        self.store = Witness()
         self.weather = Weather(draw, self.store)
         self.weather.interrupt = self.others
-        self.model = Model()
+        self.model = Model(lambda: self.opened(FaultyObjectStore(self.store)).starts(), self.store.placed)
         self.stormy = self.calm = self.opened(self.store)
         self.restart()
 
@@ -248,13 +296,31 @@ class Depots:
             work[self.draw(st.sampled_from(sorted(work)))]()
 
     def step(self) -> None:
-        kind = self.draw(st.sampled_from(["append", "append", "repeat", "restart"]))
-        if kind == "append":
-            self.model.append(self.stormy, self.draw, self.draw(st.sampled_from([None, "p", "key/a"])))
-        elif kind == "repeat":
-            self.model.repeat(self.stormy, self.draw)
+        work: dict[str, Callable[[], object]] = {
+            "append": lambda: self.model.append(
+                self.stormy, self.draw, self.draw(st.sampled_from([None, "p", "key/a"]))
+            ),
+            "repeat": lambda: self.model.repeat(self.stormy, self.draw),
+            "restart": self.restart,
+            "roll": lambda: roll(self.stormy, RollingLimits(segments_min=1, segments_max=3)),
+            "retain": lambda: retain(self.stormy, 4, (99,) * PARTITIONS, grace_millis=0),
+            "start": lambda: self.stormy.resolve_start(self.draw(STARTS), 0),
+            "read": self.read,
+        }
+        with suppress(StoreUnavailable, OutcomeUnknown):
+            work[self.draw(st.sampled_from(["append", *sorted(work)]))]()
+
+    def read(self) -> None:
+        """Whoever reads gets the records, or learns that they are no longer kept."""
+        partition = self.draw(st.integers(0, PARTITIONS - 1))
+        start, end = self.stormy.starts()[partition], self.stormy.ends()[partition]
+        try:
+            records = columns.to_values(self.stormy.read_columns(partition, start, end))
+        except BadInput:
+            assert start < self.model.starts()[partition]
         else:
-            self.restart()
+            assert len(records) == end - start
+            assert all(self.model.truth[record] == (partition, at) for at, record in enumerate(records, start))
 
 
 @settings(max_examples=200, deadline=None)
@@ -284,7 +350,7 @@ def check_depot(store: MemoryStore, model: Model) -> None:
     read = [columns.to_values(depot.read_columns(p, starts[p], end)) for p, end in enumerate(depot.ends())]
     counted = Counter(record for records in read for record in records)
     assert all(count == 1 for count in counted.values())
-    for record, (partition, offset) in model.placed.items():
-        assert offset < starts[partition] or read[partition][offset - starts[partition]] == record
-    assert not model.refused & set(counted)
-    assert set(counted) <= set(model.placed) | model.unknown
+    kept = {record: at for record, at in model.truth.items() if at[1] >= starts[at[0]]}
+    assert kept == {r: (p, at) for p, records in enumerate(read) for at, r in enumerate(records, starts[p])}
+    assert not model.refused & set(model.truth)
+    assert set(model.truth) <= set(model.placed) | model.unknown

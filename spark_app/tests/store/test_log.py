@@ -182,7 +182,7 @@ def test_outcome_is_unknown_when_the_floor_cannot_be_looked_up() -> None:
         log_on(FaultyObjectStore(store, FaultPlan(before=fail))).append(2, entry("a"), "a")
 
 
-@pytest.mark.parametrize("lost", [{3}, {1}, {1, 2, 3, 4}])
+@pytest.mark.parametrize("lost", [{3}, {1}, {1, 2, 3, 4}, set(range(1, 7))])
 def test_log_is_corrupt_when_entries_are_missing(lost: set[int]) -> None:
     log = log_on(MemoryStore())
     fill(log, 1, 6)

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from tidemill.model.dataflow import StartFrom
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.entries import Entry
 from tidemill.model.errors import StoreUnavailable
+from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.depot import DepotLog
-from tidemill.store.objects import NotFound
+from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
 
@@ -45,6 +49,31 @@ def store() -> MemoryStore:
 def test_options_are_found_when_their_newest_entry_is_not_there_at_first(store: MemoryStore) -> None:
     OptionsLog(store, "M").set("module", "", RECORDS, 5)
     assert options(store, Stale("get", 9)).read().values == {("module", ""): {RECORDS: 5}}
+
+
+def newest_of_depot(store: ObjectStore) -> object:
+    return DepotLog(store, "M/depots/d", 1).newest().last
+
+
+def newest_of_topology(store: ObjectStore) -> object:
+    return CommitLog(store, "M/topologies/t").head()
+
+
+def newest_definition(store: ObjectStore) -> object:
+    return DefinitionLog(store, "M").newest()
+
+
+@pytest.mark.parametrize("newest", [newest_of_depot, newest_of_topology, newest_definition])
+def test_newest_entry_is_looked_for_again_when_it_is_not_there_at_first(
+    store: MemoryStore, newest: Callable[[ObjectStore], object]
+) -> None:
+    DefinitionLog(store, "M").append(StoredDefinition("M", 1, 1, {}, {}))
+    DepotLog(store, "M/depots/d", 1).append([(0, [1])])
+    CommitLog(store, "M/topologies/t").append(1, Entry("claim", "n", 1, 1, 0), {})
+    late = FaultyObjectStore(store, FaultPlan(spoil=Stale("get", 9)))
+    assert newest(late) == newest(store) is not None
+    with pytest.raises(StoreUnavailable, match=r"was not found 10 times in a row, .* try again"):
+        newest(FaultyObjectStore(store, FaultPlan(spoil=Stale("get", 1_000_000))))
 
 
 def test_an_error_says_which_entry_when_the_newest_options_are_never_there(store: MemoryStore) -> None:

@@ -12,12 +12,11 @@ from typing import Any
 
 from tidemill.model import entries
 from tidemill.model.entries import ENTRY_BYTES_MAX, ENTRY_MEMBER, Entry
-from tidemill.model.errors import CorruptState, asked_twice, check_place, invariant, reading_object
+from tidemill.model.errors import asked_twice, check_place, invariant, reading_object
 from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import NotFound, ObjectStore
 
 LOG_FOLDER = "log"
-_READS_MAX = 100
 
 
 class CommitLog:
@@ -36,18 +35,9 @@ class CommitLog:
 
     def head(self) -> tuple[int, Entry] | None:
         """The newest entry and its number; None while there is none. Two probes where nothing is new."""
-        for _ in range(_READS_MAX):
-            known = self._head[0] if self._head else 0
-            number = self.log.newest(known)
-            if number == 0:
-                return None
-            if self._head is not None and number == known:
-                return self._head
-            try:
-                self._head = (number, self.read(number))
-            except NotFound:
-                self._head = None
-        raise CorruptState(f"The commit log {self.log.prefix} changes faster than it can be read.")
+        found = self.log.read_newest(self._head[0] if self._head else 0, self.read)
+        self._head = found or self._head
+        return self._head
 
     def newest_number(self) -> int:
         """The number of the newest entry, 0 before any."""

@@ -34,10 +34,11 @@ class DefinitionLog:
 
         Raises:
             CorruptState: it cannot be read.
+            StoreUnavailable: it is there and is not there; ask again.
         """
-        number = self.newest_number()
-        if number and (self._newest is None or self._newest.number != number):
-            self._newest = self.read(number)
+        found = self._log.read_newest(self._newest.number if self._newest else 0, self.read)
+        if found is not None:
+            _, self._newest = found
         return self._newest
 
     def read(self, number: int) -> StoredDefinition:

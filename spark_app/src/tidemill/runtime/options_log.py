@@ -10,7 +10,6 @@ with marks have format 2, so that an older Tidemill, which would lose the marks,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,14 +19,13 @@ from tidemill.model.errors import CorruptState, Managed, NewerFormat, StoreUnava
 from tidemill.model.ids import Ids
 from tidemill.runtime.events import ModuleOptions, Place
 from tidemill.store.log import Log, Lost, read_json_nonce
-from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.store.objects import ObjectStore
 
 FORMAT = 2
 FORMAT_WITHOUT_MARKS = 1
 PAUSED = "paused"
 SUFFIX = ".json"
 _TRIES = 100
-_READS_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -65,15 +63,10 @@ class OptionsLog:
             CorruptState: the newest entry cannot be read.
             StoreUnavailable: it is there and is not there; ask again.
         """
-        for _ in range(_READS_MAX):
-            number = self.newest_number()
-            if number <= self._known.number:
-                return self._known
-            with suppress(NotFound):
-                self._known = asked_twice(partial(self._read, number))
-                return self._known
-        key = self._log.key(number)
-        raise StoreUnavailable(f"{key} was not found {_READS_MAX} times in a row, though the log goes so far.", key=key)
+        found = self._log.read_newest(self._known.number, lambda number: asked_twice(partial(self._read, number)))
+        if found is not None:
+            _, self._known = found
+        return self._known
 
     def _read(self, number: int) -> ModuleOptions:
         key = self._log.key(number)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -38,6 +39,7 @@ from tidemill.store.log import PATIENCE, Lost, Void
 from tidemill.store.objects import NotFound, ObjectStore
 
 _COLLISIONS_MAX = 1000
+_STARTS_MAX = 10
 _NOTHING = Commit(None, [], [])
 
 
@@ -133,7 +135,8 @@ class DepotLog(DepotEnd):
                 if commit is not None and self._is_settled(commit):
                     return commit
                 self.follow()
-        raise StoreUnavailable(f"{_COLLISIONS_MAX} appends in a row met other writers in {self.files.prefix}.")
+        text = f"{_COLLISIONS_MAX} appends in a row met other writers in {self.files.prefix}: try again."
+        raise StoreUnavailable(text)
 
     def _is_settled(self, commit: Commit) -> bool:
         """Whether all that the commit says is in the log; a repeat is done only in a depot that is still there."""
@@ -244,6 +247,7 @@ class DepotLog(DepotEnd):
                 raise BadInput(text, partition=partition, start=start, end=end)
 
     def _missing(self, ranges: OffsetRanges) -> BadInput | CorruptState:
+        self.follow()  # others may have moved the starts
         is_trimmed = any(start < end and start < at for (start, end), at in zip(ranges, self.starts(), strict=True))
         if is_trimmed:
             return self._given_up()
@@ -259,10 +263,18 @@ class DepotLog(DepotEnd):
         """The offset in each partition at which a source begins that meets this depot for the first time.
 
         It is decided once and for all, so a listing that came too late is not trusted: a probe follows it.
+
+        Raises:
+            StoreUnavailable: the store does not answer, or others delete segments faster than they can be read.
         """
-        self.follow()
-        self.follow()
-        newest = self.newest()
+        for _ in range(_STARTS_MAX):
+            self.follow()
+            self.follow()
+            with suppress(NotFound):  # others deleted it between two looks
+                return self._resolved(self.newest(), start_from, now_millis)
+        raise StoreUnavailable(f"Others delete the records of {self.files.prefix} at which to start: try again.")
+
+    def _resolved(self, newest: Header, start_from: StartFrom, now_millis: int) -> tuple[int, ...]:
         if start_from.kind == "end":
             return newest.ends
         if start_from.kind == "beginning":

@@ -23,15 +23,17 @@ class DepotEnd:
         self._state_lock = threading.RLock()
 
     def follow(self) -> bool:
-        """Look for newer segments; whether there are any. Two cheap probes where nothing is new."""
+        """Look for newer segments; whether there are any. Two cheap probes where nothing is new.
+
+        Raises:
+            StoreUnavailable: others delete segments faster than they can be read, too.
+        """
         with self._state_lock:
-            known = self._newest
-            number = self.files.log.newest(known.number if known else 0)
-            if known is not None and number <= known.number:
-                return False
-            self._newest = self.files.header(number) if number else self._empty()
+            known = self._newest or self._empty()
+            found = self.files.log.read_newest(known.number, self.files.header)
+            _, self._newest = found or (known.number, known)
             self._check_partitions(self._newest)
-            return bool(number)
+            return found is not None
 
     def newest(self) -> Header:
         """The header of the newest segment seen; looks for it the first time."""

@@ -18,7 +18,7 @@ from tidemill.model.errors import invariant
 from tidemill.store.depot import DepotLog
 from tidemill.store.depot_files import DepotFiles
 from tidemill.store.depot_header import Header
-from tidemill.store.depot_producers import Table, brought_up
+from tidemill.store.depot_producers import Missing, Table, brought_up
 from tidemill.store.depot_segment import Segment, encode_segment
 from tidemill.store.objects import AlreadyExists, NotFound
 
@@ -33,19 +33,26 @@ class RollingLimits:
 
 
 def roll(depot: DepotLog, limits: RollingLimits = RollingLimits()) -> int:
-    """Roll the oldest segments of the log into one object, offsets unchanged; how many went, 0 if it is too early."""
+    """Roll the oldest segments of the log into one object, offsets unchanged; how many went, 0 if it is too early, or
+    others roll or delete the same ones.
+    """
     files = depot.files
     first = _finish_trim(files)
     _, last = files.log.span()
     numbers = range(first, last - 1)  # the log keeps its last two entries
     if len(numbers) < limits.segments_min:
         return 0
-    segments = _take(files, numbers, limits)
-    if not segments:
+    try:
+        segments = _take(files, numbers, limits)
+        if not segments:
+            return 0
+        table = _table(files, segments[-1].header, last)
+    except (NotFound, Missing):
+        if files.log.is_entry(first):
+            raise
         return 0
-    table = brought_up(files, Table(), segments[-1].header)
-    if table.number >= first + len(segments):
-        return 0  # another process rolled all these, and more
+    if not files.log.is_entry(first):
+        return 0
     key = files.rolled_key(first, first + len(segments) - 1)
     with suppress(AlreadyExists):  # rolled by another process, which perhaps did not live to trim
         files.store.create(key, _encode_rolled(key, segments, table))
@@ -74,6 +81,17 @@ def _take(files: DepotFiles, numbers: range, limits: RollingLimits) -> list[Segm
         segments.append(segment)
         files.remember(segment.header)
     return segments
+
+
+def _table(files: DepotFiles, header: Header, newest: int) -> Table:
+    """The producers as of a segment, or of the newest where retention deleted what tells the older table.
+
+    Who reads a table that is younger than the segment which carries it finds the same after the segments that follow.
+    """
+    try:
+        return brought_up(files, Table(), header)
+    except Missing:
+        return brought_up(files, Table(), files.header(newest))
 
 
 def _encode_rolled(key: str, segments: Sequence[Segment], table: Table) -> object:
@@ -152,17 +170,22 @@ def _delete_before(depot: DepotLog, starts: Sequence[int]) -> int:
     table_at = depot.newest().table_at
     deleted = 0
     for _, last, key in files.list_rolled():
-        if last >= table_at or not _is_before(files.header(last), starts):
+        if last >= table_at or not _is_before(files, last, starts):
             return deleted
         files.store.delete(key)
         deleted += 1
     files.list_rolled()
     first, last = files.log.span()
     below = first
-    while below < min(last - 1, table_at) and _is_before(files.header(below), starts):
+    while below < min(last - 1, table_at) and _is_before(files, below, starts):
         below += 1
     return deleted + max(0, files.log.trim(below) - first)
 
 
-def _is_before(header: Header, starts: Sequence[int]) -> bool:
+def _is_before(files: DepotFiles, number: int, starts: Sequence[int]) -> bool:
+    """Whether all records up to the end of an object lie before these offsets; no, where others delete it."""
+    try:
+        header = files.header(number)
+    except NotFound:
+        return False
     return all(end <= start for end, start in zip(header.ends, starts, strict=True))

@@ -157,16 +157,21 @@ class Log:
 
         Raises:
             CorruptState: the log has a hole. A listing that writers overtake may seem so, hence several are made.
+            StoreUnavailable: trims overtook each of them.
         """
+        floor = 0
         for _ in range(_LISTINGS_MAX):
             numbers = self._list()
-            floor = self.floor()
+            before, floor = floor, self.floor()
             last = max(numbers, default=0)
             if last < floor == FIRST:
                 return (FIRST, 0)
             if last >= floor and set(numbers).issuperset(range(floor, last + 1)):
                 return (floor, last)
-        missing = next(number for number in range(floor, last + 2) if number not in numbers)
+        if floor > before:
+            raise self._overtaken()
+        last = max(last, floor)
+        missing = next(number for number in range(floor, last + 1) if number not in numbers)
         text = f"{self.key(missing)} is missing, though the log goes from entry {floor} to {last}."
         raise CorruptState(text, floor=floor, last=last, key=self.key(missing))
 
@@ -183,6 +188,25 @@ class Log:
         if number == 0 or number - known == _PROBES_MAX or not self.is_entry(known + 1):
             return self.span()[1]
         return number
+
+    def read_newest(self, known: int, read: Callable[[int], _T]) -> tuple[int, _T] | None:
+        """The last entry and its number; None where it is `known`, as for `newest`. `read` raises NotFound.
+
+        Between the look for it and `read`, others may append and trim so much that it is gone: then it is looked for
+        again.
+
+        Raises:
+            StoreUnavailable: it was gone each time; ask again.
+        """
+        for _ in range(_LISTINGS_MAX):
+            number = self.newest(known)
+            if number <= known:
+                return None
+            with suppress(NotFound):
+                return number, read(number)
+        key = self.key(number)
+        text = f"{key} was not found {_LISTINGS_MAX} times in a row, though the log goes so far: try again."
+        raise StoreUnavailable(text, key=key)
 
     def follow(self, known: int) -> Iterator[tuple[int, bytes]]:
         """The entries after `known` up to the end, in order; those trimmed meanwhile are left out."""
@@ -201,7 +225,10 @@ class Log:
             if is_anchored and self.is_entry(number + 1):
                 return
             is_anchored = False
-        raise StoreUnavailable(f"The log {self.prefix} is trimmed faster than it can be read.", number=number)
+        raise self._overtaken()
+
+    def _overtaken(self) -> StoreUnavailable:
+        return StoreUnavailable(f"The log {self.prefix} is trimmed faster than it can be read: try again.")
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
