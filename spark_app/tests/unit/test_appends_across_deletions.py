@@ -22,7 +22,10 @@ from tidemill.model import columns
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import Deleted, DepotClosed, SnapshotExpired, UnknownName
 from tidemill.model.offsets import OffsetRanges
+from tidemill.runtime.backup import BackupRun
+from tidemill.runtime.backup_folder import BackupFolder
 from tidemill.runtime.barrier import ProcessedWatch, barrier_of
+from tidemill.runtime.check import check_module
 from tidemill.runtime.clients_depot import DepotHandle
 from tidemill.runtime.clients_module import ModuleClient
 from tidemill.runtime.clients_pstate import PStateHandle
@@ -38,6 +41,7 @@ from tidemill.store.depot_retention import RollingLimits, roll
 from tidemill.store.local import LocalStore
 from tidemill.store.log import is_deletion_mark
 from tidemill.store.objects import ObjectStore
+from tidemill.store.urls import connect, open_store
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
 
@@ -586,6 +590,72 @@ def test_nothing_of_the_old_module_holds_when_somebody_paused_it_while_it_was_de
     OptionsLog(store, "Shop").pause("count")
     launch(store)
     assert OptionsLog(store, "Shop").read().paused == {}
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_new_life_is_left_alone_when_a_destroy_goes_on_late(is_after: bool) -> None:
+    """Its destroyer sleeps at each of its requests in turn, while somebody else launches the module anew."""
+    for step in count():
+        store, lives = with_records(), [0]
+        OptionsLog(store, "Shop").pause("keep")
+
+        def launch_anew(store: ObjectStore = store, lives: list[int] = lives) -> None:
+            if newest(store).is_destroyed:
+                launch(store)
+                slow_handle(store).append("a")
+                OptionsLog(store, "Shop").pause("count")
+                lives[0] += 1
+
+        faulty, requests = struck(store, step, is_after, launch_anew)
+        destroy(faulty, "Shop")
+        if lives[0]:
+            assert records(store) == ["a"], requests[step]
+            assert [*OptionsLog(store, "Shop").read().paused] == ["count"], requests[step]
+        if step >= len(requests):
+            assert left(store) == []
+            return
+
+
+def test_reader_is_told_that_the_depot_was_deleted_when_it_goes_under_its_look(store: MemoryStore) -> None:
+    """At each request of a look that begins from nothing."""
+    slow_handle(store).append("a")
+    definition = newest(store)
+    log_of = lambda at: DepotLog(at, definition.depot_prefix("*returns"), 2)  # noqa: E731 - two uses
+    counting, requests = struck(store, -1, False, lambda: None)
+    log_of(counting).follow()
+    for step in range(len(requests)):
+        fresh = MemoryStore()
+        for key in store.list(""):
+            fresh.create(key, store.get(key))
+        faulty, _ = struck(fresh, step, False, lambda at=fresh: destroy(at, "Shop"))  # type: ignore[misc]
+        with pytest.raises(Deleted):
+            log_of(faulty).follow()
+
+
+def test_check_finds_a_depot_that_was_closed_when_its_definition_is_lost(store: MemoryStore) -> None:
+    """As where an older copy of the definitions alone is put back."""
+    definition = newest(store)
+    DepotLog(store, definition.depot_prefix("*returns"), 2).close(2)
+    assert [str(finding) for finding in check_module(store, "Shop") if "definitions are lost" in str(finding)]
+
+
+def test_depot_takes_appends_when_a_backup_was_made_while_an_update_deleted_it(tmp_path: Folder) -> None:
+    """Its log is copied after the definition: a copy that has it closed has the definition that closed it as well."""
+    whole = 0
+    for step in count():
+        store = open_store((tmp_path / f"store-{step}").as_uri())
+        launch(store)
+        slow_handle(FaultyObjectStore(store)).append("a")
+        faulty, requests = struck(store, step, False, lambda at=store: turn(at, Smaller(), "*returns").write())  # type: ignore[misc]
+        folder = BackupFolder(connect((tmp_path / f"backup-{step}").as_uri()))
+        backup = BackupRun(faulty, folder, 0, lambda key, copied: None).take()
+        closed = [key for key in backup.objects if "/returns-" in key and key.endswith("2.arrow")]
+        numbers = [key for key in backup.objects if "/definition/" in key]
+        assert len(numbers) == 2 or not closed, requests[step]
+        whole += len(numbers) == 2
+        if step >= len(requests):
+            assert whole
+            return
 
 
 def test_leader_that_slept_commits_nothing_when_its_module_was_destroyed(store: MemoryStore) -> None:

@@ -406,7 +406,8 @@ def delete_data(store: ObjectStore, name: str) -> None:
     stored = log.newest()
     if stored is None or not stored.is_destroyed:
         return
-    OptionsLog(store, name).clear()  # also what somebody set who did not know yet
+    # Also what somebody set who did not know yet, but nothing of a new life that began meanwhile.
+    OptionsLog(store, name).clear(lambda: log.newest_number() == stored.number)
     empty_folders(store, folders_of(stored), keys)
 
 

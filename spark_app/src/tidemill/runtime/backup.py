@@ -179,6 +179,8 @@ class BackupRun:
         prefix = depot_folder(definition.module, depot)
         log = DepotLog(self._store, prefix, 1 if depot.is_global else definition.tasks)
         newest = log.newest()
+        if newest.gate.definition > definition.number:
+            raise _Overtaken
         self._log(found, log.files.log, newest.number)
         self._each([key for _, _, key in log.files.list_rolled()], lambda key: self._copy(found, key))
         return prefix, newest.ends

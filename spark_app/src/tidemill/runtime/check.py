@@ -324,9 +324,13 @@ def check_depot(store: ObjectStore, definition: StoredDefinition, name: str) -> 
     depot = _open_depot(store, definition, name)
     found: list[Finding] = []
     try:
-        starts, ends = depot.starts(), depot.ends()
+        starts, ends, gate = depot.starts(), depot.ends(), depot.newest().gate
     except TidemillError as error:
         return [_unreadable("S6", name, error)]
+    newest = DefinitionLog(store, definition.module).newest_number()
+    if gate.definition > newest:
+        text = f"was closed or opened by definition {gate.definition}, but the newest one is {newest}"
+        found.append(Finding("S6", name, f"{text}: definitions are lost"))
     for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
         for first in range(start, end, _RECORDS_AT_ONCE):
             last = min(end, first + _RECORDS_AT_ONCE)

@@ -142,9 +142,12 @@ class OptionsLog:
             checked[scope, target, name] = bool(value) if name == PAUSED else options.check_value(name, value)
         return self._append(Change("manage", "module", owner), lambda now: _managed(now, owner, checked), looks=1)
 
-    def clear(self) -> ModuleOptions:
-        """Take everything away, as before a new life of the module: the log stays, for its names must not come back."""
-        return self._append(Change("clear", "module", ""), lambda now: ModuleOptions(now.number))
+    def clear(self, is_due: Callable[[], bool]) -> ModuleOptions:
+        """Take everything away, as before a new life of the module: the log stays, for its names must not come back.
+
+        `is_due` is asked after each look at what is to be cleared, so nothing newer than its answer goes.
+        """
+        return self._append(Change("clear", "module", ""), lambda now: ModuleOptions(now.number) if is_due() else now)
 
     def _append(self, change: Change, apply: Callable[[ModuleOptions], ModuleOptions], looks: int = 2) -> ModuleOptions:
         """Write what holds after the change; where somebody else was faster, on top of theirs.

@@ -153,6 +153,7 @@ class DepotFiles:
         if found is None:
             found = self._load_first(_covering(self.list_rolled(), number), recent, load)
         if found is None:
+            self.log.floor()  # where the depot was deleted, that is why, and this says so
             raise NotFound(f"Segment {number} of {self.prefix} is gone.", number=number)
         return found
 
