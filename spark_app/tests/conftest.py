@@ -1,4 +1,8 @@
-"""Fixtures for every kind of test: a real MinIO server, stores of each kind, and one SparkContext for all of them."""
+"""Fixtures for every kind of test: a real MinIO server, stores of each kind, and one SparkContext for all of them.
+
+A property that fails says so within the time that a test has: its first fault is made smaller for SHRINK_SECONDS_MAX,
+then printed with the line that repeats it (`@reproduce_failure`). Examples are drawn anew in each run.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ from pathlib import Path
 
 import minio
 import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import engine as hypothesis_engine
 
 from tidemill.spark import placement
 from tidemill.spark.session import Session, shared_session, stop_shared_session
@@ -23,6 +29,22 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "minio.sh"
 USER, PASSWORD = "tidemill", "tidemill-secret"
 BUCKET = "tidemill"
 START_SECONDS_MAX = 30
+SHRINK_SECONDS_MAX = 30
+
+# A busy machine is slow: no property fails for that.
+PROPERTIES = settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=False,
+    print_blob=True,
+    report_multiple_bugs=False,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.target, Phase.shrink),
+)
+settings.register_profile("tidemill", PROPERTIES)
+settings.load_profile("tidemill")
+# There is no setting for it, and its 300 seconds are the timeout of a whole test, which would end it without a word.
+assert hypothesis_engine.MAX_SHRINKING_SECONDS > SHRINK_SECONDS_MAX
+hypothesis_engine.MAX_SHRINKING_SECONDS = SHRINK_SECONDS_MAX
 
 
 class MinioServer:
