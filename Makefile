@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 COVERAGE_MIN ?= 85
+# A test file stays in one process, since its fixtures are shared.
+PYTEST := -m pytest --numprocesses auto --maxprocesses 2 --dist loadfile
 MINUTES ?= 60
 export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
 
@@ -27,12 +29,12 @@ check: setup ## lint, types, layers, links in docs
 
 test: setup ## all tests (real Spark, a real MinIO server)
 	@bash scripts/minio.sh >/dev/null
-	$(PY) -m pytest --numprocesses auto --maxprocesses 2 --dist loadfile
+	$(PY) $(PYTEST)
 
 coverage: setup ## all tests, and how much of the code they run; fails below COVERAGE_MIN percent; TESTS= names some only
 	@bash scripts/minio.sh >/dev/null
 	$(PY) -m coverage erase
-	$(PY) -m coverage run -m pytest $(TESTS)
+	$(PY) -m coverage run $(PYTEST) $(TESTS)
 	$(PY) -m coverage combine --quiet
 	$(PY) -m coverage report --fail-under=$(COVERAGE_MIN)
 
