@@ -1,7 +1,7 @@
 """All benchmarks, each beside its peer in the same run; prints a table and writes benchmarks/results.json.
 
 usage: python -m benchmarks [NAME …] [--quick]
-Names: counts small shapes growth access gateway; --quick: fewer rounds, smaller growth, results.json is left alone.
+Names: counts small shapes growth access gateway cli; --quick: fewer rounds, smaller growth, results.json is left alone.
 """
 
 from __future__ import annotations
@@ -216,7 +216,36 @@ def gateway(is_quick: bool) -> list[Figure]:
     ]  # fmt: skip
 
 
-PARTS = {"counts": counts, "small": small, "shapes": shapes, "growth": growth, "access": access, "gateway": gateway}
+def cli(is_quick: bool) -> list[Figure]:
+    """CPU of whole processes of the command line and of the client, against Python itself."""
+    seconds = measured("benchmarks.cli", "--rounds", 5 if is_quick else 15)
+    python = seconds["python"]
+    targets = {"help": 0.25, "status": 0.5, "select": 0.5, "append": 0.5}
+    text = f"`python -c pass` ({python:.3f} s)"
+    command = "python -m benchmarks cli"
+    return [
+        *(
+            Figure(
+                f"cli_{name}_cpu_s", seconds[name], "CPU s", seconds[name] / python,
+                f"{text}; target {target:g} CPU s", command,
+            )
+            for name, target in targets.items()
+        ),
+        Figure(
+            "client_import_cpu_s", seconds["client_import"], "CPU s", seconds["client_import"] / python, text, command
+        ),
+    ]  # fmt: skip
+
+
+PARTS = {
+    "counts": counts,
+    "small": small,
+    "shapes": shapes,
+    "growth": growth,
+    "access": access,
+    "gateway": gateway,
+    "cli": cli,
+}
 
 
 def main() -> int:

@@ -105,3 +105,9 @@ def test_no_word_of_the_help_is_taken_for_markup() -> None:
             texts += [getattr(note, "help", None) or "" for note in getattr(parameter.annotation, "__metadata__", ())]
         for text in texts:
             assert not re.search(r"\[[a-z@#/]", text), (command, text)
+
+
+def test_a_name_of_an_emoji_stays_as_it_is_when_a_sentence_repeats_it(tmp_path: Folder) -> None:
+    output = refused("status", "[red]:smile:", "--store", str(tmp_path))
+
+    assert "[red]:smile:" in output

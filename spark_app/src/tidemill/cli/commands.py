@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import typer
@@ -18,7 +21,20 @@ class Entry(NamedTuple):
 
     def load(self) -> Any:
         """The function, or the Typer application."""
-        return getattr(importlib.import_module(f"tidemill.cli.{self.module}"), self.function)
+        with _no_garbage():
+            return getattr(importlib.import_module(f"tidemill.cli.{self.module}"), self.function)
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Nothing that is loaded is garbage, so nobody looks for it meanwhile."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 COMMANDS = {

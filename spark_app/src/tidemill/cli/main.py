@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import atexit
+import gc
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +19,16 @@ def _version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-app = typer.Typer(
+class Application(typer.Typer):
+    """The command as a process of its own."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command that the arguments name, and end the process."""
+        atexit.register(gc.freeze)  # the system takes all memory back: no looking for garbage in what was loaded
+        return super().__call__(*args, **kwargs)
+
+
+app = Application(
     name="tidemill",
     cls=Commands,
     help="Exactly-once stream processing and its serving database as one Python class.",

@@ -7,12 +7,9 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tidemill.model.errors import (
     BadInput,
@@ -25,6 +22,9 @@ from tidemill.model.errors import (
     TidemillError,
 )
 from tidemill.model.json_values import jsonable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,13 +46,17 @@ _state = {"json": False}
 
 def console() -> Console:
     """Where results go; made anew each time, so that a test's output is found."""
+    from rich.console import Console  # results as JSON or plain lines do without Rich
+
     width = None if sys.stdout.isatty() else PIPE_COLUMNS
-    return Console(file=sys.stdout, highlight=False, width=width)
+    return Console(file=sys.stdout, highlight=False, emoji=False, width=width)
 
 
 def messages() -> Console:
     """Where progress and errors go: stderr, so that results can be piped."""
-    return Console(file=sys.stderr, highlight=False, soft_wrap=not sys.stderr.isatty())
+    from rich.console import Console
+
+    return Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
 
 
 def wants_json(is_json: bool) -> bool:
@@ -63,7 +67,7 @@ def wants_json(is_json: bool) -> bool:
 
 def say(text: str) -> None:
     """One line for people; it goes to stderr."""
-    messages().print(Text(text))
+    messages().print(text, markup=False)
 
 
 def show_json(value: Any) -> None:
@@ -77,6 +81,9 @@ def to_json(value: Any) -> str:
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = ()) -> None:
     """A table; the columns named in `right` hold numbers."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title=title or None, title_justify="left")
     for name in columns:
         is_last = name == columns[-1]
@@ -132,7 +139,7 @@ def _exit(error: TidemillError) -> typer.Exit:
             body["faults"] = [vars(fault) for fault in error.faults]
         typer.echo(json.dumps({"error": body}, ensure_ascii=False), err=True)
     else:
-        messages().print(Text(f"Error: {error}", style="bold red"))
+        messages().print(f"Error: {error}", style="bold red", markup=False)
     return typer.Exit(_exit_code(error))
 
 
