@@ -22,6 +22,7 @@ from tidemill.runtime.backup_folder import Backup, BackupFolder
 from tidemill.runtime.check import check_module
 from tidemill.runtime.collection import collect
 from tidemill.runtime.commit_log import CommitLog
+from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.runtime.restore import At, needed_objects, plan_restore, restore
 from tidemill.state.stored_parts import part_loader
 from tidemill.store import incarnations
@@ -209,6 +210,34 @@ def test_all_that_the_newest_entry_needs_is_saved_when_logs_are_trimmed_beyond_i
     with local.running() as cluster:
         local.wait(cluster)
         assert local.counts(cluster) == local.truth
+
+
+def test_rolled_segments_know_no_more_than_the_saved_log_when_they_are_rolled_meanwhile(
+    local: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with local.running() as cluster:
+        local.append(cluster, *words(1))
+        local.wait(cluster)
+    definition = DefinitionLog(connect(local.url), MODULE).newest()
+    assert definition is not None
+    depot = DepotLog(connect(local.url), definition.depot_prefix("*words"), 2)
+    for number in range(4):
+        depot.append([(0, [f"early {number}"])])
+    real, rolled = BackupRun._log, []
+
+    def log_before_others_roll(self: Any, found: Any, log: Any, last: int) -> None:
+        real(self, found, log, last)
+        if log.prefix == depot.files.log.prefix and not rolled:
+            depot.append([(0, ["late"])])
+            rolled.append(roll(depot, RollingLimits(1, 2)))
+
+    monkeypatch.setattr(BackupRun, "_log", log_before_others_roll)
+    local.save()
+    assert rolled == [2]
+    local.lose()
+    local.bring_back()
+    copy = DepotLog(open_store(local.url), depot.files.prefix, 2)
+    assert copy.files.list_rolled() and copy.newest().number == depot.newest().number
 
 
 def _roll_and_collect(cluster: InProcessCluster, url: str) -> None:

@@ -175,14 +175,21 @@ class BackupRun:
         return content
 
     def _depot(self, found: _Module, definition: StoredDefinition, depot: StoredDepot) -> tuple[str, tuple[int, ...]]:
-        """Where a depot is, and its ends. Its log comes first: what is trimmed after that is among what is rolled."""
+        """Where a depot is, and its ends. Its log comes first: what is trimmed after that is among what is rolled.
+
+        What is rolled meanwhile may know of appends that are not saved, so it raises _Overtaken.
+        """
         prefix = depot_folder(definition.module, depot)
         log = DepotLog(self._store, prefix, 1 if depot.is_global else definition.tasks)
+        rolled = {key for _, _, key in log.files.list_rolled()}
         newest = log.newest()
         if newest.gate.definition > definition.number:
             raise _Overtaken
         self._log(found, log.files.log, newest.number)
-        self._each([key for _, _, key in log.files.list_rolled()], lambda key: self._copy(found, key))
+        keys = [key for _, _, key in log.files.list_rolled()]
+        if not rolled.issuperset(keys):
+            raise _Overtaken
+        self._each(keys, lambda key: self._copy(found, key))
         return prefix, newest.ends
 
     def _topology(self, found: _Module, log: Log, topology: StoredTopology, number: int, entry: Entry) -> SavedTopology:
