@@ -1,0 +1,1 @@
+"""Measurements: `python -m benchmarks`, each beside its peer in the same run."""

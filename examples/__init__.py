@@ -1,0 +1,1 @@
+"""Modules to read and to run."""

@@ -1,0 +1,1 @@
+"""Long runs with faults: a module, its traffic, and the comparison of its state with what it must be."""

@@ -1,0 +1,1 @@
+"""Other systems that do the same work, to compare with."""

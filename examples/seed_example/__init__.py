@@ -1,0 +1,1 @@
+"""A small module, and a program that runs it in its process."""

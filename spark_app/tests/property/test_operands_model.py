@@ -163,8 +163,9 @@ class Store:
         if levels and merged is not None:
             name = f"r{len(self.blobs)}"
             self.blobs[name] = merged[0]
-            parts = [dataclasses.replace(merged[1], name=name)]
-            self.snapshot = compaction.apply(self.snapshot, levels, parts, is_base=first == 0)
+            parts = (dataclasses.replace(merged[1], name=name),)
+            run = Level("run", levels[0].first, levels[-1].last, parts, is_base=first == 0)
+            self.snapshot = self.snapshot.with_run(run)
 
 
 @pytest.mark.parametrize("case", sorted(CASES))

@@ -304,7 +304,9 @@ class Store:
                 name = f"r{levels[-1].last}-{first}-{len(self.blobs)}.zip"
                 self.blobs[name] = merged[0]
                 parts.append(dataclasses.replace(merged[1], name=name))
-        self.snapshot = compaction.apply(self.snapshot, levels, parts, is_base=is_base)
+        self.snapshot = self.snapshot.with_run(
+            Level("run", levels[0].first, levels[-1].last, tuple(parts), is_base=is_base)
+        )
         self.check()
 
     def check(self) -> None:

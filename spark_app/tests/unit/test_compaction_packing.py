@@ -38,7 +38,7 @@ def test_every_row_is_kept_once_when_levels_were_packed_for_fewer_threads() -> N
         blobs[name := f"r{thread}"] = content
         runs.append(dataclasses.replace(part, name=name))
 
-    snapshot = compaction.apply(Snapshot(tuple(levels)), levels, runs, is_base=True)
+    snapshot = Snapshot(tuple(levels)).with_run(Level("run", 1, 4, tuple(runs), is_base=True))
     rows = [row for _, frame in export("7", SCHEMA, snapshot, loader) for row in frame.select("task", "k0").iter_rows()]
     assert sorted(rows) == [(task, 10 * task + microbatch) for task in range(TASKS) for microbatch in range(1, 5)]
     assert [part.rows["7/0"] for part in runs] == [8, 8]

@@ -25,5 +25,10 @@ def test_a_file_is_within_limits_when_read(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= FILE_LINES_MAX
 
 
+@pytest.mark.parametrize("path", [path for path in SOURCES if path.name == "__init__.py"], ids=lambda p: p.parent.name)
+def test_a_package_says_what_lives_there_when_opened(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+
 def test_no_module_is_called_utils_when_listed() -> None:
     assert [path.name for path in SOURCES if path.stem in {"utils", "util", "helpers", "misc", "common"}] == []

@@ -57,8 +57,8 @@ class Store:
     def compact(self) -> None:
         levels = self.snapshot.levels
         merged = compaction.merge({"1": self.schema}, levels, TaskSet(1, 0), self.loader, is_base=True)
-        parts = [self._named(merged)] if merged is not None else []
-        self.snapshot = compaction.apply(self.snapshot, levels, parts, is_base=True)
+        parts = (self._named(merged),) if merged is not None else ()
+        self.snapshot = self.snapshot.with_run(Level("run", levels[0].first, levels[-1].last, parts, is_base=True))
 
     def _named(self, stored: tuple[Any, Part]) -> Part:
         name = f"{len(self.blobs)}"

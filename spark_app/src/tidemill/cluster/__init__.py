@@ -1,0 +1,1 @@
+"""Launching modules in a process: `InProcessCluster`, engines and stores by name. Commands and HTTP are above it."""

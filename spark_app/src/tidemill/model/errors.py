@@ -8,7 +8,7 @@
     │   ├── RecordRefused, KeyReused, SequenceUnknown, SchemaMismatch, BadPath, OptionError, StoreRefused
     │   ├── NotOneValue, NotSelectable, BudgetExceeded, UnknownName, ModuleExists, OwnedByAnother
     │   │   (of UnknownName: Deleted, DepotClosed, which clients take as a word to look anew)
-    │   ├── SnapshotExpired, Managed
+    │   ├── SnapshotExpired, Managed, CombinersDiffer
     ├── RetryableError       nobody: the same call may succeed later
     │   ├── StoreUnavailable, AttemptTimeout, AttemptLost, EngineUnavailable, ApiUnavailable,
     │   │   SchemaOutdated
@@ -137,6 +137,12 @@ class StoreRefused(BadInput):
     """A store cannot be used: its URL is wrong, or it ignores create-if-absent."""
 
     code = "StoreRefused"
+
+
+class CombinersDiffer(BadInput):
+    """Levels hold operands of different combiners: only a value, so only a merge down to the base, can hold both."""
+
+    code = "CombinersDiffer"
 
 
 class BudgetExceeded(BadInput):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import xxhash
 
-from tidemill.model.errors import CorruptState
+from tidemill.model.errors import CorruptState, invariant
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,17 @@ class Snapshot:
     def parts(self) -> Iterator[Part]:
         for level in self.levels:
             yield from level.parts
+
+    def with_run(self, run: Level) -> Snapshot:
+        """The same state, in which `run` stands for the adjacent levels of its microbatches that were merged.
+
+        Levels that were committed while the merge ran stay above it. Where nothing was left, no level remains.
+        """
+        inside = [i for i, level in enumerate(self.levels) if run.first <= level.first and level.last <= run.last]
+        invariant(bool(inside) and inside == list(range(inside[0], inside[-1] + 1)), "compacted levels are adjacent")
+        invariant(not run.is_base or inside[0] == 0, "a base is the oldest level")
+        middle = (run,) if run.parts else ()
+        return Snapshot((*self.levels[: inside[0]], *middle, *self.levels[inside[-1] + 1 :]))
 
 
 def to_json(snapshot: Snapshot) -> list[Any]:

@@ -192,15 +192,10 @@ def entry_name(number: int) -> str:
 
 def with_run(entry: Entry, number: int, pending: PendingCompaction, run: Level) -> Entry:
     """The state with adjacent levels replaced by the run that a compaction made of them; nobody sees a difference."""
-    levels = entry.snapshot.levels
-    inside = [i for i, level in enumerate(levels) if pending.first <= level.first and level.last <= pending.last]
     invariant(all(p.name for p in run.parts), "S3: an entry names objects that were written")
-    invariant(bool(inside) and inside == list(range(inside[0], inside[-1] + 1)), "compacted levels are adjacent")
-    invariant(not run.is_base or inside[0] == 0, "a base is the oldest level")
-    middle = (run,) if run.parts else ()
     return replace(
         entry,
-        snapshot=Snapshot((*levels[: inside[0]], *middle, *levels[inside[-1] + 1 :])),
+        snapshot=entry.snapshot.with_run(run),
         pending=tuple(p for p in entry.pending if p != pending),
         compacted=number,
     )

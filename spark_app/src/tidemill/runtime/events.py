@@ -147,7 +147,10 @@ class CompactionDone:
 
 @dataclass(frozen=True)
 class CompactionFailed:
+    """`code` is that of the error, which decides what comes next; `text` is for people."""
+
     token: int
+    code: str
     text: str
 
 

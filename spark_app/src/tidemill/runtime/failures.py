@@ -8,7 +8,7 @@ from typing import Final
 from tidemill.engine.failures import message_of
 from tidemill.model.entries import Failure
 from tidemill.model.errors import MicrobatchFails, RetryableError, TidemillError, UserCodeError
-from tidemill.runtime.events import AttemptFailed
+from tidemill.runtime.events import AttemptFailed, CompactionFailed
 
 REPEATED: Final = 3
 """A microbatch that failed so often in the same way will fail again: people who wait are told."""
@@ -20,14 +20,24 @@ MESSAGE_CHARS_MAX = 2_000
 
 def attempt_failed(token: int, error: BaseException) -> AttemptFailed:
     """The event for an error of an attempt; long texts are cut, because log entries must stay small."""
-    code = error.code if isinstance(error, TidemillError) else "InternalError"
-    code = code if isinstance(error, Exception) else UserCodeError.code
+    code = _code(error)
     message = _cut(_message(error), MESSAGE_CHARS_MAX)
     if isinstance(error, UserCodeError):
         trace = _cut(error.trace, TRACE_CHARS_MAX)
         return AttemptFailed(token, code, message, error.step, trace, _cut(error.sample, SAMPLE_CHARS_MAX))
     trace = "" if isinstance(error, TidemillError) else "".join(traceback.format_exception(error))
     return AttemptFailed(token, code, message, trace=_cut(trace, TRACE_CHARS_MAX))
+
+
+def compaction_failed(token: int, error: BaseException) -> CompactionFailed:
+    """The event for an error of a compaction."""
+    return CompactionFailed(token, _code(error), f"{type(error).__name__}: {error}")
+
+
+def _code(error: BaseException) -> str:
+    if not isinstance(error, Exception):
+        return UserCodeError.code
+    return error.code if isinstance(error, TidemillError) else "InternalError"
 
 
 class Repetition:

@@ -21,7 +21,7 @@ from tidemill.plan.program import Program
 from tidemill.runtime import events
 from tidemill.runtime.clock import Clock, SystemClock
 from tidemill.runtime.collection import collect
-from tidemill.runtime.failures import attempt_failed
+from tidemill.runtime.failures import attempt_failed, compaction_failed
 from tidemill.runtime.hub import AppendHub
 from tidemill.runtime.machine import Machine
 from tidemill.runtime.told import Now, Role, Told
@@ -283,7 +283,7 @@ class TopologyRunner:
             parts = self._runner.compact(self._world.compaction_work(start))
             self._events.put(events.CompactionDone(start.token, parts))
         except BaseException as error:  # noqa: BLE001 - a custom combiner is the user's code too
-            self._events.put(events.CompactionFailed(start.token, f"{type(error).__name__}: {error}"))
+            self._events.put(compaction_failed(start.token, error))
 
     def _collect(self, instruction: events.Collect) -> None:
         text = ""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tidemill.model.entries import Entry, PendingCompaction
+from tidemill.model.errors import CombinersDiffer
 from tidemill.model.options import resolve
 from tidemill.model.snapshot import Level, Part, Snapshot
 from tidemill.runtime import compose, events
 from tidemill.runtime.events import Instruction, ModuleOptions
-from tidemill.state.folding import COMBINERS_DIFFER
 
 Planner = Callable[[Snapshot, int], "tuple[int, int] | None"]
 """`state.compaction_plan.plan`, or a stand-in: the levels to merge, by the snapshot and the newest microbatch."""
@@ -91,7 +91,7 @@ class Upkeep:
             self.trouble, self._is_whole = "", False
             return
         self._compacting = None
-        if COMBINERS_DIFFER in event.text and not compacting.is_base:
+        if event.code == CombinersDiffer.code and not compacting.is_base:
             self._is_whole = True
             return
         self.compact_at, self.trouble = at + BACK_OFF_MS, event.text

@@ -22,17 +22,6 @@ CHUNK_ROWS: Final = 500_000
 """Rows of all levels together that are merged at a time: about 100 MB for rows of a few numbers."""
 
 
-def apply(snapshot: Snapshot, merged: Sequence[Level], parts: Sequence[Part], *, is_base: bool) -> Snapshot:
-    """The snapshot in which a run of `parts` stands for the levels that were merged.
-
-    Levels that were committed while the merge ran stay above it.
-    """
-    levels = snapshot.levels
-    start = levels.index(merged[0])
-    run = Level("run", merged[0].first, merged[-1].last, tuple(parts), is_base)
-    return Snapshot((*levels[:start], run, *levels[start + len(merged) :]))
-
-
 def merge(
     schemas: Mapping[str, Schema],
     levels: Sequence[Level],

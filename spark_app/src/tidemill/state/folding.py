@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from tidemill.model.aggregation import by_identity
-from tidemill.model.errors import BadInput
+from tidemill.model.errors import CombinersDiffer
 from tidemill.state.cells import cells_of
 from tidemill.state.codecs import key_codec, one_nan, value_codec
 from tidemill.state.container import CLEAR, DELETE, OPERAND, PUT
@@ -199,10 +199,6 @@ def common_identities(table: Table, all_identities: Sequence[Identities]) -> Ide
     return tuple(merged)
 
 
-COMBINERS_DIFFER: Final = "levels with different combiners can only be merged down to the base"
-"""An update changed a combiner: only a value can hold what the old one and then the new one do."""
-
-
 def _resolve_in_steps(
     table: Table, frames: list[tuple[pl.DataFrame, Identities]], is_base: bool
 ) -> tuple[pl.DataFrame, Identities]:
@@ -210,7 +206,8 @@ def _resolve_in_steps(
     and bases.
     """
     if not is_base:
-        raise BadInput(COMBINERS_DIFFER)
+        text = "An update changed a combiner: levels with different combiners can only be merged down to the base."
+        raise CombinersDiffer(text)
     state: dict[tuple[Any, ...], Any] = {}
     columns = key_columns(table)
     for frame, identities in frames:

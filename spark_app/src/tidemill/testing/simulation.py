@@ -40,7 +40,7 @@ from tidemill.runtime.check import check_module
 from tidemill.runtime.clock import ManualClock
 from tidemill.runtime.collection import collect
 from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.failures import attempt_failed
+from tidemill.runtime.failures import attempt_failed, compaction_failed
 from tidemill.runtime.machine import Machine
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.runtime.told import Now
@@ -371,7 +371,7 @@ class Simulation:
         try:
             return events.CompactionDone(start.token, process.runner.compact(process.world.compaction_work(start)))
         except TidemillError as error:
-            return events.CompactionFailed(start.token, str(error))
+            return compaction_failed(start.token, error)
 
     def _collect(self, process: Process, instruction: events.Collect) -> events.Event:
         try:
