@@ -245,7 +245,7 @@ def warm_worker(_partition: int, records: Iterable[bytes]) -> list[bytes]:
     drain(records)
     import numpy  # noqa: F401
     import polars  # noqa: F401
-    import pyarrow  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
 
     import tidemill.engine.superstep  # noqa: F401
 
