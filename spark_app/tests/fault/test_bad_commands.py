@@ -53,11 +53,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     (folder / "words.py").write_text(MODULE)
     (folder / "broken.py").write_text("import json\nraise RuntimeError('no luck')\n")
     (folder / "wrong.py").write_text("def f(:\n")
+    (folder / "typer.py").write_text("class X: pass\n")
     (folder / "needs.py").write_text("import a_package_that_nobody_has\n")
     (folder / "leaves.py").write_text("import sys\nsys.exit(5)\n")
     (folder / "ragged.csv").write_text("a,b\n1,2\n3,4,5\n")
     (folder / "empty.csv").write_text("")
     (folder / "latin.csv").write_bytes(b"a,b\n1,x\n\xe9,2\n")
+    (folder / "foreign.csv").write_bytes(b"caf\xe9,b\n1,2\n")
+    (folder / "twice.csv").write_text("a,b,a\n1,2,3\n")
     (folder / "text.parquet").write_text("hello")
     (folder / "latin.jsonl").write_bytes(b'"a"\n\n"\xe9"\n')
     (folder / "late.jsonl").write_text('"late"\n' * 60_000 + "{\n")
@@ -84,6 +87,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
         ("*words", "ragged.csv", b"", "line 3 has 3 fields, the header 2"),
         ("*words", "latin.csv", b"", "line 3 is not UTF-8"),
         ("*words", "empty.csv", b"", "it is empty"),
+        ("*words", "foreign.csv", b"", "line 1 is not UTF-8"),
+        ("*words", "twice.csv", b"", "two columns have the name 'a'"),
         ("*words", "text.parquet", b"", "text.parquet is not readable Parquet"),
         ("*words", "wide.parquet", b"", "Row 2: Not data: the value is an int outside signed 64 bits"),
     ],
@@ -124,6 +129,7 @@ def test_file_is_named_when_it_is_not_there(folder: Folder, file: str) -> None:
         ("words", "not MODULE:CLASS"),
         ("words:number", "5 is no module"),
         ("words:Impossible", "missing 1 required positional argument"),
+        ("typer.py:X", "typer.py has the name of another Python module"),
     ],
 )
 def test_reason_and_place_are_given_when_a_module_cannot_be_imported(folder: Folder, name: str, text: str) -> None:

@@ -39,6 +39,11 @@ FAULTS: list[tuple[Any, str]] = [
     ([["view", "#__fOps.CURRENT_TASK_ID"]], "cannot be called in a path"),
     (["#__X1"], r"path\[0\]: '#__X1' is no value"),
     ([["sortedMapRange", 1, 2, {"nope": 1}]], "no option 'nope'"),
+    ([["sortedMapRangeFrom", 1, {"include_end": True}]], "sorted_map_range_from has no option 'include_end'"),
+    ([["sortedSetRangeToEnd", 1, {"max_amt": 2}]], "it has none"),
+    ([["sortedMapRange", 1, 2, {"inclusive-end?": "no"}]], "'inclusive-end\\?' is true or false, not 'no'"),
+    ([["sortedMapRange", 1, 2, {"include_end": True, "inclusive-end?": False}]], "says again what another one said"),
+    ([["sortedMapRange", 1, 2, {"include_end": True, "excludeEnd": True}]], "says again what another one said"),
     ([["multiPath", ["a"], "b"]], r"path\[0\]\[2\]: a path is a list"),
     (["a", ["pkey", 1]], "can only be the first"),
     ([["pkey"]], "with one key"),
@@ -59,6 +64,11 @@ def test_range_has_its_options_when_read_from_json() -> None:
     assert compiled.select({1: "a", 5: "b", 9: "c"}, [1, 9]) == [{5: "b", 9: "c"}]
     limited = compile_path(path_from_json([["sortedMapRangeTo", 9, {"max-amt": 1}]]).path, None, "select")
     assert limited.select({1: "a", 5: "b", 9: "c"}, [9]) == [{5: "b"}]
+
+
+def test_ends_are_excluded_when_an_option_says_so() -> None:
+    read = path_from_json([["sortedMapRange", 1, 9, {"excludeStart": True, "exclude_end": False}]])
+    assert read.path == Path.sorted_map_range(1, 9, include_start=False, include_end=True).path
 
 
 def test_partition_key_when_it_comes_first() -> None:

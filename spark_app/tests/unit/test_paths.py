@@ -182,6 +182,16 @@ def test_fields_are_navigated_when_a_record_holds_a_subindexed_set() -> None:
     assert pstate.select(Path.key("k").multi_path(Path.key("name"), Path.key("likes").all())) == ["m"]
 
 
+@pytest.mark.parametrize("name", [["name"], {"name": 1}, (["name"],), None, "nope"])
+@pytest.mark.parametrize("indexed", [Path.key("k"), Path()])
+def test_a_record_says_which_fields_it_has_when_a_path_names_another(name: Any, indexed: Path) -> None:
+    pstate = TestPState.create(RECORDS if indexed.path.navs else RECORD)
+    with pytest.raises(SchemaMismatch, match="likes"):
+        pstate.select(indexed.key(name))
+    with pytest.raises(SchemaMismatch, match="likes"):
+        pstate.transform(indexed.key(name).term_val("x"))
+
+
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 

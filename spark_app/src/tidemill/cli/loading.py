@@ -110,7 +110,11 @@ def _import_file(path: Path) -> Any:
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    return importlib.import_module(path.stem)
+    module = importlib.import_module(path.stem)
+    found = getattr(module, "__file__", None)
+    if found is None or not path.samefile(found):
+        raise BadInput(f"{path} has the name of another Python module, {found or path.stem}; rename the file.")
+    return module
 
 
 def existing_store(url: str) -> ObjectStore:

@@ -23,12 +23,27 @@ def _row_batch(frame: pl.DataFrame, before: int, total: int) -> Batch:
 
 
 def csv_file(path: Path) -> Iterator[Batch]:
+    if fault := _header_fault(path):
+        raise RecordRefused(f"{path} is not CSV: {fault}.")
     try:
         frame = pl.read_csv(path, infer_schema_length=None)
     except pl.exceptions.PolarsError as error:
         raise RecordRefused(f"{path} is not CSV: {_csv_fault(path) or str(error).splitlines()[0]}.") from error
     for start in range(0, frame.height, BATCH_RECORDS):
         yield _row_batch(frame.slice(start, BATCH_RECORDS), start, frame.height)
+
+
+def _header_fault(path: Path) -> str:
+    """What is wrong with the names of the columns, which the fast reader would change silently."""
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
+        try:
+            names = next(csv.reader(lines), [])
+        except csv.Error as error:
+            return f"line 1: {error}"
+    if any(not _is_utf8(name) for name in names):
+        return "line 1 is not UTF-8"
+    twice = sorted({name for name in names if names.count(name) > 1})
+    return f"two columns have the name {twice[0]!r}" if twice else ""
 
 
 def _csv_fault(path: Path) -> str:

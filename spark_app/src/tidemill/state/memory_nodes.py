@@ -212,7 +212,7 @@ class MemoryRecord(MemoryNode):
             node.clear()
 
     def _check(self, name: Any) -> Check:
-        if name not in self._checks:
+        if not isinstance(name, (str, int, float)) or name not in self._checks:
             raise SchemaMismatch(f"the record has no key {name!r}; it has {', '.join(map(str, self._checks))}")
         return self._checks[name]
 

@@ -33,10 +33,21 @@ _EFFECTS = frozenset({"PRINTLN"})
 """Functions that do something where they are called."""
 
 _FUNCTION_FIRST = frozenset({"filter_pred", "view", "term", "is_collected"})
-_OPTIONS: Mapping[str, str] = {
-    "inclusive_start": "include_start", "inclusive_end": "include_end", "include_start": "include_start",
-    "include_end": "include_end", "exclude_start": "exclude_start", "exclude_end": "exclude_end", "max_amt": "max_amt",
+_OPTIONS: Mapping[str, tuple[str, bool]] = {
+    "inclusive_start": ("include_start", True), "include_start": ("include_start", True),
+    "exclude_start": ("include_start", False), "inclusive_end": ("include_end", True),
+    "include_end": ("include_end", True), "exclude_end": ("include_end", False), "max_amt": ("max_amt", True),
 }  # fmt: skip
+"""The options of ranges by their names in JSON, and whether true means it, or the opposite."""
+
+_OPTIONS_OF: Mapping[str, frozenset[str]] = {
+    "range": frozenset({"include_start", "include_end", "max_amt"}),
+    "range_from": frozenset({"include_start", "max_amt"}),
+    "range_to": frozenset({"include_end", "max_amt"}),
+    "range_from_start": frozenset(),
+    "range_to_end": frozenset(),
+}
+"""Which of them a range takes, by its name without what it is a range of."""
 
 
 NAVIGATORS_MAX = 100
@@ -120,7 +131,7 @@ class _Reader:
     def _with_arguments(self, name: str, given: Sequence[Any], at: str) -> Nav:
         options: tuple[tuple[str, Any], ...] = ()
         if given and isinstance(given[-1], dict) and "_range" in name:
-            options, given = _options(given[-1], at), given[:-1]
+            options, given = _options(name, given[-1], at), given[:-1]
         first_path = _PATH_ARGUMENTS.get(name)
         args: list[Any] = []
         for index, item in enumerate(given):
@@ -150,14 +161,27 @@ def _values_of(name: str, given: Sequence[Any]) -> tuple[int, int | None]:
     return (len(given), None) if name == "term" else (1, 1)
 
 
-def _options(given: Mapping[str, Any], at: str) -> tuple[tuple[str, Any], ...]:
-    found = []
+def _options(navigator: str, given: Mapping[str, Any], at: str) -> tuple[tuple[str, Any], ...]:
+    allowed = _OPTIONS_OF[navigator.split("_", 2)[2]]
+    found: dict[str, Any] = {}
     for key, value in given.items():
-        name = _OPTIONS.get(_snake(str(key)[:_TEXT_CHARS_MAX]).rstrip("?").replace("-", "_"))
-        if name is None:
-            raise BadPath(f"at {at}: there is no option {_shown(key)}; there are {', '.join(sorted(_OPTIONS))}", at=at)
-        found.append((name, value_from_json(value, at)))
-    return tuple(sorted(found))
+        name, is_as_said = _OPTIONS.get(_snake(str(key)[:_TEXT_CHARS_MAX]).rstrip("?").replace("-", "_"), ("", True))
+        if name not in allowed:
+            there = ", ".join(sorted(option for option, (meant, _) in _OPTIONS.items() if meant in allowed))
+            text = f"at {at}: {navigator} has no option {_shown(key)}; it has {there or 'none'}"
+            raise BadPath(text, at=at, navigator=navigator)
+        if name in found:
+            raise BadPath(f"at {at}: the option {_shown(key)} says again what another one said", at=at)
+        found[name] = value_from_json(value, at)
+        if name != "max_amt":
+            found[name] = _truth(key, found[name], at) == is_as_said
+    return tuple(sorted(found.items()))
+
+
+def _truth(option: Any, value: Any, at: str) -> bool:
+    if not isinstance(value, bool):
+        raise BadPath(f"at {at}: the option {_shown(option)} is true or false, not {_shown(value)}", at=at)
+    return value
 
 
 def _function(item: Any, at: str, values: tuple[int, int | None]) -> Function:

@@ -383,8 +383,12 @@ class RecordNode(_Structure):
         cells, key = self._row(self.place.own)
         return cells.get(key) or {}
 
+    def _is_plain(self, name: Any) -> bool:
+        """Whether it is a field in the record's own row. A list, say, names no field, and cannot be looked up."""
+        return isinstance(name, (str, int, float)) and name in self._checks
+
     def get_field(self, name: Any) -> Any:
-        if name in self._checks:
+        if self._is_plain(name):
             return self._own().get(name, ABSENT)
         place = self._place(name)
         if isinstance(place, ValuePlace):
@@ -401,7 +405,7 @@ class RecordNode(_Structure):
 
     def put_field(self, name: Any, value: Any) -> None:
         try:
-            if name in self._checks:
+            if self._is_plain(name):
                 cells, key = self._row(self.place.own)
                 cells.put(key, {**self._own(), name: self._checks[name](value)})
                 return
@@ -415,7 +419,7 @@ class RecordNode(_Structure):
         self.partition.assign(place, self.prefix, value)
 
     def delete_field(self, name: Any) -> None:
-        if name in self._checks:
+        if self._is_plain(name):
             cells, key = self._row(self.place.own)
             rest = {field: value for field, value in self._own().items() if field != name}
             cells.put(key, rest or ABSENT)
