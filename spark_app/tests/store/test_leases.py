@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tidemill.model.errors import OutcomeUnknown
+from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
 from tidemill.runtime.clock import ManualClock
 from tidemill.runtime.leading import topology_lease
 from tidemill.store.lease import FileLease, HeartbeatLease, describe_process, lease_for
@@ -49,6 +51,24 @@ def test_second_holder_waits_when_both_are_in_one_process(tmp_path: Path) -> Non
     first.release()
     assert not first.is_held() and second.holder == ""
     assert second.try_acquire() and not first.try_acquire()
+
+
+def test_nobody_is_locked_out_when_the_holder_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease, other = FileLease(tmp_path / "lock"), FileLease(tmp_path / "lock")
+
+    def full(*given: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pwrite", full)
+        with pytest.raises(StoreUnavailable, match="No space left"):
+            lease.try_acquire()
+    assert not lease.is_held()
+    assert other.try_acquire()
+    other.release()
+    assert lease.try_acquire()
 
 
 def test_lease_is_free_at_once_when_its_process_is_killed(tmp_path: Path) -> None:

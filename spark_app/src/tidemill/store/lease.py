@@ -107,12 +107,14 @@ class FileLease:
             if self._file is not None:
                 return True
             handle = self._open()
-            if not _lock_file(handle):
-                os.close(handle)
-                return False
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, describe_process().encode(), 0)
-            self._file = handle
+            try:
+                if not _lock_file(handle):
+                    return False
+                _write_holder(handle)
+                self._file = handle
+            finally:
+                if self._file is None:
+                    os.close(handle)
             return True
 
     def claim(self) -> bool:
@@ -178,6 +180,15 @@ def _lock_file(handle: int) -> bool:
             return False
         raise StoreUnavailable(f"The lease file cannot be locked: {error}") from error
     return True
+
+
+def _write_holder(handle: int) -> None:
+    """Whoever looks at a lock without a holder's name would take it for free."""
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, describe_process().encode(), 0)
+    except OSError as error:
+        raise StoreUnavailable(f"The lease file cannot be written: {error.strerror}") from error
 
 
 class HeartbeatLease:
