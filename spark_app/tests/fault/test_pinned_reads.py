@@ -21,10 +21,11 @@ from tidemill.engine.work import AttemptWork
 from tidemill.model import entries
 from tidemill.model.entries import Attempt, Entry
 from tidemill.model.errors import SnapshotExpired
+from tidemill.model.options import ModuleOptions
 from tidemill.runtime.check import check_module
 from tidemill.runtime.collection import Collected, collect_topology
 from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.events import ModuleOptions, StartAttempt
+from tidemill.runtime.events import StartAttempt
 from tidemill.state.compaction_plan import DELTAS_MAX
 from tidemill.state.paths import compile_path
 from tidemill.state.stored_parts import part_loader

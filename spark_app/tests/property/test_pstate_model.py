@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.errors import SchemaMismatch
 from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
 from tidemill.model.snapshot import Level, Snapshot, TaskSet
 from tidemill.state import compaction, verify
-from tidemill.state.nodes import ABSENT
 from tidemill.state.parts import PartLoader
 from tidemill.state.thread_state import PStateInfo, ThreadState
 from tidemill.state.view import SnapshotView

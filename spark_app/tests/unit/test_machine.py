@@ -10,9 +10,10 @@ import pytest
 from tidemill.engine.work import AttemptOutcome, DeltaPart, Whereabouts
 from tidemill.model.entries import Entry
 from tidemill.model.ids import Ids
+from tidemill.model.options import ModuleOptions
 from tidemill.model.snapshot import Part, TaskSet
 from tidemill.runtime import events
-from tidemill.runtime.events import DepotEnds, ModuleOptions, SourceSpec, TopologySpec
+from tidemill.runtime.events import DepotEnds, SourceSpec, TopologySpec
 from tidemill.runtime.machine import Machine
 from tidemill.runtime.told import Now
 from tidemill.runtime.upkeep import Upkeep

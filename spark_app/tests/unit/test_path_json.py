@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tidemill.api.path import Path
+from tidemill.model.absent import ABSENT
 from tidemill.model.errors import BadPath
 from tidemill.model.operations import Ops
-from tidemill.state.nodes import ABSENT
 from tidemill.state.path_json import path_from_json
 from tidemill.state.paths import compile_path
 

@@ -10,10 +10,10 @@ from tidemill.api.arguments import Expr
 from tidemill.api.path import Path
 from tidemill.api.schemas import PState
 from tidemill.model import dataflow, schema
+from tidemill.model.absent import ABSENT
 from tidemill.model.dataflow import Const, Function, FunctionKind, Nav, Var
 from tidemill.model.errors import BadInput, BadPath, NotOneValue, NotSelectable, SchemaMismatch
 from tidemill.model.operations import Ops
-from tidemill.state.nodes import ABSENT
 from tidemill.state.paths import compile_path, leading_key, refused_navigators
 from tidemill.state.test_pstate import TestPState
 

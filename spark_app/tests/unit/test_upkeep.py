@@ -8,7 +8,7 @@ from tidemill.model.entries import Entry
 from tidemill.model.errors import BadInput, CombinersDiffer, TidemillError
 from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.runtime import events
-from tidemill.runtime.failures import compaction_failed
+from tidemill.runtime.attempt_failures import compaction_failed
 from tidemill.runtime.upkeep import BACK_OFF_MS, Upkeep
 from tidemill.spark import wire
 

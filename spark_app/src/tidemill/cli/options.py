@@ -18,8 +18,7 @@ from tidemill.cli.loading import (
 from tidemill.cli.output import command, console, say, show_json, show_table, wants_json
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import BadInput
-from tidemill.model.options import ENGINES, OPTIONS, Option, Values, find_option, resolve
-from tidemill.runtime.events import ModuleOptions, Place
+from tidemill.model.options import ENGINES, OPTIONS, ModuleOptions, Option, OptionTarget, Values, find_option, resolve
 from tidemill.runtime.options_log import OptionsLog
 
 app = typer.Typer(
@@ -75,7 +74,7 @@ def _described(option: Option, found: ModuleOptions) -> dict[str, Any]:
     }
 
 
-def _owner(found: ModuleOptions, place: Place) -> dict[str, str]:
+def _owner(found: ModuleOptions, place: OptionTarget) -> dict[str, str]:
     return {"managed_by": found.managed[place]} if place in found.managed else {}
 
 

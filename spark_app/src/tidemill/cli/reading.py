@@ -17,10 +17,10 @@ from tidemill.cli.loading import (
     stored_definition,
 )
 from tidemill.cli.output import command, say, show_json, to_json, wants_json
+from tidemill.model.absent import ABSENT
 from tidemill.model.errors import BadPath, NotOneValue
 from tidemill.runtime.clients_pages import PAGE_KEYS
 from tidemill.runtime.clients_pstate import PStateHandle
-from tidemill.state.nodes import ABSENT
 from tidemill.state.path_json import path_from_json
 
 PStateArgument = Annotated[str, typer.Argument(metavar="PSTATE", help="Such as counts; with or without its $$.")]

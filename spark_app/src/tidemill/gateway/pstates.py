@@ -13,9 +13,9 @@ from tidemill.gateway import schemas
 from tidemill.gateway.exchange import answered, body_of, gateway_of, ticket_of
 from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
+from tidemill.model.absent import ABSENT
 from tidemill.runtime.clients_pages import PAGE_KEYS
 from tidemill.runtime.clients_pstate import PStateHandle
-from tidemill.state.nodes import ABSENT
 from tidemill.state.path_budget import Budget
 from tidemill.state.path_json import path_from_json, value_from_json
 

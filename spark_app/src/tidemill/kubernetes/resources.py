@@ -13,7 +13,7 @@ from tidemill.model import options
 from tidemill.model.dataflow import StartFrom
 from tidemill.model.definition import StoredDefinition, StoredTopology
 from tidemill.model.errors import BadInput, OptionError
-from tidemill.runtime.events import Place
+from tidemill.model.options import OptionTarget
 from tidemill.runtime.options_log import PAUSED
 
 _UNIT_MILLIS: Final = {"seconds": 1_000, "minutes": 60_000, "hours": 3_600_000, "days": 86_400_000}
@@ -23,7 +23,7 @@ _UNIT_MILLIS: Final = {"seconds": 1_000, "minutes": 60_000, "hours": 3_600_000, 
 class Wanted:
     """The settings that a resource names, and what is wrong with those that were left out."""
 
-    settings: Mapping[Place, Any] = field(default_factory=dict)
+    settings: Mapping[OptionTarget, Any] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
 
 
@@ -116,7 +116,7 @@ def module_settings(module: Document) -> Wanted:
 
 
 def _checked(given: Any, places: Any) -> Wanted:
-    settings: dict[Place, Any] = {}
+    settings: dict[OptionTarget, Any] = {}
     faults = []
     for name, value in (given or {}).items():
         try:

@@ -121,6 +121,23 @@ OPTIONS: Final[Mapping[str, Option]] = {option.name: option for option in _ALL}
 Values = Mapping[tuple[str, str], Mapping[str, Any]]
 """What people set: (scope, object) -> name -> value; the object of scope "module" is the empty string."""
 
+OptionTarget = tuple[str, str, str]
+"""Where an option is set: (scope, object, option)."""
+
+
+@dataclass(frozen=True)
+class ModuleOptions:
+    """What people set: options, and for each paused topology the number of the entry that paused it.
+
+    `managed` maps (scope, object, option) to the resource that decides it; whether a topology is paused is the option
+    `paused` there.
+    """
+
+    number: int = 0
+    values: Values = field(default_factory=dict)
+    paused: Mapping[str, int] = field(default_factory=dict)
+    managed: Mapping[OptionTarget, str] = field(default_factory=dict)
+
 
 def find_option(name: str) -> Option:
     """The option of this name.

@@ -12,11 +12,8 @@ from typing import Literal, Union
 
 from tidemill.engine.work import AttemptOutcome
 from tidemill.model.entries import Attempt, Entry
-from tidemill.model.options import Values
+from tidemill.model.options import ModuleOptions
 from tidemill.model.snapshot import Level, Part
-
-Place = tuple[str, str, str]
-"""Where an option is set: (scope, object, option)."""
 
 
 @dataclass(frozen=True)
@@ -25,20 +22,6 @@ class DepotEnds:
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class ModuleOptions:
-    """What people set: options, and for each paused topology the number of the entry that paused it.
-
-    `managed` maps (scope, object, option) to the resource that decides it; whether a topology is paused is the option
-    `paused` there.
-    """
-
-    number: int = 0
-    values: Values = field(default_factory=dict)
-    paused: Mapping[str, int] = field(default_factory=dict)
-    managed: Mapping[Place, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from tidemill.model.entries import Attempt, Entry, Failure
 from tidemill.model.errors import UserCodeError, invariant
 from tidemill.model.ids import Ids
 from tidemill.model.offsets import OffsetRanges
-from tidemill.model.options import resolve
+from tidemill.model.options import ModuleOptions, resolve
 from tidemill.runtime import compose, events, ranges
 from tidemill.runtime.compose import Author, Finished
-from tidemill.runtime.events import Event, Instruction, Looked, ModuleOptions, Question, StartsResolved, TopologySpec
+from tidemill.runtime.events import Event, Instruction, Looked, Question, StartsResolved, TopologySpec
 from tidemill.runtime.told import Now, Role, Running, Told
 from tidemill.runtime.upkeep import Upkeep
 

@@ -17,7 +17,7 @@ from typing import Any
 from tidemill.model import options
 from tidemill.model.errors import CorruptState, Managed, NewerFormat, StoreUnavailable, asked_twice, reading_object
 from tidemill.model.ids import Ids
-from tidemill.runtime.events import ModuleOptions, Place
+from tidemill.model.options import ModuleOptions, OptionTarget
 from tidemill.store.log import Log, Lost, read_json_nonce
 from tidemill.store.objects import ObjectStore
 
@@ -127,7 +127,7 @@ class OptionsLog:
         change = Change("resume", "topology", topology, PAUSED)
         return self._append(change, lambda now: _with_pause(now, topology, False))
 
-    def manage(self, owner: str, wanted: Mapping[Place, Any]) -> ModuleOptions:
+    def manage(self, owner: str, wanted: Mapping[OptionTarget, Any]) -> ModuleOptions:
         """Make these settings hold as the resource `owner` names them, and take away what it named before and no more.
 
         What another resource decides is left alone. The option `paused` of a topology is whether it is paused.
@@ -190,7 +190,7 @@ def _with_pause(now: ModuleOptions, topology: str, is_paused: bool) -> ModuleOpt
     return replace(now, paused={**others, topology: now.number + 1} if is_paused else others)
 
 
-def _with_setting(now: ModuleOptions, place: Place, value: Any) -> ModuleOptions:
+def _with_setting(now: ModuleOptions, place: OptionTarget, value: Any) -> ModuleOptions:
     """`value` None takes the setting away."""
     scope, target, name = place
     if name == PAUSED:
@@ -198,7 +198,7 @@ def _with_setting(now: ModuleOptions, place: Place, value: Any) -> ModuleOptions
     return replace(now, values=options.with_value(now.values, scope, target, name, value))
 
 
-def _managed(now: ModuleOptions, owner: str, wanted: Mapping[Place, Any]) -> ModuleOptions:
+def _managed(now: ModuleOptions, owner: str, wanted: Mapping[OptionTarget, Any]) -> ModuleOptions:
     others = {place: by for place, by in now.managed.items() if by != owner}
     ours = {place: value for place, value in wanted.items() if place not in others}
     for place, by in now.managed.items():

@@ -19,9 +19,9 @@ from tidemill.model.errors import Deleted, Fenced, RetryableError
 from tidemill.model.ids import Ids
 from tidemill.plan.program import Program
 from tidemill.runtime import events
+from tidemill.runtime.attempt_failures import attempt_failed, compaction_failed
 from tidemill.runtime.clock import Clock, SystemClock
 from tidemill.runtime.collection import collect
-from tidemill.runtime.failures import attempt_failed, compaction_failed
 from tidemill.runtime.hub import AppendHub
 from tidemill.runtime.machine import Machine
 from tidemill.runtime.told import Now, Role, Told

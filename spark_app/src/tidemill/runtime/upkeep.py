@@ -8,10 +8,10 @@ from typing import Final
 
 from tidemill.model.entries import Entry, PendingCompaction
 from tidemill.model.errors import CombinersDiffer
-from tidemill.model.options import resolve
+from tidemill.model.options import ModuleOptions, resolve
 from tidemill.model.snapshot import Level, Part, Snapshot
 from tidemill.runtime import compose, events
-from tidemill.runtime.events import Instruction, ModuleOptions
+from tidemill.runtime.events import Instruction
 
 Planner = Callable[[Snapshot, int], "tuple[int, int] | None"]
 """`state.compaction_plan.plan`, or a stand-in: the levels to merge, by the snapshot and the newest microbatch."""

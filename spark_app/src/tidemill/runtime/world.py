@@ -13,7 +13,7 @@ from tidemill.model.definition import Retirement, StoredDefinition, StoredPState
 from tidemill.model.entries import Attempt
 from tidemill.model.errors import Deleted, OutcomeUnknown, RetryableError, SnapshotExpired
 from tidemill.model.offsets import OffsetRanges
-from tidemill.model.options import resolve, resolve_all
+from tidemill.model.options import ModuleOptions, resolve, resolve_all
 from tidemill.model.schema import Schema
 from tidemill.model.snapshot import Snapshot
 from tidemill.plan.program import Program
@@ -209,7 +209,7 @@ class World:
             now_millis=self.clock.now_ms(),
         )
 
-    def _sources(self, attempt: Attempt, options: events.ModuleOptions) -> dict[str, SourceWork]:
+    def _sources(self, attempt: Attempt, options: ModuleOptions) -> dict[str, SourceWork]:
         """Of each source its records; a source that joined after the range was fixed has none."""
         found = {}
         for source in self.spec.sources:
@@ -237,7 +237,7 @@ class World:
             found[name] = (self.definition.topology_prefix(name), snapshot)
         return found
 
-    def _options(self, options: events.ModuleOptions) -> Mapping[str, Any]:
+    def _options(self, options: ModuleOptions) -> Mapping[str, Any]:
         return {
             **resolve_all("module", options.values),
             **resolve_all("depot", options.values),

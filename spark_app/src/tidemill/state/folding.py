@@ -16,12 +16,12 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.aggregation import by_identity
 from tidemill.model.errors import CombinersDiffer
 from tidemill.state.cells import cells_of
 from tidemill.state.codecs import key_codec, one_nan, value_codec
 from tidemill.state.container import CLEAR, DELETE, OPERAND, PUT
-from tidemill.state.nodes import ABSENT
 from tidemill.state.sorting import (
     Array,
     has_negative_zero,

@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 
+from tidemill.model.absent import ABSENT
 from tidemill.state.codecs import key_codec
 from tidemill.state.container import DELETE, OPERAND, PUT
 from tidemill.state.folding import Identities, fold_cells
-from tidemill.state.nodes import ABSENT
 from tidemill.state.sorted_table import Bounds, SortedTable
 from tidemill.state.tables import Table
 

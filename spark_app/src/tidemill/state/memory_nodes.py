@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.errors import SchemaMismatch
 from tidemill.model.schema import FixedKeysSchema, ListSchema, MapSchema, Schema, SetSchema, has_indexed
 from tidemill.state.codecs import KeyCodec, Misfit, NullKey, checker, key_codec, refusal
-from tidemill.state.nodes import ABSENT, KeyRange, Node
+from tidemill.state.nodes import KeyRange, Node
 from tidemill.state.paths_containers import is_empty_node, keys_within, node_kind, plain, replace_node, sorted_keys
 
 Check = Callable[[Any], Any]

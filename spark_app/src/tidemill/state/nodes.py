@@ -8,23 +8,7 @@ Plain values are never changed in place: a transform builds a new value and puts
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, Protocol, Union, runtime_checkable
-
-
-class _Absent:
-    """The type of `ABSENT`: no element here, which is not the same as an element that is None."""
-
-    def __repr__(self) -> str:
-        return "ABSENT"
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __reduce__(self) -> str:
-        return "ABSENT"
-
-
-ABSENT: Final = _Absent()
+from typing import Any, Protocol, Union, runtime_checkable
 
 
 class KeyRange(Protocol):

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.aggregation import Combiner
 from tidemill.model.aggregation_order import has_order_between_leaves
 from tidemill.model.columns import Column, length, to_values
@@ -24,7 +25,6 @@ from tidemill.state.codecs import Misfit, checker, refusal, value_codec
 from tidemill.state.combining import Fold, combine_groups
 from tidemill.state.container import OPERAND, PUT
 from tidemill.state.folding import Identities, key_columns, key_rows, resolve, rows_frame
-from tidemill.state.nodes import ABSENT
 from tidemill.state.null_keys import shown
 from tidemill.state.row_folds import Apply, RowTarget, WriteRow, apply_of, write_structure
 from tidemill.state.row_nodes import value_schema

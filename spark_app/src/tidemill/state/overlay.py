@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tidemill.model.absent import ABSENT
 from tidemill.state.codecs import NullKey, key_codec, refusal
 from tidemill.state.container import CLEAR, DELETE, PUT
 from tidemill.state.levels import TaskReader
-from tidemill.state.nodes import ABSENT
 from tidemill.state.null_keys import check_nulls
 from tidemill.state.sorted_table import nan_token
 from tidemill.state.tables import Table

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.errors import BadPath, BudgetExceeded, NotOneValue, NotSelectable, TidemillError
-from tidemill.state.nodes import ABSENT
 from tidemill.state.paths_containers import SCALARS, node_kind
 
 STEPS_MAX: Final = 1_000_000

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.dataflow import Const, Function, Nav, Path
 from tidemill.model.errors import BadInput, BadPath
 from tidemill.model.operations import op_named
 from tidemill.model.values import INT_MAX, INT_MIN
-from tidemill.state.nodes import ABSENT
 from tidemill.state.paths import NAVIGATORS, REFUSED
 
 _PATH_ARGUMENTS: Mapping[str, int] = {

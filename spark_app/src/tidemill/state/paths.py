@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.dataflow import Arg, Const, Expr, Path, Var
 from tidemill.model.errors import BadPath
 from tidemill.model.schema import Schema
 from tidemill.state import paths_control, paths_filters, paths_lists, paths_maps, paths_sets
-from tidemill.state.nodes import ABSENT
 from tidemill.state.path_budget import Budget
 from tidemill.state.paths_binding import Binder, BoundNav
 from tidemill.state.paths_containers import UNCHANGED, node_kind, replace_node

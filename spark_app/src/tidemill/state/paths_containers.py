@@ -10,10 +10,11 @@ import datetime as _datetime
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.errors import BadPath, NotSelectable, SchemaMismatch
 from tidemill.model.keys import admit, has_key, plain_key
 from tidemill.model.values import sort_key
-from tidemill.state.nodes import ABSENT, IndexedList, IndexedMap, IndexedRecord, IndexedSet, KeyRange, RootValue
+from tidemill.state.nodes import IndexedList, IndexedMap, IndexedRecord, IndexedSet, KeyRange, RootValue
 
 
 class _Unchanged:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.errors import BadPath, NotOneValue
-from tidemill.state.nodes import ABSENT
 from tidemill.state.paths_binding import BoundNav
 from tidemill.state.paths_containers import UNCHANGED, list_of, plain
 from tidemill.state.paths_navigator import Builder, Hits, Navigator, Step, private, selects_any

@@ -6,9 +6,9 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.errors import BadPath
 from tidemill.model.operations import is_true
-from tidemill.state.nodes import ABSENT
 from tidemill.state.paths_binding import BoundNav
 from tidemill.state.paths_containers import UNCHANGED, map_of, node_kind, plain, set_of
 from tidemill.state.paths_navigator import Builder, Hits, Navigator, Step, private, selects_any

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.errors import BadPath
-from tidemill.state.nodes import ABSENT
 from tidemill.state.paths_containers import UNCHANGED, list_of, node_kind, refill_list
 from tidemill.state.paths_navigator import Hits, Navigator
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.errors import BadPath
-from tidemill.state.nodes import ABSENT
 from tidemill.state.path_budget import Budget
 from tidemill.state.paths_binding import BoundNav, callable_of
 from tidemill.state.paths_containers import SCALARS, UNCHANGED, node_kind, plain, replace_node

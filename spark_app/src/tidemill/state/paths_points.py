@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.operations import Op
 from tidemill.model.schema import Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
-from tidemill.state.nodes import ABSENT
 from tidemill.state.paths_binding import BoundNav, callable_of
 from tidemill.state.paths_containers import SCALARS, plain
 from tidemill.state.paths_navigator import private

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.errors import BadPath
 from tidemill.model.keys import plain_set, same_key
-from tidemill.state.nodes import ABSENT
 from tidemill.state.paths_binding import BoundNav
 from tidemill.state.paths_containers import UNCHANGED, set_of
 from tidemill.state.paths_maps import Bounds

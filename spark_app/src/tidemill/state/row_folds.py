@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.aggregation import COMBINERS, onto_of
 from tidemill.model.dataflow import Aggregator, Arg
 from tidemill.state.codecs import Misfit, checker, key_codec
-from tidemill.state.nodes import ABSENT
 from tidemill.state.null_keys import check_nulls, shown
 from tidemill.state.row_nodes import Partition, value_schema
 from tidemill.state.tables import Table, ValuePlace

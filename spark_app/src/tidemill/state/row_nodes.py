@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.errors import BadPath, SchemaMismatch
 from tidemill.model.schema import FixedKeysSchema, Schema
 from tidemill.state.codecs import KeyCodec, Misfit, checker, key_codec, refusal
-from tidemill.state.nodes import ABSENT, KeyRange
+from tidemill.state.nodes import KeyRange
 from tidemill.state.null_keys import check_nulls, shown
 from tidemill.state.overlay import Cells, End, Prefix, TaskTable
 from tidemill.state.tables import (

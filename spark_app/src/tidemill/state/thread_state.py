@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from tidemill.model.absent import ABSENT
 from tidemill.model.columns import Column, length, to_values
 from tidemill.model.errors import SchemaMismatch
 from tidemill.model.schema import Schema
@@ -24,7 +25,6 @@ from tidemill.state.codecs import Misfit, checker, key_codec, refusal, value_cod
 from tidemill.state.container import DELETE, OPERAND, PUT, TableKey, TableRows, decode, encode
 from tidemill.state.folding import Identities, key_columns, order_rows, resolve, rows_frame
 from tidemill.state.levels import TaskReader
-from tidemill.state.nodes import ABSENT
 from tidemill.state.null_keys import check_null_columns, shown
 from tidemill.state.overlay import ChangedRows, TaskTable
 from tidemill.state.record_columns import record_series

@@ -36,11 +36,11 @@ from tidemill.model.snapshot import Snapshot
 from tidemill.plan.compile import compile_topology
 from tidemill.plan.program import Program
 from tidemill.runtime import events
+from tidemill.runtime.attempt_failures import attempt_failed, compaction_failed
 from tidemill.runtime.check import check_module
 from tidemill.runtime.clock import ManualClock
 from tidemill.runtime.collection import collect
 from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.failures import attempt_failed, compaction_failed
 from tidemill.runtime.machine import Machine
 from tidemill.runtime.options_log import OptionsLog
 from tidemill.runtime.told import Now
