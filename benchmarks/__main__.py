@@ -99,7 +99,7 @@ def counts(is_quick: bool) -> list[Figure]:
 
 
 def file_rival(batches: list[Any], rounds: int) -> tuple[float, dict[str, Any]]:
-    """Median seconds a batch of a DuckDB file, and our run; in turns, as the machine has moods."""
+    """Median seconds a batch of a DuckDB file, and our run; in turns, because the speed of the machine varies."""
     ducks, ours = [], []
     for _ in range(2):
         with written(batches, 1) as folder:

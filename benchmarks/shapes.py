@@ -1,7 +1,7 @@
 """Small microbatches on the engine `local` for several shapes of one module: (tasks, threads).
 
-The shapes take turns, so that all meet the same moods of the machine. Each batch is appended, and then timed until
-readers see it. The state of each shape is read whole at the end. Prints one JSON object.
+The shapes take turns, so that changes of the machine's speed meet all of them. Each batch is appended, and then timed
+until readers see it. The state of each shape is read whole at the end. Prints one JSON object.
 usage: python -m benchmarks.shapes --rounds N
 """
 

@@ -35,7 +35,7 @@ class Run:
         states = re.findall(r"([\d,]+) distinct states found", output)
         is_done = "Model checking completed. No error has been found." in output
         is_right = bool(set(found) & set(self.violates)) if self.violates else is_done and not found
-        told = f"violates {found[0]}" if found else "nothing is violated" if is_done else "NOT CHECKED"
+        told = f"violates {found[0]}" if found else "nothing is violated" if is_done else "not checked to the end"
         seconds = time.monotonic() - began
         line = f"{self.model}, {self.mutation}: {told} ({states[-1] if states else '?'} states, {seconds:.0f} s)"
         return is_right, line if is_right else f"{line}\n{output[-3000:]}"

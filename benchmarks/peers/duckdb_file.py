@@ -1,4 +1,4 @@
-"""The honest rival on one machine: a DuckDB file, each batch one durable transaction of upserts by primary key.
+"""The comparison on one machine: a DuckDB file, each batch one durable transaction of upserts by primary key.
 
 usage: python -m benchmarks.peers.duckdb_file INPUT_FOLDER CORES     (one Parquet file a batch; prints JSON)
 """

@@ -99,10 +99,6 @@ class Kubernetes:
         arguments = ["logs", "-n", namespace, pod, f"--tail={lines}"]
         return self.kubectl(*arguments, *(["-c", container] if container else ["--all-containers=true"]))
 
-    def metrics_of_api(self) -> str:
-        """The API server's own metrics."""
-        return self.kubectl("get", "--raw", "/metrics")
-
 
 def _plain(found: Any) -> Object:
     plain: Object = found.to_dict() if hasattr(found, "to_dict") else dict(found)

@@ -100,6 +100,7 @@ def test_check_names_the_object_when_it_is_cut(folder: Folder) -> None:
         path.write_bytes(kept[: len(kept) * 2 // 3])
         assert faults(folder), path
         path.write_bytes(kept)
+    assert faults(folder) == []
 
 
 def select_all(folder: Folder) -> list[Any]:

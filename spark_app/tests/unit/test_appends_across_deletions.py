@@ -595,6 +595,7 @@ def test_nothing_of_the_old_module_holds_when_somebody_paused_it_while_it_was_de
 @pytest.mark.parametrize("is_after", [False, True])
 def test_new_life_is_left_alone_when_a_destroy_goes_on_late(is_after: bool) -> None:
     """Its destroyer sleeps at each of its requests in turn, while somebody else launches the module anew."""
+    launched = 0
     for step in count():
         store, lives = with_records(), [0]
         OptionsLog(store, "Shop").pause("keep")
@@ -608,11 +609,13 @@ def test_new_life_is_left_alone_when_a_destroy_goes_on_late(is_after: bool) -> N
 
         faulty, requests = struck(store, step, is_after, launch_anew)
         destroy(faulty, "Shop")
+        launched += lives[0]
         if lives[0]:
             assert records(store) == ["a"], requests[step]
             assert [*OptionsLog(store, "Shop").read().paused] == ["count"], requests[step]
         if step >= len(requests):
             assert left(store) == []
+            assert launched, "no request was late enough for a new life"
             return
 
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
 from tidemill.cli.commands import COMMANDS
 from tidemill.cli.main import app
+from tidemill.model.errors import InvariantViolation
 
 PROGRAM = """
 from tidemill import Depot, Module
@@ -99,12 +100,28 @@ def commands() -> Iterator[Any]:
 
 
 def test_no_word_of_the_help_is_taken_for_markup() -> None:
+    texts = [inspect.getdoc(command) or "" for command in commands()]
+    assert all(texts)
     for command in commands():
-        texts = [inspect.getdoc(command) or ""]
         for parameter in inspect.signature(command, eval_str=True).parameters.values():
-            texts += [getattr(note, "help", None) or "" for note in getattr(parameter.annotation, "__metadata__", ())]
-        for text in texts:
-            assert not re.search(r"\[[a-z@#/]", text), (command, text)
+            notes = getattr(parameter.annotation, "__metadata__", ())
+            texts += [note.help for note in notes if getattr(note, "help", None)]
+    assert len(texts) > 2 * len(COMMANDS), "the help of parameters was not found"
+    assert [text for text in texts if re.search(r"\[[a-z@#/]", text)] == []
+
+
+def test_the_stack_and_a_code_of_its_own_are_shown_when_a_command_meets_a_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise InvariantViolation("two and two are five")
+
+    monkeypatch.setattr(typer.Typer, "__call__", fail)
+    with pytest.raises(SystemExit) as ended:
+        app()
+    assert ended.value.code == 70
+    assert "Traceback" in (said := capsys.readouterr().err)
+    assert "two and two are five" in said
 
 
 def test_a_name_of_an_emoji_stays_as_it_is_when_a_sentence_repeats_it(tmp_path: Folder) -> None:

@@ -87,7 +87,7 @@ class Reconciler:
         log.warning("refused by the API server: %s", error.message, extra={"object": key})
 
     async def _tell(self, key: Key, error: ApiFailure) -> None:
-        """Trouble of the server, such as a webhook that it can not call, is told of where people look."""
+        """Trouble of the server, such as a webhook that it can not call, is reported in the status and the events."""
         obj = self._world.get(*key)
         if obj is not None and error.code >= SERVER_TROUBLE:
             note = f"The API server answered {error.code}, it is asked again: {error.message}"

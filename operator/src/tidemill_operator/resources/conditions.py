@@ -69,7 +69,7 @@ def is_stalled(old: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def stalled_before(old: Sequence[Mapping[str, Any]], generation: int, is_serving: bool = False) -> State | None:
-    """What was Stalled when last told, of this generation: it stays so while a retry of it has not ended."""
+    """The Stalled condition last reported of this generation: it stays so while a retry of it has not ended."""
     for item in old:
         if item["type"] == "Stalled" and item["status"] == "True" and item.get("observedGeneration") == generation:
             return stalled(Reason(item["reason"]), str(item.get("message", "")), is_serving)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import gc
+import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +27,13 @@ class Application(typer.Typer):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command that the arguments name, and end the process."""
         atexit.register(gc.freeze)  # the system takes all memory back: no looking for garbage in what was loaded
-        return super().__call__(*args, **kwargs)
+        try:
+            return super().__call__(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - what no command turned into a sentence is a bug, and has a code of its own
+            from tidemill.cli.output import EXIT_BUG  # an import that `--help` does without
+
+            traceback.print_exc()
+            sys.exit(EXIT_BUG)
 
 
 app = Application(

@@ -14,7 +14,6 @@ from tidemill.engine.messages import Message
 from tidemill.model.column_routing import route_column
 from tidemill.model.columns import RecordColumn, to_values
 from tidemill.model.errors import BadInput
-from tidemill.model.values import route
 from tidemill.plan.program import Move
 
 if TYPE_CHECKING:
@@ -58,16 +57,6 @@ def hash_columns(columns: list[Any], tasks: int) -> Destinations:
         wide = _routes(column, _WIDE).astype(np.int64)
         total = wide if i == 0 else (total * 31 + wide) % _WIDE
     return (total % tasks).astype(np.int32)
-
-
-def hash_values(values: tuple[Any, ...], tasks: int) -> int:
-    """The same for one row."""
-    if len(values) == 1:
-        return route(values[0], tasks)
-    total = route(values[0], _WIDE)
-    for value in values[1:]:
-        total = (total * 31 + route(value, _WIDE)) % _WIDE
-    return total % tasks
 
 
 def _routes(column: Any, tasks: int) -> Destinations:

@@ -231,16 +231,6 @@ AVG = Accumulator(
     lambda state: state[0] / state[1] if state[1] else None,
 )
 
-ARITY: dict[str, int] = {
-    **dict.fromkeys(COMBINERS, 1),
-    "count": 0,
-    "map": 2,
-    "avg": 1,
-    "top_monotonic": 2,
-    "voided": 0,
-}
-"""How many arguments each built-in aggregator takes."""
-
 
 def combiner_of(aggregator: Aggregator) -> Combiner:
     """The combiner that a recorded aggregator means; `lift` takes the values of `aggregator.args` in order.

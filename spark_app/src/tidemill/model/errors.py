@@ -307,7 +307,7 @@ def check_place(written: object, key: str) -> None:
 
 
 def asked_twice(read: Callable[[], _T]) -> _T:
-    """What `read` fetches and decodes; bytes that make no sense are fetched once more before anybody is told so: a
+    """What `read` fetches and decodes; bytes that make no sense are fetched once more before the error is raised: a
     network or a cache may have answered wrongly once.
     """
     try:

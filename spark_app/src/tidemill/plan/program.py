@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Union
+from typing import Literal, Union
 
 from tidemill.model.dataflow import AggTree, Arg, Function, Location, PartitionKind, Path, PStateDeclaration
 from tidemill.model.schema import Schema
@@ -285,8 +285,3 @@ class Program:
     def opening(self) -> Superstep:
         """The first superstep: every source starts."""
         return self.schedule[0] if self.schedule else Superstep(tuple(Event("start", r.id) for r in self.sources))
-
-
-def variables_of(args: tuple[Any, ...]) -> tuple[str, ...]:
-    """The variables that flat arguments read."""
-    return tuple(arg.name for arg in args if hasattr(arg, "name") and type(arg).__name__ == "Var")

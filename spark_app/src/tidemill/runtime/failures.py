@@ -8,7 +8,7 @@ from tidemill.model.entries import Failure
 from tidemill.model.errors import MicrobatchFails, RetryableError, TidemillError
 
 REPEATED: Final = 3
-"""A microbatch that failed so often in the same way will fail again: people who wait are told."""
+"""A microbatch that failed so often in the same way will fail again: a wait for its result ends with that error."""
 
 
 class Repetition:
@@ -20,9 +20,7 @@ class Repetition:
         self._count = 0
 
     def sees(self, failure: Failure | None) -> bool:
-        """Whether the failure as it is told now, None for none, is one that time does not mend: it came for the third
-        time.
-        """
+        """Whether this failure (None: there is none) is one that time does not mend: it came for the third time."""
         if failure is None or not is_lasting(failure):
             self._way, self._count = None, 0
             return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from tidemill.model.entries import Attempt, Entry, Failure
 from tidemill.model.errors import UserCodeError, invariant
@@ -196,7 +196,7 @@ class Machine:
         newest = replace(entry.committed[0], metrics={**entry.committed[0].metrics, "commit_ms": round(took, 3)})
         self.entry = replace(entry, committed=(newest, *entry.committed[1:]))
         self._ticks.update(entry.ticks)
-        self.told = replace(self.told, phase="idle", failure=None, failures_in_row=0, retry_at=None)
+        self.told = replace(self.told, phase="idle", failure=None, failures_in_row=0)
         self._rest(now)
 
     def _rest(self, now: Now) -> None:
@@ -230,8 +230,7 @@ class Machine:
         self._retry_at = now.at + wait
         where = (attempt.microbatch_id, attempt.version, self.told.phase)
         failure = Failure(*where, code, message, now.wall_ms, step, trace, sample)
-        more: dict[str, Any] = {"failures_in_row": self._failures, "retry_at": self._retry_at}
-        self.told = replace(self.told, phase="back-off", failure=failure, **more)
+        self.told = replace(self.told, phase="back-off", failure=failure, failures_in_row=self._failures)
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
@@ -300,7 +299,7 @@ class Machine:
         self._ticks.update(attempt.ticks)
         self._finished, self._failures = None, 0
         self._unbegun_version = (attempt.microbatch_id, attempt.version - 1)
-        self.told = replace(self.told, phase="idle", failure=None, failures_in_row=0, retry_at=None)
+        self.told = replace(self.told, phase="idle", failure=None, failures_in_row=0)
         self._rest(now)
         return self._step(now)
 
@@ -354,7 +353,7 @@ class Machine:
         self._tokens += 1
         deadline = now.at + 1000 * self._option(_TIMEOUT)
         self.running = Running(self._tokens, attempt, is_begun, deadline, now.at)
-        self.told = replace(self.told, phase="process", retry_at=None)
+        self.told = replace(self.told, phase="process")
         last = self.told.failure
         is_traced = last is not None and last.microbatch_id == attempt.microbatch_id and last.code == UserCodeError.code
         return [events.StartAttempt(self._tokens, attempt, self._head, self.options, is_traced)]

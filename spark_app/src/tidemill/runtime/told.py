@@ -1,4 +1,4 @@
-"""What is known of a runner machine at one moment: the clocks, the attempt under way, what people are told."""
+"""What is known of a runner machine at one moment: the clocks, the attempt under way, and its report for people."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ class Running:
 
 @dataclass(frozen=True)
 class Told:
-    """What a person may want to know about a machine; the machine itself never reads it."""
+    """What a person may want to know about a machine; the machine itself reads only `phase` and `failure`, to note
+    failures in the log.
+    """
 
     phase: Phase = "idle"
     failure: Failure | None = None
     failures_in_row: int = 0
     store_trouble: str = ""
     upkeep_trouble: str = ""
-    retry_at: float | None = None

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from tidemill.model.aggregation import Combiner
-from tidemill.model.columns import DATETIME, Column, from_values, gather_rows, length, to_values
+from tidemill.model.columns import DATETIME, Column, from_values, gather_rows, to_values
 from tidemill.model.keys import key_token
 from tidemill.state.sorting import has_negative_zero, is_reducible, reduce_runs, sorted_runs
 
@@ -217,8 +217,3 @@ def group_columns(columns: Sequence[Column], rows: int, folds: Sequence[Fold]) -
     firsts = heads.agg(pl.col("\x00first").first())["\x00first"].to_numpy()
     _, operands = combine_groups(keys, rows, folds, keeps_order=True)
     return [gather_rows(column, firsts) for column in columns], operands
-
-
-def concat_rows(columns: Sequence[Column]) -> int:
-    """Rows of the first column; 0 if there is none."""
-    return length(columns[0]) if columns else 0

@@ -136,8 +136,6 @@ def slots_of(order: Array, starts: Array) -> Array:
 
 # --- folding runs ----------------------------------------------------------------------------------------------------
 
-REDUCIBLE: Final = frozenset({"count", "sum", "min", "max"})
-
 
 def is_reducible(identity: str | None, column: pl.Series) -> bool:
     """Whether `reduce_runs` can fold this column."""

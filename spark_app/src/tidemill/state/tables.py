@@ -255,7 +255,3 @@ def tables_below(place: Place) -> Iterator[Table]:
             yield place.own
         for _, field in place.fields:
             yield from tables_below(field)
-
-
-def is_value(schema: Schema) -> bool:
-    return isinstance(schema, Leaf)

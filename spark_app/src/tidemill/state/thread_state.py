@@ -249,26 +249,6 @@ class ThreadState:
         frame = frame.with_columns(pl.lit(DELETE, dtype=pl.Int8).alias("kind"))
         self.add_rows(pstate, table_id, pl.concat([blank, frame], how="diagonal"))
 
-    def add_operands(
-        self,
-        pstate: str,
-        table_id: str,
-        tasks: pl.Series | int,
-        keys: Sequence[Column],
-        operands: Sequence[Column],
-        identities: Sequence[str | None],
-    ) -> None:
-        """Aggregate onto distinct keys without reading: one operand column a value column of the table.
-
-        In a record a null means that the field is not touched. Sums must not be able to overflow (`bound`).
-        """
-        _, table = self._key(pstate, table_id)
-        frame = self.written_keys(pstate, table, tasks, keys).with_columns(pl.lit(OPERAND, dtype=pl.Int8).alias("kind"))
-        for (name, schema), operand in zip(table.columns, operands, strict=True):
-            series = self._fitting(pstate, partial(value_codec(schema).column_series, operand))
-            frame = frame.with_columns(series.alias(name))
-        self.add_rows(pstate, table_id, frame, tuple(identities))
-
     def add_rows(self, pstate: str, table_id: str, rows: pl.DataFrame, identities: Identities = ()) -> None:
         """Add rows in container form with distinct keys, in any order, as the newest overlay level of a table."""
         if rows.height == 0:

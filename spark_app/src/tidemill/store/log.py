@@ -1,9 +1,9 @@
 """Logs: numbered objects, each created only if it does not exist, followed by probing the next number.
 
 The rules that keep this safe when logs are trimmed and answers are lost are marked here. The floor, which is recorded
-before anything is deleted, tells entries from void objects. That the predecessor exists would not: a second sleeper may
-have put a void object there. It is looked for all the same, in the listing that tells the floor: a predecessor that is
-gone, though it was never trimmed, means that somebody put back an older copy of the store.
+before anything is deleted, tells entries from void objects. That the predecessor exists would not: a second stalled
+writer may have put a void object there. It is looked for all the same, in the listing that tells the floor: a
+predecessor that is gone, though it was never trimmed, means that somebody put back an older copy of the store.
 A restore closes the logs that it replaces (`close`), a deletion marks those that it empties (`mark_deleted`): whoever
 still has one open learns it from that same listing. The mark of a deletion stays for ever: a writer may sleep for any
 time, and no folder is used again.
@@ -347,7 +347,8 @@ class Log:
     def trim(self, below: int) -> int:
         """Delete the entries before `below`, lowest first, never the last two; returns the first that is left.
 
-        The floor is recorded first, so that a void object which a sleeper leaves behind is never taken for an entry.
+        The floor is recorded first, so that a void object which a stalled writer leaves behind is never taken
+        for an entry.
         """
         floors = sorted(self._floors())
         first, last = self.span()

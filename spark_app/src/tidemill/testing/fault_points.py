@@ -43,10 +43,6 @@ class FaultPoints:
         with self._lock:
             self._armed[name] = times
 
-    def disarm(self, name: str) -> None:
-        with self._lock:
-            self._armed.pop(name, None)
-
     def reach(self, name: str) -> None:
         """Called by the module's function.
 
