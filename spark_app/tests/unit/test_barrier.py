@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -154,6 +154,34 @@ def test_a_wait_ends_with_the_failure_when_each_attempt_fails(cluster: InProcess
 
     with pytest.raises(UserCodeError, match="fails on each attempt"):
         cluster.wait_until_processed("Words", "count", timeout_millis=30_000)
+
+
+class Keyed(Module):
+    """Counts texts, and None where it is a key."""
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+
+    def module_name(self) -> str:
+        return "Keyed"
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*d", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$p", PState.map_schema(self.key, int))
+        stream = mb.source("*d", MicrobatchSourceOptions.start_from_beginning()).out("*m").explode_microbatch("*m")
+        stream.out("*r").hash_partition("*r").compound_agg("$$p", CompoundAgg.map("*r", Agg.count()))
+
+
+def test_a_wait_goes_on_when_an_update_mended_what_failed() -> None:
+    with InProcessCluster.create() as cluster:
+        cluster.launch_module(Keyed(str), LaunchConfig(2, 1))
+        cluster.cluster_depot("Keyed", "*d").append(None)
+        with pytest.raises(UserCodeError, match="fails on each attempt"):
+            cluster.wait_until_processed("Keyed")
+        cluster.update_module(Keyed(PState.nullable(str)))
+        cluster.wait_until_processed("Keyed")
+        assert cluster.cluster_pstate("Keyed", "$$p").select_one(To.key(None)) == 1
 
 
 class Grown(Words):

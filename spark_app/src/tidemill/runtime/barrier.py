@@ -143,13 +143,20 @@ class ProcessedWatch:
         entry = self._entry(barrier)
         if not self._missing(barrier, entry):
             return False
-        failure = entry.failure if entry is not None else None
+        failure = entry.failure if entry is not None and self._is_of_newest_code(entry) else None
         # Each further version is an attempt that failed: who begins to wait late need not see three of them.
         is_tried = entry is not None and entry.attempt is not None and entry.attempt.version > REPEATED
         if failure is not None and is_tried and is_lasting(failure):
             text = f"{barrier.topology} fails on each attempt, {failure.version} so far"
             raise fails(failure, f"{text}: {failure_text(failure)}")
         return True
+
+    def _is_of_newest_code(self, entry: Entry) -> bool:
+        """Whether the failure that an entry tells is no older one, which an update may have mended.
+
+        A claim still tells that of the leader before; the new leader's first attempt forgets it.
+        """
+        return entry.kind != "claim" and entry.definition >= self._definition.number
 
     def wait(self, seconds: float, clock: Clock) -> None:
         """Return when every barrier is reached.
