@@ -77,7 +77,7 @@ def test_pauses_grow_and_the_records_stay_the_same_when_an_attempt_fails_again_a
         assert len({str(attempt.ranges) for attempt in attempts}) == 1
         # A failure is noted at once, with the begin of the next version; the pause comes before its start.
         pauses = [after.written_ms - before.written_ms for before, after in zip(entries, entries[1:], strict=False)]
-        assert 30 <= pauses[1] < pauses[2] < pauses[3]
+        assert all(pause >= least - 2 for pause, least in zip(pauses[1:4], (30, 60, 120), strict=True)), pauses
 
 
 @pytest.mark.parametrize("how", ["update", "restart"])

@@ -18,7 +18,7 @@ from tidemill.state.parts import PartLoader
 from tidemill.state.thread_state import PStateInfo, ThreadState
 from tidemill.state.view import SnapshotView
 
-SCHEMA = MapSchema("int", MapSchema("int", Leaf("int"), True))
+SCHEMA = MapSchema("int", MapSchema("int", Leaf("int"), True, nullable=True), nullable=True)
 ALL = TaskSet(1, 0)
 TASKS = 2
 KEYS = st.none() | st.integers(0, 4)

@@ -18,8 +18,8 @@ RELEASE_SECONDS: Final = 1.0
 class ShownLease:
     """`lease` decides who leads; whoever does claims the store's lease too, which decides nothing here.
 
-    `tidemill status`, a pause, `destroy` and a runner by hand know only the store. It is asked in a thread of its own:
-    a store that hangs must not cost the Lease.
+    `tidemill status`, a pause, `destroy` and a runner by hand know only the store. It is asked in a thread of its own,
+    so that asking it delays no renewal of the Lease.
     """
 
     def __init__(self, lease: LeaderLease, shown: StoreLease, clock: Clock) -> None:
