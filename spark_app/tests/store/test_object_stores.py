@@ -87,6 +87,25 @@ def test_list_gives_keys_of_a_folder_in_order_when_others_begin_alike(store: Obj
     assert list(store.list("none")) == []
 
 
+def test_a_store_is_there_when_another_thread_made_its_folder_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = LocalStore(tmp_path / "new")
+    looked_at = Path.is_dir
+
+    def look(path: Path) -> bool:
+        """Another thread makes the folder, and sees it, right after this one did not."""
+        found = looked_at(path)
+        if path == made.folder and not found:
+            path.mkdir()
+            made.check_there()
+        return found
+
+    monkeypatch.setattr(Path, "is_dir", look)
+    made.check_there()
+    assert looked_at(made.folder)
+
+
 def test_exactly_one_wins_when_threads_create_one_key(store: ObjectStore) -> None:
     def create(key: str, writer: int) -> bool:
         try:

@@ -56,17 +56,22 @@ class SortedRangeToOptions(RangeOptions):
         return self._with("max_amt", count)
 
 
+_DEFAULTS: Options = {"include_start": True, "include_end": False, "max_amt": None}
+
+
 def range_options(options: Any, given: Options) -> Options:
-    """All options of a range: the defaults, what an options object says, and what keywords say (None is not given)."""
+    """All options of a range, which are the names in `given`: the defaults, what an options object says, and what
+    keywords say (None is not given).
+    """
     chosen = {**(options.given if isinstance(options, RangeOptions) else {}), **_without_none(given)}
-    return {"include_start": True, "include_end": False, **chosen}
+    return {**{name: _DEFAULTS[name] for name in given}, **chosen}
 
 
 def amount_options(options: Any, given: Options) -> Options:
     """As `range_options`; anything else than an options object is the greatest number of elements."""
-    if options is not None and not isinstance(options, RangeOptions):
-        given = {"max_amt": options, **_without_none(given)}
-    return {"max_amt": None, **range_options(options, given)}
+    if options is not None and not isinstance(options, RangeOptions) and given["max_amt"] is None:
+        given = {**given, "max_amt": options}
+    return range_options(options, given)
 
 
 def _without_none(given: Options) -> Options:

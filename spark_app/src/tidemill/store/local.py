@@ -97,11 +97,14 @@ class LocalStore:
         A store that was put back is another matter (`store.incarnations` tells it). Inodes would not do: they change
         where a file system is mounted again.
         """
+        # What was there is asked first: another thread may make the folder between the two.
+        was_there, was_store = self._was_there, self._was_store
         is_there, is_store = self.folder.is_dir(), (self.folder / RESERVED).is_dir()
-        if (self._was_there and not is_there) or (self._was_store and not is_store):
+        if (was_there and not is_there) or (was_store and not is_store):
             what = "is another folder than the one that this process opened" if is_there else "is not there"
             raise StoreUnavailable(f"The store {self.folder} {what}; bring it back, or restart with the right one.")
-        self._was_there, self._was_store = is_there, is_store
+        self._was_there |= is_there
+        self._was_store |= is_store
 
     def make_folder(self, folder: Path) -> None:
         """Make a folder below this one, whose name survives a crash."""
