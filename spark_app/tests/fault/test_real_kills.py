@@ -157,7 +157,7 @@ def test_each_record_counts_once_when_minio_is_killed_in_mid_microbatch(
         minio_server.kill()
         try:
             s3_story.gate.open()
-            eventually(lambda: is_troubled(cluster), 60)
+            eventually(lambda: is_troubled(cluster), 180)  # reads are asked again for a while, one after another
         finally:
             minio_server.start()
         s3_story.finish(version_min=1)
