@@ -243,11 +243,11 @@ def drain(records: Iterable[bytes]) -> None:
 def warm_worker(_partition: int, records: Iterable[bytes]) -> list[bytes]:
     """Imports what steps need, long enough that every slot gets a worker of its own."""
     drain(records)
-    import numpy  # noqa: F401
-    import polars  # noqa: F401
-    import pyarrow.parquet  # noqa: F401
+    import numpy  # noqa: F401 - only loaded, before a step needs it
+    import polars  # noqa: F401 - only loaded, before a step needs it
+    import pyarrow.parquet  # noqa: F401 - only loaded, before a step needs it
 
-    import tidemill.engine.superstep  # noqa: F401
+    import tidemill.engine.superstep  # noqa: F401 - only loaded, before a step needs it
 
     _keep_out_of_collections()
     return []
