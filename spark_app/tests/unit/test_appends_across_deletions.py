@@ -12,16 +12,15 @@ from pathlib import Path as Folder
 from typing import Any
 
 import pytest
+from deleted_depots import Still, newest, records
 
 from tidemill import Depot, Module, Path, PState
 from tidemill.api.launching import LaunchConfig
 from tidemill.api.recording import record_module
 from tidemill.cluster.launch import definition_for_launch, delete_data, destroy, follow, update
 from tidemill.kubernetes.turn import RevisionPlan, Turn
-from tidemill.model import columns
 from tidemill.model.definition import StoredDefinition
 from tidemill.model.errors import Deleted, DepotClosed, SnapshotExpired, UnknownName
-from tidemill.model.offsets import OffsetRanges
 from tidemill.runtime.backup import BackupRun
 from tidemill.runtime.backup_folder import BackupFolder
 from tidemill.runtime.barrier import ProcessedWatch, barrier_of
@@ -83,13 +82,6 @@ class Wider(Shop):
         count.source("*orders").out("*m")
 
 
-class Still(SystemClock):
-    """Time does not pass, so a client never looks at the definition because of it."""
-
-    def monotonic_ms(self) -> float:
-        return 0.0
-
-
 CLOCK = SystemClock()
 
 
@@ -113,23 +105,8 @@ def turn(store: ObjectStore, module: Module, *deleted: str, restores: bool = Fal
     return Turn(store, RevisionPlan(record_module(module), base + 1, base, 2, 1, deleted, restores), CLOCK)
 
 
-def newest(store: ObjectStore) -> StoredDefinition:
-    found = DefinitionLog(store, "Shop").newest()
-    assert found is not None
-    return found
-
-
 def slow_handle(store: ObjectStore, depot: str = "*returns") -> DepotHandle:
     return DepotHandle(ModuleClient(store, "Shop", clock=Still()), depot)
-
-
-def records(store: ObjectStore, depot: str = "*returns", definition: StoredDefinition | None = None) -> list[str]:
-    """All records of a depot, by a client that has just come."""
-    definition = definition or newest(store)
-    log = DepotLog(store, definition.depot_prefix(depot), definition.partitions(depot))
-    log.follow()
-    ranges = list(zip(log.starts(), log.ends(), strict=True))
-    return sorted(columns.to_values(log.read_rows(OffsetRanges.of(ranges))[0]))
 
 
 def left(store: ObjectStore) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from deleted_depots import Still, records
 from gateways import served
 
 from tidemill import Depot, LaunchConfig, Module
@@ -13,12 +14,8 @@ from tidemill.api.recording import record_module
 from tidemill.client import Client
 from tidemill.cluster.launch import definition_for_launch, destroy
 from tidemill.gateway.modules import Modules
-from tidemill.model.columns import to_values
 from tidemill.model.errors import UnknownName
-from tidemill.model.offsets import OffsetRanges
 from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.store.depot import DepotLog
 from tidemill.testing.memory_store import MemoryStore
 
 
@@ -27,23 +24,8 @@ class Shop(Module):
         setup.declare_depot("*orders", Depot.random())
 
 
-class Still(SystemClock):
-    """Time does not pass, so a handle does not look at the definition because of it."""
-
-    def monotonic_ms(self) -> float:
-        return 0.0
-
-
 def launch(store: MemoryStore) -> None:
     definition_for_launch(store, record_module(Shop()), LaunchConfig(2, 1), SystemClock())
-
-
-def records(store: MemoryStore) -> list[Any]:
-    definition = DefinitionLog(store, "Shop").newest()
-    assert definition is not None
-    log = DepotLog(store, definition.depot_prefix("*orders"), 2)
-    log.follow()
-    return sorted(to_values(log.read_rows(OffsetRanges(tuple(log.starts()), tuple(log.ends())))[0]))
 
 
 @pytest.fixture
@@ -69,7 +51,7 @@ def test_append_counts_in_the_new_depot_when_the_module_was_launched_anew(store:
     for _ in range(2):
         depot.append("numbered", producer="p", sequence=2)
     depot.append_many(["many", "more"])
-    assert records(store) == ["many", "more", "numbered", "plain"]
+    assert records(store, "*orders") == ["many", "more", "numbered", "plain"]
 
 
 def test_append_is_refused_in_a_sentence_when_the_module_was_destroyed(store: MemoryStore, client: Client) -> None:

@@ -1,0 +1,33 @@
+"""What tests of deleted depots share: a client's clock that stands still, and what a depot of `Shop` holds."""
+
+from __future__ import annotations
+
+from tidemill.model import columns
+from tidemill.model.definition import StoredDefinition
+from tidemill.model.offsets import OffsetRanges
+from tidemill.runtime.clock import SystemClock
+from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.store.depot import DepotLog
+from tidemill.store.objects import ObjectStore
+
+
+class Still(SystemClock):
+    """Time does not pass, so a client never looks at the definition because of it."""
+
+    def monotonic_ms(self) -> float:
+        return 0.0
+
+
+def newest(store: ObjectStore) -> StoredDefinition:
+    found = DefinitionLog(store, "Shop").newest()
+    assert found is not None
+    return found
+
+
+def records(store: ObjectStore, depot: str = "*returns", definition: StoredDefinition | None = None) -> list[str]:
+    """All records of a depot, by a client that has just come."""
+    definition = definition or newest(store)
+    log = DepotLog(store, definition.depot_prefix(depot), definition.partitions(depot))
+    log.follow()
+    ranges = list(zip(log.starts(), log.ends(), strict=True))
+    return sorted(columns.to_values(log.read_rows(OffsetRanges.of(ranges))[0]))
