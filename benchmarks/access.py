@@ -22,12 +22,12 @@ import numpy as np
 from benchmarks import modules, rows, state_read
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill import Path as Key
-from tidemill.runtime.clients_module import ModuleClient
-from tidemill.runtime.clients_pstate import PStateHandle
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.options_log import OptionsLog
-from tidemill.state.stored_parts import part_loader
+from tidemill.clients.module import ModuleClient
+from tidemill.clients.pstate import PStateHandle
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.options_log import OptionsLog
 from tidemill.store.urls import open_store
+from tidemill.tables.stored_parts import part_loader
 
 MILLISECONDS = 1000.0
 READS = 5_000

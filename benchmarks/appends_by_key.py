@@ -13,10 +13,10 @@ import time
 import uuid
 from pathlib import Path
 
-from tidemill.store.append_identity import Producer
-from tidemill.store.depot import DepotLog
-from tidemill.store.depot_commit import Batch
-from tidemill.store.depot_rows import of_pairs
+from tidemill.depot.append_identity import Producer
+from tidemill.depot.commit import Batch
+from tidemill.depot.log import DepotLog
+from tidemill.depot.rows import of_pairs
 from tidemill.store.local import LocalStore
 
 APPENDS = 640

@@ -18,10 +18,10 @@ import polars as pl
 
 from benchmarks import memory, modules, rows, state_read
 from tidemill import InProcessCluster, LaunchConfig
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.options_log import OptionsLog
-from tidemill.state.compaction_plan import DELTAS_MAX, plan
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.options_log import OptionsLog
 from tidemill.store.urls import open_store
+from tidemill.tables.compaction_plan import DELTAS_MAX, plan
 
 TASKS = 4
 THREADS = 2

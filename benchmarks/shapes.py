@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks import modules, rows, state_read
 from tidemill import InProcessCluster, LaunchConfig
-from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.journal.definition_log import DefinitionLog
 
 BATCH_ROWS = 10_000
 TASKS = 4

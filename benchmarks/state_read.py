@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.snapshot import Snapshot
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.state.export import export
-from tidemill.state.stored_parts import part_loader
+from tidemill.definition.definition import StoredDefinition
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.snapshot import Snapshot
 from tidemill.store.objects import ObjectStore
+from tidemill.tables.export import export
+from tidemill.tables.stored_parts import part_loader
 
 
 def newest(store: ObjectStore, definition: StoredDefinition, topology: str) -> tuple[Snapshot, int]:

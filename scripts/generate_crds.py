@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from tidemill.model import options
+from tidemill.language import options
 
 ROOT = Path(__file__).resolve().parent.parent
 CRDS = ("crds/module.yaml", "crds/topology.yaml")

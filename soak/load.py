@@ -9,7 +9,7 @@ from collections import Counter
 from soak.module import KEYS
 from tidemill import Path
 from tidemill.client import Client
-from tidemill.model.errors import BadInput, OutcomeUnknown, RetryableError
+from tidemill.values.errors import BadInput, OutcomeUnknown, RetryableError
 
 BATCH = 50
 APPENDERS, READERS = 2, 2

@@ -1,5 +1,5 @@
 ----------------------------- MODULE CommitLog -----------------------------
-(* How a topology processes each record exactly once (spark_app/src/tidemill/runtime). Runners that may all *)
+(* How a topology processes each record exactly once (spark_app/src/tidemill/leader). Runners that may all *)
 (* believe to lead write claims, begins, commits and compactions into one log, whose entries are created if *)
 (* absent (AppendLog.tla); objects of state are staged before the entry that names them; collection deletes *)
 (* what nothing names any more, also from an old view. Any runner may stop, or sleep, before any step.      *)

@@ -26,15 +26,15 @@ from rich.live import Live
 from rich.table import Table
 
 from examples.flights import data, tables, truth
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import UnknownName
-from tidemill.runtime.clients_depot import DepotHandle
-from tidemill.runtime.clients_module import ModuleClient
-from tidemill.runtime.clients_pstate import PStateHandle
-from tidemill.runtime.options_log import OptionsLog
-from tidemill.runtime.status import TopologyStatus, topology_status
+from tidemill.clients.depot import DepotHandle
+from tidemill.clients.module import ModuleClient
+from tidemill.clients.pstate import PStateHandle
+from tidemill.clients.status import TopologyStatus, topology_status
+from tidemill.definition.definition import StoredDefinition
+from tidemill.journal.options_log import OptionsLog
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
+from tidemill.values.errors import UnknownName
 
 MODULE = "FlightsModule"
 TOPOLOGIES = ("flights", "reference")

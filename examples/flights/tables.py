@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tidemill import Path
-from tidemill.runtime.clients_module import ModuleClient
-from tidemill.runtime.clients_pstate import PStateHandle
+from tidemill.clients.module import ModuleClient
+from tidemill.clients.pstate import PStateHandle
 
 NESTED = ("$$days", "$$weather")
 COMMANDS = (
@@ -34,7 +34,7 @@ def content(pstate: PStateHandle, tasks: int) -> Any:
 
 def _key_of(pstate: PStateHandle, task: int, tasks: int) -> Any:
     """Some key that is routed to `task`."""
-    from tidemill.model.values import route
+    from tidemill.values.data import route
 
     return next(key for key in range(10_000) if route(key, tasks) == task)
 

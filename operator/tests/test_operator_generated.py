@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tidemill.model import options
+from tidemill.language import options
 
 ROOT = Path(__file__).resolve().parents[2]
 CRDS = [yaml.safe_load((ROOT / "crds" / name).read_text()) for name in ("module.yaml", "topology.yaml")]

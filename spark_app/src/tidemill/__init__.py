@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tidemill.model.errors import (
+from tidemill.values.errors import (
     ApiUnavailable,
     AttemptLost,
     AttemptTimeout,
@@ -64,9 +64,9 @@ if TYPE_CHECKING:
     from tidemill.api.schemas import PState, SubindexOptions
     from tidemill.api.topology import MicrobatchSourceOptions, MicrobatchTopology, OffsetAgo
     from tidemill.cluster.in_process import InProcessCluster
-    from tidemill.model.operations import Ops
-    from tidemill.model.values import to_text
-    from tidemill.state.test_pstate import TestPState
+    from tidemill.language.operations import Ops
+    from tidemill.pstate.test_pstate import TestPState
+    from tidemill.values.data import to_text
 
 __version__ = "0.1.0"
 
@@ -84,9 +84,9 @@ _NAMES = {
     "tidemill.api.schemas": ("PState", "SubindexOptions"),
     "tidemill.api.topology": ("MicrobatchSourceOptions", "MicrobatchTopology", "OffsetAgo"),
     "tidemill.cluster.in_process": ("InProcessCluster",),
-    "tidemill.model.operations": ("Ops",),
-    "tidemill.model.values": ("to_text",),
-    "tidemill.state.test_pstate": ("TestPState",),
+    "tidemill.language.operations": ("Ops",),
+    "tidemill.values.data": ("to_text",),
+    "tidemill.pstate.test_pstate": ("TestPState",),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

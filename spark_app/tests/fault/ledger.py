@@ -15,7 +15,7 @@ from pathlib import Path as Folder
 from typing import Any
 
 from tidemill import Agg, CompoundAgg, Depot, MicrobatchSourceOptions, Module, Ops, Path, PState
-from tidemill.model.errors import RetryableError, SnapshotExpired
+from tidemill.values.errors import RetryableError, SnapshotExpired
 
 ACCOUNTS = 12
 OPENING = 100

@@ -9,10 +9,10 @@ from pathlib import Path as Folder
 from typing import Any
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
-from tidemill.model.entries import Failure
-from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.shell import RunnerState
+from tidemill.journal.clock import SystemClock
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.entries import Failure
+from tidemill.leader.runner import RunnerState
 from tidemill.store import urls
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
 

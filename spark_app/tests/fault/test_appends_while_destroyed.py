@@ -14,15 +14,15 @@ from waiting import eventually
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, MicrobatchSourceOptions, Module, PState
 from tidemill.api.launching import UpdateOptions
-from tidemill.model.errors import UnknownName
-from tidemill.runtime.barrier import ProcessedWatch
-from tidemill.runtime.clients_depot import DepotHandle
-from tidemill.runtime.clients_module import ModuleClient
-from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.clients.barrier import ProcessedWatch
+from tidemill.clients.depot import DepotHandle
+from tidemill.clients.module import ModuleClient
+from tidemill.journal.clock import SystemClock
+from tidemill.journal.definition_log import DefinitionLog
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import connect
 from tidemill.testing.faulty_store import FaultyObjectStore
+from tidemill.values.errors import UnknownName
 
 LIVES = 4
 APPENDS = 5

@@ -16,21 +16,21 @@ from typer.testing import CliRunner
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
 from tidemill.cli.main import app
 from tidemill.cli.saving import _check_apart
-from tidemill.model.errors import BadInput, CorruptState, StoreRestored, TidemillError, UnknownName
-from tidemill.runtime.backup import BackupRun
-from tidemill.runtime.backup_folder import Backup, BackupFolder
-from tidemill.runtime.check import check_module
-from tidemill.runtime.collection import collect
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.restore import At, needed_objects, plan_restore, restore
-from tidemill.state.stored_parts import part_loader
+from tidemill.depot.log import DepotLog
+from tidemill.depot.retention import RollingLimits, roll
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.leader.backup import BackupRun
+from tidemill.leader.backup_folder import Backup, BackupFolder
+from tidemill.leader.check import check_module
+from tidemill.leader.collection import collect
+from tidemill.leader.restore import At, needed_objects, plan_restore, restore
 from tidemill.store import incarnations
-from tidemill.store.depot import DepotLog
-from tidemill.store.depot_retention import RollingLimits, roll
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import connect, forget_stores, open_store
+from tidemill.tables.stored_parts import part_loader
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
+from tidemill.values.errors import BadInput, CorruptState, StoreRestored, TidemillError, UnknownName
 
 MODULE = "Counted"
 LARGE = 400
@@ -473,8 +473,8 @@ def cuts() -> Iterator[Cut]:
 @pytest.fixture
 def small(local: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     """A saved store of few objects, and one thread, so that each write can be cut off."""
-    monkeypatch.setattr("tidemill.runtime.backup.THREADS", 1)
-    monkeypatch.setattr("tidemill.runtime.restore.THREADS", 1)
+    monkeypatch.setattr("tidemill.leader.backup.THREADS", 1)
+    monkeypatch.setattr("tidemill.leader.restore.THREADS", 1)
     with local.running() as cluster:
         local.append(cluster, *words(2))
         local.wait(cluster)

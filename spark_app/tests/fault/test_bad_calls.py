@@ -24,7 +24,9 @@ from tidemill import (
     UnknownName,
     UpdateOptions,
 )
-from tidemill.model.errors import (
+from tidemill.journal.clock import ManualClock, SystemClock
+from tidemill.journal.options_log import OptionsLog
+from tidemill.values.errors import (
     BadPath,
     ModuleExists,
     NotOneValue,
@@ -35,8 +37,6 @@ from tidemill.model.errors import (
     TidemillError,
     UserCodeError,
 )
-from tidemill.runtime.clock import ManualClock, SystemClock
-from tidemill.runtime.options_log import OptionsLog
 
 DEEP: list[Any] = []
 DEEP.append(DEEP)
@@ -87,7 +87,7 @@ def test_record_is_refused_with_its_place_and_nothing_is_appended_when_it_is_no_
 
 
 def test_chunks_before_are_counted_when_a_later_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.store.depot_appender._VALUES_CHUNK_RECORDS", 2)
+    monkeypatch.setattr("tidemill.depot.appender._VALUES_CHUNK_RECORDS", 2)
     with InProcessCluster.create() as cluster:
         launch(cluster)
         with pytest.raises(RecordRefused, match="Record 5: ") as refused:

@@ -12,7 +12,7 @@ import pytest
 from poison import Tally, append, commit_log, counts, failure, launch, objects, state, wait
 
 from tidemill import Agg, DefinitionError, InProcessCluster, PState, vectorized
-from tidemill.runtime.status import topology_history, topology_status
+from tidemill.clients.status import topology_history, topology_status
 
 MAX_MS = "topology.microbatch.retry.delay.max.millis"
 BASE_MS = "topology.microbatch.retry.delay.base.millis"

@@ -18,12 +18,12 @@ import pytest
 from poison import Tally, append, counts, failure, faulty, launch, objects, state, wait
 
 from tidemill import InProcessCluster, Path
-from tidemill.model.errors import CorruptState, NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable
-from tidemill.runtime.check import check_module
-from tidemill.state.stored_parts import part_loader
+from tidemill.leader.check import check_module
 from tidemill.store import urls
+from tidemill.tables.stored_parts import part_loader
 from tidemill.testing.faulty_store import FaultPlan
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values.errors import CorruptState, NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable
 
 TIDEMILL = Folder(sys.executable).parent / "tidemill"
 FAST = {
@@ -140,9 +140,9 @@ SMALL = """
 import resource, signal, sys
 from pathlib import Path
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-from tidemill.model.errors import StoreUnavailable
-from tidemill.store.depot import DepotLog
-from tidemill.store.depot_appender import DepotAppender
+from tidemill.values.errors import StoreUnavailable
+from tidemill.depot.log import DepotLog
+from tidemill.depot.appender import DepotAppender
 from tidemill.store.local import LocalStore
 depot = DepotLog(LocalStore(Path(sys.argv[1])), "d", 1, patience=())
 DepotAppender(depot).append(0, "before")
@@ -169,7 +169,7 @@ def test_nothing_half_written_stays_when_a_file_cannot_grow(tmp_path: Folder) ->
 FULL = """
 import sys
 from pathlib import Path
-from tidemill.model.errors import StoreUnavailable
+from tidemill.values.errors import StoreUnavailable
 from tidemill.store.local import LocalStore
 store = LocalStore(Path(sys.argv[1]))
 store.create("a", b"1")
@@ -384,7 +384,7 @@ def test_newer_part_is_refused_and_nothing_is_changed_when_a_newer_version_wrote
     store = shutil.copytree(written, tmp_path / "store")
     with InProcessCluster.create(store=str(store)) as cluster:
         launch(cluster, Tally(options=FAST))
-        monkeypatch.setattr("tidemill.state.container.FORMAT_VERSION", 99)
+        monkeypatch.setattr("tidemill.tables.container.FORMAT_VERSION", 99)
         append(cluster, *(f"later-{i}-{i * 7919 % 1000003}" for i in range(40_000)))
         wait(cluster, 80_003)
     monkeypatch.undo()

@@ -10,14 +10,14 @@ import pytest
 from poison import NAME, Tally, append, commit_log, counts, faulty, launch, wait
 
 from tidemill import InProcessCluster
-from tidemill.model.entries import Attempt, SourceProgress
-from tidemill.model.errors import StoreUnavailable
-from tidemill.model.offsets import OffsetRanges
-from tidemill.runtime import ranges
-from tidemill.runtime.events import DepotEnds
+from tidemill.journal.entries import Attempt, SourceProgress
+from tidemill.leader import ranges
+from tidemill.leader.events import DepotEnds
 from tidemill.store.patient import PAUSES, PatientStore
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values.errors import StoreUnavailable
+from tidemill.values.offsets import OffsetRanges
 
 SEGMENTS = 120
 FAST = {"topology.microbatch.retry.delay.base.millis": 1, "topology.microbatch.retry.delay.max.millis": 20}

@@ -12,13 +12,13 @@ import polars as pl
 import pytest
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
-from tidemill.model import entries
-from tidemill.model.entries import Attempt, Entry
-from tidemill.model.schema import Leaf
-from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
-from tidemill.runtime.check import check_module
-from tidemill.state.container import TableRows, decode, encode
+from tidemill.journal import entries
+from tidemill.journal.entries import Attempt, Entry
+from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
+from tidemill.language.schema import Leaf
+from tidemill.leader.check import check_module
 from tidemill.store.urls import connect
+from tidemill.tables.container import TableRows, decode, encode
 
 LARGE = 700_000
 

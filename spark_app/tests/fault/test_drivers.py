@@ -21,16 +21,16 @@ from fake_kubernetes import FakeKubernetes
 from waiting import eventually
 
 from tidemill import Path as TidemillPath
-from tidemill.model.entries import Entry
-from tidemill.runtime.clients_depot import DepotHandle
-from tidemill.runtime.clients_module import ModuleClient
-from tidemill.runtime.clients_pstate import PStateHandle
-from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.deletions import Deletions
-from tidemill.runtime.hub import AppendHub
-from tidemill.runtime.options_log import OptionsLog
+from tidemill.clients.depot import DepotHandle
+from tidemill.clients.hub import AppendHub
+from tidemill.clients.module import ModuleClient
+from tidemill.clients.pstate import PStateHandle
+from tidemill.journal.clock import SystemClock
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.entries import Entry
+from tidemill.journal.options_log import OptionsLog
+from tidemill.leader.deletions import Deletions
 from tidemill.store.urls import open_store
 
 FOLDER = Path(__file__).parent

@@ -18,18 +18,18 @@ from tidemill import Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, P
 from tidemill.api.path import path_of
 from tidemill.engine.resources import open_others
 from tidemill.engine.work import AttemptWork
-from tidemill.model import entries
-from tidemill.model.entries import Attempt, Entry
-from tidemill.model.errors import SnapshotExpired
-from tidemill.model.options import ModuleOptions
-from tidemill.runtime.check import check_module
-from tidemill.runtime.collection import Collected, collect_topology
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.events import StartAttempt
-from tidemill.state.compaction_plan import DELTAS_MAX
-from tidemill.state.paths import compile_path
-from tidemill.state.stored_parts import part_loader
+from tidemill.journal import entries
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.entries import Attempt, Entry
+from tidemill.language.options import ModuleOptions
+from tidemill.leader.check import check_module
+from tidemill.leader.collection import Collected, collect_topology
+from tidemill.leader.events import StartAttempt
+from tidemill.paths.compiled import compile_path
 from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.tables.compaction_plan import DELTAS_MAX
+from tidemill.tables.stored_parts import part_loader
+from tidemill.values.errors import SnapshotExpired
 
 LARGE = 700_000
 """Characters of a note that does not ride inside an entry."""

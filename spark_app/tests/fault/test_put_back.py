@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
 from tidemill.cli.main import app
-from tidemill.model.errors import CorruptState, StoreRestored
-from tidemill.runtime.check import check_module
+from tidemill.leader.check import check_module
 from tidemill.store.urls import connect
+from tidemill.values.errors import CorruptState, StoreRestored
 
 
 class Counted(Module):

@@ -18,11 +18,11 @@ from ledger import Gate, Ledger, Ledgers, Reader, Transfers
 from waiting import eventually
 
 from tidemill import InProcessCluster, LaunchConfig
-from tidemill.model.errors import RetryableError
-from tidemill.runtime.check import check_module
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.status import topology_history
+from tidemill.clients.status import topology_history
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.leader.check import check_module
 from tidemill.store.urls import connect
+from tidemill.values.errors import RetryableError
 
 pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent

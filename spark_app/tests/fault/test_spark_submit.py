@@ -14,7 +14,7 @@ import pytest
 from test_drivers import SECONDS, Field
 from waiting import eventually
 
-from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.journal.definition_log import DefinitionLog
 
 ROOT = Path(__file__).parents[3]
 SUBMIT = Path(pyspark.__file__).parent / "bin/spark-submit"

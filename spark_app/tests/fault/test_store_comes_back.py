@@ -15,7 +15,7 @@ import pytest
 from waiting import eventually
 
 from tidemill import InProcessCluster
-from tidemill.model.errors import StoreUnavailable
+from tidemill.values.errors import StoreUnavailable
 
 HERE = Path(__file__).parent
 SECONDS = 60

@@ -13,7 +13,7 @@ from ledger import Gate, Ledger, Transfers
 from waiting import eventually
 
 from tidemill import InProcessCluster, LaunchConfig
-from tidemill.runtime.options_log import OptionsLog
+from tidemill.journal.options_log import OptionsLog
 
 THREADS = 2
 SMALL, LARGE = 3, 300

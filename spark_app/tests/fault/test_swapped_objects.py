@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
-from tidemill.model.errors import CorruptState
-from tidemill.runtime.check import check_module
-from tidemill.runtime.clients_module import ModuleClient
-from tidemill.runtime.clients_pstate import PStateHandle
-from tidemill.state.stored_parts import part_loader
-from tidemill.store.depot import DepotLog
-from tidemill.store.depot_retention import RollingLimits, roll
+from tidemill.clients.module import ModuleClient
+from tidemill.clients.pstate import PStateHandle
+from tidemill.depot.log import DepotLog
+from tidemill.depot.retention import RollingLimits, roll
+from tidemill.leader.check import check_module
 from tidemill.store.urls import connect, open_store
+from tidemill.tables.stored_parts import part_loader
+from tidemill.values.errors import CorruptState
 
 ROUNDS = 6
 LARGE = 300_000

@@ -26,11 +26,11 @@ from tidemill import (
     Path,
     PState,
 )
-from tidemill.model.values import to_text
-from tidemill.runtime.backup import BackupRun
-from tidemill.runtime.backup_folder import BackupFolder
-from tidemill.runtime.options_log import OptionsLog
+from tidemill.journal.options_log import OptionsLog
+from tidemill.leader.backup import BackupRun
+from tidemill.leader.backup_folder import BackupFolder
 from tidemill.store.urls import connect
+from tidemill.values.data import to_text
 
 HERE = Folder(__file__).parent
 STORE, READ = HERE / "store.zip", HERE / "read.txt"

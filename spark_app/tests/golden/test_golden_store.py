@@ -18,14 +18,14 @@ import pytest
 
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill import Path as TidemillPath
-from tidemill.model import entries, stored_json
-from tidemill.runtime import options_log
-from tidemill.runtime.backup_folder import BackupFolder
-from tidemill.runtime.check import check_module
-from tidemill.state import container, run_writer
-from tidemill.state.container import TableRows
-from tidemill.store.depot_segment import Segment, encode_segment
+from tidemill.definition import stored_json
+from tidemill.depot.segment import Segment, encode_segment
+from tidemill.journal import entries, options_log
+from tidemill.leader.backup_folder import BackupFolder
+from tidemill.leader.check import check_module
 from tidemill.store.urls import open_store
+from tidemill.tables import container, run_writer
+from tidemill.tables.container import TableRows
 from tidemill.testing.memory_store import MemoryStore
 
 OBJECTS = {

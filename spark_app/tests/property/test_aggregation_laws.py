@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.model.aggregation import COMBINERS, Combiner, accumulator_of, by_identity, combiner_of
-from tidemill.model.dataflow import Aggregator, Const, Function, Var
-from tidemill.model.operations import Ops
+from tidemill.language.combiners import COMBINERS, Combiner, accumulator_of, by_identity, combiner_of
+from tidemill.language.dataflow import Aggregator, Const, Function, Var
+from tidemill.language.operations import Ops
 
 FIRST, LAST = (Function(op.name, "builtin", op) for op in (Ops.FIRST, Ops.LAST))
 TOP = combiner_of(Aggregator("top_monotonic", "combiner", (Const(2), Var("*v"))))

@@ -25,10 +25,10 @@ from test_engine_equality import by_rows
 from tidemill import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, Depot, Expr, Module, Ops, PState
 from tidemill.api.recording import record_module
 from tidemill.api.schemas import Schema
-from tidemill.model import schema as schemas
-from tidemill.model.errors import UserCodeError
-from tidemill.plan.check import check
+from tidemill.language import schema as schemas
+from tidemill.plan.check.module import check
 from tidemill.spark.runner import SparkRunner
+from tidemill.values.errors import UserCodeError
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have the tests on their path
 EXAMPLES = settings(

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tidemill.engine.columns.arithmetic import FAST, get_field, truth
-from tidemill.model.columns import from_values, to_values
-from tidemill.model.operations import ALL_OPS, Ops, is_true
+from tidemill.language.operations import ALL_OPS, Ops, is_true
+from tidemill.values.columns import from_values, to_values
 
 ints = st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9)
 floats = st.floats(width=64)

@@ -9,14 +9,14 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.model.schema import Leaf, MapSchema
-from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
-from tidemill.state import compaction, verify
-from tidemill.state.container import decode
-from tidemill.state.export import export
-from tidemill.state.parts import PartLoader
-from tidemill.state.thread_state import PStateInfo, ThreadState
-from tidemill.state.view import SnapshotView
+from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
+from tidemill.language.schema import Leaf, MapSchema
+from tidemill.pstate.thread_state import PStateInfo, ThreadState
+from tidemill.tables import compaction, verify
+from tidemill.tables.container import decode
+from tidemill.tables.export import export
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.view import SnapshotView
 
 SCHEMA = MapSchema("int", MapSchema("int", Leaf("int"), True, nullable=True), nullable=True)
 ALL = TaskSet(1, 0)

@@ -14,31 +14,31 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tidemill.clients.depot import DepotHandle
+from tidemill.clients.module import ModuleClient
 from tidemill.cluster.launch import destroy
+from tidemill.definition.definition import StoredDefinition, StoredPState
+from tidemill.depot.log import DepotLog
+from tidemill.journal.clock import SystemClock
+from tidemill.journal.definition_log import DefinitionLog
 from tidemill.kubernetes.turn import RevisionPlan, Turn
-from tidemill.model import columns
-from tidemill.model.dataflow import (
+from tidemill.language.dataflow import (
     DepotDeclaration,
     Location,
     ModuleDeclaration,
     PStateDeclaration,
     TopologyDeclaration,
 )
-from tidemill.model.definition import StoredDefinition, StoredPState
-from tidemill.model.errors import DefinitionError, UnknownName
-from tidemill.model.offsets import OffsetRanges
-from tidemill.model.schema import Leaf, MapSchema
-from tidemill.runtime.clients_depot import DepotHandle
-from tidemill.runtime.clients_module import ModuleClient
-from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.closing import held
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.deletions import Deletions
-from tidemill.runtime.garbage import remove_garbage
-from tidemill.runtime.world import World
-from tidemill.store.depot import DepotLog
+from tidemill.language.schema import Leaf, MapSchema
+from tidemill.leader.closing import held
+from tidemill.leader.deletions import Deletions
+from tidemill.leader.garbage import remove_garbage
+from tidemill.leader.topology_store import World
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values import columns
+from tidemill.values.errors import DefinitionError, UnknownName
+from tidemill.values.offsets import OffsetRanges
 
 AT = Location()
 SCHEMA = MapSchema("str", Leaf("int"))

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.model import columns
-from tidemill.model.offsets import OffsetRanges
-from tidemill.store import depot_files
-from tidemill.store.depot import DepotLog
-from tidemill.store.depot_retention import RollingLimits, roll
+from tidemill.depot import files
+from tidemill.depot.log import DepotLog
+from tidemill.depot.retention import RollingLimits, roll
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values import columns
+from tidemill.values.offsets import OffsetRanges
 
 PARTITIONS = 3
 PREFIX = "M/depots/d"
@@ -75,7 +75,7 @@ def read_first(depot: DepotLog, records: list[Any], fetch: int) -> tuple[int, in
 @pytest.fixture
 def one_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """No segment is kept for others but the last one."""
-    monkeypatch.setattr(depot_files, "_SEGMENTS_MAX", 1)
+    monkeypatch.setattr(files, "_SEGMENTS_MAX", 1)
 
 
 @pytest.mark.usefixtures("one_cached")

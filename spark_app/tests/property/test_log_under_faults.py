@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.model import columns
-from tidemill.model.dataflow import StartFrom
-from tidemill.model.errors import BadInput, KeyReused, OutcomeUnknown, SequenceUnknown, StoreUnavailable
-from tidemill.store import depot_producers
-from tidemill.store.depot import DepotLog
-from tidemill.store.depot_retention import RollingLimits, retain, roll
-from tidemill.store.depot_segment import Segment
+from tidemill.depot import producers
+from tidemill.depot.log import DepotLog
+from tidemill.depot.retention import RollingLimits, retain, roll
+from tidemill.depot.segment import Segment
+from tidemill.language.dataflow import StartFrom
 from tidemill.store.log import Log, Lost, Void
 from tidemill.store.objects import AlreadyExists, Buffer
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values import columns
+from tidemill.values.errors import BadInput, KeyReused, OutcomeUnknown, SequenceUnknown, StoreUnavailable
 
 FAULTS = ["none"] * 6 + ["refuse", "lose_request", "lose_answer", "delay", "interrupt"]
 PARTITIONS = 2
@@ -328,7 +328,7 @@ class Depots:
 def test_depot_holds_each_record_as_its_writer_was_told_when_the_store_fails(data: st.DataObject) -> None:
     with ExitStack() as stack:
         for name, values in (("TABLE_EVERY", [2, 3, 64]), ("SMALL_TABLE", [0, 1, 16])):
-            stack.enter_context(patch.object(depot_producers, name, data.draw(st.sampled_from(values))))
+            stack.enter_context(patch.object(producers, name, data.draw(st.sampled_from(values))))
         depots = Depots(data.draw)
         for _ in range(data.draw(st.integers(1, 8))):
             depots.step()

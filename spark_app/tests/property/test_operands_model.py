@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.model.aggregation import combiner_of
-from tidemill.model.columns import from_values, to_values
-from tidemill.model.dataflow import AggList, AggMap, Aggregator, AggTree, Const, Var
-from tidemill.model.errors import SchemaMismatch
-from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
-from tidemill.model.snapshot import Level, Snapshot, TaskSet
-from tidemill.state import compaction
-from tidemill.state.operands import compile_writer
-from tidemill.state.parts import PartLoader
-from tidemill.state.thread_state import PStateInfo, ThreadState
-from tidemill.state.variables import compile_aggregation
-from tidemill.state.view import SnapshotView
+from tidemill.journal.snapshot import Level, Snapshot, TaskSet
+from tidemill.language.combiners import combiner_of
+from tidemill.language.dataflow import AggList, AggMap, Aggregator, AggTree, Const, Var
+from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
+from tidemill.paths.variables import compile_aggregation
+from tidemill.pstate.operands import compile_writer
+from tidemill.pstate.thread_state import PStateInfo, ThreadState
+from tidemill.tables import compaction
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.view import SnapshotView
+from tidemill.values.columns import from_values, to_values
+from tidemill.values.errors import SchemaMismatch
 
 INT, FLOAT, STR = Leaf("int"), Leaf("float"), Leaf("str")
 NAMES = ["k", "k2", "n", "x", "s", "b"]

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from tidemill.api.path import Path
 from tidemill.api.schemas import PState
-from tidemill.model.dataflow import Const
-from tidemill.model.operations import Ops
-from tidemill.model.schema import Schema
-from tidemill.model.snapshot import Level, Snapshot, TaskSet
-from tidemill.state.memory_nodes import contents, memory_root
-from tidemill.state.parts import PartLoader
-from tidemill.state.paths import compile_path
-from tidemill.state.thread_state import PStateInfo, ThreadState
-from tidemill.state.view import SnapshotView
+from tidemill.journal.snapshot import Level, Snapshot, TaskSet
+from tidemill.language.dataflow import Const
+from tidemill.language.operations import Ops
+from tidemill.language.schema import Schema
+from tidemill.paths.compiled import compile_path
+from tidemill.paths.memory_nodes import contents, memory_root
+from tidemill.pstate.thread_state import PStateInfo, ThreadState
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.view import SnapshotView
 
 MAPS = PState.map_schema(str, PState.map_schema(str, int).subindexed()).schema
 SETS = PState.map_schema(str, PState.set_schema(str).subindexed()).schema

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.model import columns
-from tidemill.model.errors import KeyReused, SequenceUnknown
-from tidemill.store.depot import DepotLog
-from tidemill.store.depot_commit import Batch
-from tidemill.store.depot_retention import RollingLimits, roll
-from tidemill.store.depot_rows import of_pairs
+from tidemill.depot.commit import Batch
+from tidemill.depot.log import DepotLog
+from tidemill.depot.retention import RollingLimits, roll
+from tidemill.depot.rows import of_pairs
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values import columns
+from tidemill.values.errors import KeyReused, SequenceUnknown
 
 NAMES = ("topology/t", "p", "key/k")
 SENDS = st.tuples(

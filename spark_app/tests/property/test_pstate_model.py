@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.model.absent import ABSENT
-from tidemill.model.errors import SchemaMismatch
-from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
-from tidemill.model.snapshot import Level, Snapshot, TaskSet
-from tidemill.state import compaction, verify
-from tidemill.state.parts import PartLoader
-from tidemill.state.thread_state import PStateInfo, ThreadState
-from tidemill.state.view import SnapshotView
+from tidemill.journal.snapshot import Level, Snapshot, TaskSet
+from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
+from tidemill.pstate.thread_state import PStateInfo, ThreadState
+from tidemill.tables import compaction, verify
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.view import SnapshotView
+from tidemill.values.absent import ABSENT
+from tidemill.values.errors import SchemaMismatch
 
 TASKS = 8
 USED_TASKS = (0, 3, 6)

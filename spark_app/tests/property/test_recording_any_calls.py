@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidemill import Agg, Block, Case, CompoundAgg, Constant, Depot, Expr, LoopVars, Module, Ops, Path, PState
 from tidemill.api.recording import record_module
-from tidemill.plan.check import check
+from tidemill.plan.check.module import check
 
 BLOCK = Block.each(Ops.INC, "*v").out("*w")
 POOL: list[Any] = [

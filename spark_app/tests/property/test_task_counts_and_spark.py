@@ -18,8 +18,8 @@ from pyspark import cloudpickle
 from test_engine_equality import chains, module_of, values
 
 from tidemill import Agg, Block, CompoundAgg, Depot, Expr, LoopVars, Module, Ops, Path, PState
-from tidemill.model.errors import UserCodeError
 from tidemill.spark.runner import SparkRunner
+from tidemill.values.errors import UserCodeError
 
 TASKS = (1, 2, 4, 8)
 PLACEMENT = "topology.microbatch.placement"

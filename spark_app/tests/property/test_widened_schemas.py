@@ -16,16 +16,16 @@ from test_operands_model import same as is_close
 from test_pstate_model import CHUNK_ROWS, THREADS, USED_TASKS, Store, change, draw_value, is_plain_root, read, same
 from test_pstate_model import schemas as SCHEMAS
 
-from tidemill.model.columns import from_values
-from tidemill.model.dataflow import Var
-from tidemill.model.errors import CorruptState, SchemaMismatch, SchemaOutdated
-from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
-from tidemill.model.widening import is_widening
-from tidemill.state.export import export
-from tidemill.state.operands import compile_writer
-from tidemill.state.parts import PartLoader
-from tidemill.state.tables import RECORD_FIELDS_MAX, layout_of
-from tidemill.state.widening import check_readable
+from tidemill.language.dataflow import Var
+from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
+from tidemill.language.widening import is_widening
+from tidemill.pstate.operands import compile_writer
+from tidemill.tables.export import export
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.tables import RECORD_FIELDS_MAX, layout_of
+from tidemill.tables.widening import check_readable
+from tidemill.values.columns import from_values
+from tidemill.values.errors import CorruptState, SchemaMismatch, SchemaOutdated
 
 OBJECT = Leaf("object")
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

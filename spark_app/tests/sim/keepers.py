@@ -10,19 +10,19 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill.cluster.launch import existing
-from tidemill.model import definition as definitions
-from tidemill.model.columns import to_values
-from tidemill.model.entries import Entry
-from tidemill.model.errors import CorruptState, OutcomeUnknown, StoreUnavailable, UnknownName
-from tidemill.model.ids import Ids
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.options_log import OptionsLog
-from tidemill.store.depot_retention import RollingLimits, retain, roll
+from tidemill.definition import definition as definitions
+from tidemill.depot.retention import RollingLimits, retain, roll
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.entries import Entry
+from tidemill.journal.options_log import OptionsLog
 from tidemill.store.log import Lost
 from tidemill.store.objects import NotFound
 from tidemill.testing.auditor import Auditor
 from tidemill.testing.faulty_store import Crash
 from tidemill.testing.simulation import MODULE, PATIENCE, TASKS, TOPOLOGY, Simulation
+from tidemill.values.columns import to_values
+from tidemill.values.errors import CorruptState, OutcomeUnknown, StoreUnavailable, UnknownName
+from tidemill.values.ids import Ids
 
 SMALL = RollingLimits(segments_min=2, segments_max=4, records_max=20)
 KEPT = 3

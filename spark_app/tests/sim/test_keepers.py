@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from keepers import KeeperSimulation, kinds_of_writes
 
-from tidemill.store import depot_producers
+from tidemill.depot import producers
 from tidemill.testing.simulation import CALM, CrashAt
 
 FIRST = int(os.environ.get("TIDEMILL_SIM_FIRST_SEED", "1"))
@@ -18,8 +18,8 @@ STEPS = 150
 
 @pytest.fixture(autouse=True)
 def _tables_of_producers_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depot_producers, "TABLE_EVERY", 4)
-    monkeypatch.setattr(depot_producers, "SMALL_TABLE", 1)
+    monkeypatch.setattr(producers, "TABLE_EVERY", 4)
+    monkeypatch.setattr(producers, "SMALL_TABLE", 1)
 
 
 def run(simulation: KeeperSimulation) -> KeeperSimulation:

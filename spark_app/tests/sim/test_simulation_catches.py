@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tidemill.model import entries
-from tidemill.model.entries import Attempt, Entry
-from tidemill.model.errors import TidemillError
-from tidemill.model.snapshot import Part
-from tidemill.runtime import collection, compose, upkeep
-from tidemill.runtime.machine import Machine
+from tidemill.journal import entries
+from tidemill.journal.entries import Attempt, Entry
+from tidemill.journal.snapshot import Part
+from tidemill.leader import collection, maintenance, transitions
+from tidemill.leader.machine import Machine
 from tidemill.store.log import Log
 from tidemill.testing.simulation import CALM, Chances, Simulation
+from tidemill.values.errors import TidemillError
 
 SEEDS = 200
 CONTROL_SEEDS = 40
@@ -68,9 +68,9 @@ def register_no_compaction(old: Callable[..., Entry]) -> Callable[..., Entry]:
     [
         (collection, "_is_over", lambda old: lambda name, entry: True),
         (collection, "_reach", forget_the_previous_state),
-        (compose, "claim", drop_the_attempt),
-        (compose, "advance", count_the_third_version_twice),
-        (upkeep.Upkeep, "settle", register_no_compaction),
+        (transitions, "claim", drop_the_attempt),
+        (transitions, "advance", count_the_third_version_twice),
+        (maintenance.Upkeep, "settle", register_no_compaction),
         (Log, "_own", lambda old: lambda self, number, found, nonce: None),
     ],
     ids=["collects too early", "forgets the previous state", "claim drops the attempt", "counts a retry twice",

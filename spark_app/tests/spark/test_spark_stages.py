@@ -14,10 +14,10 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark import cloudpickle
 
-from tidemill.model import errors
 from tidemill.spark.session import Session, shared_session
 from tidemill.spark.settings import SparkSettings
 from tidemill.spark.worker import drain
+from tidemill.values import errors
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have the tests on their path

@@ -11,17 +11,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tidemill.model import columns
-from tidemill.model.column_routing import route_column
-from tidemill.model.columns import Column
-from tidemill.model.errors import BadInput, RecordRefused, StoreUnavailable
-from tidemill.model.offsets import OffsetRanges
-from tidemill.store import depot_appender
-from tidemill.store.depot import DepotLog
-from tidemill.store.depot_appender import DepotAppender, chunks
-from tidemill.store.depot_rows import RECORD_BYTES_MAX, check_records, split_by_partition
+from tidemill.depot import appender as depot_appender
+from tidemill.depot.appender import DepotAppender, chunks
+from tidemill.depot.log import DepotLog
+from tidemill.depot.rows import RECORD_BYTES_MAX, check_records, split_by_partition
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values import columns
+from tidemill.values.columns import Column
+from tidemill.values.errors import BadInput, RecordRefused, StoreUnavailable
+from tidemill.values.offsets import OffsetRanges
+from tidemill.values.routing import route_column
 
 PARTITIONS = 4
 SECONDS_MAX = 20

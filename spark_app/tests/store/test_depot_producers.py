@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from tidemill.model import columns
-from tidemill.model.errors import CorruptState, KeyReused, SequenceUnknown, StoreUnavailable
-from tidemill.store import depot_producers, depot_reading
-from tidemill.store.depot import DepotLog
-from tidemill.store.depot_commit import Batch
-from tidemill.store.depot_header import Offsets
-from tidemill.store.depot_retention import RollingLimits, retain, roll
-from tidemill.store.depot_rows import of_pairs
+from tidemill.depot import producers, reading
+from tidemill.depot.commit import Batch
+from tidemill.depot.header import Offsets
+from tidemill.depot.log import DepotLog
+from tidemill.depot.retention import RollingLimits, retain, roll
+from tidemill.depot.rows import of_pairs
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values import columns
+from tidemill.values.errors import CorruptState, KeyReused, SequenceUnknown, StoreUnavailable
 
 EVERY = 4
 ALL = RollingLimits(segments_min=1)
@@ -24,8 +24,8 @@ ALL = RollingLimits(segments_min=1)
 
 @pytest.fixture(autouse=True)
 def _tables_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depot_producers, "TABLE_EVERY", EVERY)
-    monkeypatch.setattr(depot_producers, "SMALL_TABLE", 0)
+    monkeypatch.setattr(producers, "TABLE_EVERY", EVERY)
+    monkeypatch.setattr(producers, "SMALL_TABLE", 0)
 
 
 def process(store: MemoryStore, plan: FaultPlan | None = None) -> DepotLog:
@@ -55,7 +55,7 @@ def test_few_segments_carry_the_table_when_many_producers_append() -> None:
 
 
 def test_each_segment_carries_the_table_when_it_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depot_producers, "SMALL_TABLE", 2)
+    monkeypatch.setattr(producers, "SMALL_TABLE", 2)
     depot = process(MemoryStore())
     for number in range(5):
         send(depot, "pq"[number % 2], number)
@@ -178,7 +178,7 @@ def test_repeat_is_refused_when_its_records_are_gone_and_it_was_not_the_last() -
 
 
 def test_search_for_a_repeat_ends_when_it_is_too_far_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depot_reading, "PAST_MAX", 3)
+    monkeypatch.setattr(reading, "PAST_MAX", 3)
     store = MemoryStore()
     depot = process(store)
     for number in range(10):
@@ -189,7 +189,7 @@ def test_search_for_a_repeat_ends_when_it_is_too_far_back(monkeypatch: pytest.Mo
 
 
 def test_numbered_producers_stay_when_keys_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depot_producers, "KEYS_MAX", 3)
+    monkeypatch.setattr(producers, "KEYS_MAX", 3)
     store = MemoryStore()
     depot = process(store)
     for number in range(2):

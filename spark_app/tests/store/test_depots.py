@@ -10,19 +10,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tidemill.model import columns
-from tidemill.model.columns import Column
-from tidemill.model.dataflow import StartFrom
-from tidemill.model.errors import BadInput, CorruptState, OutcomeUnknown, StoreUnavailable
-from tidemill.model.offsets import OffsetRanges
-from tidemill.store import depot_producers
-from tidemill.store.depot import DepotLog
-from tidemill.store.depot_retention import RollingLimits, retain, roll
-from tidemill.store.depot_rows import of_pairs, split_by_partition
+from tidemill.depot import producers
+from tidemill.depot.log import DepotLog
+from tidemill.depot.retention import RollingLimits, retain, roll
+from tidemill.depot.rows import of_pairs, split_by_partition
+from tidemill.language.dataflow import StartFrom
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import connect
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values import columns
+from tidemill.values.columns import Column
+from tidemill.values.errors import BadInput, CorruptState, OutcomeUnknown, StoreUnavailable
+from tidemill.values.offsets import OffsetRanges
 
 PREFIX = "Module/depots/*d-1"
 PARTITIONS = 3
@@ -236,7 +236,7 @@ def test_repeat_is_known_when_a_clock_was_decades_ahead_in_between(depot: DepotL
 
 
 def test_keys_used_last_are_remembered_when_there_are_many(depot: DepotLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depot_producers, "KEYS_MAX", 3)
+    monkeypatch.setattr(producers, "KEYS_MAX", 3)
     depot.append([(0, ["own"])], ("producer", 1))
     for sequence, name in enumerate(["a", "b", "c", "a", "d", "e"]):
         depot.append([(0, [name])], (f"key/{name}", sequence))

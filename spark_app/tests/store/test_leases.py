@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
-from tidemill.runtime.clock import ManualClock
-from tidemill.runtime.leading import topology_lease
+from tidemill.journal.clock import ManualClock
+from tidemill.journal.leading import topology_lease
 from tidemill.store.lease import FileLease, HeartbeatLease, describe_process, lease_for
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import connect
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values.errors import OutcomeUnknown, StoreUnavailable
 
 TTL = 9_000
 HOLD = """

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tidemill.model.errors import CorruptState, OutcomeUnknown, StoreRestored, StoreUnavailable
 from tidemill.store.log import FIRST, Log, Lost, Void
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import connect
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values.errors import CorruptState, OutcomeUnknown, StoreRestored, StoreUnavailable
 
 
 def entry(nonce: str) -> bytes:

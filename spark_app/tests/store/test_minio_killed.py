@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tidemill.model import columns
-from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
-from tidemill.store.depot import DepotLog
-from tidemill.store.depot_appender import DepotAppender
+from tidemill.depot.appender import DepotAppender
+from tidemill.depot.log import DepotLog
 from tidemill.store.urls import connect
+from tidemill.values import columns
+from tidemill.values.errors import OutcomeUnknown, StoreUnavailable
 
 pytestmark = pytest.mark.s3
 PATIENCE = (0.01, 0.05)

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from tidemill.cli.table_batches import parquet_file
-from tidemill.model.errors import RecordRefused
-from tidemill.store.depot_appender import chunks
-from tidemill.store.depot_rows import check_records
+from tidemill.depot.appender import chunks
+from tidemill.depot.rows import check_records
+from tidemill.values.errors import RecordRefused
 
 NAIVE = datetime.datetime(2026, 1, 2, 3, 4)
 AWARE = NAIVE.replace(tzinfo=datetime.UTC)

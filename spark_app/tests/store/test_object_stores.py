@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from tidemill.model.errors import NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable
 from tidemill.store.local import LocalStore, sweep_unfinished
 from tidemill.store.log import Log
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
 from tidemill.store.urls import FORMAT_KEY, check_store, connect, open_store, probe_create
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values.errors import NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable
 
 STRANGE = "Module/depots/*d-1a/$$p %20#+é/log/1.arrow"
 

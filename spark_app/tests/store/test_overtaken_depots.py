@@ -8,9 +8,15 @@ from typing import Any
 
 import pytest
 
-from tidemill.model import columns
-from tidemill.model.dataflow import StartFrom
-from tidemill.model.errors import (
+from tidemill.depot import producers
+from tidemill.depot.header import Offsets
+from tidemill.depot.log import DepotLog
+from tidemill.depot.retention import RollingLimits, retain, roll
+from tidemill.language.dataflow import StartFrom
+from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
+from tidemill.testing.memory_store import MemoryStore
+from tidemill.values import columns
+from tidemill.values.errors import (
     BadInput,
     CorruptState,
     OutcomeUnknown,
@@ -18,12 +24,6 @@ from tidemill.model.errors import (
     SequenceUnknown,
     StoreUnavailable,
 )
-from tidemill.store import depot_producers
-from tidemill.store.depot import DepotLog
-from tidemill.store.depot_header import Offsets
-from tidemill.store.depot_retention import RollingLimits, retain, roll
-from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
-from tidemill.testing.memory_store import MemoryStore
 
 EVERY = 4
 BEGUN = 7
@@ -32,8 +32,8 @@ BEGUN = 7
 
 @pytest.fixture(autouse=True)
 def _tables_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depot_producers, "TABLE_EVERY", EVERY)
-    monkeypatch.setattr(depot_producers, "SMALL_TABLE", 0)
+    monkeypatch.setattr(producers, "TABLE_EVERY", EVERY)
+    monkeypatch.setattr(producers, "SMALL_TABLE", 0)
 
 
 def process(store: MemoryStore, plan: FaultPlan | None = None) -> DepotLog:
@@ -169,7 +169,7 @@ def test_it_is_done_when_others_overtake_it_at_any_request(
 
 @pytest.mark.parametrize("work", WORK)
 def test_it_ends_when_others_overtake_it_at_each_request(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.store.depot._COLLISIONS_MAX", 3)
+    monkeypatch.setattr("tidemill.depot.log._COLLISIONS_MAX", 3)
     store = begun()
     depot, requests = overtaken(store, "delete", lambda made: True)
     try:
@@ -253,7 +253,7 @@ def test_a_missing_segment_is_an_error_when_nobody_trimmed_it() -> None:
 
 
 def test_starts_are_recorded_or_refused_when_others_always_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.store.depot._COLLISIONS_MAX", 3)
+    monkeypatch.setattr("tidemill.depot.log._COLLISIONS_MAX", 3)
     store, names = begun(), count()
 
     def others(verb: str, key: str) -> None:

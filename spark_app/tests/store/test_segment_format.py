@@ -11,10 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemill.model import columns
-from tidemill.model.columns import from_values
-from tidemill.model.errors import CorruptState, NewerFormat
-from tidemill.store.depot_header import (
+from tidemill.depot.header import (
     Entry,
     Gate,
     Header,
@@ -26,7 +23,10 @@ from tidemill.store.depot_header import (
     read_header,
     read_nonce,
 )
-from tidemill.store.depot_segment import Segment, encode_segment
+from tidemill.depot.segment import Segment, encode_segment
+from tidemill.values import columns
+from tidemill.values.columns import from_values
+from tidemill.values.errors import CorruptState, NewerFormat
 
 GOLDENS = Path(__file__).parents[1] / "unit" / "golden"
 GOLDEN = GOLDENS / "segment-5.arrow"

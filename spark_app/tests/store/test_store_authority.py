@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.model.errors import StoreRefused, StoreUnavailable
 from tidemill.store import urls
 from tidemill.store.objects import NotFound
+from tidemill.values.errors import StoreRefused, StoreUnavailable
 
 
 def _openssl(folder: Path, *arguments: str) -> None:

@@ -9,23 +9,23 @@ from typing import Any
 
 from tidemill.api.path import recorded_path
 from tidemill.api.recording import record_module
+from tidemill.depot.log import DepotLog
 from tidemill.engine.attempt import run_attempt
 from tidemill.engine.resources import infos
 from tidemill.engine.superstep import DynamicSchedule, finish_thread, step_thread
 from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork, CompactionWork, SourceWork
+from tidemill.journal.snapshot import Level, Snapshot, TaskSet
+from tidemill.language.dataflow import Location
 from tidemill.local.runner import LocalRunner
-from tidemill.model.columns import from_values
-from tidemill.model.dataflow import Location
-from tidemill.model.offsets import OffsetRanges
-from tidemill.model.snapshot import Level, Snapshot, TaskSet
-from tidemill.model.values import route
-from tidemill.plan.compile import compile_topology
-from tidemill.state.paths import compile_path
-from tidemill.state.stored_parts import part_loader
-from tidemill.state.thread_state import ThreadState
-from tidemill.state.view import SnapshotView
-from tidemill.store.depot import DepotLog
+from tidemill.paths.compiled import compile_path
+from tidemill.plan.compile.topology import compile_topology
+from tidemill.pstate.thread_state import ThreadState
 from tidemill.store.urls import open_store
+from tidemill.tables.stored_parts import part_loader
+from tidemill.tables.view import SnapshotView
+from tidemill.values.columns import from_values
+from tidemill.values.data import route
+from tidemill.values.offsets import OffsetRanges
 
 
 def run_as_bytes(work: AttemptWork) -> AttemptOutcome:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tidemill.model import columns
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.offsets import OffsetRanges
-from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.store.depot import DepotLog
+from tidemill.definition.definition import StoredDefinition
+from tidemill.depot.log import DepotLog
+from tidemill.journal.clock import SystemClock
+from tidemill.journal.definition_log import DefinitionLog
 from tidemill.store.objects import ObjectStore
+from tidemill.values import columns
+from tidemill.values.offsets import OffsetRanges
 
 
 class Still(SystemClock):

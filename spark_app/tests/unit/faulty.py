@@ -8,8 +8,8 @@ from typing import Any
 
 from tidemill import Module
 from tidemill.api.recording import record_module
-from tidemill.model.errors import Fault
-from tidemill.plan.check import check
+from tidemill.plan.check.module import check
+from tidemill.values.errors import Fault
 
 Define = Callable[[Any, Any], None]
 

@@ -10,23 +10,23 @@ from waiting import eventually
 from tidemill import Agg, CompoundAgg, Depot, MicrobatchSourceOptions, Module, PState
 from tidemill import Path as TidemillPath
 from tidemill.api.recording import record_module
+from tidemill.clients.depot import DepotHandle
+from tidemill.clients.hub import AppendHub
+from tidemill.clients.module import ModuleClient
+from tidemill.clients.pstate import PStateHandle
 from tidemill.cluster.launch import RunningModule, programs
+from tidemill.definition.definition import StoredDefinition
 from tidemill.engine.work import AttemptRunner
+from tidemill.journal.clock import SystemClock
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.leading import topology_lease
 from tidemill.kubernetes.turn import RevisionPlan, Turn
+from tidemill.leader.closing import held
+from tidemill.leader.collection import collect
+from tidemill.leader.deletions import Deletions
+from tidemill.leader.topology_store import World
 from tidemill.local.runner import LocalRunner
-from tidemill.model.definition import StoredDefinition
-from tidemill.runtime.clients_depot import DepotHandle
-from tidemill.runtime.clients_module import ModuleClient
-from tidemill.runtime.clients_pstate import PStateHandle
-from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.closing import held
-from tidemill.runtime.collection import collect
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.deletions import Deletions
-from tidemill.runtime.hub import AppendHub
-from tidemill.runtime.leading import topology_lease
-from tidemill.runtime.world import World
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
 

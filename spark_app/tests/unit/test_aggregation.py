@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tidemill.model.aggregation import COMBINERS, accumulator_of, by_identity, combiner_of
-from tidemill.model.dataflow import Aggregator, Const, Function, Var
-from tidemill.model.errors import BadInput, DefinitionError
+from tidemill.language.combiners import COMBINERS, accumulator_of, by_identity, combiner_of
+from tidemill.language.dataflow import Aggregator, Const, Function, Var
+from tidemill.values.errors import BadInput, DefinitionError
 
 ZEROS: list[tuple[str, Any]] = [
     ("count", 0), ("sum", 0), ("min", None), ("max", None), ("and", True), ("or", False), ("first", None),

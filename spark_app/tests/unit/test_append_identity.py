@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tidemill.model import columns
-from tidemill.store.append_identity import digest_of, digest_of_bytes
+from tidemill.depot.append_identity import digest_of, digest_of_bytes
+from tidemill.values import columns
 
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 RECORDS: list[list[Any]] = [
@@ -52,7 +52,7 @@ def test_digest_of_a_body_depends_on_its_type() -> None:
 
 
 SETS = """
-from tidemill.store.append_identity import digest_of
+from tidemill.depot.append_identity import digest_of
 print(digest_of([{"s": {"ann", "bob", "eve", frozenset(["x", "y", "z"])}}, 1]))
 """
 

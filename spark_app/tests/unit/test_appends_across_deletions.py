@@ -17,32 +17,32 @@ from deleted_depots import Still, newest, records
 from tidemill import Depot, Module, Path, PState
 from tidemill.api.launching import LaunchConfig
 from tidemill.api.recording import record_module
+from tidemill.clients.barrier import ProcessedWatch, barrier_of
+from tidemill.clients.depot import DepotHandle
+from tidemill.clients.module import ModuleClient
+from tidemill.clients.pstate import PStateHandle
 from tidemill.cluster.launch import definition_for_launch, delete_data, destroy, follow, update
+from tidemill.definition.definition import StoredDefinition
+from tidemill.depot.header import Gate
+from tidemill.depot.log import DepotLog
+from tidemill.depot.retention import RollingLimits, roll
+from tidemill.journal.clock import SystemClock
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.options_log import OptionsLog
 from tidemill.kubernetes.turn import RevisionPlan, Turn
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import Deleted, DepotClosed, SnapshotExpired, UnknownName
-from tidemill.runtime.backup import BackupRun
-from tidemill.runtime.backup_folder import BackupFolder
-from tidemill.runtime.barrier import ProcessedWatch, barrier_of
-from tidemill.runtime.check import check_module
-from tidemill.runtime.clients_depot import DepotHandle
-from tidemill.runtime.clients_module import ModuleClient
-from tidemill.runtime.clients_pstate import PStateHandle
-from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.closing import held
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.deletions import Deletions
-from tidemill.runtime.options_log import OptionsLog
-from tidemill.store.depot import DepotLog
-from tidemill.store.depot_header import Gate
-from tidemill.store.depot_retention import RollingLimits, roll
+from tidemill.leader.backup import BackupRun
+from tidemill.leader.backup_folder import BackupFolder
+from tidemill.leader.check import check_module
+from tidemill.leader.closing import held
+from tidemill.leader.deletions import Deletions
 from tidemill.store.local import LocalStore
 from tidemill.store.log import is_deletion_mark
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import connect, open_store
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values.errors import Deleted, DepotClosed, SnapshotExpired, UnknownName
 
 Append = Callable[[DepotHandle, str], Any]
 
@@ -254,7 +254,7 @@ def test_old_word_changes_nothing_when_a_later_definition_opened_or_closed_the_d
 def test_many_chunks_are_all_in_the_new_depot_when_the_old_one_went_between_them(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemill.store.depot_appender._VALUES_CHUNK_RECORDS", 2)
+    monkeypatch.setattr("tidemill.depot.appender._VALUES_CHUNK_RECORDS", 2)
     creates: list[str] = []
 
     def before(verb: str, key: str) -> None:

@@ -27,18 +27,18 @@ from tidemill import (
 )
 from tidemill import Path as To
 from tidemill.api.recording import record_module
+from tidemill.clients.barrier import Barrier, ProcessedWatch
+from tidemill.clients.lag import LagReader
+from tidemill.clients.status import topology_status
 from tidemill.cluster.launch import update
-from tidemill.model.entries import Entry, SourceProgress
-from tidemill.model.errors import UnknownName, UserCodeError
-from tidemill.plan.check import checked
-from tidemill.runtime.barrier import Barrier, ProcessedWatch
-from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.collection import _needed
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.lag import LagReader
-from tidemill.runtime.status import topology_status
-from tidemill.runtime.world import World
+from tidemill.journal.clock import SystemClock
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.entries import Entry, SourceProgress
+from tidemill.leader.collection import _needed
+from tidemill.leader.topology_store import World
+from tidemill.plan.check.module import checked
 from tidemill.store.urls import open_store
+from tidemill.values.errors import UnknownName, UserCodeError
 
 TIDEMILL = [sys.executable, "-c", "from tidemill.cli.main import app; app()"]
 

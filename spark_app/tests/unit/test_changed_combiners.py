@@ -7,9 +7,9 @@ from typing import Any
 from waiting import eventually
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.state.compaction_plan import DELTAS_MAX
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.tables.compaction_plan import DELTAS_MAX
 
 KEYS = 200
 

@@ -33,9 +33,9 @@ from tidemill import (
     UnknownName,
     UserCodeError,
 )
-from tidemill.model.values import route
-from tidemill.store.depot import DepotLog
+from tidemill.depot.log import DepotLog
 from tidemill.testing import gen_hashing_index_keys
+from tidemill.values.data import route
 
 TASKS = 4
 

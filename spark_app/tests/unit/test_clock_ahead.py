@@ -9,13 +9,13 @@ import pytest
 from rollouts import SECONDS, Clock, Rollouts, Shop
 
 from tidemill.api.recording import record_module
+from tidemill.clients.overview import topology_overview
 from tidemill.cluster.launch import RunningModule, programs
-from tidemill.runtime.check import check_module
-from tidemill.runtime.collection import collect
-from tidemill.runtime.leading import topology_lease
-from tidemill.runtime.overview import topology_overview
-from tidemill.runtime.witness import SEEN_MAX, Witness
-from tidemill.runtime.world import World
+from tidemill.journal.leading import topology_lease
+from tidemill.leader.check import check_module
+from tidemill.leader.collection import collect
+from tidemill.leader.topology_store import World
+from tidemill.leader.witness import SEEN_MAX, Witness
 
 DAY_MS = 86_400_000
 RETENTION_MS = 600_000

@@ -29,11 +29,11 @@ from tidemill import (
     UpdateOptions,
 )
 from tidemill.cluster.launch import destroy, prepare
-from tidemill.runtime.collection import collect
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.deletions import Deletions
-from tidemill.runtime.options_log import OptionsLog
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.options_log import OptionsLog
+from tidemill.leader.collection import collect
+from tidemill.leader.deletions import Deletions
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 
 

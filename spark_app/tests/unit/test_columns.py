@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.model import columns
-from tidemill.model.packing import pack, unpack
+from tidemill.values import columns
+from tidemill.values.packing import pack, unpack
 
 scalars = st.one_of(
     st.none(),

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tidemill.state.cells import series_of
+from tidemill.tables.cells import series_of
 
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 COLUMNS: list[tuple[list[Any], Any]] = [

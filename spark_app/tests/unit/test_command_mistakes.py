@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
 from tidemill.cli.commands import COMMANDS
 from tidemill.cli.main import app
-from tidemill.model.errors import InvariantViolation
+from tidemill.values.errors import InvariantViolation
 
 PROGRAM = """
 from tidemill import Depot, Module

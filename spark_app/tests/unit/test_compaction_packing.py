@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from tidemill.model.schema import Leaf, MapSchema
-from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
-from tidemill.state import compaction
-from tidemill.state.export import export
-from tidemill.state.parts import PartLoader
-from tidemill.state.thread_state import PStateInfo, ThreadState
-from tidemill.state.view import SnapshotView
+from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
+from tidemill.language.schema import Leaf, MapSchema
+from tidemill.pstate.thread_state import PStateInfo, ThreadState
+from tidemill.tables import compaction
+from tidemill.tables.export import export
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.view import SnapshotView
 
 TASKS = 4
 SCHEMA = MapSchema("int", Leaf("int"))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
-from tidemill.state.compaction_plan import AGE_MAX, DELTAS_MAX, level_rows, plan
+from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
+from tidemill.tables.compaction_plan import AGE_MAX, DELTAS_MAX, level_rows, plan
 
 
 def level(kind: str, first: int, last: int, rows: int) -> Level:

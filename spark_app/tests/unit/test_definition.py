@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tidemill.model import definition as definitions
-from tidemill.model.dataflow import (
+from tidemill.definition import definition as definitions
+from tidemill.definition.difference import difference
+from tidemill.language.dataflow import (
     DepotDeclaration,
     Function,
     Location,
@@ -17,12 +18,11 @@ from tidemill.model.dataflow import (
     StartFrom,
     TopologyDeclaration,
 )
-from tidemill.model.difference import difference
-from tidemill.model.errors import DefinitionError
-from tidemill.model.ids import Ids
-from tidemill.model.operations import Ops
-from tidemill.model.schema import FixedKeysSchema, Leaf, MapSchema, Schema, SetSchema
-from tidemill.model.widening import is_widening
+from tidemill.language.operations import Ops
+from tidemill.language.schema import FixedKeysSchema, Leaf, MapSchema, Schema, SetSchema
+from tidemill.language.widening import is_widening
+from tidemill.values.errors import DefinitionError
+from tidemill.values.ids import Ids
 
 AT = Location()
 COUNTS = MapSchema("str", Leaf("int"))

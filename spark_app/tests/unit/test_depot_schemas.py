@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 from tidemill import DefinitionError, Depot, LaunchConfig, Module, PState, RecordRefused
 from tidemill.api.recording import record_module
 from tidemill.cli.main import app
-from tidemill.model import definition as definitions
-from tidemill.model.columns import from_values
-from tidemill.model.ids import Ids
-from tidemill.model.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
-from tidemill.model.stored import StoredDepot
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.depot_schema import check_column, check_record
+from tidemill.clients.depot_schema import check_column, check_record
+from tidemill.definition import definition as definitions
+from tidemill.definition.stored import StoredDepot
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
 from tidemill.store.urls import open_store
+from tidemill.values.columns import from_values
+from tidemill.values.ids import Ids
 
 PAYMENT = PState.fixed_keys_schema("user", str, "amount", float, "tags", PState.list_schema(str))
 

@@ -14,24 +14,24 @@ from waiting import eventually
 
 from tidemill import Depot, MicrobatchSourceOptions, Module
 from tidemill.api.recording import record_module
+from tidemill.definition import definition as definitions
+from tidemill.journal.clock import SystemClock
+from tidemill.journal.entries import Committed, Entry
 from tidemill.kubernetes.api import ClusterApi
 from tidemill.kubernetes.driver import Driver, DriverNames
 from tidemill.kubernetes.follower import HEARTBEAT_MS, LAG_OLD_MS, SILENCE_MS, Follower
 from tidemill.kubernetes.probes import Metrics, Told
 from tidemill.kubernetes.status import RATE_OLD_MS
 from tidemill.kubernetes.turn import RevisionPlan
+from tidemill.leader.runner import RunnerState, TopologyRunner
+from tidemill.leader.told import Told as RunnerTold
 from tidemill.local.runner import LocalRunner
-from tidemill.model import definition as definitions
-from tidemill.model.entries import Committed, Entry
-from tidemill.model.errors import StoreUnavailable
-from tidemill.model.ids import Ids
-from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.shell import RunnerState, TopologyRunner
-from tidemill.runtime.told import Told as RunnerTold
 from tidemill.spark.opening import Engine
 from tidemill.store.objects import Buffer, ObjectStore
 from tidemill.store.urls import open_store
 from tidemill.store.watched import WatchedStore
+from tidemill.values.errors import StoreUnavailable
+from tidemill.values.ids import Ids
 
 
 class Small(Module):

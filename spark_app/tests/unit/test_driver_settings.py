@@ -10,15 +10,15 @@ import pytest
 
 from tidemill import Depot, Module
 from tidemill.api.recording import record_module
+from tidemill.definition import definition as definitions
+from tidemill.definition.definition import StoredDefinition
 from tidemill.kubernetes.resources import module_settings, start_from, topology_settings, with_starts
 from tidemill.kubernetes.spark_json import check_settings, read_settings
-from tidemill.model import definition as definitions
-from tidemill.model.dataflow import StartFrom
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import BadInput
-from tidemill.model.ids import Ids
+from tidemill.language.dataflow import StartFrom
 from tidemill.spark.on_kubernetes import DriverPod, mebibytes
 from tidemill.spark.settings import spark_conf
+from tidemill.values.errors import BadInput
+from tidemill.values.ids import Ids
 
 AGO = {"count": 5, "unit": "Records"}
 POD = DriverPod("flights-1-abc", "ns", "10.1.2.3", "uid-1", "flights-counts")

@@ -10,8 +10,8 @@ from attempts import Attempts
 from tidemill import Agg, CompoundAgg, Depot, Module, Path, PState
 from tidemill.engine.compact import compact_thread
 from tidemill.engine.work import CompactionWork
+from tidemill.journal.snapshot import Level, Part, Snapshot
 from tidemill.local.runner import LocalRunner
-from tidemill.model.snapshot import Level, Part, Snapshot
 
 
 class Counted(Module):

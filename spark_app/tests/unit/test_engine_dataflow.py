@@ -23,8 +23,8 @@ from tidemill import (
     operation,
     vectorized,
 )
-from tidemill.model.errors import AttemptTimeout, UserCodeError
-from tidemill.model.values import route
+from tidemill.values.data import route
+from tidemill.values.errors import AttemptTimeout, UserCodeError
 
 PLACES = [(1, 1, False), (4, 1, False), (4, 2, True), (8, 4, True)]
 

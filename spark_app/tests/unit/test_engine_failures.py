@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tidemill.engine.failures import user_error
-from tidemill.model.dataflow import Location
-from tidemill.model.errors import CorruptState, NewerFormat, SnapshotExpired, StoreUnavailable, UserCodeError
+from tidemill.language.dataflow import Location
 from tidemill.store.objects import NotFound
+from tidemill.values.errors import CorruptState, NewerFormat, SnapshotExpired, StoreUnavailable, UserCodeError
 
 
 @pytest.mark.parametrize("kind", [CorruptState, NewerFormat, SnapshotExpired, StoreUnavailable, NotFound])

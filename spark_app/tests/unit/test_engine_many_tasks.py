@@ -13,8 +13,8 @@ from attempts import Attempts
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Path, PState
 from tidemill.engine.work import CompactionWork
+from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.local.runner import LocalRunner
-from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.spark.placement import FUSED_ROWS_MAX, compaction_threads
 
 RECORDS = 20_000

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tidemill.model import entries
-from tidemill.model.entries import Attempt, Committed, Entry, Failure, PendingCompaction, SourceProgress
-from tidemill.model.errors import CorruptState, NewerFormat
-from tidemill.model.offsets import OffsetRanges
-from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
+from tidemill.journal import entries
+from tidemill.journal.entries import Attempt, Committed, Entry, Failure, PendingCompaction, SourceProgress
+from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
+from tidemill.values.errors import CorruptState, NewerFormat
+from tidemill.values.offsets import OffsetRanges
 
 
 def level(microbatch_id: int, threads: int = 1, tables: int = 1) -> Level:

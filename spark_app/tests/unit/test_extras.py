@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.model.errors import BadInput
-from tidemill.model.extras import PACKAGES, needing
+from tidemill.values.errors import BadInput
+from tidemill.values.extras import PACKAGES, needing
 
 ROOT = Path(__file__).resolve().parents[3]
 
 WITHOUT_EXTRAS = """
 import sys
-from tidemill.model.extras import PACKAGES
+from tidemill.values.extras import PACKAGES
 
 class Absent:
     def find_spec(self, name, path=None, target=None):

@@ -21,8 +21,8 @@ from tidemill import (
     vectorized,
 )
 from tidemill.api.path import path_of
-from tidemill.plan.check_paths import LATER_NAVIGATORS
-from tidemill.state.paths import REFUSED
+from tidemill.paths.compiled import REFUSED
+from tidemill.plan.check.paths import LATER_NAVIGATORS
 
 cases = Cases()
 expect = cases.expect

@@ -11,17 +11,17 @@ import pytest
 
 from tidemill import Depot, Module
 from tidemill.api.recording import record_module
+from tidemill.definition import definition as definitions
+from tidemill.journal.clock import SystemClock
+from tidemill.journal.options_log import PAUSED, OptionsLog
 from tidemill.kubernetes.follower import RELEASE_MS, Follower
 from tidemill.kubernetes.probes import Told
-from tidemill.model import definition as definitions
-from tidemill.model.errors import ApiUnavailable
-from tidemill.model.ids import Ids
-from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.deletions import Deletions
-from tidemill.runtime.options_log import PAUSED, OptionsLog
-from tidemill.runtime.shell import TopologyRunner
+from tidemill.leader.deletions import Deletions
+from tidemill.leader.runner import TopologyRunner
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
+from tidemill.values.errors import ApiUnavailable
+from tidemill.values.ids import Ids
 
 
 class Small(Module):

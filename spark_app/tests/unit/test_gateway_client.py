@@ -17,12 +17,12 @@ from tidemill.client import Client
 from tidemill.client.connection import Connection, Request
 from tidemill.client.depot import Lanes
 from tidemill.client.paths import path_to_json, value_to_json
-from tidemill.model.dataflow import Const, Function, Nav
-from tidemill.model.dataflow import Path as RecordedPath
-from tidemill.model.errors import OutcomeUnknown, StoreUnavailable, TidemillError
-from tidemill.model.packing import pack, unpack
-from tidemill.runtime.clock import ManualClock
-from tidemill.state.path_json import path_from_json
+from tidemill.journal.clock import ManualClock
+from tidemill.language.dataflow import Const, Function, Nav
+from tidemill.language.dataflow import Path as RecordedPath
+from tidemill.paths.json import path_from_json
+from tidemill.values.errors import OutcomeUnknown, StoreUnavailable, TidemillError
+from tidemill.values.packing import pack, unpack
 
 APPEND = Request("POST", "/append", b"x", headers={"idempotency-key": "k"}, is_write=True)
 SELECT = Request("POST", "/select", b"x")

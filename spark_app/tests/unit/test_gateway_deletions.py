@@ -14,9 +14,9 @@ from tidemill.api.recording import record_module
 from tidemill.client import Client
 from tidemill.cluster.launch import definition_for_launch, destroy
 from tidemill.gateway.modules import Modules
-from tidemill.model.errors import UnknownName
-from tidemill.runtime.clock import SystemClock
+from tidemill.journal.clock import SystemClock
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values.errors import UnknownName
 
 
 class Shop(Module):

@@ -23,12 +23,12 @@ from tidemill.gateway import weights
 from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
-from tidemill.model.entries import member
-from tidemill.model.errors import CorruptState, StoreUnavailable, TidemillError
-from tidemill.model.packing import EXT_SET, pack
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.state import container
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.entries import member
 from tidemill.store.urls import open_store
+from tidemill.tables import container
+from tidemill.values.errors import CorruptState, StoreUnavailable, TidemillError
+from tidemill.values.packing import EXT_SET, pack
 
 AT = "/api/v1/modules/Attacked"
 APPEND = f"{AT}/depots/log/append"

@@ -13,15 +13,15 @@ import pytest
 from starlette.testclient import TestClient
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
+from tidemill.clients import pages
+from tidemill.depot import rows as depot_rows
 from tidemill.gateway import connections, depots, pstates, settings, topologies, waits, weights
 from tidemill.gateway.app import make_app
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.formats import ANSWERS, ARROW, encoded, records_of
 from tidemill.gateway.modules import Modules
-from tidemill.model import packing
-from tidemill.runtime import clients_pages
-from tidemill.state import path_budget, path_json
-from tidemill.store import depot_rows
+from tidemill.paths import budget, json
+from tidemill.values import packing
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs" / "reference" / "http.md"
@@ -68,35 +68,35 @@ LIMITS: dict[str, tuple[float, str]] = {
         "test_a_request_is_refused_when_it_passes_a_limit",
     ),
     "keys of a `page`": (
-        clients_pages.PAGE_KEYS_MAX,
+        pages.PAGE_KEYS_MAX,
         "test_a_request_is_refused_when_it_passes_a_limit",
     ),
     "navigators of a path": (
-        path_json.NAVIGATORS_MAX,
+        json.NAVIGATORS_MAX,
         "test_the_place_is_named_when_a_path_is_wrong",
     ),
     "arguments of a path": (
-        path_json.ARGUMENTS_MAX,
+        json.ARGUMENTS_MAX,
         "test_the_place_is_named_when_a_path_is_wrong",
     ),
     "paths in paths": (
-        path_json.PATHS_DEPTH_MAX,
+        json.PATHS_DEPTH_MAX,
         "test_paths_in_paths_are_refused_when_they_are_too_deep",
     ),
     "lists and dicts in": (
-        path_json.VALUES_DEPTH_MAX,
+        json.VALUES_DEPTH_MAX,
         "test_values_in_a_path_are_refused_when_they_are_too_deep",
     ),
     "places that a select visits": (
-        path_budget.STEPS_MAX,
+        budget.STEPS_MAX,
         "test_the_work_ends_when_a_path_asks_for_more_than_any_machine_has",
     ),
     "values that a select gives": (
-        path_budget.RESULTS_MAX,
+        budget.RESULTS_MAX,
         "test_the_work_ends_when_a_path_asks_for_more_than_any_machine_has",
     ),
     "bytes of the values": (
-        path_budget.BYTES_MAX,
+        budget.BYTES_MAX,
         "test_the_work_ends_when_a_path_asks_for_more_than_any_machine_has",
     ),
     "seconds of a request (": (
@@ -186,7 +186,7 @@ def test_every_documented_limit_is_one_of_the_code_when_listed() -> None:
 REQUESTS: dict[str, tuple[str, str, Any, int]] = {
     "a record": ("POST", "depots/log/append", {"record": "x" * depot_rows.RECORD_BYTES_MAX}, 422),
     "records": ("GET", f"depots/log/partitions/0/records?start=0&end={depots.RECORDS_MAX + 1}", None, 422),
-    "keys": ("POST", "pstates/kept/page", {"limit": clients_pages.PAGE_KEYS_MAX + 1}, 422),
+    "keys": ("POST", "pstates/kept/page", {"limit": pages.PAGE_KEYS_MAX + 1}, 422),
     "paths": ("POST", "pstates/kept/selectMany", {"paths": [["a"]] * (pstates.PATHS_MAX + 1)}, 400),
 }
 

@@ -10,8 +10,8 @@ import pytest
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.server import GatewayServer
 from tidemill.gateway.settings import GatewaySettings
-from tidemill.model.errors import BadInput
 from tidemill.store.urls import open_store
+from tidemill.values.errors import BadInput
 
 
 def test_a_client_waits_and_is_not_refused_when_the_url_is_known_before_the_server_runs(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from tidemill.gateway.admission import Admission
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.formats import ARROW, JSON, MSGPACK, NDJSON, records_of
 from tidemill.gateway.weights import DECODED_BYTES_MAX, METERED_BYTES, RECORDS_MAX, arrow_weight, json_weight
-from tidemill.model import columns
-from tidemill.model.errors import BadInput
-from tidemill.model.packing import EXT_SET, pack
+from tidemill.values import columns
+from tidemill.values.errors import BadInput
+from tidemill.values.packing import EXT_SET, pack
 
 MEGABYTE = 1024 * 1024
 

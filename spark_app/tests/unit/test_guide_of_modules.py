@@ -10,7 +10,7 @@ from tidemill import Agg, Module, Ops
 from tidemill import Path as StatePath
 from tidemill.api.block import Block
 from tidemill.api.recording import record_module
-from tidemill.plan.check import check
+from tidemill.plan.check.module import check
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "modules.md"
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
 from tidemill.cli.main import app
 from tidemill.gateway.metrics import Metrics
-from tidemill.model.options import OPTIONS
+from tidemill.language.options import OPTIONS
 
 GUIDE = (Folder(__file__).resolve().parents[3] / "docs" / "guide" / "operations.md").read_text(encoding="utf-8")
 

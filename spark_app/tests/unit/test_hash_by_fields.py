@@ -13,15 +13,15 @@ from tidemill import Depot, InProcessCluster, LaunchConfig, Module, RecordRefuse
 from tidemill.api.recording import record_module
 from tidemill.cli.verdict import needs_code, partitioner_text
 from tidemill.client import Client
+from tidemill.clients.depot import DepotHandle
+from tidemill.clients.depot_partitioning import partition_of, partitions_of
+from tidemill.clients.module import ModuleClient
+from tidemill.definition import definition as definitions
+from tidemill.definition.stored import StoredDepot
 from tidemill.gateway.modules import Modules
-from tidemill.model import definition as definitions
-from tidemill.model.columns import from_values
-from tidemill.model.ids import Ids
-from tidemill.model.stored import StoredDepot
-from tidemill.model.values import route
-from tidemill.runtime.clients_depot import DepotHandle
-from tidemill.runtime.clients_module import ModuleClient
-from tidemill.runtime.depot_partitioning import partition_of, partitions_of
+from tidemill.values.columns import from_values
+from tidemill.values.data import route
+from tidemill.values.ids import Ids
 
 TASKS = 4
 BY_USER = StoredDepot("*d", "1", "hash_by", fields=("user",))

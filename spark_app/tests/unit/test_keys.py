@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.model.column_routing import route_column
-from tidemill.model.dataflow import Aggregator, Var
-from tidemill.model.errors import BadInput
-from tidemill.model.keys import admit, admit_all, has_key, key_token, plain_map, plain_set, same_key
-from tidemill.model.packing import pack, unpack
-from tidemill.model.values import decode_canonical, encode_canonical, key_hash
-from tidemill.state.combining import group_keys
-from tidemill.state.object_keys import encode_object_key
-from tidemill.state.variables import compile_aggregation
+from tidemill.language.dataflow import Aggregator, Var
+from tidemill.paths.variables import compile_aggregation
+from tidemill.tables.combining import group_keys
+from tidemill.tables.object_keys import encode_object_key
+from tidemill.values.data import decode_canonical, encode_canonical, key_hash
+from tidemill.values.errors import BadInput
+from tidemill.values.keys import admit, admit_all, has_key, key_token, plain_map, plain_set, same_key
+from tidemill.values.packing import pack, unpack
+from tidemill.values.routing import route_column
 
 NAN = float("nan")
 SAME: list[list[Any]] = [

@@ -10,10 +10,10 @@ import pytest
 from fake_kubernetes import FakeKubernetes
 from waiting import eventually
 
+from tidemill.journal.clock import SystemClock
 from tidemill.kubernetes.api import ClusterApi
 from tidemill.kubernetes.lease import DEFINITION, HAND_OVER_MS, QUIET_MS, RENEW_MS, SILENT_MS, KubernetesLease
-from tidemill.model.errors import ApiUnavailable
-from tidemill.runtime.clock import SystemClock
+from tidemill.values.errors import ApiUnavailable
 
 
 class SteppedClock(SystemClock):

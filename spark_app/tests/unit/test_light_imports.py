@@ -94,7 +94,7 @@ def test_no_command_is_loaded_when_help_is_shown() -> None:
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
 
     assert set(done.stdout.splitlines()[-1].split()) == {
-        "tidemill.cli", "tidemill.cli.commands", "tidemill.cli.main", "tidemill.model", "tidemill.model.errors",
+        "tidemill.cli", "tidemill.cli.commands", "tidemill.cli.main", "tidemill.values", "tidemill.values.errors",
     }  # fmt: skip
 
 

@@ -8,15 +8,15 @@ from typing import TypeVar
 import pytest
 
 from tidemill.engine.work import AttemptOutcome, DeltaPart, Whereabouts
-from tidemill.model.entries import Entry
-from tidemill.model.ids import Ids
-from tidemill.model.options import ModuleOptions
-from tidemill.model.snapshot import Part, TaskSet
-from tidemill.runtime import events
-from tidemill.runtime.events import DepotEnds, SourceSpec, TopologySpec
-from tidemill.runtime.machine import Machine
-from tidemill.runtime.told import Now
-from tidemill.runtime.upkeep import Upkeep
+from tidemill.journal.entries import Entry
+from tidemill.journal.snapshot import Part, TaskSet
+from tidemill.language.options import ModuleOptions
+from tidemill.leader import events
+from tidemill.leader.events import DepotEnds, SourceSpec, TopologySpec
+from tidemill.leader.machine import Machine
+from tidemill.leader.maintenance import Upkeep
+from tidemill.leader.told import Now
+from tidemill.values.ids import Ids
 
 T = TypeVar("T")
 DATA = SourceSpec("*d", "d-1", "*d", 1)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.model.errors import Managed, NewerFormat, OptionError
-from tidemill.runtime.options_log import PAUSED, OptionsLog
+from tidemill.journal.options_log import PAUSED, OptionsLog
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
+from tidemill.values.errors import Managed, NewerFormat, OptionError
 
 RECORDS = "depot.microbatch.max.records"
 SLEEP = "topology.microbatch.empty.sleep.time.millis"

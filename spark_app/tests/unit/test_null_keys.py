@@ -32,14 +32,14 @@ from tidemill import (
     UserCodeError,
 )
 from tidemill.api.recording import record_module
-from tidemill.model.schema import Leaf, MapSchema, SetSchema, from_json, to_json, to_text
-from tidemill.model.snapshot import Part, TaskSet
-from tidemill.plan.check import check
+from tidemill.journal.snapshot import Part, TaskSet
+from tidemill.language.schema import Leaf, MapSchema, SetSchema, from_json, to_json, to_text
+from tidemill.plan.check.module import check
 from tidemill.plan.traced import traced
-from tidemill.state.container import DELETE, PUT, TableRows, encode
-from tidemill.state.folding import rows_frame
-from tidemill.state.tables import Table, layout_of, table_from_json
-from tidemill.state.verify import faults_of
+from tidemill.tables.container import DELETE, PUT, TableRows, encode
+from tidemill.tables.folding import rows_frame
+from tidemill.tables.tables import Table, layout_of, table_from_json
+from tidemill.tables.verify import faults_of
 
 MAP, SET, NULLABLE = PState.map_schema, PState.set_schema, PState.nullable
 NESTED = MAP(str, MAP(int, int).subindexed())

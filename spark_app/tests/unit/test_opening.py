@@ -15,22 +15,22 @@ from waiting import eventually
 from tidemill import Agg, CompoundAgg, Depot, MicrobatchSourceOptions, Module, PState
 from tidemill import Path as TidemillPath
 from tidemill.api.recording import record_module
+from tidemill.clients.depot import DepotHandle
+from tidemill.clients.hub import AppendHub
+from tidemill.clients.module import ModuleClient
+from tidemill.clients.pstate import PStateHandle
 from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel
+from tidemill.journal.clock import SystemClock
 from tidemill.kubernetes.api import ClusterApi
 from tidemill.kubernetes.drive import START_MS, patiently
 from tidemill.kubernetes.driver import Driver, DriverNames
 from tidemill.kubernetes.probes import Metrics, Told
 from tidemill.kubernetes.turn import RevisionPlan
 from tidemill.local.runner import LocalRunner
-from tidemill.model.errors import AttemptLost, AttemptTimeout, EngineUnavailable, StoreUnavailable
-from tidemill.runtime.clients_depot import DepotHandle
-from tidemill.runtime.clients_module import ModuleClient
-from tidemill.runtime.clients_pstate import PStateHandle
-from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.hub import AppendHub
 from tidemill.spark import opening as openings
 from tidemill.spark.opening import Engine, Opening
 from tidemill.store.urls import open_store
+from tidemill.values.errors import AttemptLost, AttemptTimeout, EngineUnavailable, StoreUnavailable
 
 
 class Counting(Module):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill import BadInput, Ops
-from tidemill.model.operations import ALL_OPS, Op, is_true, op_named
+from tidemill.language.operations import ALL_OPS, Op, is_true, op_named
 
 ONE: list[tuple[Op, tuple[Any, ...], Any]] = [
     (Ops.IDENTITY, (None,), None),

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tidemill.engine.superstep import SUPERSTEPS_MAX
-from tidemill.model import options
-from tidemill.model.errors import OptionError
+from tidemill.language import options
+from tidemill.values.errors import OptionError
 
 CONTRACT = {
     "depot.microbatch.max.records": 100_000,

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from tidemill import Depot, Module
 from tidemill.api.recording import record_module
 from tidemill.cli.main import app
-from tidemill.model import definition as definitions
-from tidemill.model.ids import Ids
-from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.definition import definition as definitions
+from tidemill.journal.definition_log import DefinitionLog
 from tidemill.store.urls import open_store
+from tidemill.values.ids import Ids
 
 RECORDS = "depot.microbatch.max.records"
 

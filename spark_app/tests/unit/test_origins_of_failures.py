@@ -26,8 +26,8 @@ from tidemill import (
     PState,
     UserCodeError,
 )
-from tidemill.model.columns import to_values
 from tidemill.plan.traced import traced
+from tidemill.values.columns import to_values
 
 RECORDS = [["a", 1], ["b", 2], ["bad", 3], ["c", 4], ["bad", 3], ["d", 5], ["e", 6]]
 

@@ -14,17 +14,17 @@ from rollouts import Rollouts, Shop, Smaller
 from tidemill import InProcessCluster, LaunchConfig, ModuleExists, UnknownName
 from tidemill.api.recording import record_module
 from tidemill.cluster.launch import destroy, launch
+from tidemill.definition import definition as definitions
+from tidemill.definition.definition import StoredDefinition
+from tidemill.definition.ownership import BY_HAND, HAND, Owner
+from tidemill.journal.clock import SystemClock
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.options_log import OptionsLog
 from tidemill.kubernetes.turn import RevisionPlan, Turn
-from tidemill.model import definition as definitions
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import BadInput, Deleted, OwnedByAnother
-from tidemill.model.ids import Ids
-from tidemill.model.ownership import BY_HAND, HAND, Owner
-from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.options_log import OptionsLog
 from tidemill.store.lease import HeartbeatLease
+from tidemill.values.errors import BadInput, Deleted, OwnedByAnother
+from tidemill.values.ids import Ids
 
 OURS = Owner("c1", "prod", "shop", "u1")
 AGAIN = replace(OURS, uid="u2")
@@ -251,7 +251,7 @@ def test_heartbeat_counts_only_while_it_goes_on_when_a_module_is_destroyed(
     definition, clock = owned(shop, BY_HAND), Moving()
     prefix = f"{definition.topology_prefix('count')}/lease"
     monkeypatch.setattr("tidemill.store.lease.LocalStore", type("NoFolder", (), {}))
-    monkeypatch.setattr("tidemill.runtime.leading.LocalStore", type("NoFolder", (), {}))
+    monkeypatch.setattr("tidemill.journal.leading.LocalStore", type("NoFolder", (), {}))
     lease = HeartbeatLease(shop.store, prefix, lambda: int(clock.ms))
     assert lease.try_acquire()
     clock.meanwhile = lease.try_acquire if is_alive else clock.meanwhile  # type: ignore[assignment]

@@ -28,13 +28,13 @@ from tidemill import (
     Path,
     PState,
 )
+from tidemill.clients.barrier import barriers_from
+from tidemill.clients.pages import Cursor, pages
 from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
-from tidemill.model.errors import MicrobatchFails
-from tidemill.runtime.barrier import barriers_from
-from tidemill.runtime.clients_pages import Cursor, pages
-from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.values.errors import MicrobatchFails
 
 KEYS = [f"k{n:03}" for n in range(250)] + ["*star", "$$sigil", "#__S", ""]
 

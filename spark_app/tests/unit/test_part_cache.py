@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.model.errors import CorruptState
-from tidemill.model.schema import Leaf, MapSchema
-from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
-from tidemill.state import compaction
-from tidemill.state.column_files import TableFile, open_table
-from tidemill.state.container import TableRows, arrow_table, decode, encode
-from tidemill.state.part_cache import PartCache, default_folder
-from tidemill.state.parts import PartLoader
-from tidemill.state.run_writer import MEMORY_BYTES_MAX
-from tidemill.state.tables import Table
-from tidemill.state.thread_state import PStateInfo, ThreadState
-from tidemill.state.view import SnapshotView
+from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
+from tidemill.language.schema import Leaf, MapSchema
+from tidemill.pstate.thread_state import PStateInfo, ThreadState
+from tidemill.tables import compaction
+from tidemill.tables.column_files import TableFile, open_table
+from tidemill.tables.container import TableRows, arrow_table, decode, encode
+from tidemill.tables.part_cache import PartCache, default_folder
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.run_writer import MEMORY_BYTES_MAX
+from tidemill.tables.tables import Table
+from tidemill.tables.view import SnapshotView
+from tidemill.values.errors import CorruptState
 
 SCHEMA = MapSchema("int", Leaf("str"))
 ALL = TaskSet(1, 0)
@@ -153,7 +153,7 @@ def test_a_large_mapped_delta_is_told_apart_by_its_size_and_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its checksum is not compared, as that would read all its pages."""
-    monkeypatch.setattr("tidemill.state.parts.CHECKED_BYTES_MAX", 10)
+    monkeypatch.setattr("tidemill.tables.parts.CHECKED_BYTES_MAX", 10)
     names = ("deltas/1.zip", "deltas/2.zip")
     contents = [
         encode({("7", "0"): TableRows(Table("0", ()), pl.DataFrame({"task": [i]}))}, {}, f"M/t/{names[i]}")
@@ -238,7 +238,7 @@ def test_slices_are_appended_as_their_own_rows_only(tmp_path: Path) -> None:
 
 def test_a_large_run_is_a_file_and_equal_to_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
     small = a_run(500)
-    monkeypatch.setattr("tidemill.state.run_writer.MEMORY_BYTES_MAX", 1_000)
+    monkeypatch.setattr("tidemill.tables.run_writer.MEMORY_BYTES_MAX", 1_000)
     assert a_run(500) == small
     assert len(small) < MEMORY_BYTES_MAX
     assert decode(small).tables["7", "0"].num_rows == 500

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Path, PState
-from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
-from tidemill.state import container, stored_parts
-from tidemill.state.container import TableRows, TooManyMapped, encode, map_file, mapped_files
-from tidemill.state.part_cache import PartCache
-from tidemill.state.part_memory import MAPPED_WEIGHT, PartMemory, weight
-from tidemill.state.parts import PartLoader
-from tidemill.state.tables import Table
+from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
+from tidemill.tables import container, stored_parts
+from tidemill.tables.container import TableRows, TooManyMapped, encode, map_file, mapped_files
+from tidemill.tables.part_cache import PartCache
+from tidemill.tables.part_memory import MAPPED_WEIGHT, PartMemory, weight
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.tables import Table
 
 ALL = TaskSet(1, 0)
 
@@ -133,7 +133,7 @@ def test_a_huge_file_is_mapped_even_so(store: Store, few_files: int, monkeypatch
 def test_an_entry_of_the_cache_stays_when_this_process_has_no_place_for_it(
     tmp_path: Folder, few_files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidemill.state import part_cache
+    from tidemill.tables import part_cache
 
     monkeypatch.setattr(part_cache, "MAPPED_BYTES_MIN", 0)
     cache, data = PartCache(tmp_path, "store"), content("runs/a.zip")
@@ -186,11 +186,11 @@ and 10,000 bytes, so one for each of 200 microbatches is far more.
 
 @pytest.mark.slow
 def test_nothing_grows_with_each_microbatch(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tidemill.store import depot_files
+    from tidemill.depot import files
 
     # What is bounded by a few thousand values is full after a hundred, so that all else would show.
-    monkeypatch.setattr(depot_files, "_HEADERS_MAX", 100)
-    monkeypatch.setattr(depot_files, "_SEGMENTS_MAX", 20)
+    monkeypatch.setattr(files, "_HEADERS_MAX", 100)
+    monkeypatch.setattr(files, "_SEGMENTS_MAX", 20)
     seen: list[dict[str, int]] = []
     with InProcessCluster.create("local", store=tmp_path / "store") as cluster:
         cluster.launch_module(Counted(), LaunchConfig(4, 2))

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from tidemill.api.path import Path
 from tidemill.api.schemas import PState
+from tidemill.clients.pstate import argument_value
 from tidemill.gateway.formats import ANSWERS, encoded
-from tidemill.model.errors import BadInput, BadPath, BudgetExceeded
-from tidemill.model.operations import ALL_OPS
-from tidemill.runtime.clients_pstate import argument_value
-from tidemill.state.path_budget import BYTES_MAX, RESULTS_MAX, STEPS_MAX, Budget
-from tidemill.state.path_json import ARGUMENTS_MAX, NAVIGATORS_MAX, PATHS_DEPTH_MAX, VALUES_DEPTH_MAX, path_from_json
-from tidemill.state.paths import NAVIGATORS, compile_path
-from tidemill.state.test_pstate import TestPState
+from tidemill.language.operations import ALL_OPS
+from tidemill.paths.budget import BYTES_MAX, RESULTS_MAX, STEPS_MAX, Budget
+from tidemill.paths.compiled import NAVIGATORS, compile_path
+from tidemill.paths.json import ARGUMENTS_MAX, NAVIGATORS_MAX, PATHS_DEPTH_MAX, VALUES_DEPTH_MAX, path_from_json
+from tidemill.pstate.test_pstate import TestPState
+from tidemill.values.errors import BadInput, BadPath, BudgetExceeded
 
 SECONDS_MAX = 60.0
 """Far more than a budget lasts, far less than what these paths ask for."""

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tidemill.api.path import Path
-from tidemill.model.absent import ABSENT
-from tidemill.model.errors import BadPath
-from tidemill.model.operations import Ops
-from tidemill.state.path_json import path_from_json
-from tidemill.state.paths import compile_path
+from tidemill.language.operations import Ops
+from tidemill.paths.compiled import compile_path
+from tidemill.paths.json import path_from_json
+from tidemill.values.absent import ABSENT
+from tidemill.values.errors import BadPath
 
 FORMS: list[tuple[str, Path]] = [
     ("[]", Path()),

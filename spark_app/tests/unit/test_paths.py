@@ -9,13 +9,13 @@ import pytest
 from tidemill.api.arguments import Expr
 from tidemill.api.path import Path
 from tidemill.api.schemas import PState
-from tidemill.model import dataflow, schema
-from tidemill.model.absent import ABSENT
-from tidemill.model.dataflow import Const, Function, FunctionKind, Nav, Var
-from tidemill.model.errors import BadInput, BadPath, NotOneValue, NotSelectable, SchemaMismatch
-from tidemill.model.operations import Ops
-from tidemill.state.paths import compile_path, leading_key, refused_navigators
-from tidemill.state.test_pstate import TestPState
+from tidemill.language import dataflow, schema
+from tidemill.language.dataflow import Const, Function, FunctionKind, Nav, Var
+from tidemill.language.operations import Ops
+from tidemill.paths.compiled import compile_path, leading_key, refused_navigators
+from tidemill.pstate.test_pstate import TestPState
+from tidemill.values.absent import ABSENT
+from tidemill.values.errors import BadInput, BadPath, NotOneValue, NotSelectable, SchemaMismatch
 
 COUNTS = PState.map_schema(str, PState.map_schema(str, int).subindexed())
 RECORD = PState.fixed_keys_schema("name", str, "likes", PState.set_schema(str).subindexed())

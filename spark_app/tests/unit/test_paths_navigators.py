@@ -8,8 +8,8 @@ import pytest
 
 from tidemill.api.path import Path
 from tidemill.api.schemas import PState
-from tidemill.model.operations import Ops
-from tidemill.state.test_pstate import TestPState
+from tidemill.language.operations import Ops
+from tidemill.pstate.test_pstate import TestPState
 
 INT_MAP = PState.map_schema(str, int).subindexed()
 INT_SET = PState.set_schema(int).subindexed()

@@ -41,9 +41,9 @@ from tidemill import (
     vectorized,
 )
 from tidemill.api.recording import record_module
-from tidemill.model import dataflow as df
-from tidemill.model import schema as schemas
-from tidemill.model.dataflow import Const, Nav, StartFrom, Var
+from tidemill.language import dataflow as df
+from tidemill.language import schema as schemas
+from tidemill.language.dataflow import Const, Nav, StartFrom, Var
 
 
 @operation
@@ -363,7 +363,7 @@ PUBLIC = [
 
 
 def test_all_names_the_public_api_and_every_error() -> None:
-    from tidemill.model import errors
+    from tidemill.values import errors
 
     raised = {name for name, value in vars(errors).items() if isinstance(value, type)} - {"Any", "Sequence"}
 

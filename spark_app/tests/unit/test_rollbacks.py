@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from rollouts import DELETED, Rollouts, Shop, Smaller
 
-from tidemill.model.errors import DefinitionError, UnknownName
-from tidemill.runtime.check import check_module
-from tidemill.runtime.deletions import Deletions
-from tidemill.runtime.options_log import OptionsLog
+from tidemill.journal.options_log import OptionsLog
+from tidemill.leader.check import check_module
+from tidemill.leader.deletions import Deletions
 from tidemill.spark.runner import SparkRunner
 from tidemill.spark.session import Session
 from tidemill.store.objects import ObjectStore
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
+from tidemill.values.errors import DefinitionError, UnknownName
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 from waiting import eventually
 
+from tidemill.journal.clock import SystemClock
 from tidemill.kubernetes import shown_lease
 from tidemill.kubernetes.shown_lease import ShownLease
-from tidemill.model.errors import StoreUnavailable
-from tidemill.runtime.clock import SystemClock
 from tidemill.store.lease import HeartbeatLease, LeasePace
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values.errors import StoreUnavailable
 
 
 class Lease:

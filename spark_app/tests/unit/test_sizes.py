@@ -11,17 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidemill.model.schema import Leaf, ListSchema, MapSchema, Schema, SetSchema
-from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
-from tidemill.state import compaction
-from tidemill.state.bulk import probe_together
-from tidemill.state.codecs import key_codec
-from tidemill.state.folding import order_rows
-from tidemill.state.parts import PartLoader
-from tidemill.state.sorted_table import SortedTable
-from tidemill.state.tables import Table
-from tidemill.state.thread_state import PStateInfo, ThreadState
-from tidemill.state.view import SnapshotView
+from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
+from tidemill.language.schema import Leaf, ListSchema, MapSchema, Schema, SetSchema
+from tidemill.pstate.thread_state import PStateInfo, ThreadState
+from tidemill.tables import compaction
+from tidemill.tables.codecs import key_codec
+from tidemill.tables.folding import order_rows
+from tidemill.tables.lookup import probe_together
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.sorted_table import SortedTable
+from tidemill.tables.tables import Table
+from tidemill.tables.view import SnapshotView
 
 LEVELS = 10
 KEYS: dict[str, list[Any]] = {

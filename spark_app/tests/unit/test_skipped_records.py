@@ -11,19 +11,19 @@ from typer.testing import CliRunner
 
 from tidemill import Agg, Depot, InProcessCluster, LaunchConfig, Module
 from tidemill.cli.main import app
+from tidemill.clients.overview import topology_overview
+from tidemill.clients.status import topology_history
+from tidemill.depot.log import DepotLog
 from tidemill.gateway.metrics import TopologyCollector
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.entries import Attempt, SourceProgress
 from tidemill.kubernetes.probes import Metrics, Told
 from tidemill.kubernetes.status import Standing, status_of
-from tidemill.model.entries import Attempt, SourceProgress
-from tidemill.model.offsets import OffsetRanges
-from tidemill.runtime.check import check_module
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.overview import topology_overview
-from tidemill.runtime.ranges import skipped_records
-from tidemill.runtime.shell import RunnerState
-from tidemill.runtime.status import topology_history
-from tidemill.store.depot import DepotLog
+from tidemill.leader.check import check_module
+from tidemill.leader.ranges import skipped_records
+from tidemill.leader.runner import RunnerState
+from tidemill.values.offsets import OffsetRanges
 
 PROGRESS = {"a": SourceProgress("*a", (10, 20), (0, 0)), "b": SourceProgress("*b", (0, 0), (0, 0))}
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.state.sorting import merge_order, reduce_runs, reduce_slots, run_starts, slots_of, sort_rows
+from tidemill.tables.sorting import merge_order, reduce_runs, reduce_slots, run_starts, slots_of, sort_rows
 
 KEYS = ["task", "k0"]
 INTS = st.none() | st.integers(-(2**60), 2**60)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tidemill.engine.work import AttemptWork, SourceWork
-from tidemill.model import errors
-from tidemill.model.offsets import OffsetRanges
-from tidemill.model.snapshot import Snapshot
+from tidemill.journal.snapshot import Snapshot
 from tidemill.spark import session
 from tidemill.spark.placement import FUSED_ROWS_MAX, ROW_COST, place
 from tidemill.spark.settings import SparkSettings, spark_conf
+from tidemill.values import errors
+from tidemill.values.offsets import OffsetRanges
 
 
 def work_of(records: int, threads: int = 4, mode: str = "columns", **options: Any) -> AttemptWork:

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from tidemill.engine.report import StepReport
-from tidemill.model import errors
 from tidemill.spark import wire
+from tidemill.values import errors
 
 
 def raised(error: BaseException) -> BaseException:

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from tidemill.model.dataflow import StartFrom
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.entries import Entry
-from tidemill.model.errors import StoreUnavailable
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.options_log import OptionsLog
-from tidemill.store.depot import DepotLog
+from tidemill.definition.definition import StoredDefinition
+from tidemill.depot.log import DepotLog
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.entries import Entry
+from tidemill.journal.options_log import OptionsLog
+from tidemill.language.dataflow import StartFrom
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
+from tidemill.values.errors import StoreUnavailable
 
 RECORDS = "depot.microbatch.max.records"
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.model.errors import CorruptState, NewerFormat, SchemaMismatch
-from tidemill.model.schema import FixedKeysSchema, Leaf, MapSchema, SetSchema
-from tidemill.model.snapshot import Level, Snapshot, TaskSet
-from tidemill.state import compaction, export
-from tidemill.state.codecs import decode_value, encode_value
-from tidemill.state.container import decode
-from tidemill.state.object_keys import decode_object_key, encode_object_key
-from tidemill.state.part_cache import PartCache
-from tidemill.state.parts import PartLoader
-from tidemill.state.thread_state import PStateInfo, ThreadState
-from tidemill.state.view import SnapshotView
+from tidemill.journal.snapshot import Level, Snapshot, TaskSet
+from tidemill.language.schema import FixedKeysSchema, Leaf, MapSchema, SetSchema
+from tidemill.pstate.thread_state import PStateInfo, ThreadState
+from tidemill.tables import compaction, export
+from tidemill.tables.codecs import decode_value, encode_value
+from tidemill.tables.container import decode
+from tidemill.tables.object_keys import decode_object_key, encode_object_key
+from tidemill.tables.part_cache import PartCache
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.view import SnapshotView
+from tidemill.values.errors import CorruptState, NewerFormat, SchemaMismatch
 
 GOLDEN = Path(__file__).parent / "golden"
 SCHEMA = MapSchema(

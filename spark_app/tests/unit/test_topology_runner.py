@@ -10,9 +10,16 @@ from typing import Any
 
 import pytest
 
+from tidemill.clients.hub import AppendHub
+from tidemill.clients.status import topology_history, topology_status
+from tidemill.definition import definition as definitions
+from tidemill.definition.definition import StoredDefinition
+from tidemill.depot.log import DepotLog
 from tidemill.engine.work import AttemptOutcome, AttemptWork
-from tidemill.model import definition as definitions
-from tidemill.model.dataflow import (
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.options_log import OptionsLog
+from tidemill.language.dataflow import (
     DepotDeclaration,
     Location,
     ModuleDeclaration,
@@ -20,22 +27,15 @@ from tidemill.model.dataflow import (
     StartFrom,
     TopologyDeclaration,
 )
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.ids import Ids
-from tidemill.plan.compile import compile_topology
-from tidemill.runtime import shell
-from tidemill.runtime.check import check_module
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.hub import AppendHub
-from tidemill.runtime.options_log import OptionsLog
-from tidemill.runtime.shell import TopologyRunner
-from tidemill.runtime.status import topology_history, topology_status
-from tidemill.store.depot import DepotLog
+from tidemill.leader import runner as shell
+from tidemill.leader.check import check_module
+from tidemill.leader.runner import TopologyRunner
+from tidemill.plan.compile.topology import compile_topology
 from tidemill.store.lease import lease_for
 from tidemill.store.local import LocalStore
 from tidemill.store.urls import open_store
 from tidemill.testing.counting_runner import CountingRunner, read_counts
+from tidemill.values.ids import Ids
 
 SECONDS = 20.0
 AT = Location()

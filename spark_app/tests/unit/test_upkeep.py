@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.model.entries import Entry
-from tidemill.model.errors import BadInput, CombinersDiffer, TidemillError
-from tidemill.model.snapshot import Level, Part, Snapshot, TaskSet
-from tidemill.runtime import events
-from tidemill.runtime.attempt_failures import compaction_failed
-from tidemill.runtime.upkeep import BACK_OFF_MS, Upkeep
+from tidemill.journal.entries import Entry
+from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
+from tidemill.leader import events
+from tidemill.leader.attempt_failures import compaction_failed
+from tidemill.leader.maintenance import BACK_OFF_MS, Upkeep
 from tidemill.spark import wire
+from tidemill.values.errors import BadInput, CombinersDiffer, TidemillError
 
 OPTIONS = events.ModuleOptions()
 LEVELS = tuple(Level("delta", i, i, (Part(f"d{i}", TaskSet(1, 0), {"1/0": 1}),)) for i in range(1, 5))

@@ -14,18 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.model.column_routing import route_column
-from tidemill.model.columns import from_values
-from tidemill.model.errors import CorruptState, RecordRefused
-from tidemill.model.values import (
-    check_data,
-    decode_canonical,
-    encode_canonical,
-    key_hash,
-    route,
-    sort_key,
-    to_text,
-)
+from tidemill.values.columns import from_values
+from tidemill.values.data import check_data, decode_canonical, encode_canonical, key_hash, route, sort_key, to_text
+from tidemill.values.errors import CorruptState, RecordRefused
+from tidemill.values.routing import route_column
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "routing.json").read_text())
 NAMES = {"math": math, "datetime": datetime, "UTC": UTC}

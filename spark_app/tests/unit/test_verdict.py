@@ -16,10 +16,10 @@ from tidemill import Depot, Module, Ops, PState
 from tidemill.api.recording import record_module
 from tidemill.cli.main import app
 from tidemill.cli.verdict import Candidate, needs_code
-from tidemill.model import definition as definitions
-from tidemill.model.ids import Ids
-from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.definition import definition as definitions
+from tidemill.journal.definition_log import DefinitionLog
 from tidemill.store.urls import open_store
+from tidemill.values.ids import Ids
 
 
 class Shop(Module):

@@ -12,12 +12,12 @@ from waiting import eventually
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, MicrobatchSourceOptions, Module, PState
 from tidemill.cli.running import _is_done
 from tidemill.cli.watching import TopologyWatch
-from tidemill.model.entries import Failure
-from tidemill.model.errors import BadInput, CorruptState, MicrobatchFails, StoreUnavailable
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.failures import Repetition
-from tidemill.runtime.shell import RunnerState
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.entries import Failure
+from tidemill.journal.failures import Repetition
+from tidemill.leader.runner import RunnerState
 from tidemill.store.local import LocalStore
+from tidemill.values.errors import BadInput, CorruptState, MicrobatchFails, StoreUnavailable
 
 CONFIG = LaunchConfig(2, 1)
 

@@ -30,9 +30,9 @@ from tidemill import (
 )
 from tidemill.api.recording import record_module
 from tidemill.cli.main import app
-from tidemill.model.errors import Fault
-from tidemill.plan.check import check
+from tidemill.plan.check.module import check
 from tidemill.plan.warn import warnings_of
+from tidemill.values.errors import Fault
 
 Define = Callable[[Any, Any], None]
 WRONG: list[tuple[Define, str]] = []

@@ -11,7 +11,7 @@ from tidemill import Agg, Block, CompoundAgg, Depot, LoopVars, Module, Path, PSt
 from tidemill.api.recording import record_module
 from tidemill.engine.whereabouts import superstep_text
 from tidemill.engine.work import Cancel, Whereabouts
-from tidemill.plan.compile import compile_topology
+from tidemill.plan.compile.topology import compile_topology
 
 asked = [Cancel()]
 found: list[Whereabouts] = []

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from tidemill.api.arguments import later_fault, to_arg, to_args, to_plain_function
 from tidemill.api.locations import caller_location
 from tidemill.api.starters import starter
-from tidemill.model import dataflow
-from tidemill.model.dataflow import Aggregator, AggTree, Location
-from tidemill.model.errors import Fault
-from tidemill.model.suggestions import Suggesting
+from tidemill.language import dataflow
+from tidemill.language.dataflow import Aggregator, AggTree, Location
+from tidemill.values.errors import Fault
+from tidemill.values.suggestions import Suggesting
 
 _Faults = tuple[Fault, ...]
 

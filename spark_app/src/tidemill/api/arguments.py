@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from tidemill.api.locations import caller_location
-from tidemill.model import dataflow
-from tidemill.model.dataflow import Arg, Const, Function, FunctionKind, Location, Var
-from tidemill.model.errors import Fault
-from tidemill.model.operations import Op, Ops, is_true
+from tidemill.language import dataflow
+from tidemill.language.dataflow import Arg, Const, Function, FunctionKind, Location, Var
+from tidemill.language.operations import Op, Ops, is_true
+from tidemill.values.errors import Fault
 
 C = TypeVar("C", bound=Callable[..., Any])
 _KIND = "__tidemill_kind__"

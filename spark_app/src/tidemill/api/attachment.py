@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from tidemill.model.dataflow import Node
-from tidemill.model.errors import Fault
+from tidemill.language.dataflow import Node
+from tidemill.values.errors import Fault
 
 _found: ContextVar[list[Attachable] | None] = ContextVar("tidemill_blocks", default=None)
 

@@ -27,9 +27,9 @@ from tidemill.api.later import LaterNodes
 from tidemill.api.locations import caller_location
 from tidemill.api.path import recorded_path
 from tidemill.api.starters import starter
-from tidemill.model import dataflow
-from tidemill.model.dataflow import Arg, Const, Location, Node, PartitionKind
-from tidemill.model.errors import Fault
+from tidemill.language import dataflow
+from tidemill.language.dataflow import Arg, Const, Location, Node, PartitionKind
+from tidemill.values.errors import Fault
 
 B = TypeVar("B", bound="Block")
 _ALWAYS: Arg = Const(True)

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from tidemill.api.arguments import to_plain_function
 from tidemill.api.locations import caller_location
-from tidemill.model.dataflow import DepotPartitioner, Function, Location
-from tidemill.model.errors import Fault
-from tidemill.model.suggestions import Suggesting
+from tidemill.language.dataflow import DepotPartitioner, Function, Location
+from tidemill.values.errors import Fault
+from tidemill.values.suggestions import Suggesting
 
 
 class Partitioning:

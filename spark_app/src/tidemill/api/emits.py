@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.model.errors import BadInput
+from tidemill.values.errors import BadInput
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemill.api.starters import starter
-from tidemill.model.errors import BadInput
-from tidemill.model.suggestions import SuggestingInstances
+from tidemill.values.errors import BadInput
+from tidemill.values.suggestions import SuggestingInstances
 
 
 class LaterNodes(SuggestingInstances):

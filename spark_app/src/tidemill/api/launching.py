@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
-from tidemill.model.errors import BadInput
+from tidemill.values.errors import BadInput
 
 
 class AckLevel(enum.Enum):

@@ -7,7 +7,7 @@ import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 
-from tidemill.model.dataflow import Location
+from tidemill.language.dataflow import Location
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + "/"
 _LIBRARIES = tuple({sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib")})

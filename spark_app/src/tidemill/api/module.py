@@ -10,10 +10,10 @@ from tidemill.api.depots import to_partitioning
 from tidemill.api.locations import caller_location
 from tidemill.api.schemas import to_schema
 from tidemill.api.topology import MicrobatchTopology
-from tidemill.model import dataflow
-from tidemill.model.dataflow import Location
-from tidemill.model.errors import Fault
-from tidemill.model.suggestions import SuggestingInstances
+from tidemill.language import dataflow
+from tidemill.language.dataflow import Location
+from tidemill.values.errors import Fault
+from tidemill.values.suggestions import SuggestingInstances
 
 
 class Module:

@@ -8,10 +8,10 @@ from tidemill.api.arguments import to_arg, to_args, to_plain_function
 from tidemill.api.locations import caller_location
 from tidemill.api.ranges import Options, amount_options, range_options
 from tidemill.api.starters import starter
-from tidemill.model import dataflow
-from tidemill.model.dataflow import Location, Nav
-from tidemill.model.errors import BadPath, Fault
-from tidemill.model.suggestions import SuggestingInstances
+from tidemill.language import dataflow
+from tidemill.language.dataflow import Location, Nav
+from tidemill.values.errors import BadPath, Fault
+from tidemill.values.suggestions import SuggestingInstances
 
 
 class Path(SuggestingInstances):

@@ -7,8 +7,8 @@ from typing import Any
 from tidemill.api.attachment import unattached, watching
 from tidemill.api.locations import defined_location, raised_location
 from tidemill.api.module import Module, Setup, Topologies
-from tidemill.model.dataflow import Location, ModuleDeclaration
-from tidemill.model.errors import DefinitionError, Fault, TidemillError
+from tidemill.language.dataflow import Location, ModuleDeclaration
+from tidemill.values.errors import DefinitionError, Fault, TidemillError
 
 
 def record_module(module: Any) -> ModuleDeclaration:

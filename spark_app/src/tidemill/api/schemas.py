@@ -9,10 +9,10 @@ from typing import Any
 
 from tidemill.api.locations import caller_location
 from tidemill.api.starters import starter
-from tidemill.model import schema as model
-from tidemill.model.dataflow import Location
-from tidemill.model.errors import Fault
-from tidemill.model.suggestions import Suggesting
+from tidemill.language import schema as model
+from tidemill.language.dataflow import Location
+from tidemill.values.errors import Fault
+from tidemill.values.suggestions import Suggesting
 
 _TYPE_NAMES: dict[Any, str] = {kind: name for name, kind in model.LEAF_TYPES.items()}
 _ALLOWED = "str, int, float, bool, bytes, datetime, list, dict, set or object"

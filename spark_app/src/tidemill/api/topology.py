@@ -12,10 +12,10 @@ from tidemill.api.block import Block
 from tidemill.api.locations import caller_location
 from tidemill.api.schemas import to_schema
 from tidemill.api.starters import starter
-from tidemill.model import dataflow
-from tidemill.model.dataflow import Location, Node, StartFrom
-from tidemill.model.errors import Fault
-from tidemill.model.suggestions import SuggestingInstances
+from tidemill.language import dataflow
+from tidemill.language.dataflow import Location, Node, StartFrom
+from tidemill.values.errors import Fault
+from tidemill.values.suggestions import SuggestingInstances
 
 
 class OffsetAgo(enum.Enum):

@@ -22,11 +22,11 @@ from tidemill.cli.loading import (
     stored_definition,
 )
 from tidemill.cli.output import command, messages, say, show_json, wants_json
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import BadInput, OutcomeUnknown, TidemillError
-from tidemill.runtime.clients_depot import DepotHandle
-from tidemill.runtime.clock import SystemClock
+from tidemill.clients.depot import DepotHandle
+from tidemill.definition.definition import StoredDefinition
+from tidemill.journal.clock import SystemClock
 from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import BadInput, OutcomeUnknown, TidemillError
 
 _FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 
@@ -74,7 +74,7 @@ def append(
 
 
 def _wait(store: ObjectStore, definition: StoredDefinition, seconds: float) -> None:
-    from tidemill.runtime.barrier import ProcessedWatch
+    from tidemill.clients.barrier import ProcessedWatch
 
     try:
         ProcessedWatch.of_all(store, definition, None).wait(seconds, SystemClock())

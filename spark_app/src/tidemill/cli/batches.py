@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tidemill.model.errors import RecordRefused
+from tidemill.values.errors import RecordRefused
 
 BATCH_RECORDS = 50_000
 

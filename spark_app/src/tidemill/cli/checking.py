@@ -15,9 +15,9 @@ from tidemill.cli.loading import (
     stored_definition,
 )
 from tidemill.cli.output import EXIT_CORRUPT, command, console, show_json, wants_json
-from tidemill.model.errors import CorruptState
-from tidemill.runtime.definition_log import modules_of, orphans
+from tidemill.journal.definition_log import modules_of, orphans
 from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import CorruptState
 
 
 def _must_be_there(store: ObjectStore, name: str) -> None:
@@ -33,7 +33,7 @@ def check(
     json_: JsonOption = False,
 ) -> None:
     """Read everything that a store's logs name and verify it; exit code 4 if something is wrong."""
-    from tidemill.runtime.check import check_module, orphan_finding
+    from tidemill.leader.check import check_module, orphan_finding
 
     wants_json(json_)
     opened = existing_store(store)

@@ -23,8 +23,8 @@ from tidemill.cli.output import (
     wants_json,
 )
 from tidemill.cli.verdict import Candidate, partitioner_text, split_names, start_text
-from tidemill.model import schema as schemas
-from tidemill.model.dataflow import ModuleDeclaration
+from tidemill.language import schema as schemas
+from tidemill.language.dataflow import ModuleDeclaration
 
 
 @command
@@ -54,7 +54,7 @@ def describe(
 ) -> None:
     """Check a module and show what it declares; nothing is run, and no store is needed without --against."""
     from tidemill.api.recording import record_module
-    from tidemill.plan.check import checked
+    from tidemill.plan.check.module import checked
     from tidemill.plan.warn import warnings_of
 
     wants_json(json_)
@@ -126,7 +126,7 @@ def _described(declaration: ModuleDeclaration) -> dict[str, Any]:
 
 
 def _segments(declaration: ModuleDeclaration) -> Iterator[dict[str, Any]]:
-    from tidemill.plan.compile import compile_topology
+    from tidemill.plan.compile.topology import compile_topology
 
     for topology in declaration.topologies:
         program = compile_topology(declaration, topology.name)

@@ -9,9 +9,9 @@ import typer
 from tidemill.cli.loading import STORE_DEFAULT, JsonOption, ModuleArgument, OwnerOption, StoreOption, existing_store
 from tidemill.cli.output import command, say, show_json, wants_json
 from tidemill.cluster.launch import destroy as destroy_module
-from tidemill.model.errors import BadInput
-from tidemill.model.ownership import Owner
-from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.definition.ownership import Owner
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.values.errors import BadInput
 
 
 @command

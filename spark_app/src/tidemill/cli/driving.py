@@ -15,8 +15,8 @@ import typer
 from tidemill.cli.loading import ClassArgument, OwnerOption, TakeOverFromOption
 from tidemill.cli.output import command
 from tidemill.cli.verdict import declared, split_names
-from tidemill.model.extras import needing
-from tidemill.model.ownership import Owner
+from tidemill.definition.ownership import Owner
+from tidemill.values.extras import needing
 
 CONF_DEFAULT = "/etc/tidemill/spark.json"
 TERMINATION_LOG = Path("/dev/termination-log")

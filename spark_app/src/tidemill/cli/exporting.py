@@ -18,13 +18,13 @@ from tidemill.cli.loading import (
     stored_definition,
 )
 from tidemill.cli.output import command, say, show_json, wants_json
-from tidemill.model.errors import SnapshotExpired
-from tidemill.model.snapshot import Snapshot
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.state import export as exports
-from tidemill.state.stored_parts import part_loader
-from tidemill.state.tables import layout_of
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.snapshot import Snapshot
 from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.tables import export as exports
+from tidemill.tables.stored_parts import part_loader
+from tidemill.tables.tables import layout_of
+from tidemill.values.errors import SnapshotExpired
 
 
 @command

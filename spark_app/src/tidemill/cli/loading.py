@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
+from tidemill.clients.module import ModuleClient
 from tidemill.cluster.stores import absolute_url
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import BadInput, UnknownName
-from tidemill.runtime.clients_module import ModuleClient
-from tidemill.runtime.definition_log import DefinitionLog, no_such_module
+from tidemill.definition.definition import StoredDefinition
+from tidemill.journal.definition_log import DefinitionLog, no_such_module
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
+from tidemill.values.errors import BadInput, UnknownName
 
 STORE_VARIABLE = "TIDEMILL_STORE"
 STORE_DEFAULT = "./tidemill-data"

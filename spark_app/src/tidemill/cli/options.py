@@ -16,10 +16,19 @@ from tidemill.cli.loading import (
     stored_definition,
 )
 from tidemill.cli.output import command, console, say, show_json, show_table, wants_json
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import BadInput
-from tidemill.model.options import ENGINES, OPTIONS, ModuleOptions, Option, OptionTarget, Values, find_option, resolve
-from tidemill.runtime.options_log import OptionsLog
+from tidemill.definition.definition import StoredDefinition
+from tidemill.journal.options_log import OptionsLog
+from tidemill.language.options import (
+    ENGINES,
+    OPTIONS,
+    ModuleOptions,
+    Option,
+    OptionTarget,
+    Values,
+    find_option,
+    resolve,
+)
+from tidemill.values.errors import BadInput
 
 app = typer.Typer(
     help="Dynamic options: change how a module runs while it runs.", no_args_is_help=True, add_completion=False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
 
-from tidemill.model.errors import (
+from tidemill.values.errors import (
     BadInput,
     CorruptState,
     DefinitionError,
@@ -21,7 +21,7 @@ from tidemill.model.errors import (
     StoreRestored,
     TidemillError,
 )
-from tidemill.model.json_values import jsonable
+from tidemill.values.json import jsonable
 
 if TYPE_CHECKING:
     from rich.console import Console

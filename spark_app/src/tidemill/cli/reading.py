@@ -17,11 +17,11 @@ from tidemill.cli.loading import (
     stored_definition,
 )
 from tidemill.cli.output import command, say, show_json, to_json, wants_json
-from tidemill.model.absent import ABSENT
-from tidemill.model.errors import BadPath, NotOneValue
-from tidemill.runtime.clients_pages import PAGE_KEYS
-from tidemill.runtime.clients_pstate import PStateHandle
-from tidemill.state.path_json import path_from_json
+from tidemill.clients.pages import PAGE_KEYS
+from tidemill.clients.pstate import PStateHandle
+from tidemill.paths.json import path_from_json
+from tidemill.values.absent import ABSENT
+from tidemill.values.errors import BadPath, NotOneValue
 
 PStateArgument = Annotated[str, typer.Argument(metavar="PSTATE", help="Such as counts; with or without its $$.")]
 

@@ -18,8 +18,8 @@ from tidemill.cli.output import command, say, wants_json
 from tidemill.cli.screens import Line, screen
 from tidemill.cli.serving import serving_beside
 from tidemill.cli.watching import TopologyWatch
-from tidemill.model.errors import BadInput, Fenced, TidemillError
-from tidemill.runtime.clock import SystemClock
+from tidemill.journal.clock import SystemClock
+from tidemill.values.errors import BadInput, Fenced, TidemillError
 
 _LOOK_MILLIS = 200.0
 _IDLE_LOOKS = 3

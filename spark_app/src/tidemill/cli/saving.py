@@ -13,15 +13,15 @@ import typer
 from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store
 from tidemill.cli.output import command, messages, say, show_json, show_table, time_text, wants_json
 from tidemill.cluster.stores import absolute_url
-from tidemill.model.errors import BadInput
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import connect, probe_create
+from tidemill.values.errors import BadInput
 
 if TYPE_CHECKING:
-    from tidemill.runtime.backup import Copied
-    from tidemill.runtime.backup_folder import BackupFolder
-    from tidemill.runtime.restore import At
+    from tidemill.leader.backup import Copied
+    from tidemill.leader.backup_folder import BackupFolder
+    from tidemill.leader.restore import At
 
 TargetArgument = Annotated[
     str, typer.Argument(metavar="TARGET", help="Where backups are: a folder, file:///folder or s3://bucket/prefix?…")
@@ -39,8 +39,8 @@ def backup(
     json_: JsonOption = False,
 ) -> None:
     """Save a store, which may be in use. What an earlier backup in TARGET saved is not copied again."""
-    from tidemill.runtime.backup import BackupRun
-    from tidemill.runtime.backup_folder import about
+    from tidemill.leader.backup import BackupRun
+    from tidemill.leader.backup_folder import about
 
     wants_json(json_)
     if list_:
@@ -82,8 +82,8 @@ def restore(
     json_: JsonOption = False,
 ) -> None:
     """Bring a store back. Stop everything that uses the store first; whatever still has it open ends with an error."""
-    from tidemill.runtime.restore import plan_restore
-    from tidemill.runtime.restore import restore as restore_store
+    from tidemill.leader.restore import plan_restore
+    from tidemill.leader.restore import restore as restore_store
 
     wants_json(json_)
     folder = _folder(target)
@@ -113,7 +113,7 @@ def restore(
 
 
 def _show_list(target: str, is_json: bool) -> None:
-    from tidemill.runtime.backup_folder import about
+    from tidemill.leader.backup_folder import about
 
     found = [about(each) for each in _folder(target).all()]
     if is_json:
@@ -125,7 +125,7 @@ def _show_list(target: str, is_json: bool) -> None:
 
 
 def _folder(target: str) -> BackupFolder:
-    from tidemill.runtime.backup_folder import BackupFolder
+    from tidemill.leader.backup_folder import BackupFolder
 
     return BackupFolder(connect(absolute_url(target)))
 
@@ -147,7 +147,7 @@ def _parse_at(text: str) -> At:
     Raises:
         BadInput: it is neither a time nor an entry.
     """
-    from tidemill.runtime.restore import At
+    from tidemill.leader.restore import At
 
     topology, mark, entry = text.rpartition("@")
     if mark and "/" in topology and entry.isdecimal():

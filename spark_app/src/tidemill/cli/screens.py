@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidemill.cli.output import messages, say, show_json
-from tidemill.model.entries import Failure
+from tidemill.journal.entries import Failure
 
 
 @dataclass(frozen=True)

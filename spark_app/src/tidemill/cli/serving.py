@@ -12,7 +12,7 @@ import typer
 
 from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store, load_module
 from tidemill.cli.output import command, say, show_json, wants_json
-from tidemill.model.extras import needing
+from tidemill.values.extras import needing
 
 _MEGABYTE = 1024 * 1024
 
@@ -100,6 +100,6 @@ def _declared(entry: str) -> Any:
     if not entry:
         return None
     from tidemill.api.recording import record_module
-    from tidemill.plan.check import checked
+    from tidemill.plan.check.module import checked
 
     return checked(record_module(load_module(entry)))

@@ -25,14 +25,14 @@ from tidemill.cli.output import (
     time_text,
     wants_json,
 )
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.entries import Failure
-from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.definition_log import DefinitionLog, modules_of
-from tidemill.runtime.leading import LeaderWatch
-from tidemill.runtime.options_log import OptionsLog
-from tidemill.runtime.status import topology_history
+from tidemill.clients.status import topology_history
+from tidemill.definition.definition import StoredDefinition
+from tidemill.journal.clock import SystemClock
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog, modules_of
+from tidemill.journal.entries import Failure
+from tidemill.journal.leading import LeaderWatch
+from tidemill.journal.options_log import OptionsLog
 from tidemill.store.objects import ObjectStore
 
 _LOOK_MILLIS = 50.0
@@ -47,7 +47,7 @@ def status(
     json_: JsonOption = False,
 ) -> None:
     """Show how the topologies of a store stand; works on running and on stopped modules."""
-    from tidemill.runtime.overview import topology_overview  # looks at depots: loads PyArrow
+    from tidemill.clients.overview import topology_overview  # looks at depots: loads PyArrow
 
     wants_json(json_)
     opened = existing_store(store)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidemill.cli.batches import BATCH_RECORDS, Batch
-from tidemill.model.errors import RecordRefused
+from tidemill.values.errors import RecordRefused
 
 
 def _row_batch(frame: pl.DataFrame, before: int, total: int) -> Batch:

@@ -28,8 +28,8 @@ def update(
     wants_json(json_)
     from tidemill.api.recording import record_module
     from tidemill.cluster.launch import update as updated
-    from tidemill.plan.check import checked
-    from tidemill.runtime.clock import SystemClock
+    from tidemill.journal.clock import SystemClock
+    from tidemill.plan.check.module import checked
 
     declaration = checked(record_module(load_module(name)))
     definition = updated(existing_store(store), declaration, tuple(delete or ()), SystemClock())

@@ -12,15 +12,15 @@ from typing import Any
 from tidemill.cli.loading import load_module
 from tidemill.cli.output import console, show_json
 from tidemill.cluster.stores import absolute_url
-from tidemill.model import schema as schemas
-from tidemill.model.dataflow import ModuleDeclaration
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import BadInput, DefinitionError, Fault, OwnedByAnother
-from tidemill.model.ownership import Owner
+from tidemill.definition.definition import StoredDefinition
+from tidemill.definition.ownership import Owner
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.language import schema as schemas
+from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.plan.warn import warnings_of
-from tidemill.runtime.definition_log import DefinitionLog
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
+from tidemill.values.errors import BadInput, DefinitionError, Fault, OwnedByAnother
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def declared(entry: str) -> ModuleDeclaration:
         BadInput: there is no such class. DefinitionError: lists all its faults.
     """
     from tidemill.api.recording import record_module
-    from tidemill.plan.check import checked
+    from tidemill.plan.check.module import checked
 
     return checked(record_module(load_module(entry)))
 

@@ -17,10 +17,10 @@ from tidemill.cli.loading import (
     stored_definition,
 )
 from tidemill.cli.output import command, say, show_json, wants_json
-from tidemill.model.errors import UnknownName
-from tidemill.runtime.barrier import ProcessedWatch
-from tidemill.runtime.clock import Clock, SystemClock
+from tidemill.clients.barrier import ProcessedWatch
+from tidemill.journal.clock import Clock, SystemClock
 from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import UnknownName
 
 _LOOK_MILLIS = 100.0
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidemill.cli.screens import Line
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.entries import Entry
-from tidemill.model.errors import BadInput, TidemillError
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.failures import Repetition, fails, failure_text
-from tidemill.runtime.lag import LagReader
-from tidemill.runtime.options_log import OptionsLog
-from tidemill.runtime.shell import RunnerState
-from tidemill.runtime.status import rows_per_second
+from tidemill.clients.lag import LagReader
+from tidemill.clients.status import rows_per_second
+from tidemill.definition.definition import StoredDefinition
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.entries import Entry
+from tidemill.journal.failures import Repetition, fails, failure_text
+from tidemill.journal.options_log import OptionsLog
+from tidemill.leader.runner import RunnerState
 from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import BadInput, TidemillError
 
 
 class TopologyWatch:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from tidemill.client.connection import RETRY_SECONDS, Connection, Request, packed
 from tidemill.client.depot import DepotClient
 from tidemill.client.pstate import PStateClient
-from tidemill.model.errors import BadInput
+from tidemill.values.errors import BadInput
 
 
 class Client:

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 import httpx2 as httpx
 import msgspec
 
-from tidemill.model import errors
-from tidemill.model.errors import BadInput, DefinitionError, OutcomeUnknown, StoreUnavailable, TidemillError
-from tidemill.model.packing import pack, unpack
-from tidemill.runtime.clock import Clock, SystemClock
+from tidemill.journal.clock import Clock, SystemClock
+from tidemill.values import errors
+from tidemill.values.errors import BadInput, DefinitionError, OutcomeUnknown, StoreUnavailable, TidemillError
+from tidemill.values.packing import pack, unpack
 
 MSGPACK = "application/msgpack"
 RETRY_SECONDS = 30.0

@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 from tidemill.api.launching import AckLevel
 from tidemill.client.connection import MSGPACK, Connection, Request, packed
-from tidemill.model.errors import BadInput, OutcomeUnknown, RecordRefused, StoreUnavailable, TidemillError
-from tidemill.model.ids import nonce
-from tidemill.model.object_info import ObjectInfo, PartitionInfo
-from tidemill.model.record_checks import check_records
+from tidemill.values.errors import BadInput, OutcomeUnknown, RecordRefused, StoreUnavailable, TidemillError
+from tidemill.values.ids import nonce
+from tidemill.values.object_info import ObjectInfo, PartitionInfo
+from tidemill.values.record_checks import check_records
 
 if TYPE_CHECKING:
     import polars as pl

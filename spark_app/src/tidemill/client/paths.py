@@ -1,13 +1,13 @@
-"""Paths as JSON-like data, the inverse of `state.path_json`; with MessagePack every data value travels as it is."""
+"""Paths as JSON-like data, the inverse of `paths.json`; with MessagePack every data value travels as it is."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tidemill.api.path import Path, path_of
-from tidemill.model import dataflow
-from tidemill.model.dataflow import Const, Expr, Function, Nav, Var
-from tidemill.model.errors import BadPath
+from tidemill.language import dataflow
+from tidemill.language.dataflow import Const, Expr, Function, Nav, Var
+from tidemill.values.errors import BadPath
 
 _MARK = "#__"
 

@@ -10,10 +10,10 @@ from urllib.parse import quote
 from tidemill.api.path import Path
 from tidemill.client.connection import Connection, Request, packed
 from tidemill.client.paths import path_to_json, value_to_json
-from tidemill.model import dataflow
-from tidemill.model.errors import BadInput, BadPath
-from tidemill.model.object_info import ObjectInfo
-from tidemill.runtime.clients_pages import PAGE_KEYS, Page, pages
+from tidemill.clients.pages import PAGE_KEYS, Page, pages
+from tidemill.language import dataflow
+from tidemill.values.errors import BadInput, BadPath
+from tidemill.values.object_info import ObjectInfo
 
 _UNGIVEN: Any = object()
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable
 
 from tidemill.engine.work import AttemptRunner
-from tidemill.model.errors import BadInput
-from tidemill.model.extras import needing
-from tidemill.runtime.clock import Clock
+from tidemill.journal.clock import Clock
+from tidemill.values.errors import BadInput
+from tidemill.values.extras import needing
 
 ENGINES = ("local", "spark")
 ENGINE_VARIABLE = "TIDEMILL_ENGINE"

@@ -13,6 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 from tidemill.api.launching import LaunchConfig, UpdateOptions
 from tidemill.api.recording import record_module
+from tidemill.clients.barrier import ProcessedWatch
+from tidemill.clients.depot import DepotHandle
+from tidemill.clients.hub import AppendHub
+from tidemill.clients.module import ModuleClient
+from tidemill.clients.pstate import PStateHandle
+from tidemill.clients.standing import met_sources
 from tidemill.cluster.engines import engine_name, open_engine
 from tidemill.cluster.launch import (
     RunningModule,
@@ -25,23 +31,17 @@ from tidemill.cluster.launch import (
 )
 from tidemill.cluster.progress import Progress, ProgressReader, wait_text
 from tidemill.cluster.stores import absolute_url
+from tidemill.definition.definition import StoredDefinition
 from tidemill.engine.work import AttemptRunner
-from tidemill.model.dataflow import ModuleDeclaration
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import BadInput, ModuleExists, RetryableError, UnknownName
-from tidemill.plan.check import checked
-from tidemill.runtime.barrier import ProcessedWatch
-from tidemill.runtime.clients_depot import DepotHandle
-from tidemill.runtime.clients_module import ModuleClient
-from tidemill.runtime.clients_pstate import PStateHandle
-from tidemill.runtime.clock import SystemClock
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.failures import Repetition, fails
-from tidemill.runtime.hub import AppendHub
-from tidemill.runtime.leading import LeaderWatch
-from tidemill.runtime.options_log import OptionsLog
-from tidemill.runtime.standing import met_sources
+from tidemill.journal.clock import SystemClock
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.failures import Repetition, fails
+from tidemill.journal.leading import LeaderWatch
+from tidemill.journal.options_log import OptionsLog
+from tidemill.language.dataflow import ModuleDeclaration
+from tidemill.plan.check.module import checked
 from tidemill.store.urls import open_store
+from tidemill.values.errors import BadInput, ModuleExists, RetryableError, UnknownName
 
 _LOOK_MILLIS = 5.0
 _CLOSED = "This cluster is closed."

@@ -10,36 +10,30 @@ from typing import Any
 
 from tidemill.api.launching import LaunchConfig
 from tidemill.api.recording import record_module
+from tidemill.clients.hub import AppendHub
 from tidemill.cluster.stores import absolute_url
+from tidemill.definition import definition as definitions
+from tidemill.definition.definition import StoredDefinition
+from tidemill.definition.difference import difference
+from tidemill.definition.ownership import BY_HAND, Owner, owned_by_another
 from tidemill.engine.work import AttemptRunner
-from tidemill.model import definition as definitions
-from tidemill.model.dataflow import ModuleDeclaration
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.difference import difference
-from tidemill.model.errors import (
-    DefinitionError,
-    ModuleExists,
-    OutcomeUnknown,
-    RetryableError,
-    TidemillError,
-)
-from tidemill.model.ids import Ids
-from tidemill.model.ownership import BY_HAND, Owner, owned_by_another
-from tidemill.plan.check import checked
-from tidemill.plan.compile import compile_topology
+from tidemill.journal.clock import Clock, SystemClock
+from tidemill.journal.definition_log import DefinitionLog, no_such_module
+from tidemill.journal.leading import has_leader, leader_of, topology_lease
+from tidemill.journal.options_log import OptionsLog
+from tidemill.language.dataflow import ModuleDeclaration
+from tidemill.leader.closing import close_deleted, empty_folders, folders_of
+from tidemill.leader.deletions import Deletions, following
+from tidemill.leader.runner import TopologyRunner
+from tidemill.plan.check.module import checked
+from tidemill.plan.compile.topology import compile_topology
 from tidemill.plan.program import Program
 from tidemill.plan.warn import warn
-from tidemill.runtime.clock import Clock, SystemClock
-from tidemill.runtime.closing import close_deleted, empty_folders, folders_of
-from tidemill.runtime.definition_log import DefinitionLog, no_such_module
-from tidemill.runtime.deletions import Deletions, following
-from tidemill.runtime.hub import AppendHub
-from tidemill.runtime.leading import has_leader, leader_of, topology_lease
-from tidemill.runtime.options_log import OptionsLog
-from tidemill.runtime.shell import TopologyRunner
 from tidemill.store.log import Lost
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
+from tidemill.values.errors import DefinitionError, ModuleExists, OutcomeUnknown, RetryableError, TidemillError
+from tidemill.values.ids import Ids
 
 CLAIM_SECONDS = 60.0
 LAUNCH_DEFAULT = LaunchConfig(4, 2)

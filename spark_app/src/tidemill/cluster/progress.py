@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.model.entries import Entry, Failure
-from tidemill.model.errors import TidemillError
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.runtime.failures import failure_text
-from tidemill.runtime.shell import RunnerState
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.entries import Entry, Failure
+from tidemill.journal.failures import failure_text
+from tidemill.leader.runner import RunnerState
 from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import TidemillError
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from tidemill.engine.superstep import DynamicSchedule, delta_part
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.whereabouts import finder
 from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel
-from tidemill.model.errors import invariant
 from tidemill.plan.program import Superstep
+from tidemill.values.errors import invariant
 
 
 def run_attempt(work: AttemptWork, cancel: threading.Event | None = None) -> AttemptOutcome:

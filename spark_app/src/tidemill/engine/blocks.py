@@ -13,12 +13,12 @@ from tidemill.engine.columns.functions import column_of, row_values
 from tidemill.engine.compiled import Combining, CompiledBlock
 from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame, concat
-from tidemill.model import columns as cols
-from tidemill.model.columns import Column
-from tidemill.model.errors import invariant
-from tidemill.model.options import find_option
+from tidemill.language.options import find_option
 from tidemill.plan import program as pg
-from tidemill.state.combining import group_columns
+from tidemill.tables.combining import group_columns
+from tidemill.values import columns as cols
+from tidemill.values.columns import Column
+from tidemill.values.errors import invariant
 
 if TYPE_CHECKING:
     from tidemill.engine.thread import ThreadRun

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidemill.engine.work import CompactionWork
-from tidemill.model import ids
-from tidemill.model.snapshot import Part, TaskSet
-from tidemill.state.compaction import merge
-from tidemill.state.stored_parts import part_loader
+from tidemill.journal.snapshot import Part, TaskSet
 from tidemill.store.urls import open_store
+from tidemill.tables.compaction import merge
+from tidemill.tables.stored_parts import part_loader
+from tidemill.values import ids
 
 
 def compact_thread(work: CompactionWork, thread: int) -> Part | None:

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tidemill.model.dataflow import AggList, AggMap, Aggregator, AggTree, Arg, Var
-from tidemill.model.schema import Schema
+from tidemill.language.dataflow import AggList, AggMap, Aggregator, AggTree, Arg, Var
+from tidemill.language.schema import Schema
+from tidemill.paths.compiled import CompiledPath, compile_path
+from tidemill.paths.variables import VariableAggregation, compile_aggregation
 from tidemill.plan import program as pg
-from tidemill.plan.compile_order import leaves
-from tidemill.state.operands import OperandWriter, compile_writer
-from tidemill.state.paths import CompiledPath, compile_path
-from tidemill.state.variables import VariableAggregation, compile_aggregation
+from tidemill.plan.compile.order import leaves
+from tidemill.pstate.operands import OperandWriter, compile_writer
 
 
 @dataclass

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from tidemill.model.dataflow import Location
-from tidemill.model.errors import (
+from tidemill.language.dataflow import Location
+from tidemill.store.objects import NotFound
+from tidemill.values.errors import (
     AttemptTimeout,
     BadInput,
     CorruptState,
@@ -18,7 +19,6 @@ from tidemill.model.errors import (
     SnapshotExpired,
     UserCodeError,
 )
-from tidemill.store.objects import NotFound
 
 SAMPLE_CHARS_MAX = 2000
 _NOT_THE_MODULES = (

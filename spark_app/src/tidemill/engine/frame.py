@@ -9,8 +9,8 @@ from typing import Any, Union
 import numpy as np
 import polars as pl
 
-from tidemill.model import columns as cols
-from tidemill.model.columns import Column
+from tidemill.values import columns as cols
+from tidemill.values.columns import Column
 
 Tasks = Union[pl.Series, int]
 """The task of each row: an Int32 series, or one number for all rows."""

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from tidemill.engine.frame import ORDER, Frame, Tasks, concat
-from tidemill.model import columns as cols
+from tidemill.values import columns as cols
 
 _LENGTH = struct.Struct("<I")
 

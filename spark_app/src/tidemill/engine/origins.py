@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from tidemill.depot.log import DepotLog
 from tidemill.engine.work import AttemptWork, SourceWork
-from tidemill.model import columns
-from tidemill.model.errors import BadInput, CorruptState, RetryableError, UserCodeError
 from tidemill.plan.program import Explode
-from tidemill.store.depot import DepotLog
 from tidemill.store.objects import NotFound
 from tidemill.store.urls import open_store
+from tidemill.values import columns
+from tidemill.values.errors import BadInput, CorruptState, RetryableError, UserCodeError
 
 
 def with_origin(work: AttemptWork, error: UserCodeError) -> UserCodeError:

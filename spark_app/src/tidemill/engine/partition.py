@@ -11,10 +11,10 @@ from tidemill.engine.columns.functions import argument_values, column_of, row_va
 from tidemill.engine.failures import failing_row, out_of_range, user_error
 from tidemill.engine.frame import Frame
 from tidemill.engine.messages import Message
-from tidemill.model.column_routing import route_column
-from tidemill.model.columns import RecordColumn, to_values
-from tidemill.model.errors import BadInput
 from tidemill.plan.program import Move
+from tidemill.values.columns import RecordColumn, to_values
+from tidemill.values.errors import BadInput
+from tidemill.values.routing import route_column
 
 if TYPE_CHECKING:
     from tidemill.engine.thread import ThreadRun

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from tidemill.depot.log import DepotLog
 from tidemill.engine.work import AttemptWork, SourceWork
-from tidemill.model.columns import Column
-from tidemill.model.offsets import OffsetRanges
-from tidemill.model.snapshot import TaskSet
+from tidemill.journal.snapshot import TaskSet
 from tidemill.plan.program import PStatePlan
-from tidemill.state.stored_parts import part_loader
-from tidemill.state.thread_state import PStateInfo, ThreadState
-from tidemill.state.view import SnapshotView
-from tidemill.store.depot import DepotLog
+from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.store.patient import PatientStore
 from tidemill.store.urls import open_store
+from tidemill.tables.stored_parts import part_loader
+from tidemill.tables.view import SnapshotView
+from tidemill.values.columns import Column
+from tidemill.values.offsets import OffsetRanges
 
 
 def infos(plans: Mapping[str, PStatePlan]) -> dict[str, PStateInfo]:

@@ -20,11 +20,11 @@ from tidemill.engine.report import StepReport
 from tidemill.engine.saved import is_saved, restore, save
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptWork, DeltaPart
-from tidemill.model import ids
-from tidemill.model.errors import BadInput, invariant
-from tidemill.model.snapshot import TaskSet
+from tidemill.journal.snapshot import TaskSet
 from tidemill.plan.program import Event, Program, Superstep
 from tidemill.store.urls import open_store
+from tidemill.values import ids
+from tidemill.values.errors import BadInput, invariant
 
 __all__ = ["DynamicSchedule", "StepOutput", "StepReport", "delta_part", "finish_thread", "last_step", "step_thread"]
 

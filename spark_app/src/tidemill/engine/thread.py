@@ -23,12 +23,12 @@ from tidemill.engine.report import StepReport
 from tidemill.engine.resources import open_others, open_state, read_source
 from tidemill.engine.rows.walk import SegmentCode, walk_rows
 from tidemill.engine.work import AttemptWork
-from tidemill.model import columns as cols
-from tidemill.model.columns import Column
-from tidemill.model.errors import AttemptTimeout, UserCodeError
-from tidemill.model.snapshot import TaskSet
+from tidemill.journal.snapshot import TaskSet
 from tidemill.plan import program as pg
-from tidemill.state.thread_state import ThreadState
+from tidemill.pstate.thread_state import ThreadState
+from tidemill.values import columns as cols
+from tidemill.values.columns import Column
+from tidemill.values.errors import AttemptTimeout, UserCodeError
 
 
 class ThreadRun:

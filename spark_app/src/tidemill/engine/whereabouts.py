@@ -16,7 +16,7 @@ from tidemill.engine.rows.walk import SegmentCode, step_of
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import Whereabouts
 from tidemill.plan import program as pg
-from tidemill.plan.compile_schedule import operators_of
+from tidemill.plan.compile.schedule import operators_of
 
 STEPS_SHOWN = 5
 _SILENT = (pg.Start, pg.Join, pg.Assign, pg.Keep, pg.Split, pg.Enter)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidemill.model.offsets import OffsetRanges
-from tidemill.model.options import resolve
-from tidemill.model.schema import Schema
-from tidemill.model.snapshot import Level, Part, Snapshot
+from tidemill.journal.snapshot import Level, Part, Snapshot
+from tidemill.language.options import resolve
+from tidemill.language.schema import Schema
+from tidemill.values.offsets import OffsetRanges
 
 if TYPE_CHECKING:
     from tidemill.plan.program import Program

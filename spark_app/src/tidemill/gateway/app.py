@@ -13,6 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
+from tidemill.clients.overview import topology_overview
 from tidemill.gateway import depots, faults, pstates, schemas, topologies, waits
 from tidemill.gateway.admission import Admission
 from tidemill.gateway.exchange import Gateway, gateway_of
@@ -24,9 +25,8 @@ from tidemill.gateway.modules import Modules
 from tidemill.gateway.readiness import readiness_of
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.work import Work
-from tidemill.model.errors import TidemillError
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.overview import topology_overview
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.values.errors import TidemillError
 
 PREFIX = "/api/v1"
 _STATUS_CODES = {404: "NotFound", 405: "MethodNotAllowed"}

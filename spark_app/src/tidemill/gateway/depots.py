@@ -9,6 +9,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from tidemill.clients.barrier import ProcessedWatch, barrier_of
+from tidemill.clients.depot import Appended
+from tidemill.depot.append_identity import digest_of_bytes
+from tidemill.depot.producers import KEY_PREFIX
 from tidemill.gateway import schemas
 from tidemill.gateway.exchange import (
     Gateway,
@@ -33,12 +37,8 @@ from tidemill.gateway.formats import (
     records_of,
 )
 from tidemill.gateway.waits import WAIT_SHARE, is_processed
-from tidemill.model import columns
-from tidemill.model.errors import TidemillError
-from tidemill.runtime.barrier import ProcessedWatch, barrier_of
-from tidemill.runtime.clients_depot import Appended
-from tidemill.store.append_identity import digest_of_bytes
-from tidemill.store.depot_producers import KEY_PREFIX
+from tidemill.values import columns
+from tidemill.values.errors import TidemillError
 
 RECORDS_MAX = 100_000
 """How many records one read gives at most."""

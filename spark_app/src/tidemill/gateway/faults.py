@@ -1,4 +1,4 @@
-"""Errors as HTTP: a status for each class of `model.errors`, and one JSON body for everything bad."""
+"""Errors as HTTP: a status for each class of `values.errors`, and one JSON body for everything bad."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from tidemill.model import errors
-from tidemill.model.errors import BadInput, DefinitionError, TidemillError
-from tidemill.model.json_values import jsonable
+from tidemill.values import errors
+from tidemill.values.errors import BadInput, DefinitionError, TidemillError
+from tidemill.values.json import jsonable
 
 RETRY_SECONDS = 1
 _log = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ import msgpack
 import msgspec
 import pyarrow as pa
 
+from tidemill.depot.rows import frame_of
 from tidemill.gateway.faults import HttpRefusal, malformed
 from tidemill.gateway.weights import (
     ARROW_COLUMNS_MAX,
@@ -24,12 +25,11 @@ from tidemill.gateway.weights import (
     table_weight,
     unpacked,
 )
-from tidemill.model import columns
-from tidemill.model.columns import Column
-from tidemill.model.errors import RecordRefused
-from tidemill.model.json_values import jsonable
-from tidemill.model.packing import pack
-from tidemill.store.depot_rows import frame_of
+from tidemill.values import columns
+from tidemill.values.columns import Column
+from tidemill.values.errors import RecordRefused
+from tidemill.values.json import jsonable
+from tidemill.values.packing import pack
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"

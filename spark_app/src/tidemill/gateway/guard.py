@@ -16,7 +16,7 @@ from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.metrics import Metrics
 from tidemill.gateway.origins import check_local
 from tidemill.gateway.settings import GatewaySettings
-from tidemill.model.errors import TidemillError
+from tidemill.values.errors import TidemillError
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json"})
 DOCS_FILES = "/docs/files"

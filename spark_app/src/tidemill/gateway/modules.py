@@ -7,16 +7,16 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
-from tidemill.model.dataflow import ModuleDeclaration
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import UnknownName
-from tidemill.runtime.clients_depot import DepotHandle
-from tidemill.runtime.clients_module import ModuleClient
-from tidemill.runtime.clients_pstate import PStateHandle
-from tidemill.runtime.clock import Clock, SystemClock
-from tidemill.runtime.definition_log import DefinitionLog, modules_of
-from tidemill.runtime.hub import AppendHub
+from tidemill.clients.depot import DepotHandle
+from tidemill.clients.hub import AppendHub
+from tidemill.clients.module import ModuleClient
+from tidemill.clients.pstate import PStateHandle
+from tidemill.definition.definition import StoredDefinition
+from tidemill.journal.clock import Clock, SystemClock
+from tidemill.journal.definition_log import DefinitionLog, modules_of
+from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import UnknownName
 
 ABSENT_MILLIS = 1_000
 """For how long a name that was not in the store is refused without looking again."""
@@ -24,7 +24,7 @@ ABSENT_MILLIS = 1_000
 _ABSENT_MAX = 1_000
 _NAME_BYTES_MAX = 255
 _NAME = re.compile(r"[^/._\x00-\x1f][^/\x00-\x1f]{0,199}")
-"""Names that can be a folder's: `plan.check` refuses the others."""
+"""Names that can be a folder's: `plan.check.module` refuses the others."""
 
 
 class ServedModule:

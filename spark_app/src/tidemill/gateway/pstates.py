@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import APIRouter, Request, Response
 
+from tidemill.clients.pages import PAGE_KEYS
+from tidemill.clients.pstate import PStateHandle
 from tidemill.gateway import schemas
 from tidemill.gateway.exchange import answered, body_of, gateway_of, ticket_of
 from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
-from tidemill.model.absent import ABSENT
-from tidemill.runtime.clients_pages import PAGE_KEYS
-from tidemill.runtime.clients_pstate import PStateHandle
-from tidemill.state.path_budget import Budget
-from tidemill.state.path_json import path_from_json, value_from_json
+from tidemill.paths.budget import Budget
+from tidemill.paths.json import path_from_json, value_from_json
+from tidemill.values.absent import ABSENT
 
 STALENESS_MS_MAX = 86_400_000.0
 S = TypeVar("S")

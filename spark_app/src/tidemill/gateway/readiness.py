@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.looks import SharedLook
 from tidemill.gateway.modules import Modules
-from tidemill.runtime.definition_log import DefinitionLog
+from tidemill.journal.definition_log import DefinitionLog
 from tidemill.store.objects import NotFound
 from tidemill.store.urls import FORMAT_KEY
 

@@ -16,7 +16,7 @@ from tidemill.gateway.app import make_app
 from tidemill.gateway.connections import ConnectionBounds, Connections, connections_allowed
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings, check_exposure
-from tidemill.model.errors import BadInput, RetryableError
+from tidemill.values.errors import BadInput, RetryableError
 
 GRACE_SECONDS = 20
 """How long requests under way may take to end after a SIGTERM."""

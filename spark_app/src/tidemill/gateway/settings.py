@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tidemill.gateway.access import Rates
 from tidemill.gateway.connections import ConnectionBounds
 from tidemill.gateway.tokens import Tokens
-from tidemill.model.errors import BadInput
+from tidemill.values.errors import BadInput
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
 SECONDS_MAX = 30.0

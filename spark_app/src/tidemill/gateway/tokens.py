@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tidemill.gateway.access import ROLES, Access, name_of
-from tidemill.model.errors import BadInput
+from tidemill.values.errors import BadInput
 
 FILE_VARIABLE = "TIDEMILL_TOKEN_FILE"
 VARIABLE = "TIDEMILL_TOKEN"

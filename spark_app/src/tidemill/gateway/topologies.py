@@ -7,17 +7,17 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
+from tidemill.clients.overview import topology_overview
+from tidemill.definition.definition import StoredDefinition
 from tidemill.gateway import schemas
 from tidemill.gateway.access import Access
 from tidemill.gateway.exchange import Gateway, answered, body_of, gateway_of, ticket_of
 from tidemill.gateway.faults import malformed, unfitting
 from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
 from tidemill.gateway.guard import ACCESS, FACTS
-from tidemill.model import options
-from tidemill.model import schema as pstate_schemas
-from tidemill.model.definition import StoredDefinition
-from tidemill.runtime.options_log import OptionsLog
-from tidemill.runtime.overview import topology_overview
+from tidemill.journal.options_log import OptionsLog
+from tidemill.language import options
+from tidemill.language import schema as pstate_schemas
 
 UNSET_MAX = 100
 _SCOPES = ("topology", "depot", "pstate")

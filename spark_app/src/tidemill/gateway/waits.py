@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
+from tidemill.clients.barrier import Barrier, ProcessedWatch, barrier_now, barriers_from, barriers_text
 from tidemill.gateway import schemas
 from tidemill.gateway.admission import Ticket
 from tidemill.gateway.exchange import Gateway, answer, body_of, gateway_of, ticket_of
 from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import ANSWERS, answer_type, converted, decoded, media_type
 from tidemill.gateway.weights import Reserve
-from tidemill.runtime.barrier import Barrier, ProcessedWatch, barrier_now, barriers_from, barriers_text
 
 TIMEOUT_MS_MAX = 86_400_000.0
 LOOK_SECONDS = 0.005

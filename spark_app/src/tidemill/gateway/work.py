@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from tidemill.gateway.admission import Ticket
 from tidemill.gateway.faults import HttpRefusal
-from tidemill.model.errors import OutcomeUnknown
+from tidemill.values.errors import OutcomeUnknown
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from lightkube.core.exceptions import ConfigError
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.types import PatchType
 
-from tidemill.model.errors import ApiUnavailable, BadInput
+from tidemill.values.errors import ApiUnavailable, BadInput
 
 FIELD_MANAGER = "tidemill-driver"
 SECONDS_MAX = 3.0

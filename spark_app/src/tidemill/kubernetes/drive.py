@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from tidemill.cluster.stores import absolute_url
+from tidemill.journal.clock import Clock, SystemClock
 from tidemill.kubernetes.api import ClusterApi
 from tidemill.kubernetes.driver import Driver, DriverNames
 from tidemill.kubernetes.engines import engine_opener
 from tidemill.kubernetes.probes import Metrics, ProbeServer, Told
 from tidemill.kubernetes.turn import RevisionPlan
-from tidemill.model.errors import BadInput, RetryableError
-from tidemill.runtime.clock import Clock, SystemClock
 from tidemill.spark.on_kubernetes import DriverPod
 from tidemill.store.urls import open_store
 from tidemill.store.watched import WatchedStore
+from tidemill.values.errors import BadInput, RetryableError
 
 START_MS: Final = 60_000.0
 """How long a start waits for the store, before its container ends with exit code 3."""

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tidemill.cluster.launch import programs
+from tidemill.definition.definition import StoredDefinition
+from tidemill.journal.clock import Clock
+from tidemill.journal.leading import topology_lease
 from tidemill.kubernetes.api import Document, Leases
 from tidemill.kubernetes.follower import Follower, Resources
 from tidemill.kubernetes.lease import KubernetesLease
@@ -16,13 +19,10 @@ from tidemill.kubernetes.probes import Metrics, Told
 from tidemill.kubernetes.resources import active_revision, with_starts
 from tidemill.kubernetes.shown_lease import ShownLease
 from tidemill.kubernetes.turn import RevisionPlan, Turn
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import RetryableError
-from tidemill.runtime.clock import Clock
-from tidemill.runtime.leading import topology_lease
-from tidemill.runtime.shell import RunnerState, TopologyRunner, describe
+from tidemill.leader.runner import RunnerState, TopologyRunner, describe
 from tidemill.spark.opening import Engine, Opening
 from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import RetryableError
 
 POLL_MS: Final = 500.0
 LOOK_SECONDS: Final = 0.25

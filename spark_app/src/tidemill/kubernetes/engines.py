@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tidemill.kubernetes.api import ClusterApi
 from tidemill.kubernetes.spark_json import read_settings
-from tidemill.model.errors import BadInput
 from tidemill.spark.on_kubernetes import POD_LABEL, DriverPod
 from tidemill.spark.opening import Engine
+from tidemill.values.errors import BadInput
 
 
 def engine_opener(engine: str, conf: Path, name: str, pod: DriverPod, api: ClusterApi) -> Callable[[], Engine]:

@@ -11,18 +11,18 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from tidemill.clients.lag import LagReader
+from tidemill.definition.definition import StoredDefinition
+from tidemill.journal.clock import Clock
+from tidemill.journal.options_log import OptionsLog
 from tidemill.kubernetes.api import Document
 from tidemill.kubernetes.probes import Told
 from tidemill.kubernetes.resources import Wanted, current_revision, module_settings, topology_settings
 from tidemill.kubernetes.status import Standing, status_of, time_text
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import RetryableError, TidemillError
-from tidemill.runtime.clock import Clock
-from tidemill.runtime.deletions import Deletions
-from tidemill.runtime.lag import LagReader
-from tidemill.runtime.options_log import OptionsLog
-from tidemill.runtime.shell import TopologyRunner
+from tidemill.leader.deletions import Deletions
+from tidemill.leader.runner import TopologyRunner
 from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import RetryableError, TidemillError
 
 PERIOD_MS: Final = 1_000.0
 RELEASE_MS: Final = 30_000.0

@@ -11,10 +11,10 @@ import threading
 from contextlib import suppress
 from typing import Any, Final
 
+from tidemill.journal.clock import Clock
 from tidemill.kubernetes.api import Conflict, Document, Leases
-from tidemill.model.errors import RetryableError
-from tidemill.runtime.clock import Clock
 from tidemill.store.lease import LeasePace
+from tidemill.values.errors import RetryableError
 
 DURATION_SECONDS: Final = 5
 RENEW_MS: Final = 1_500.0

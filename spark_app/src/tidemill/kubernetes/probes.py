@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from tidemill.runtime.shell import RunnerState
+from tidemill.leader.runner import RunnerState
 
 State = Literal["starting", "waiting", "standby", "leader", "superseded", "stopping"]
 READY: tuple[State, ...] = ("waiting", "standby", "leader")

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from tidemill.definition.definition import StoredDefinition, StoredTopology
+from tidemill.journal.options_log import PAUSED
 from tidemill.kubernetes.api import Document
-from tidemill.model import options
-from tidemill.model.dataflow import StartFrom
-from tidemill.model.definition import StoredDefinition, StoredTopology
-from tidemill.model.errors import BadInput, OptionError
-from tidemill.model.options import OptionTarget
-from tidemill.runtime.options_log import PAUSED
+from tidemill.language import options
+from tidemill.language.dataflow import StartFrom
+from tidemill.language.options import OptionTarget
+from tidemill.values.errors import BadInput, OptionError
 
 _UNIT_MILLIS: Final = {"seconds": 1_000, "minutes": 60_000, "hours": 3_600_000, "days": 86_400_000}
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
-from tidemill.runtime.clock import Clock
+from tidemill.journal.clock import Clock
 from tidemill.store.lease import LeaderLease, LeasePace, StoreLease
+from tidemill.values.errors import OutcomeUnknown, StoreUnavailable
 
 SHOW_MS: Final = 3_000.0
 RELEASE_SECONDS: Final = 1.0

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from tidemill.model.errors import BadInput
 from tidemill.spark.on_kubernetes import DriverPod, Executors, OnKubernetes
 from tidemill.spark.settings import SparkSettings, check_extra
+from tidemill.values.errors import BadInput
 
 _KEYS = (
     "master", "image", "executors", "executorCores", "executorMemory", "driverMemory", "imagePullPolicy",

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tidemill.model.entries import Entry, Failure
-from tidemill.runtime.shell import RunnerState
-from tidemill.runtime.status import rows_per_second
+from tidemill.clients.status import rows_per_second
+from tidemill.journal.entries import Entry, Failure
+from tidemill.leader.runner import RunnerState
 
 FAILURES_MAX: Final = 3
 TEXT_MAX: Final = 500

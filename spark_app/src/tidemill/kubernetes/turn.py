@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tidemill.cluster.launch import clear_way, close_gone, programs
-from tidemill.model import definition as definitions
-from tidemill.model.dataflow import ModuleDeclaration
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.errors import BadInput, DefinitionError, Fault
-from tidemill.model.ids import Ids
-from tidemill.model.ownership import BY_HAND, Owner, owned_by_another
-from tidemill.runtime.clock import Clock
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.deletions import Deletions, following
+from tidemill.definition import definition as definitions
+from tidemill.definition.definition import StoredDefinition
+from tidemill.definition.ownership import BY_HAND, Owner, owned_by_another
+from tidemill.journal.clock import Clock
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.language.dataflow import ModuleDeclaration
+from tidemill.leader.deletions import Deletions, following
 from tidemill.store.log import Lost
 from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.values.errors import BadInput, DefinitionError, Fault
+from tidemill.values.ids import Ids
 
 Verdict = Literal["early", "mine", "over"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tidemill.engine.attempt import run_attempt
 from tidemill.engine.compact import compact_thread
 from tidemill.engine.work import AttemptOutcome, AttemptWork, CompactionWork
-from tidemill.model.snapshot import Part
+from tidemill.journal.snapshot import Part
 
 
 class LocalRunner:

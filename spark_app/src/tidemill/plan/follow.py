@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidemill.model import dataflow as df
-from tidemill.model.dataflow import Arg, Const, Location, Node, SourceDeclaration, Var
-from tidemill.model.errors import Fault
-from tidemill.model.operations import Op
-from tidemill.model.schema import MapSchema
-from tidemill.plan.check_batch import phases
-from tidemill.plan.check_context import Context
+from tidemill.language import dataflow as df
+from tidemill.language.dataflow import Arg, Const, Location, Node, SourceDeclaration, Var
+from tidemill.language.operations import Op
+from tidemill.language.schema import MapSchema
+from tidemill.plan.check.batch import phases
+from tidemill.plan.check.context import Context
 from tidemill.plan.placement import ON_ZERO, UNKNOWN, Placement, Rows, Symbol, applied, expanded, meet, of_depot, symbol
+from tidemill.values.errors import Fault
 
 _PASSES_MAX = 4
 """How often the body of a loop is followed until nothing new is learned; each pass knows less."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tidemill.model.dataflow import Arg, Const, DepotDeclaration, Function, Var
-from tidemill.model.operations import Op
+from tidemill.language.dataflow import Arg, Const, DepotDeclaration, Function, Var
+from tidemill.language.operations import Op
 
 Symbol = tuple[Any, ...]
 

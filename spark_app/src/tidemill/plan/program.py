@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Union
 
-from tidemill.model.dataflow import AggTree, Arg, Function, Location, PartitionKind, Path, PStateDeclaration
-from tidemill.model.schema import Schema
+from tidemill.language.dataflow import AggTree, Arg, Function, Location, PartitionKind, Path, PStateDeclaration
+from tidemill.language.schema import Schema
 
 # --- operators -------------------------------------------------------------------------------------------------------
 # Arguments are variables and constants only: nested expressions became `Apply`s of their own.

@@ -7,12 +7,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 
-from tidemill.model import dataflow as df
-from tidemill.model.dataflow import Location, ModuleDeclaration, Node, TopologyDeclaration
-from tidemill.model.errors import DefinitionWarning, Fault
-from tidemill.plan.check_context import Context
+from tidemill.language import dataflow as df
+from tidemill.language.dataflow import Location, ModuleDeclaration, Node, TopologyDeclaration
+from tidemill.plan.check.context import Context
 from tidemill.plan.follow import Follower
 from tidemill.plan.warn_constants import ConstantCheck
+from tidemill.values.errors import DefinitionWarning, Fault
 
 
 def warnings_of(declaration: ModuleDeclaration) -> list[Fault]:

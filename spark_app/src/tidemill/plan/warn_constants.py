@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tidemill.model import dataflow as df
-from tidemill.model.dataflow import Arg, Const, Expr, Function, Location, Node, SourceDeclaration
-from tidemill.model.errors import Fault
-from tidemill.model.operations import Op
+from tidemill.language import dataflow as df
+from tidemill.language.dataflow import Arg, Const, Expr, Function, Location, Node, SourceDeclaration
+from tidemill.language.operations import Op
+from tidemill.values.errors import Fault
 
 _OF_NUMBERS = frozenset(
     ("INC", "DEC", "INC_LONG", "DEC_LONG", "MINUS", "MINUS_LONG", "PLUS_LONG", "TIMES_LONG", "DIV", "IS_EVEN", "IS_ODD")

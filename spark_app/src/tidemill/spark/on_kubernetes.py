@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidemill.model.errors import BadInput
+from tidemill.values.errors import BadInput
 
 DRIVER_PORT: Final = 7078
 BLOCKS_PORT: Final = 7079

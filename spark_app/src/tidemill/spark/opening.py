@@ -21,10 +21,10 @@ from tidemill.engine.work import (
     CompactionWork,
     Whereabouts,
 )
-from tidemill.model.errors import AttemptLost, AttemptTimeout
-from tidemill.model.snapshot import Part
-from tidemill.runtime.clock import Clock
+from tidemill.journal.clock import Clock
+from tidemill.journal.snapshot import Part
 from tidemill.spark.placement import FUSED_ROWS_MAX, is_at_most
+from tidemill.values.errors import AttemptLost, AttemptTimeout
 
 EARLY_ROWS_MAX: Final = FUSED_ROWS_MAX // 5
 """A driver's memory is sized for the JVM and for small microbatches; what waits longer is the executors' work."""

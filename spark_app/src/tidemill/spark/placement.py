@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, cast
 
 from tidemill.engine.work import AttemptWork, CompactionWork
-from tidemill.state.compaction_plan import level_rows
+from tidemill.tables.compaction_plan import level_rows
 
 Placement = Literal["spread", "fused", "inline"]
 OPTION = "topology.microbatch.placement"

@@ -18,8 +18,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from tidemill.engine.whereabouts import superstep_text
 from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel, CompactionWork, Whereabouts
-from tidemill.model import errors
-from tidemill.model.snapshot import Part
+from tidemill.journal.snapshot import Part
 from tidemill.plan.program import Superstep
 from tidemill.spark import wire
 from tidemill.spark.placement import Placement, compaction_threads, place
@@ -36,6 +35,7 @@ from tidemill.spark.worker import (
     ThreadResult,
     summed,
 )  # fmt: skip
+from tidemill.values import errors
 
 CANCEL_CHECK_SECONDS = 0.1
 PLACEMENT_ADVICE = "set topology.microbatch.placement to spread or inline to learn more"

@@ -27,12 +27,12 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 
-from tidemill.model import errors
+from tidemill.journal.clock import SystemClock
 from tidemill.plan.program import Program
-from tidemill.runtime.clock import SystemClock
 from tidemill.spark.jvm import Stages
 from tidemill.spark.settings import SparkSettings, spark_conf, worker_environment
 from tidemill.spark.worker import ShippedProgram, warm_worker
+from tidemill.values import errors
 
 FOLDER_PREFIX = "tidemill-spark-"
 PROGRAMS_KEPT = 16

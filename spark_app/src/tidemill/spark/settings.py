@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tidemill.model.errors import BadInput
-from tidemill.model.ids import nonce
 from tidemill.spark.on_kubernetes import OnKubernetes, kubernetes_conf
+from tidemill.values.errors import BadInput
+from tidemill.values.ids import nonce
 
 SOCKET_PATH_LIMIT = 60
 """A Unix socket's path may have 107 bytes; Spark adds a name of 42 to the folder."""

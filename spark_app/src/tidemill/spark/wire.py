@@ -13,7 +13,7 @@ from typing import Any
 
 import cloudpickle
 
-from tidemill.model import errors
+from tidemill.values import errors
 
 CONTROL = b"\x00tidemill-control\x00"
 """No payload starts with it: those of `engine` begin with a length or a letter."""

@@ -17,9 +17,9 @@ from typing import Any
 
 from tidemill.engine.report import StepReport
 from tidemill.engine.work import DeltaPart
-from tidemill.model import errors
 from tidemill.plan.program import Event, Program
 from tidemill.spark import wire
+from tidemill.values import errors
 
 SUPERSTEP_PROPERTY = "tidemill.superstep"
 PROGRAMS_KEPT = 16

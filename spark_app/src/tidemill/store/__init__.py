@@ -1,5 +1,4 @@
-"""Where bytes are: immutable objects, logs of objects that are created if absent, depots, leases.
+"""Objects that are created if absent, and what is built on nothing else: logs, leases, URLs.
 
-Every durable step is the create of one object. Nothing here knows what a topology or a PState is; only `store.s3`
-knows the S3 client.
+Knows no records and no state.
 """

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from tidemill.model.errors import CorruptState
-from tidemill.model.ids import nonce
 from tidemill.store.objects import RESERVED, ObjectStore
+from tidemill.values.errors import CorruptState
+from tidemill.values.ids import nonce
 
 CURRENT: Final = f"{RESERVED}/current"
 RESTORED: Final = f"{RESERVED}/restored"

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
-from tidemill.model.ids import nonce
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
 from tidemill.store.watched import WatchedStore
+from tidemill.values.errors import OutcomeUnknown, StoreUnavailable
+from tidemill.values.ids import nonce
 
 TTL_MILLIS = 10_000
 

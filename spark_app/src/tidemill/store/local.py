@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tidemill.model.errors import OutcomeUnknown, StoreUnavailable
-from tidemill.model.ids import nonce
 from tidemill.store.objects import RESERVED, AlreadyExists, Buffer, NotFound, count_request
+from tidemill.values.errors import OutcomeUnknown, StoreUnavailable
+from tidemill.values.ids import nonce
 
 _TEMPORARY = ".create-"
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -19,7 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
-from tidemill.model.errors import (
+from tidemill.store.objects import AlreadyExists, Buffer, NotFound, ObjectStore
+from tidemill.values.errors import (
     CorruptState,
     Deleted,
     InvariantViolation,
@@ -30,7 +31,6 @@ from tidemill.model.errors import (
     check_place,
     reading_object,
 )
-from tidemill.store.objects import AlreadyExists, Buffer, NotFound, ObjectStore
 
 FIRST = 1
 _DIGITS = 20

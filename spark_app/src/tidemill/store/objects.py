@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from tidemill.model.errors import TidemillError
+from tidemill.values.errors import TidemillError
 
 RESERVED = "_tidemill"
 """The folder of a store that belongs to no module."""

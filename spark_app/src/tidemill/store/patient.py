@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
-from tidemill.model.errors import StoreUnavailable
 from tidemill.store.objects import Buffer, ObjectStore
+from tidemill.values.errors import StoreUnavailable
 
 PAUSES: Final = (0.01, 0.05, 0.1, 0.3, 0.5)
 """Seconds before each further try."""

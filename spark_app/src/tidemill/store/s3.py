@@ -13,8 +13,8 @@ import obstore
 from obstore import exceptions as client_errors
 from obstore.store import S3Store
 
-from tidemill.model.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
 from tidemill.store.objects import AlreadyExists, Buffer, NotFound, count_request
+from tidemill.values.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
 
 _REFUSED = (client_errors.PermissionDeniedError, client_errors.UnauthenticatedError)
 _TIMEOUT = timedelta(seconds=30)

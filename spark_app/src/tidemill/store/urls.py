@@ -12,12 +12,19 @@ import threading
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tidemill.model.errors import CorruptState, NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable, asked_twice
-from tidemill.model.ids import nonce
 from tidemill.store import incarnations
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import RESERVED, AlreadyExists, NotFound, ObjectStore
 from tidemill.store.s3 import S3ObjectStore
+from tidemill.values.errors import (
+    CorruptState,
+    NewerFormat,
+    OutcomeUnknown,
+    StoreRefused,
+    StoreUnavailable,
+    asked_twice,
+)
+from tidemill.values.ids import nonce
 
 FORMAT = 1
 """The newest format of a store that this version reads and writes."""

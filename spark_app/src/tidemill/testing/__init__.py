@@ -7,7 +7,7 @@ Tidemill itself never imports this package.
 
 from __future__ import annotations
 
-from tidemill.runtime.clock import ManualClock
+from tidemill.journal.clock import ManualClock
 from tidemill.testing.fault_points import Abort, FaultPoints
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 from tidemill.testing.index_keys import gen_hashing_index_keys

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tidemill.model.columns import to_values
-from tidemill.model.definition import StoredDefinition
-from tidemill.model.entries import Entry
-from tidemill.model.errors import invariant
-from tidemill.model.offsets import OffsetRanges
-from tidemill.model.snapshot import Snapshot
-from tidemill.runtime import events
-from tidemill.runtime.commit_log import CommitLog
-from tidemill.store.depot import DepotLog
+from tidemill.definition.definition import StoredDefinition
+from tidemill.depot.log import DepotLog
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.entries import Entry
+from tidemill.journal.snapshot import Snapshot
+from tidemill.leader import events
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.testing.counting_runner import read_counts
+from tidemill.values.columns import to_values
+from tidemill.values.errors import invariant
+from tidemill.values.offsets import OffsetRanges
 
 
 class Auditor:

@@ -17,22 +17,22 @@ from tidemill.api.recording import record_module
 from tidemill.api.schemas import PState
 from tidemill.api.topology import MicrobatchSourceOptions
 from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork
+from tidemill.journal.snapshot import Snapshot, TaskSet
+from tidemill.language.dataflow import ModuleDeclaration
+from tidemill.language.operations import Ops
 from tidemill.local.runner import LocalRunner
-from tidemill.model.dataflow import ModuleDeclaration
-from tidemill.model.errors import UserCodeError, invariant
-from tidemill.model.ids import Ids
-from tidemill.model.operations import Ops
-from tidemill.model.snapshot import Snapshot, TaskSet
-from tidemill.plan.compile import compile_topology
+from tidemill.plan.compile.topology import compile_topology
 from tidemill.plan.program import Program
-from tidemill.state.parts import PartLoader
-from tidemill.state.stored_parts import read_part
-from tidemill.state.thread_state import PStateInfo, ThreadState
-from tidemill.state.view import SnapshotView
+from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.stored_parts import read_part
+from tidemill.tables.view import SnapshotView
 from tidemill.testing.auditor import Auditor
 from tidemill.testing.simulation import DEPOT, TASKS, TOPOLOGY, Simulation
+from tidemill.values.errors import UserCodeError, invariant
+from tidemill.values.ids import Ids
 
 ACCOUNTS = 5
 

@@ -11,16 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from tidemill.depot.log import DepotLog
 from tidemill.engine.work import AttemptOutcome, AttemptWork, CompactionWork, DeltaPart
-from tidemill.model.columns import to_values
-from tidemill.model.entries import member
-from tidemill.model.errors import UserCodeError
-from tidemill.model.ids import Ids
-from tidemill.model.snapshot import Part, Snapshot, TaskSet
-from tidemill.state.container import meta_json
-from tidemill.state.stored_parts import read_part
-from tidemill.store.depot import DepotLog
+from tidemill.journal.entries import member
+from tidemill.journal.snapshot import Part, Snapshot, TaskSet
 from tidemill.store.objects import ObjectStore
+from tidemill.tables.container import meta_json
+from tidemill.tables.stored_parts import read_part
+from tidemill.values.columns import to_values
+from tidemill.values.errors import UserCodeError
+from tidemill.values.ids import Ids
 
 ALL_TASKS = TaskSet(1, 0)
 MEMBER = "counts.json"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from tidemill.model.errors import BadInput
-from tidemill.model.values import route
+from tidemill.values.data import route
+from tidemill.values.errors import BadInput
 
 TASKS_MAX = 65_536
 

@@ -13,9 +13,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, Literal
 
+from tidemill.definition import definition as definitions
+from tidemill.depot.log import DepotLog
 from tidemill.engine.work import AttemptRunner
-from tidemill.model import definition as definitions
-from tidemill.model.dataflow import (
+from tidemill.journal.clock import ManualClock
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.options_log import OptionsLog
+from tidemill.journal.snapshot import Snapshot
+from tidemill.language.dataflow import (
     DepotDeclaration,
     Location,
     ModuleDeclaration,
@@ -23,7 +28,23 @@ from tidemill.model.dataflow import (
     StartFrom,
     TopologyDeclaration,
 )
-from tidemill.model.errors import (
+from tidemill.leader import events
+from tidemill.leader.attempt_failures import attempt_failed, compaction_failed
+from tidemill.leader.check import check_module
+from tidemill.leader.collection import collect
+from tidemill.leader.machine import Machine
+from tidemill.leader.maintenance import Upkeep
+from tidemill.leader.told import Now
+from tidemill.leader.topology_store import World
+from tidemill.plan.compile.topology import compile_topology
+from tidemill.plan.program import Program
+from tidemill.store.lease import LeasePace
+from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.testing.auditor import Auditor
+from tidemill.testing.counting_runner import CountingRunner
+from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
+from tidemill.testing.memory_store import MemoryStore
+from tidemill.values.errors import (
     CorruptState,
     InvariantViolation,
     OutcomeUnknown,
@@ -31,28 +52,7 @@ from tidemill.model.errors import (
     TidemillError,
     invariant,
 )
-from tidemill.model.ids import Ids
-from tidemill.model.snapshot import Snapshot
-from tidemill.plan.compile import compile_topology
-from tidemill.plan.program import Program
-from tidemill.runtime import events
-from tidemill.runtime.attempt_failures import attempt_failed, compaction_failed
-from tidemill.runtime.check import check_module
-from tidemill.runtime.clock import ManualClock
-from tidemill.runtime.collection import collect
-from tidemill.runtime.definition_log import DefinitionLog
-from tidemill.runtime.machine import Machine
-from tidemill.runtime.options_log import OptionsLog
-from tidemill.runtime.told import Now
-from tidemill.runtime.upkeep import Upkeep
-from tidemill.runtime.world import World
-from tidemill.store.depot import DepotLog
-from tidemill.store.lease import LeasePace
-from tidemill.store.objects import NotFound, ObjectStore
-from tidemill.testing.auditor import Auditor
-from tidemill.testing.counting_runner import CountingRunner
-from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
-from tidemill.testing.memory_store import MemoryStore
+from tidemill.values.ids import Ids
 
 MODULE: Final = "Bank"
 TOPOLOGY: Final = "mb"

@@ -1,1 +1,1 @@
-"""Column implementations of operators; results equal the row form in `model.operations`."""
+"""Column implementations of operators; results equal the row form in `language.operations`."""

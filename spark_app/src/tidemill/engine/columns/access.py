@@ -11,9 +11,9 @@ from tidemill.engine.columns.functions import argument_values, column_of, row_va
 from tidemill.engine.compiled import CompiledFold
 from tidemill.engine.failures import error_of, failing_row, user_error
 from tidemill.engine.frame import Frame
-from tidemill.model import columns as cols
+from tidemill.paths.compiled import CompiledPath
 from tidemill.plan import program as pg
-from tidemill.state.paths import CompiledPath
+from tidemill.values import columns as cols
 
 if TYPE_CHECKING:
     from tidemill.engine.thread import ThreadRun

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from tidemill.model.columns import Column, RecordColumn, length
+from tidemill.values.columns import Column, RecordColumn, length
 
 _SAFE_SUM = 2**62
 _SAFE_FLOAT = 2**53

@@ -12,12 +12,12 @@ from tidemill.engine.columns.arithmetic import FAST, get_field
 from tidemill.engine.context import StepContext
 from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame
-from tidemill.model import columns as cols
-from tidemill.model.columns import Column, RecordColumn
-from tidemill.model.dataflow import Arg, Const, Function, Var
-from tidemill.model.errors import BadInput
-from tidemill.model.operations import Op, expanded
+from tidemill.language.dataflow import Arg, Const, Function, Var
+from tidemill.language.operations import Op, expanded
 from tidemill.plan.program import Apply
+from tidemill.values import columns as cols
+from tidemill.values.columns import Column, RecordColumn
+from tidemill.values.errors import BadInput
 
 
 def column_of(frame: Frame, arg: Arg) -> Column:

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidemill.model.dataflow import Arg, Const
-from tidemill.model.operations import Op
+from tidemill.language.dataflow import Arg, Const
+from tidemill.language.operations import Op
 from tidemill.plan import program as pg
-from tidemill.plan.compile_liveness import binds_of, reads_of
+from tidemill.plan.compile.liveness import binds_of, reads_of
 
 _DEPTH_MAX = 12
 _INLINE: dict[tuple[str, int], str] = {

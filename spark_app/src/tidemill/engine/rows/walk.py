@@ -19,11 +19,11 @@ from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame
 from tidemill.engine.partition import send
 from tidemill.engine.rows.source import SegmentSource, SourceWriter
-from tidemill.model import columns as cols
-from tidemill.model.dataflow import AggMap, Arg, Var
-from tidemill.model.errors import BadInput
-from tidemill.model.operations import Op, expanded
+from tidemill.language.dataflow import AggMap, Arg, Var
+from tidemill.language.operations import Op, expanded
 from tidemill.plan import program as pg
+from tidemill.values import columns as cols
+from tidemill.values.errors import BadInput
 
 if TYPE_CHECKING:
     from tidemill.engine.thread import ThreadRun

@@ -1,0 +1,1 @@
+"""Handles of depots and PStates, and how a topology stands, in this process."""

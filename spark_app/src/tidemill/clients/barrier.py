@@ -1,0 +1,186 @@
+"""Reading one's own writes: waiting until a topology has processed what was appended before."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidemill.clients.standing import met_sources
+from tidemill.definition.definition import StoredDefinition
+from tidemill.depot.end import DepotEnd
+from tidemill.journal.clock import Clock
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.entries import Entry, SourceProgress
+from tidemill.journal.failures import REPEATED, fails, failure_text, is_lasting
+from tidemill.journal.leading import LeaderWatch
+from tidemill.journal.options_log import OptionsLog
+from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import BadInput
+from tidemill.values.packing import pack, unpack
+
+_LOOK_MILLIS: Final = 5.0
+_LOOK_MILLIS_MAX: Final = 250.0
+
+Place = tuple[int, int, int]
+"""Where records of an append are: partition, first offset, offset behind the last."""
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """Source ID -> the offset of each partition up to which `topology` is to have processed it; 0 is any."""
+
+    topology: str
+    offsets: Mapping[str, tuple[int, ...]]
+
+    def missing(self, met: Mapping[str, SourceProgress]) -> int:
+        """How many records are not processed yet, by the sources that the topology has met; another one misses at
+        least one.
+        """
+        missing = 0
+        for source, wanted in self.offsets.items():
+            progress = met.get(source)
+            if progress is None:
+                missing += max(1, sum(wanted))
+            else:
+                missing += sum(max(0, want - done) for want, done in zip(wanted, progress.offsets, strict=True))
+        return missing
+
+
+def barriers_text(barriers: Iterable[Barrier]) -> str:
+    """Barriers as a text for a client that may come back with it."""
+    return base64.urlsafe_b64encode(pack([[b.topology, dict(b.offsets)] for b in barriers])).decode()
+
+
+def barriers_from(definition: StoredDefinition, text: str) -> list[Barrier]:
+    """The barriers of a text.
+
+    Raises:
+        UnknownName: the module has no such topology (any more).
+        BadInput: the text is none that was given, or is of another module.
+    """
+    try:
+        found = [
+            Barrier(topology, {source: tuple(wanted) for source, wanted in offsets.items()})
+            for topology, offsets in unpack(base64.urlsafe_b64decode(text.encode()))
+        ]
+        is_whole = all(type(n) is int for barrier in found for wanted in barrier.offsets.values() for n in wanted)
+        # One of each topology: what a client sends back is not to multiply the work of a look.
+        is_whole = is_whole and len({barrier.topology for barrier in found}) == len(found)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BadInput("barrier is the text of an earlier answer, as it was given.") from error
+    if not is_whole or not all(_fits(definition, barrier) for barrier in found):
+        raise BadInput("barrier is the text of an earlier answer of this module, as it was given.")
+    return found
+
+
+def _fits(definition: StoredDefinition, barrier: Barrier) -> bool:
+    sources = {source.source_id: source.depot for source in definition.topology(barrier.topology).sources}
+    return all(
+        source in sources and len(wanted) == definition.partitions(sources[source])
+        for source, wanted in barrier.offsets.items()
+    )
+
+
+def barrier_now(store: ObjectStore, definition: StoredDefinition, topology: str) -> Barrier:
+    """All that is appended to the topology's depots by now. Raises UnknownName."""
+    ends: dict[str, tuple[int, ...]] = {}
+    offsets = {}
+    for source in definition.topology(topology).sources:
+        if definition.depot(source.depot).tick_millis is not None:
+            continue
+        if source.depot not in ends:
+            log = DepotEnd(store, definition.depot_prefix(source.depot), definition.partitions(source.depot))
+            log.follow()
+            ends[source.depot] = tuple(log.ends())
+        offsets[source.source_id] = ends[source.depot]
+    return Barrier(topology, offsets)
+
+
+def barrier_of(definition: StoredDefinition, topology: str, depot: str, places: Iterable[Place]) -> Barrier:
+    """The records of one append, by what it answered. Raises UnknownName."""
+    wanted = [0] * definition.partitions(depot)
+    for partition, _, end in places:
+        wanted[partition] = max(wanted[partition], end)
+    sources = (source.source_id for source in definition.topology(topology).sources if source.depot == depot)
+    return Barrier(topology, {source: tuple(wanted) for source in sources})
+
+
+class ProcessedWatch:
+    """Follows the commit logs of some topologies until their barriers are reached; cheap to ask again and again."""
+
+    def __init__(self, store: ObjectStore, definition: StoredDefinition, barriers: Sequence[Barrier]) -> None:
+        self._store = store
+        self._definition = definition
+        self._logs = {b.topology: CommitLog(store, definition.topology_prefix(b.topology)) for b in barriers}
+        self._open = list(barriers)
+
+    @classmethod
+    def of_all(cls, store: ObjectStore, definition: StoredDefinition, topology: str | None) -> ProcessedWatch:
+        """All that is appended by now, for one topology, or for each of the module's. Raises UnknownName."""
+        names = [topology] if topology is not None else list(definition.topologies)
+        return cls(store, definition, [barrier_now(store, definition, name) for name in names])
+
+    def look(self) -> bool:
+        """Whether every barrier is reached.
+
+        Raises:
+            MicrobatchFails: the module's code fails on each attempt.
+        """
+        self._open = [barrier for barrier in self._open if self._is_open(barrier)]
+        return not self._open
+
+    def _entry(self, barrier: Barrier) -> Entry | None:
+        head = self._logs[barrier.topology].head()
+        return head[1] if head is not None else None
+
+    def _missing(self, barrier: Barrier, entry: Entry | None) -> int:
+        return barrier.missing(met_sources(self._definition, barrier.topology, entry))
+
+    def _is_open(self, barrier: Barrier) -> bool:
+        entry = self._entry(barrier)
+        if not self._missing(barrier, entry):
+            return False
+        failure = entry.failure if entry is not None and self._is_of_newest_code(entry) else None
+        # Each further version is an attempt that failed: who begins to wait late need not see three of them.
+        is_tried = entry is not None and entry.attempt is not None and entry.attempt.version > REPEATED
+        if failure is not None and is_tried and is_lasting(failure):
+            text = f"{barrier.topology} fails on each attempt, {failure.version} so far"
+            raise fails(failure, f"{text}: {failure_text(failure)}")
+        return True
+
+    def _is_of_newest_code(self, entry: Entry) -> bool:
+        """Whether the failure that an entry tells is no older one, which an update may have mended.
+
+        A claim still tells that of the leader before; the new leader's first attempt forgets it.
+        """
+        return entry.kind != "claim" and entry.definition >= self._definition.number
+
+    def wait(self, seconds: float, clock: Clock) -> None:
+        """Return when every barrier is reached.
+
+        Raises:
+            TimeoutError: they were not in time; says how many records wait, and for whom.
+            MicrobatchFails: the module's code fails on each attempt.
+        """
+        deadline, pause, never = clock.monotonic_ms() + 1000 * seconds, _LOOK_MILLIS, threading.Event()
+        while not self.look():
+            if clock.monotonic_ms() >= deadline:
+                raise TimeoutError(self.late(seconds, clock))
+            clock.wait(never, min(pause, max(0.0, deadline - clock.monotonic_ms())))
+            pause = min(_LOOK_MILLIS_MAX, 1.5 * pause)
+
+    def late(self, seconds: float, clock: Clock) -> str:
+        """What still waits, and why as far as the store tells."""
+        return f"After {round(seconds, 2):g} s: " + "; ".join(self._waiting(barrier, clock) for barrier in self._open)
+
+    def _waiting(self, barrier: Barrier, clock: Clock) -> str:
+        missing = self._missing(barrier, self._entry(barrier))
+        text = f"{barrier.topology} has not processed {missing:,} of the records"
+        if barrier.topology in OptionsLog(self._store, self._definition.module).read().paused:
+            return f"{text}; it is paused: resume it"
+        if not LeaderWatch(self._store, self._definition, barrier.topology, clock).leader():
+            return f"{text}; nobody runs it: start it with `tidemill run`"
+        return text

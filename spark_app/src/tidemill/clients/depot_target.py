@@ -1,0 +1,112 @@
+"""Where appends to a depot go, and how they go on when that depot is deleted under them.
+
+A client may know the module as it was a while ago. The log of a deleted depot refuses appends (`leader.closing`), so
+whoever is refused looks at the newest definition and hands the same records in again: to the depot that has the name
+now, whose partitions may be others, or to the same one where a rollback brought it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Generic, NamedTuple, TypeVar
+
+from tidemill.clients.module import ModuleClient
+from tidemill.definition.definition import StoredDefinition
+from tidemill.depot.appender import DepotAppender
+from tidemill.depot.header import Offsets
+from tidemill.values.errors import Deleted, DepotClosed, StoreUnavailable, UnknownName
+
+MOVES_MAX = 10
+"""How often one append follows a depot that is deleted and made anew under it."""
+
+T = TypeVar("T")
+
+
+class Target(NamedTuple):
+    """A depot as a definition has it, and its appender in this process."""
+
+    definition: StoredDefinition
+    prefix: str
+    appender: DepotAppender
+
+
+def target_of(module: ModuleClient, name: str, definition: StoredDefinition) -> Target:
+    """Where appends to this depot go. Raises UnknownName."""
+    prefix = definition.depot_prefix(name)
+    return Target(definition, prefix, module.appender(prefix, definition.partitions(name)))
+
+
+def moved(module: ModuleClient, name: str, refused: Target, error: Deleted) -> Target:
+    """Where appends go that a deleted depot refused.
+
+    Raises:
+        UnknownName: the depot or its module is gone.
+        StoreUnavailable: the store cannot be asked.
+    """
+    module.forget(refused.definition)
+    try:
+        found = target_of(module, name, module.definition())
+    except UnknownName as gone:
+        module.discard(refused.prefix)
+        raise UnknownName(f"{name} was deleted under this append: {gone}", name=name) from error
+    if found.prefix != refused.prefix:
+        module.discard(refused.prefix)
+    elif isinstance(error, DepotClosed):
+        found.appender.depot.reopen(found.definition.number)
+    else:
+        raise error
+    return found
+
+
+def moves_often(name: str) -> StoreUnavailable:
+    return StoreUnavailable(f"{name} was deleted {MOVES_MAX} times under one append; nothing was appended.")
+
+
+class FollowingAppend(Future[T], Generic[T]):
+    """The future of an append that goes on elsewhere when its depot is deleted before it is acknowledged.
+
+    `hand_in` gives the records to a target, `settle` makes the result of where they are. Cancelling it, where that
+    succeeds, means that nothing is appended.
+    """
+
+    def __init__(
+        self,
+        module: ModuleClient,
+        name: str,
+        target: Target,
+        hand_in: Callable[[Target], Future[Offsets]],
+        settle: Callable[[Target, Offsets], T],
+    ) -> None:
+        """Raises: what `hand_in` raises."""
+        super().__init__()
+        self._module, self._name, self._target = module, name, target
+        self._hand_in, self._settle = hand_in, settle
+        self._moves = 0
+        self._under_way = hand_in(target)
+        self._under_way.add_done_callback(self._take)
+
+    def cancel(self) -> bool:
+        return self._under_way.cancel() and super().cancel()
+
+    def _take(self, done: Future[Offsets]) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        try:
+            if isinstance(error, Deleted):
+                self._follow(error)
+            elif error is not None:
+                self.set_exception(error)
+            else:
+                self.set_result(self._settle(self._target, done.result()))
+        except Exception as failed:  # noqa: BLE001 - also of the module's partitioner: who waits must learn of it
+            self.set_exception(failed)
+
+    def _follow(self, error: Deleted) -> None:
+        self._moves += 1
+        if self._moves > MOVES_MAX:
+            raise moves_often(self._name) from error
+        self._target = moved(self._module, self._name, self._target, error)
+        self._under_way = self._hand_in(self._target)
+        self._under_way.add_done_callback(self._take)

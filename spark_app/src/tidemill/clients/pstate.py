@@ -1,0 +1,295 @@
+"""`PStateHandle`: reads of a PState from anywhere, each from one committed entry of the topology that owns it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+from tidemill.api.path import Path, path_of
+from tidemill.clients.module import ModuleClient
+from tidemill.clients.pages import PAGE_KEYS, Cursor, Page, checked_limit, page_of, pages
+from tidemill.clients.topology import Reading, TopologyReader
+from tidemill.definition.definition import StoredDefinition, StoredPState
+from tidemill.language import dataflow
+from tidemill.paths.budget import Budget
+from tidemill.paths.compiled import CompiledPath, compile_path
+from tidemill.store.objects import NotFound
+from tidemill.values.data import route
+from tidemill.values.errors import (
+    BadInput,
+    BadPath,
+    Deleted,
+    NotOneValue,
+    NotSelectable,
+    SchemaOutdated,
+    SnapshotExpired,
+)
+from tidemill.values.object_info import ObjectInfo
+
+R = TypeVar("R")
+
+_UNGIVEN: Any = object()
+_TRIES = 4
+
+
+class PStateHandle:
+    """One PState of one module; safe for several threads, and still good after `update_module`.
+
+    A select sees every commit that was durable before it was called, and never an older one than an earlier select
+    of this handle. `entry` pins it to one entry of the commit log.
+    """
+
+    def __init__(self, module: ModuleClient, name: str, entry: int | None = None) -> None:
+        self._module = module
+        self.name = name
+        self.entry = entry
+        self._lock = threading.Lock()
+        self._resolved: tuple[StoredDefinition, StoredPState, TopologyReader] | None = None
+        self._resolve()
+
+    def select(
+        self,
+        path: Path | dataflow.Path | None = None,
+        *,
+        pkey: Any = _UNGIVEN,
+        max_staleness_ms: float = 0,
+        budget: Budget | None = None,
+    ) -> list[Any]:
+        """What the path navigates to, in order.
+
+        `pkey` is the key whose partition is asked; without it the path begins with `key`, or the PState has one
+        partition. `max_staleness_ms` allows an answer that many milliseconds old, which spares asking the store.
+        `budget` bounds the work, for paths of strangers.
+
+        Raises:
+            BudgetExceeded: the path asks for more than its budget.
+            BadPath: the path cannot be followed, changes state, or says no partition.
+            NotSelectable: it selects a subindexed structure whole, or the PState is private.
+            UnknownName: the module or the PState is gone.
+            SnapshotExpired: the pinned entry was collected.
+        """
+        with nullcontext() if budget is None else budget.placed():
+            return self._selected(path, pkey, max_staleness_ms, budget)
+
+    def _selected(
+        self, path: Path | dataflow.Path | None, pkey: Any, max_staleness_ms: float, budget: Budget | None
+    ) -> list[Any]:
+        return self._in_time(lambda: self._select(path, pkey, max_staleness_ms, budget))
+
+    def _in_time(self, read: Callable[[], R]) -> R:
+        """Read; once more with the newest definition where an update or a new life of the module came in between."""
+        try:
+            return read()
+        except (SchemaOutdated, Deleted):
+            self._module.forget()
+            return read()
+
+    def _select(
+        self, path: Path | dataflow.Path | None, pkey: Any, max_staleness_ms: float, budget: Budget | None
+    ) -> list[Any]:
+        definition, pstate, reader = self._resolve()
+        task, compiled, values = self._compiled(definition, pstate, path, pkey, budget)
+
+        def read(reading: Reading) -> list[Any]:
+            return reading.select(self.name, task, compiled, values)
+
+        return self._read(reader, max_staleness_ms, read)
+
+    def _compiled(
+        self,
+        definition: StoredDefinition,
+        pstate: StoredPState,
+        path: Path | dataflow.Path | None,
+        pkey: Any,
+        budget: Budget | None,
+    ) -> tuple[int, CompiledPath, list[Any]]:
+        """The task that is asked, the path, and the values of its arguments."""
+        recorded = path if isinstance(path, dataflow.Path) else path_of(path)
+        compiled = compile_path(recorded, pstate.schema, "select", pstate=self.name, budget=budget)
+        values = [argument_value(argument) for argument in compiled.arguments]
+        return self._task(definition, pstate, compiled, pkey), compiled, values
+
+    def select_many(
+        self,
+        paths: Iterable[Path | dataflow.Path],
+        *,
+        max_staleness_ms: float = 0,
+        budget: Budget | None = None,
+    ) -> list[list[Any]]:
+        """What each of the paths navigates to, all as of one entry; each path begins with `key`.
+
+        Raises: as `select`.
+        """
+        given = list(paths)
+        with nullcontext() if budget is None else budget.placed():
+            return self._in_time(lambda: self._select_many(given, max_staleness_ms, budget))
+
+    def _select_many(
+        self, paths: Sequence[Path | dataflow.Path], max_staleness_ms: float, budget: Budget | None
+    ) -> list[list[Any]]:
+        definition, pstate, reader = self._resolve()
+        asked = [self._compiled(definition, pstate, path, _UNGIVEN, budget) for path in paths]
+
+        def read(reading: Reading) -> list[list[Any]]:
+            return [reading.select(self.name, task, compiled, values) for task, compiled, values in asked]
+
+        return self._read(reader, max_staleness_ms, read)
+
+    def page(
+        self,
+        limit: int = PAGE_KEYS,
+        *,
+        path: Path | dataflow.Path | None = None,
+        after: str | None = None,
+        budget: Budget | None = None,
+    ) -> Page:
+        """The first `limit` keys of all partitions with their values, or, with the cursor `after`, the next ones.
+
+        With `path`, which begins below a key, each item is `[key, list of what it navigates to]`. All pages of one
+        walk are as of one entry. Partitions follow each other; keys are sorted within each.
+
+        Raises:
+            BadPath: the PState is no map, or its values are subindexed and no path is given.
+            BadInput: `limit` or `after` is not possible.
+            SnapshotExpired: the walk took so long that its entry was collected.
+        """
+        checked_limit(limit)
+        cursor = Cursor.of(after) if after is not None else None
+        below = None if path is None else path if isinstance(path, dataflow.Path) else path_of(path)
+        pinned = self if cursor is None else self.at(cursor.entry)
+        with nullcontext() if budget is None else budget.placed():
+            return self._in_time(lambda: pinned._page(limit, below, cursor, budget))
+
+    def _page(self, limit: int, path: dataflow.Path | None, cursor: Cursor | None, budget: Budget | None) -> Page:
+        definition, pstate, reader = self._resolve()
+        tasks = 1 if pstate.is_global else definition.tasks
+
+        def read(reading: Reading) -> Page:
+            def select(task: int, wanted: dataflow.Path) -> list[Any]:
+                compiled = compile_path(wanted, pstate.schema, "select", pstate=self.name, budget=budget)
+                values = [argument_value(argument) for argument in compiled.arguments]
+                return reading.select(self.name, task, compiled, values)
+
+            start = cursor or Cursor(reading.number, 0)
+            return page_of(self.name, pstate.schema, tasks, path, limit, start, select)
+
+        return self._read(reader, 0, read)
+
+    def scan(self, path: Path | dataflow.Path | None = None, *, page_size: int = PAGE_KEYS) -> Iterator[list[Any]]:
+        """Every `[key, value]` of all partitions, as of one entry, read page by page. Raises: as `page`."""
+        return pages(lambda after: self.page(page_size, path=path, after=after))
+
+    def select_one(
+        self,
+        path: Path | dataflow.Path | None = None,
+        *,
+        pkey: Any = _UNGIVEN,
+        max_staleness_ms: float = 0,
+        budget: Budget | None = None,
+    ) -> Any:
+        """The one value that the path navigates to; everything else as `select`.
+
+        Raises:
+            NotOneValue: it navigates to no value or to several.
+        """
+        values = self.select(path, pkey=pkey, max_staleness_ms=max_staleness_ms, budget=budget)
+        if len(values) != 1:
+            count = "no value" if not values else f"{len(values)} values"
+            raise NotOneValue(f"{self.name}: the path navigates to {count}; use select(), or a path to exactly one.")
+        return values[0]
+
+    def select_async(
+        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+    ) -> Future[list[Any]]:
+        """`select` without waiting; the future gives or raises what `select` does."""
+        return self._module.later(lambda: self.select(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
+
+    def select_one_async(
+        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+    ) -> Future[Any]:
+        """`select_one` without waiting; the future gives or raises what `select_one` does."""
+        return self._module.later(lambda: self.select_one(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
+
+    def get_object_info(self) -> ObjectInfo:
+        """Whose the PState is, its name and its number of partitions."""
+        definition, pstate, _ = self._resolve()
+        return ObjectInfo(definition.module, self.name, 1 if pstate.is_global else definition.tasks)
+
+    def at(self, entry: int) -> PStateHandle:
+        """A handle on the state as of this entry of the commit log, for as long as it is kept."""
+        if isinstance(entry, bool) or not isinstance(entry, int):
+            raise BadInput(f"An entry of the commit log is a whole number, as current_entry() gives it, not {entry!r}.")
+        return PStateHandle(self._module, self.name, entry)
+
+    def current_entry(self) -> int:
+        """The entry that a select would read now, for `at`; 0 before the topology's first."""
+        return self._in_time(lambda: self._resolve()[2].newest(0).number)
+
+    def _resolve(self) -> tuple[StoredDefinition, StoredPState, TopologyReader]:
+        definition = self._module.definition()
+        with self._lock:
+            if self._resolved is not None and self._resolved[0] is definition:
+                return self._resolved
+            topology, pstate = definition.pstate(self.name)
+            if pstate.is_private:
+                raise NotSelectable(f"{self.name} is private: only its own topology reads it.", name=self.name)
+            if self.entry is not None and self._resolved is not None and self._resolved[1].id != pstate.id:
+                raise SnapshotExpired(f"{self.name} was made anew; entry {self.entry} went with the old one.")
+            reader = self._module.reader(definition, topology)
+            self._resolved = (definition, pstate, reader)
+            return self._resolved
+
+    def _task(self, definition: StoredDefinition, pstate: StoredPState, path: CompiledPath, pkey: Any) -> int:
+        if pstate.is_global or definition.tasks == 1:
+            return 0
+        if pkey is _UNGIVEN:
+            pkey = self._leading_key(path, definition.tasks)
+        return self._partition(definition.tasks, pstate, pkey)
+
+    def _leading_key(self, path: CompiledPath, tasks: int) -> Any:
+        if path.leading_key is None:
+            text = f"{self.name} has {tasks} partitions: begin the path with key(…), or pass pkey= to say which one."
+            raise BadPath(text, pstate=self.name)
+        return argument_value(path.leading_key)
+
+    def _partition(self, tasks: int, pstate: StoredPState, key: Any) -> int:
+        code = self._module.pstate_code(self.name)
+        partitioner = code.key_partitioner if code is not None else None
+        if partitioner is None:
+            if code is None and pstate.has_key_partitioner:
+                raise BadPath(f"{self.name} has a key partitioner of its own; it needs the module's code here.")
+            return route(key, tasks)
+        chosen = partitioner.call(tasks, key)
+        if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < tasks:
+            raise BadPath(f"The key partitioner of {self.name} gave {chosen!r}, which is none of {tasks} partitions.")
+        return chosen
+
+    def _read(self, reader: TopologyReader, max_staleness_ms: float, read: Callable[[Reading], R]) -> R:
+        """Read; begin again from the newest entry where an object was collected under the reader's feet."""
+        for left in reversed(range(_TRIES)):
+            try:
+                reading = reader.newest(max_staleness_ms) if self.entry is None else reader.pinned(self.entry)
+                return read(reading)
+            except NotFound as error:
+                if self.entry is not None:
+                    raise SnapshotExpired(
+                        f"Entry {self.entry} of {self.name} was collected; pin a newer one."
+                    ) from error
+                if left == 0:
+                    raise
+                reader.forget()
+        raise AssertionError("unreachable")
+
+
+def argument_value(argument: Any) -> Any:
+    """The value of a client's argument; what looks like a variable is the string it is written as."""
+    if isinstance(argument, dataflow.Const):
+        return argument.value
+    if isinstance(argument, dataflow.Var):
+        return argument.name
+    if isinstance(argument, dataflow.Expr):
+        return argument.function.call(*map(argument_value, argument.args))
+    raise BadPath(f"{argument!r} cannot be a key.")

@@ -1,0 +1,159 @@
+"""Reading a topology's committed state: the newest entry of its commit log, and the PStates that it names."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidemill.definition.definition import StoredDefinition, StoredTopology
+from tidemill.journal.clock import Clock
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.entries import Entry
+from tidemill.journal.snapshot import Snapshot, TaskSet
+from tidemill.paths.compiled import CompiledPath
+from tidemill.pstate.thread_state import PStateInfo, ThreadState
+from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.stored_parts import part_loader
+from tidemill.tables.view import SnapshotView
+from tidemill.values.errors import SnapshotExpired
+
+SELECTS_MAX = 10_000
+"""Selects after which a task's row caches are dropped, so that a process that reads for years does not grow."""
+
+PINNED_MAX = 8
+TASKS_MAX = 1_024
+
+
+class Reading:
+    """The PStates of a topology as of one entry; each task's partition is opened when it is first asked for."""
+
+    def __init__(
+        self, number: int, snapshot: Snapshot, pstates: Mapping[str, PStateInfo], tasks: int, loader: PartLoader
+    ) -> None:
+        self.number = number
+        self.snapshot = snapshot
+        self._pstates = pstates
+        self._tasks = tasks
+        self._loader = loader
+        self._lock = threading.RLock()
+        self._states: dict[int, ThreadState] = {}
+        self._selects = 0
+
+    def select(self, pstate: str, task: int, path: CompiledPath, values: Sequence[Any]) -> list[Any]:
+        # One lock a reading: the row caches below are not made for several threads at once.
+        with self._lock:
+            return path.select(self._state(task).root(pstate, task), values)
+
+    def close(self) -> None:
+        """Let go of what was opened; who still reads opens it again. A select under way is not waited for."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._forget()
+            finally:
+                self._lock.release()
+
+    def _forget(self) -> None:
+        for state in self._states.values():
+            state.close()
+        self._states.clear()
+
+    def _state(self, task: int) -> ThreadState:
+        self._selects += 1
+        if self._selects > SELECTS_MAX or len(self._states) > TASKS_MAX:
+            self._selects = 0
+            self._forget()
+        state = self._states.get(task)
+        if state is None:
+            view = SnapshotView(self.snapshot, TaskSet(self._tasks, task), self._loader)
+            state = self._states[task] = ThreadState(self._pstates, view)
+        return state
+
+
+class TopologyReader:
+    """Follows one topology's commit log for all handles of a process; it never goes back to an older entry."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        pstates: Mapping[str, PStateInfo],
+        tasks: int,
+        loader: PartLoader,
+        pinned_loader: PartLoader,
+        clock: Clock,
+    ) -> None:
+        self._log = log
+        self._pstates = pstates
+        self._tasks = tasks
+        self._loader = loader
+        self._pinned_loader = pinned_loader
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._newest = self._reading(0, Snapshot())
+        self._probed_at = float("-inf")
+        self._pinned: OrderedDict[int, Reading] = OrderedDict()
+
+    def newest(self, max_staleness_ms: float) -> Reading:
+        """The newest reading; asks the log's end unless it did so within `max_staleness_ms`."""
+        if max_staleness_ms > 0 and self._clock.monotonic_ms() - self._probed_at <= max_staleness_ms:
+            return self._newest
+        began = self._clock.monotonic_ms()
+        head = self._log.head()
+        with self._lock:
+            if head is not None and head[0] > self._newest.number:
+                self._newest = self._after(*head)
+            self._probed_at = max(self._probed_at, began)
+            return self._newest
+
+    def _after(self, number: int, entry: Entry) -> Reading:
+        """An entry that changed no state (a claim, a begin) keeps what is cached."""
+        if entry.snapshot == self._newest.snapshot:
+            self._newest.number = number
+            return self._newest
+        self._loader.note(entry.snapshot)
+        self._newest.close()
+        return self._reading(number, entry.snapshot)
+
+    def pinned(self, number: int) -> Reading:
+        """The state as of one entry.
+
+        Raises:
+            SnapshotExpired: the entry was trimmed, or never was.
+        """
+        with self._lock:
+            found = self._pinned.get(number)
+        if found is None:
+            text = f"The commit log has no entry {number} (any more); pin a newer one."
+            try:
+                entry = self._log.read_kept(number)
+            except NotFound as error:
+                raise SnapshotExpired(text) from error
+            found = Reading(number, entry.snapshot, self._pstates, self._tasks, self._pinned_loader)
+        with self._lock:
+            self._pinned[number] = found
+            while len(self._pinned) > PINNED_MAX:
+                self._pinned.popitem(last=False)[1].close()
+        return found
+
+    def forget(self) -> None:
+        """Open the newest state anew: something that it names was collected."""
+        with self._lock:
+            self._newest = self._reading(self._newest.number, self._newest.snapshot)
+            self._probed_at = float("-inf")
+
+    def _reading(self, number: int, snapshot: Snapshot) -> Reading:
+        return Reading(number, snapshot, self._pstates, self._tasks, self._loader)
+
+
+def opened_reader(
+    store: ObjectStore, definition: StoredDefinition, topology: StoredTopology, clock: Clock
+) -> TopologyReader:
+    """A reader of the committed state of a topology."""
+    prefix = definition.topology_prefix(topology.name)
+    infos = {
+        p.name: PStateInfo(p.name, p.id, p.schema, p.is_global, p.initial_value) for p in topology.pstates.values()
+    }
+    loaders = part_loader(store.url, prefix), part_loader(store.url, prefix, True)
+    return TopologyReader(CommitLog(store, prefix), infos, definition.tasks, *loaders, clock)

@@ -1,0 +1,204 @@
+"""What a module's definition looks like in a store: its declared objects, each with an id that is never used again.
+
+A definition is a revision with a number. Paths in the store carry ids, so an object that was deleted and added again
+finds nothing of its old self. Bodies of functions are not stored: equality here is equality of what was declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tidemill.definition.ownership import BY_HAND, Owner
+from tidemill.language.dataflow import DepotPartitioner, StartFrom
+from tidemill.language.schema import Schema
+from tidemill.values.errors import UnknownName
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True)
+class StoredDepot:
+    """`operation` names the built-in operation of a `hash_by`, `fields` its fields: clients without the module's code
+    can apply both. `schema` is what each record must fit when it is appended; None: any data.
+    """
+
+    name: str
+    id: str
+    partitioner: DepotPartitioner
+    is_global: bool = False
+    tick_millis: int | None = None
+    operation: str | None = None
+    fields: tuple[str, ...] = ()
+    schema: Schema | None = None
+
+    @property
+    def partitioning(self) -> str:
+        """How it is partitioned, as far as the store knows: bodies of functions are not stored."""
+        by = ", ".join(map(repr, self.fields)) or self.operation or ("a function" if self.needs_code else "")
+        return f"{self.partitioner}({by})" if by else self.partitioner
+
+    @property
+    def needs_code(self) -> bool:
+        """Whether appending needs a function of the module: partitioners that are not built in."""
+        if self.is_global or self.partitioner not in ("hash_by", "custom"):
+            return False
+        return self.operation is None and not self.fields
+
+
+@dataclass(frozen=True)
+class StoredPState:
+    """`initial_value` is what readers see before any write; a PState with a key partitioner needs the module's code."""
+
+    name: str
+    id: str
+    schema: Schema
+    is_global: bool = False
+    is_private: bool = False
+    initial_value: Any = None
+    has_key_partitioner: bool = False
+
+
+@dataclass(frozen=True)
+class StoredSource:
+    """`start_from` counts only where the topology meets the source for the first time.
+
+    `since` is the definition that added it to a topology that was there before, else 0: progress that an entry of an
+    older definition holds under this name is that of a source that went.
+    """
+
+    source_id: str
+    depot: str
+    start_from: StartFrom = StartFrom()
+    since: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class StoredTopology:
+    name: str
+    id: str
+    pstates: Mapping[str, StoredPState]
+    sources: tuple[StoredSource, ...]
+
+
+RetiredItem = StoredDepot | StoredPState | StoredSource | StoredTopology
+
+
+@dataclass(frozen=True)
+class Retirement:
+    """An object that definition `by` does not have any more, as it was: all that is needed to open it again.
+
+    `topology` is the id of the topology to which a PState or a source belonged.
+    """
+
+    by: int
+    item: RetiredItem
+    topology: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.item.source_id if isinstance(self.item, StoredSource) else self.item.name
+
+    def folder(self, module: str) -> str | None:
+        """Where its objects live; None where it has no folder of its own."""
+        if isinstance(self.item, StoredDepot):
+            return depot_folder(module, self.item) if self.item.tick_millis is None else None
+        return topology_folder(module, self.item) if isinstance(self.item, StoredTopology) else None
+
+
+@dataclass(frozen=True)
+class StoredDefinition:
+    """One revision of a module. `options` are those that the code sets; they hold from the launch of the module on.
+
+    `revision` is that of the Module on Kubernetes that wrote it, 0 elsewhere. `retired` is what this definition and
+    those before it deleted and a rollback can still bring back (`leader.deletions` says until when); `garbage` are
+    folders of what nothing brings back, and whose objects may still be there. Only `owner` may write the next one.
+    """
+
+    module: str
+    tasks: int
+    threads: int
+    depots: Mapping[str, StoredDepot]
+    topologies: Mapping[str, StoredTopology]
+    number: int = 0
+    format_level: int = FORMAT
+    nonce: str = ""
+    written_ms: int = 0
+    is_destroyed: bool = False
+    options: tuple[tuple[str, str, str, Any], ...] = field(default=(), compare=False)
+    revision: int = field(default=0, compare=False)
+    retired: tuple[Retirement, ...] = ()
+    garbage: tuple[str, ...] = ()
+    owner: Owner = BY_HAND
+
+    @property
+    def options_prefix(self) -> str:
+        return f"{self.module}/options"
+
+    def depot(self, name: str) -> StoredDepot:
+        if name not in self.depots:
+            raise UnknownName(f"module {self.module} has no depot {name}; it has {_names(self.depots)}", name=name)
+        return self.depots[name]
+
+    def topology(self, name: str) -> StoredTopology:
+        if name not in self.topologies:
+            raise UnknownName(
+                f"module {self.module} has no topology {name}; it has {_names(self.topologies)}", name=name
+            )
+        return self.topologies[name]
+
+    def pstate(self, name: str) -> tuple[StoredTopology, StoredPState]:
+        """The PState of this name and the topology that owns it."""
+        for topology in self.topologies.values():
+            if name in topology.pstates:
+                return topology, topology.pstates[name]
+        names = [pstate for topology in self.topologies.values() for pstate in topology.pstates]
+        raise UnknownName(f"module {self.module} has no PState {name}; it has {_names(names)}", name=name)
+
+    def depot_prefix(self, name: str) -> str:
+        """Where the depot's objects live."""
+        return depot_folder(self.module, self.depot(name))
+
+    def topology_prefix(self, name: str) -> str:
+        """Where the topology's objects live."""
+        return topology_folder(self.module, self.topology(name))
+
+    def partitions(self, depot: str) -> int:
+        """How many partitions the depot has: one a task, one in all if it is global, none if it ticks."""
+        declared = self.depot(depot)
+        if declared.tick_millis is not None:
+            return 0
+        return 1 if declared.is_global else self.tasks
+
+    def is_equal_to(self, other: StoredDefinition) -> bool:
+        """Whether both declare the same: names, schemas, partitioners, sources, tasks. Ids and numbers do not count."""
+        return self.tasks == other.tasks and _shape(self) == _shape(other)
+
+
+def plain_name(name: str) -> str:
+    """The name of a depot or PState without its sigil, as paths carry it."""
+    return name.lstrip("*$")
+
+
+def depot_folder(module: str, depot: StoredDepot) -> str:
+    """Where a depot's objects live."""
+    return f"{module}/depots/{plain_name(depot.name)}-{depot.id}"
+
+
+def topology_folder(module: str, topology: StoredTopology) -> str:
+    """Where a topology's objects live."""
+    return f"{module}/topologies/{topology.name}-{topology.id}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _shape(definition: StoredDefinition) -> Any:
+    depots = {name: replace(depot, id="") for name, depot in definition.depots.items()}
+    topologies = {
+        name: ({p.name: replace(p, id="") for p in topology.pstates.values()}, frozenset(topology.sources))
+        for name, topology in definition.topologies.items()
+    }
+    return depots, topologies

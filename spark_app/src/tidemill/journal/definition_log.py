@@ -1,0 +1,140 @@
+"""The revisions of a module's definition: `<module>/definition/<n>.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from tidemill.definition import definition as definitions
+from tidemill.definition.definition import StoredDefinition
+from tidemill.store.log import FIRST, Log, read_json_nonce
+from tidemill.store.objects import RESERVED, ObjectStore
+from tidemill.values.errors import CorruptState, UnknownName, asked_twice, reading_object
+from tidemill.values.ids import Ids
+
+SUFFIX = ".json"
+DATA_FOLDERS: Final = ("depots", "topologies")
+
+
+class DefinitionLog:
+    """The definitions of one module, newest last."""
+
+    def __init__(self, store: ObjectStore, module: str, ids: Ids | None = None) -> None:
+        self._log = Log(store, f"{module}/definition", SUFFIX, read_json_nonce)
+        self._ids = ids or Ids()
+        self._newest: StoredDefinition | None = None
+
+    def newest_number(self) -> int:
+        """The number of the newest revision, 0 before any."""
+        return self._log.newest(self._newest.number if self._newest else 0)
+
+    def newest(self) -> StoredDefinition | None:
+        """The newest revision; None if the store has no such module. Two probes where nothing is new.
+
+        Raises:
+            CorruptState: it cannot be read.
+            StoreUnavailable: it is there and is not there; ask again.
+        """
+        found = self._log.read_newest(self._newest.number if self._newest else 0, self.read)
+        if found is not None:
+            _, self._newest = found
+        return self._newest
+
+    def read(self, number: int) -> StoredDefinition:
+        """One revision. Raises NotFound."""
+        return asked_twice(lambda: self._read(number))
+
+    def _read(self, number: int) -> StoredDefinition:
+        data = self._log.read_json(number)
+        try:
+            with reading_object(self._log.key(number)):
+                return definitions.from_json(data)
+        except (KeyError, TypeError, ValueError) as error:
+            key = self._log.key(number)
+            raise CorruptState(f"{key}: this definition cannot be read: {error!r}", key=key) from error
+
+    def append(self, definition: StoredDefinition, now_ms: int = 0, after: int | None = None) -> StoredDefinition:
+        """Make this the next revision; returns it with its number, which is one more than the newest, or than `after`.
+
+        Raises:
+            Lost: another process wrote a revision meanwhile; look at it first.
+            CorruptState: it would be the first, and the module has data: its definition was lost.
+        """
+        if after is None:
+            after = self._newest.number if self._newest else self.newest_number()
+        number = after + 1
+        if number == FIRST:
+            self._check_new(definition.module)
+        numbered = replace(definition, number=number, nonce=self._ids.nonce(), written_ms=now_ms)
+        self._log.append_json(number, definitions.to_json(numbered), numbered.nonce)
+        self._newest = numbered
+        return numbered
+
+    def _check_new(self, module: str) -> None:
+        """A module that is launched anew beside its own data would begin from nothing, and nobody would notice."""
+        key = orphan(self._log.store, module)
+        if key is not None:
+            raise CorruptState(f"{lost_definition(module, key)} in {self._log.store.url}.", key=key)
+
+
+def orphan(store: ObjectStore, module: str) -> str | None:
+    """A key of a depot or a topology of a module; None if it has none."""
+    return next((key for part in DATA_FOLDERS for key in store.list(f"{module}/{part}")), None)
+
+
+def lost_definition(module: str, key: str) -> str:
+    """What it means that there is data of a module, but no definition."""
+    return (
+        f"There is data of module {module} ({key}), but no definition: it was lost. Restore the store from a backup "
+        f"(`tidemill restore`), or delete the folder {module}/ to begin anew"
+    )
+
+
+def no_such_module(store: ObjectStore, name: str) -> UnknownName:
+    """For a person whose name found no module, or one that was destroyed: those that are there."""
+    every = modules_of(store)
+    there = ", ".join(other for other in every if other != name and _is_there(store, other))
+    what = f"Module '{name}' in {store.url} was destroyed" if name in every else None
+    what = what or f"There is no module '{name}' in {store.url}"
+    return UnknownName(f"{what}; {f'there is {there}' if there else 'it has no other modules'}.", name=name)
+
+
+def _is_there(store: ObjectStore, name: str) -> bool:
+    """A module whose definition cannot be read is there, too."""
+    try:
+        newest = DefinitionLog(store, name).newest()
+    except CorruptState:
+        return True
+    return newest is not None and not newest.is_destroyed
+
+
+def modules_of(store: ObjectStore) -> list[str]:
+    """The modules of a store, those that were destroyed included; a local folder is not searched through."""
+    folder = store.local_path("_")
+    if folder is None:
+        return module_names(store)
+    if not folder.parent.is_dir():
+        return []
+    return sorted(child.name for child in folder.parent.iterdir() if (child / "definition").is_dir())
+
+
+def module_names(store: ObjectStore) -> list[str]:
+    """The modules of a store, those that were destroyed included; lists the whole store, so for people only."""
+    return sorted({key.partition("/")[0] for key in _keys_of_modules(store) if "/definition/" in key})
+
+
+def orphans(store: ObjectStore) -> list[tuple[str, str]]:
+    """(name, a key) of each module that has data, but no definition; lists the whole store, or the folders of one."""
+    known = set(modules_of(store))
+    folder = store.local_path("_")
+    if folder is None:
+        names = {key.partition("/")[0] for key in _keys_of_modules(store)}
+    else:
+        names = {child.name for child in folder.parent.iterdir() if child.is_dir()} if folder.parent.is_dir() else set()
+    found = ((name, orphan(store, name)) for name in sorted(names - known) if name != RESERVED)
+    return [(name, key) for name, key in found if key is not None]
+
+
+def _keys_of_modules(store: ObjectStore) -> Iterator[str]:
+    return (key for key in store.list("") if not key.startswith(f"{RESERVED}/"))

@@ -1,0 +1,230 @@
+"""What people set while a module runs: `<module>/options/<n>.json`, each entry one change and everything that holds.
+
+A pause is an entry too, so it survives restarts and updates. The leader notes the number of the newest pause that it
+saw in its commit log (`paused_seen`), for which whoever asked waits.
+
+What a resource (on Kubernetes: a Topology) decides is marked as managed, and only that resource changes it. Entries
+with marks have format 2, so that an older Tidemill, which would lose the marks, leaves them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from tidemill.language import options
+from tidemill.language.options import ModuleOptions, OptionTarget
+from tidemill.store.log import Log, Lost, read_json_nonce
+from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import CorruptState, Managed, NewerFormat, StoreUnavailable, asked_twice, reading_object
+from tidemill.values.ids import Ids
+
+FORMAT = 2
+FORMAT_WITHOUT_MARKS = 1
+PAUSED = "paused"
+SUFFIX = ".json"
+_TRIES = 100
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an entry changed, for people: `action` is set, unset, pause, resume, manage or clear."""
+
+    action: str
+    scope: str
+    target: str
+    name: str = ""
+    value: Any = None
+
+
+class OptionsLog:
+    """The options of one module; every change is durable when its call returns."""
+
+    def __init__(self, store: ObjectStore, module: str, ids: Ids | None = None) -> None:
+        self._log = Log(store, f"{module}/options", SUFFIX, read_json_nonce)
+        self._ids = ids or Ids()
+        self._known = ModuleOptions()
+
+    @property
+    def number(self) -> int:
+        """The number of the newest entry that was read, 0 before any."""
+        return self._known.number
+
+    def newest_number(self) -> int:
+        """The number of the newest entry there is, 0 before any."""
+        return self._log.newest(self._known.number)
+
+    def read(self) -> ModuleOptions:
+        """What holds now, never older than what this instance read before. Two probes where nothing is new.
+
+        Raises:
+            CorruptState: the newest entry cannot be read.
+            StoreUnavailable: it is there and is not there; ask again.
+        """
+        found = self._log.read_newest(self._known.number, lambda number: asked_twice(partial(self._read, number)))
+        if found is not None:
+            _, self._known = found
+        return self._known
+
+    def _read(self, number: int) -> ModuleOptions:
+        key = self._log.key(number)
+        try:
+            with reading_object(key):
+                return _from_json(number, self._log.read_json(number))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptState(f"{key}: these options cannot be read: {error!r}", key=key) from error
+
+    def set(self, scope: str, target: str, name: str, value: Any) -> ModuleOptions:
+        """Set an option on the module (`target` "") or on one of its objects.
+
+        Raises:
+            OptionError: the option, its value or its place is not possible.
+            Managed: a resource decides it.
+        """
+        options.check_scope(name, scope, target)
+        checked = options.check_value(name, value)
+        change = Change("set", scope, target, name, checked)
+        return self._append(
+            change, lambda now: replace(now, values=options.with_value(now.values, scope, target, name, checked))
+        )
+
+    def set_many(self, settings: tuple[tuple[str, str, str, Any], ...]) -> ModuleOptions:
+        """Set several options, each (scope, object, name, value); those that a module's code sets at its launch."""
+        for scope, target, name, value in settings:
+            self.set(scope, target, name, value)
+        return self.read()
+
+    def unset(self, scope: str, target: str, name: str) -> ModuleOptions:
+        """Take a setting away, so that the module's or the default holds again.
+
+        Raises:
+            OptionError: there is no such option, or it does not belong there.
+            Managed: a resource decides it.
+        """
+        options.check_scope(name, scope, target)
+        change = Change("unset", scope, target, name)
+        return self._append(
+            change, lambda now: replace(now, values=options.with_value(now.values, scope, target, name, None))
+        )
+
+    def pause(self, topology: str) -> int:
+        """Pause a topology; the number of the entry that paused it, for which the caller waits in `paused_seen`.
+
+        Raises:
+            Managed: a resource decides whether it is paused.
+        """
+        change = Change("pause", "topology", topology, PAUSED)
+        return self._append(change, lambda now: _with_pause(now, topology, True)).paused[topology]
+
+    def resume(self, topology: str) -> ModuleOptions:
+        """Let a paused topology go on; no change if it is not paused.
+
+        Raises:
+            Managed: a resource decides whether it is paused.
+        """
+        change = Change("resume", "topology", topology, PAUSED)
+        return self._append(change, lambda now: _with_pause(now, topology, False))
+
+    def manage(self, owner: str, wanted: Mapping[OptionTarget, Any]) -> ModuleOptions:
+        """Make these settings hold as the resource `owner` names them, and take away what it named before and no more.
+
+        What another resource decides is left alone. The option `paused` of a topology is whether it is paused.
+
+        Raises:
+            OptionError: an option, a value or a place is not possible; nothing is changed.
+        """
+        checked = {}
+        for (scope, target, name), value in wanted.items():
+            if name != PAUSED:
+                options.check_scope(name, scope, target)
+            checked[scope, target, name] = bool(value) if name == PAUSED else options.check_value(name, value)
+        return self._append(Change("manage", "module", owner), lambda now: _managed(now, owner, checked), looks=1)
+
+    def clear(self, is_due: Callable[[], bool]) -> ModuleOptions:
+        """Take everything away, as before a new life of the module: the log stays, for its names must not come back.
+
+        `is_due` is asked after each look at what is to be cleared, so nothing newer than its answer goes.
+        """
+        return self._append(Change("clear", "module", ""), lambda now: ModuleOptions(now.number) if is_due() else now)
+
+    def _append(self, change: Change, apply: Callable[[ModuleOptions], ModuleOptions], looks: int = 2) -> ModuleOptions:
+        """Write what holds after the change; where somebody else was faster, on top of theirs.
+
+        A stale look is noticed when the entry meets the one that was overlooked. Where there is nothing to write,
+        nothing would notice it, so as many `looks` must agree; one is enough for who asks again and again.
+        """
+        agreed = 0
+        for _ in range(_TRIES):
+            now = self.read()
+            _check_free(now, change)
+            after = apply(now)
+            if after == now:
+                agreed += 1
+                if agreed == looks:
+                    return now
+                continue
+            after = replace(after, number=now.number + 1)
+            nonce = self._ids.nonce()
+            try:
+                self._log.append_json(after.number, _to_json(after, change, nonce), nonce)
+            except Lost:
+                continue
+            self._known = after
+            return after
+        raise StoreUnavailable(f"{_TRIES} changes in a row met other writers in {self._log.prefix}")
+
+
+def _check_free(now: ModuleOptions, change: Change) -> None:
+    owner = now.managed.get((change.scope, change.target, change.name))
+    if owner is not None:
+        where = f" of {change.scope} {change.target}" if change.target else ""
+        raise Managed(f"{change.name}{where} is decided by {owner}: change it there.", option=change.name, owner=owner)
+
+
+def _with_pause(now: ModuleOptions, topology: str, is_paused: bool) -> ModuleOptions:
+    if is_paused == (topology in now.paused):
+        return now
+    others = {name: number for name, number in now.paused.items() if name != topology}
+    return replace(now, paused={**others, topology: now.number + 1} if is_paused else others)
+
+
+def _with_setting(now: ModuleOptions, place: OptionTarget, value: Any) -> ModuleOptions:
+    """`value` None takes the setting away."""
+    scope, target, name = place
+    if name == PAUSED:
+        return _with_pause(now, target, bool(value))
+    return replace(now, values=options.with_value(now.values, scope, target, name, value))
+
+
+def _managed(now: ModuleOptions, owner: str, wanted: Mapping[OptionTarget, Any]) -> ModuleOptions:
+    others = {place: by for place, by in now.managed.items() if by != owner}
+    ours = {place: value for place, value in wanted.items() if place not in others}
+    for place, by in now.managed.items():
+        if by == owner and place not in ours:
+            now = _with_setting(now, place, None)
+    for place, value in ours.items():
+        now = _with_setting(now, place, value)
+    return replace(now, managed={**others, **dict.fromkeys(ours, owner)})
+
+
+def _to_json(after: ModuleOptions, change: Change, nonce: str) -> dict[str, Any]:
+    return {
+        "format": FORMAT if after.managed else FORMAT_WITHOUT_MARKS,
+        "nonce": nonce,
+        "change": vars(change),
+        "values": [list(setting) for setting in options.settings(after.values)],
+        "paused": dict(after.paused),
+        **({"managed": [[*place, owner] for place, owner in after.managed.items()]} if after.managed else {}),
+    }
+
+
+def _from_json(number: int, data: Mapping[str, Any]) -> ModuleOptions:
+    if data["format"] > FORMAT:
+        raise NewerFormat(f"the options have format {data['format']}, this Tidemill reads {FORMAT}; use a newer one")
+    values: dict[tuple[str, str], dict[str, Any]] = {}
+    for scope, target, name, value in data["values"]:
+        values.setdefault((scope, target), {})[name] = value
+    managed = {(scope, target, name): owner for scope, target, name, owner in data.get("managed", ())}
+    return ModuleOptions(number, values, data["paused"], managed)

@@ -1,0 +1,81 @@
+"""Where the order of rows shows in what an aggregation writes: one answer for the planner and for the writers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+from tidemill.language.combiners import combiner_of
+from tidemill.language.dataflow import AggList, AggMap, Aggregator, AggTree, Arg, Const
+from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema
+
+_ADDING = frozenset({"count", "sum"})
+
+
+@dataclass(frozen=True)
+class LeafPlace:
+    """An aggregator of a tree, the keys above it, and the schema of its place (None where that is not known)."""
+
+    leaf: Aggregator
+    keys: tuple[Arg, ...]
+    schema: Schema | None
+
+    @property
+    def depends(self) -> bool:
+        """Whether swapping two rows may change what it aggregates; sums of floats round, so they depend on it."""
+        leaf = self.leaf
+        if leaf.kind == "void":
+            return False
+        if leaf.kind == "accumulator":
+            return leaf.implementation is not None
+        if leaf.name == "sum" and leaf.implementation is None:
+            return isinstance(self.schema, Leaf) and self.schema.type != "int"
+        return combiner_of(leaf).is_order_dependent
+
+    def may_meet(self, other: LeafPlace) -> bool:
+        """Whether some rows make both write to one place, or one of them to a part of what the other writes."""
+        return all(_may_be_equal(a, b) for a, b in zip(self.keys, other.keys, strict=False))
+
+    def commutes_with(self, other: LeafPlace) -> bool:
+        """Whether one row of each gives the same in both orders."""
+        if self.depends or other.depends or len(self.keys) != len(other.keys):
+            return False
+        return self.leaf.name == other.leaf.name or {self.leaf.name, other.leaf.name} <= _ADDING
+
+
+def _may_be_equal(a: Arg, b: Arg) -> bool:
+    """Keys that only rows know may be equal to any other."""
+    return not isinstance(a, Const) or not isinstance(b, Const) or bool(a.value == b.value)
+
+
+def leaf_places(tree: AggTree, schema: Schema | None = None, keys: tuple[Arg, ...] = ()) -> Iterator[LeafPlace]:
+    """The aggregators of a tree, from left to right."""
+    if isinstance(tree, AggMap):
+        for key, inner in tree.entries:
+            yield from leaf_places(inner, _below(schema, key), (*keys, key))
+    elif isinstance(tree, AggList):
+        element = schema.element if isinstance(schema, ListSchema) else None
+        for index, inner in enumerate(tree.items):
+            yield from leaf_places(inner, element, (*keys, Const(index)))
+    else:
+        yield LeafPlace(tree, keys, schema)
+
+
+def _below(schema: Schema | None, key: Arg) -> Schema | None:
+    if isinstance(schema, MapSchema):
+        return schema.value
+    return schema.field(key.value) if isinstance(schema, FixedKeysSchema) and isinstance(key, Const) else None
+
+
+def has_order_between_leaves(tree: AggTree, schema: Schema | None = None) -> bool:
+    """Whether two leaves may meet in one place in an order that shows: then each row writes all leaves before the next
+    row writes any.
+    """
+    places = list(leaf_places(tree, schema))
+    return any(not a.commutes_with(b) and a.may_meet(b) for a, b in combinations(places, 2))
+
+
+def depends_on_order(tree: AggTree, schema: Schema | None = None) -> bool:
+    """Whether swapping two rows may change what the tree aggregates."""
+    return any(place.depends for place in leaf_places(tree, schema)) or has_order_between_leaves(tree, schema)

@@ -1,0 +1,326 @@
+"""What each aggregator does to values: the row form that every other form must equal.
+
+A *combiner* turns arguments into an operand (`lift`), merges operands (`combine`, associative, `zero()` on the
+left), and turns the merged operand into the value that people see (`finish`). Operands and values share one space:
+a stored value can stand on the left of `combine`. An *accumulator* only knows how to take one more row, so its rows are
+never combined before they arrive. Values are never changed in place.
+
+None means "no value" here: `first`, `last`, `min` and `max` pass over it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tidemill.language.dataflow import Aggregator
+from tidemill.language.operations import is_true
+from tidemill.language.ranking import Ranking, top_monotonic_of, top_monotonic_of_identity
+from tidemill.values.errors import BadInput, DefinitionError
+from tidemill.values.keys import admit_all, has_key, key_token, plain_key, settled_map
+
+
+@dataclass(frozen=True)
+class Combiner:
+    """A two-phase aggregator.
+
+    `identity` names built-in combiners whose operands may be stored and folded later by other processes
+    (`by_identity`); None for code of the module. `is_foldable` tells whether operands may be stored unmerged: only then
+    is a merged operand a value but for `finish`. `is_order_dependent` tells whether swapping operands may change it.
+    """
+
+    name: str
+    identity: str | None
+    zero: Callable[[], Any]
+    lift: Callable[..., Any]
+    combine: Callable[[Any, Any], Any]
+    finish: Callable[[Any], Any]
+    is_flush_required: bool = False
+    is_order_dependent: bool = False
+    is_foldable: bool = True
+
+    def onto(self, current: Any, operand: Any) -> Any:
+        """The value after `operand` is aggregated into the stored value `current`; None counts as nothing yet."""
+        return self.finish(self.combine(self.zero() if current is None else current, operand))
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """A sequential aggregator: `finish(accumulate(… accumulate(init(), *row1) …, *rowN))`."""
+
+    name: str
+    init: Callable[[], Any]
+    accumulate: Callable[..., Any]
+    finish: Callable[[Any], Any]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _none() -> Any:
+    return None
+
+
+def _lift_number(value: Any) -> Any:
+    kind = type(value)
+    if kind is int or kind is float:
+        return value
+    if kind is bool:
+        return int(value)
+    raise BadInput(f"sum takes numbers, not {value!r}", value=value)
+
+
+_ONE_FORM = frozenset({int, str, bool, bytes, datetime.datetime})
+"""Types whose equal values cannot be told apart."""
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    """The smaller of two; NaN is greater than every number, and of equal values that differ (0.0 and -0.0, 1 and 1.0)
+    always the same one is taken, so that the order of rows does not matter.
+    """
+    if a is None or b is None:
+        return b if a is None else a
+    if _is_nan(a):
+        return b
+    return b if b < a or (a == b and _stands_before(b, a)) else a
+
+
+def _greater(a: Any, b: Any) -> Any:
+    if a is None or b is None:
+        return b if a is None else a
+    if _is_nan(a):
+        return a
+    return b if _is_nan(b) or b > a or (a == b and _stands_before(a, b)) else a
+
+
+def _stands_before(a: Any, b: Any) -> bool:
+    """Which of two equal values is the smaller one: the one whose text sorts first (-0.0 before 0.0, 1 before 1.0)."""
+    if type(a) is type(b) and type(a) in _ONE_FORM:
+        return False
+    return repr(a) < repr(b)
+
+
+def _lift_condition(value: Any) -> Any:
+    """None becomes False: a stored None could not be told from a place that nothing was aggregated into yet."""
+    return False if value is None else value
+
+
+def _and(a: Any, b: Any) -> Any:
+    return b if is_true(a) else a
+
+
+def _or(a: Any, b: Any) -> Any:
+    return a if is_true(a) else b
+
+
+def _first(a: Any, b: Any) -> Any:
+    return b if a is None else a
+
+
+def _last(a: Any, b: Any) -> Any:
+    return a if b is None else b
+
+
+def _union(a: Any, b: Any) -> Any:
+    if a is None or b is None:
+        return b if a is None else a
+    admit_all(a, b)
+    return a | b
+
+
+def _lift_element(value: Any) -> Any:
+    return {plain_key(value)}
+
+
+def _lift_removal(value: Any) -> Any:
+    key = plain_key(value)
+    return {key_token(key): key}
+
+
+def _remove(a: Any, b: Any) -> Any:
+    """Operands of set_remove are dicts (elements to remove, by their tokens), stored values are sets: that tells the
+    two apart.
+    """
+    if a is None or b is None:
+        return b if a is None else a
+    return {**a, **b} if isinstance(a, dict) else a - {key for key in b.values() if has_key(a, key)}
+
+
+def _finish_removal(operand: Any) -> Any:
+    return set() if isinstance(operand, dict) else operand
+
+
+def _lift_occurrence(value: Any) -> Any:
+    return dict.fromkeys(_lift_element(value), 1)
+
+
+def _add_counts(a: Any, b: Any) -> Any:
+    if a is None or b is None:
+        return b if a is None else a
+    admit_all(a, b)
+    counts = dict(a)
+    for value, count in b.items():
+        counts[value] = counts.get(value, 0) + count
+    return counts
+
+
+def _lift_entry(key: Any, value: Any) -> Any:
+    return {plain_key(key): value}
+
+
+def _lift_map(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return settled_map(value)
+    raise BadInput(f"merge takes maps, not {value!r}", value=value)
+
+
+def _merge(a: Any, b: Any) -> Any:
+    if a is None or b is None:
+        return b if a is None else a
+    admit_all(a, b)
+    return {**a, **b}
+
+
+def _built_in(
+    name: str,
+    zero: Callable[[], Any],
+    lift: Callable[..., Any],
+    combine: Callable[[Any, Any], Any],
+    *,
+    is_order_dependent: bool = False,
+) -> Combiner:
+    return Combiner(name, name, zero, lift, combine, _same, is_order_dependent=is_order_dependent)
+
+
+COMBINERS: dict[str, Combiner] = {
+    combiner.name: combiner
+    for combiner in (
+        _built_in("count", int, lambda: 1, operator.add),
+        _built_in("sum", int, _lift_number, operator.add),
+        _built_in("min", _none, _same, _smaller),
+        _built_in("max", _none, _same, _greater),
+        _built_in("and", lambda: True, _lift_condition, _and, is_order_dependent=True),
+        _built_in("or", lambda: False, _same, _or, is_order_dependent=True),
+        _built_in("first", _none, _same, _first, is_order_dependent=True),
+        _built_in("last", _none, _same, _last, is_order_dependent=True),
+        _built_in("list", list, lambda value: [value], operator.add, is_order_dependent=True),
+        _built_in("set", _none, _lift_element, _union),
+        Combiner("set_remove", None, _none, _lift_removal, _remove, _finish_removal, is_foldable=False),
+        _built_in("multi_set", _none, _lift_occurrence, _add_counts),
+        _built_in("map", _none, _lift_entry, _merge, is_order_dependent=True),
+        _built_in("merge", _none, _lift_map, _merge, is_order_dependent=True),
+    )
+}
+"""The built-in combiners without parameters, by name."""
+
+AVG = Accumulator(
+    "avg",
+    lambda: (0, 0),
+    lambda state, value: (state[0] + _lift_number(value), state[1] + 1),
+    lambda state: state[0] / state[1] if state[1] else None,
+)
+
+
+def combiner_of(aggregator: Aggregator) -> Combiner:
+    """The combiner that a recorded aggregator means; `lift` takes the values of `aggregator.args` in order.
+
+    Raises:
+        DefinitionError: it is an accumulator, or there is no aggregator of this name.
+    """
+    if aggregator.kind != "combiner":
+        raise DefinitionError(f"{aggregator.name} is no combiner: its rows cannot be combined")
+    if aggregator.implementation is not None:
+        return _custom_combiner(aggregator.name, aggregator.implementation)
+    if aggregator.name == "top_monotonic":
+        return _ranking_combiner(top_monotonic_of(aggregator))
+    combiner = COMBINERS.get(aggregator.name)
+    if combiner is None:
+        raise DefinitionError(f"there is no combiner {aggregator.name!r}; there are {', '.join(sorted(COMBINERS))}")
+    return combiner
+
+
+def accumulator_of(aggregator: Aggregator) -> Accumulator:
+    """The accumulator that a recorded aggregator means: `avg`, the module's own, or a combiner seen as one."""
+    if aggregator.kind == "combiner":
+        return _as_accumulator(combiner_of(aggregator))
+    if aggregator.implementation is not None:
+        own = aggregator.implementation
+        return Accumulator(aggregator.name, own.init_val, own.accumulate, _same)
+    if aggregator.name != "avg":
+        raise DefinitionError(f"there is no accumulator {aggregator.name!r}")
+    return AVG
+
+
+@lru_cache(maxsize=256)
+def by_identity(text: str) -> Combiner:
+    """The combiner that a container names; the inverse of `Combiner.identity`.
+
+    Raises:
+        BadInput: this version has no such combiner.
+    """
+    combiner = COMBINERS.get(text)
+    if combiner is not None and combiner.identity == text:
+        return combiner
+    if text.startswith("top_monotonic("):
+        return _ranking_combiner(top_monotonic_of_identity(text))
+    raise BadInput(f"there is no combiner {text!r}", identity=text)
+
+
+def onto_of(aggregator: Aggregator) -> Callable[..., Any]:
+    """`onto(current, *args)`: the stored value after one row was aggregated into it; None counts as nothing yet."""
+    if aggregator.kind == "combiner":
+        combiner = combiner_of(aggregator)
+        return lambda current, *args: combiner.onto(current, combiner.lift(*args))
+    accumulator = accumulator_of(aggregator)
+
+    def onto(current: Any, *args: Any) -> Any:
+        return accumulator.finish(accumulator.accumulate(accumulator.init() if current is None else current, *args))
+
+    return onto
+
+
+def _as_accumulator(combiner: Combiner) -> Accumulator:
+    def accumulate(state: Any, *args: Any) -> Any:
+        return combiner.combine(state, combiner.lift(*args))
+
+    return Accumulator(combiner.name, combiner.zero, accumulate, combiner.finish)
+
+
+def _custom_combiner(name: str, own: Any) -> Combiner:
+    """The module's own combiner: an object with `combine(a, b)`, `zero_val()` and perhaps `is_flush_required()`."""
+    flush = getattr(own, "is_flush_required", False)
+    return Combiner(
+        name,
+        None,
+        own.zero_val,
+        _same,
+        own.combine,
+        _same,
+        is_flush_required=bool(flush() if callable(flush) else flush),
+        is_order_dependent=True,
+        is_foldable=False,
+    )
+
+
+def _ranking_combiner(ranking: Ranking) -> Combiner:
+    return Combiner(
+        "top_monotonic",
+        ranking.identity,
+        list,
+        ranking.lift,
+        ranking.combine,
+        ranking.cut,
+        is_order_dependent=True,
+        is_foldable=ranking.identity is not None,
+    )

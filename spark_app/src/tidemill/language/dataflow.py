@@ -1,0 +1,374 @@
+"""What a user's `define` recorded, as data: dataflow nodes, arguments, paths and aggregators.
+
+`api` writes these, `plan` checks and compiles them. A block is a tuple of nodes that run one after the other on each
+row of variables; nodes that hold blocks (`IfTrue`, `Loop`, `BatchBlock`, …) make it a tree (seed: "Dataflow").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Union
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where in the user's code something was written, for errors and for `describe`."""
+
+    file: str = "<unknown>"
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Var:
+    """A dataflow variable, with its sigil: `*name`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Const:
+    """A constant; compared by identity of its value's repr only in descriptions."""
+
+    value: Any
+
+    def __hash__(self) -> int:
+        return hash(repr(self.value))
+
+
+FunctionKind = Literal["builtin", "function", "operation", "vectorized"]
+
+
+@dataclass(frozen=True)
+class Function:
+    """Something that can be applied to arguments.
+
+    builtin: one of `language.operations`, `call` is its row form. function: one result a call. operation: a generator
+    that emits any number of tuples. vectorized: takes Polars series, returns one series (or a tuple of them) as long.
+    """
+
+    name: str
+    kind: FunctionKind
+    call: Callable[..., Any] = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Expr:
+    """A nested expression in argument position."""
+
+    function: Function
+    args: tuple[Arg, ...]
+
+
+Arg = Union[Var, Const, Expr]
+
+
+# --- paths -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Nav:
+    """One navigator: its name in snake case (`key`, `sorted_map_range`, `term_val`, …) and its arguments.
+
+    `args` holds `Arg`s, `Function`s (of `view`, `filter_pred`, `term`, …) and `Path`s (of `filter_selected`, `if_path`,
+    `multi_path`, …) in the order of the public signature; `options` the keyword options (`include_end`, `max_amt`, …).
+    """
+
+    name: str
+    args: tuple[Any, ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Path:
+    """A sequence of navigators, from a PState's partition to zero or more values (seed: "Paths")."""
+
+    navs: tuple[Nav, ...] = ()
+
+
+# --- aggregators -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Aggregator:
+    """One aggregator: `name` as in `language.combiners` (`count`, `sum`, …), or a custom combiner or accumulator.
+
+    `implementation` is the user's object for kind "combiner"/"accumulator" given by `Agg.combiner`/`Agg.accumulator`,
+    None for built-in ones. `options` are those of `top_monotonic` (`id_function`, `sort_val_function`, `ascending`).
+    """
+
+    name: str
+    kind: Literal["combiner", "accumulator", "void"]
+    args: tuple[Arg, ...] = ()
+    implementation: Any = field(default=None, compare=False)
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class AggMap:
+    """`CompoundAgg.map(k, X, k2, Y, …)`: navigate to each key and aggregate there."""
+
+    entries: tuple[tuple[Arg, AggTree], ...]
+
+
+@dataclass(frozen=True)
+class AggList:
+    """`CompoundAgg.list(X, Y, …)`: aggregate into positions 0, 1, … of a list."""
+
+    items: tuple[AggTree, ...]
+
+
+AggTree = Union[Aggregator, AggMap, AggList]
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Each:
+    function: Function
+    args: tuple[Arg, ...]
+    outs: tuple[str, ...]
+    at: Location
+
+
+@dataclass(frozen=True)
+class ExplodeMicrobatch:
+    microbatch: str
+    out: str | None
+    at: Location
+
+
+@dataclass(frozen=True)
+class KeepTrue:
+    condition: Arg
+    at: Location
+
+
+@dataclass(frozen=True)
+class Cond:
+    """`if_true` and `cond`: the first case whose condition is true runs, and no other.
+
+    A missing else is a last case `(Const(True), ())`, which passes the row through. What follows sees the variables
+    that every case binds.
+    """
+
+    cases: tuple[tuple[Arg, tuple[Node, ...]], ...]
+    at: Location
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`loop_with_vars`: `body` runs with `vars`; `ContinueLoop` runs it again, `EmitLoop` leaves it with `outs`."""
+
+    vars: tuple[tuple[str, Arg], ...]
+    body: tuple[Node, ...]
+    outs: tuple[str, ...]
+    at: Location
+
+
+@dataclass(frozen=True)
+class ContinueLoop:
+    args: tuple[Arg, ...]
+    at: Location
+
+
+@dataclass(frozen=True)
+class EmitLoop:
+    args: tuple[Arg, ...]
+    at: Location
+
+
+PartitionKind = Literal["hash", "global", "all", "shuffle", "direct", "path", "custom"]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Move the row to other tasks. `target` is the depot or PState of the object variants (`$$p`, `*d`), else None.
+
+    args: hash: (value,); direct: (task,); path: (leading key of the path,) with `target` the PState;
+    custom: `function` is called with (number of partitions, *args).
+    """
+
+    kind: PartitionKind
+    args: tuple[Arg, ...]
+    target: str | None
+    at: Location
+    function: Function | None = None
+
+
+@dataclass(frozen=True)
+class LocalSelect:
+    pstate: str
+    path: Path
+    outs: tuple[str, ...]
+    at: Location
+
+
+@dataclass(frozen=True)
+class LocalTransform:
+    pstate: str
+    path: Path
+    at: Location
+
+
+@dataclass(frozen=True)
+class LocalClear:
+    pstate: str
+    at: Location
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """`agg` and `compound_agg`; `pstate` is None where a batch block aggregates into variables (`outs`)."""
+
+    tree: AggTree
+    pstate: str | None
+    outs: tuple[str, ...]
+    at: Location
+
+
+@dataclass(frozen=True)
+class BatchBlock:
+    body: tuple[Node, ...]
+    at: Location
+
+
+@dataclass(frozen=True)
+class GroupBy:
+    """`group_by(keys, Block.agg(…)…)`: `body` holds only `Aggregate` nodes with outs; one row a key comes out."""
+
+    keys: tuple[str, ...]
+    body: tuple[Node, ...]
+    at: Location
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Name this place; `Hook` continues from it, `Unify` merges several of them."""
+
+    name: str
+    at: Location
+
+
+@dataclass(frozen=True)
+class Hook:
+    name: str
+    at: Location
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Run `body` from the anchor (or from here if None), beside what follows."""
+
+    anchor: str | None
+    body: tuple[Node, ...]
+    at: Location
+
+
+@dataclass(frozen=True)
+class Unify:
+    anchors: tuple[str, ...]
+    at: Location
+
+
+@dataclass(frozen=True)
+class Later:
+    """A feature that this version refuses with a clear error: `feature` says which."""
+
+    feature: str
+    at: Location
+
+
+Node = Union[
+    Each, ExplodeMicrobatch, KeepTrue, Cond, Loop, ContinueLoop, EmitLoop, Partition, LocalSelect, LocalTransform,
+    LocalClear, Aggregate, BatchBlock, GroupBy, Anchor, Hook, Branch, Unify, Later,
+]  # fmt: skip
+
+
+# --- the module ------------------------------------------------------------------------------------------------------
+
+DepotPartitioner = Literal["random", "hash_by", "disallow", "custom"]
+
+
+@dataclass(frozen=True)
+class DepotDeclaration:
+    """`partitioner` "hash_by" and "custom" have a `function`: of the record, or of (record, number of partitions).
+
+    "hash_by" has the names of `fields` of dict records instead, where the module names them. `tick_millis` is set for
+    tick depots, which hold no records. `schema` is what each record must fit; None: any data.
+    """
+
+    name: str
+    partitioner: DepotPartitioner
+    at: Location
+    function: Function | None = None
+    is_global: bool = False
+    tick_millis: int | None = None
+    fields: tuple[str, ...] = ()
+    schema: Any = None
+
+
+@dataclass(frozen=True)
+class PStateDeclaration:
+    """`key_partitioner` is called with (number of partitions, key)."""
+
+    name: str
+    schema: Any
+    at: Location
+    is_global: bool = False
+    initial_value: Any = None
+    is_private: bool = False
+    key_partitioner: Function | None = None
+
+
+StartFromKind = Literal["end", "beginning", "after_timestamp", "ago_records", "ago_millis"]
+
+
+@dataclass(frozen=True)
+class StartFrom:
+    """Where a source begins when its topology first meets the depot; `amount` is ms, records or ms by kind."""
+
+    kind: StartFromKind = "end"
+    amount: int = 0
+
+
+@dataclass(frozen=True)
+class SourceDeclaration:
+    """One `mb.source(…)` with the chain that follows it. `source_id` is the depot's name unless given."""
+
+    depot: str
+    source_id: str
+    microbatch: str | None
+    start_from: StartFrom
+    body: tuple[Node, ...]
+    at: Location
+
+
+@dataclass(frozen=True)
+class TopologyDeclaration:
+    name: str
+    pstates: tuple[PStateDeclaration, ...]
+    sources: tuple[SourceDeclaration, ...]
+    at: Location
+
+
+@dataclass(frozen=True)
+class ModuleDeclaration:
+    """All that `Module.define` recorded; `faults` holds what was wrong already while recording.
+
+    `options` are (scope "module" | "topology" | "depot" | "pstate", object, option, value).
+    """
+
+    name: str
+    depots: tuple[DepotDeclaration, ...]
+    topologies: tuple[TopologyDeclaration, ...]
+    options: tuple[tuple[str, str, str, Any], ...] = ()
+    faults: tuple[Any, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,105 @@
+"""The ranking behind `top_monotonic`: the best N values, one an id, in a list that grows to 2N before it is cut."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.language.dataflow import Aggregator, Const, Function
+from tidemill.language.operations import op_named
+from tidemill.values.errors import BadInput, DefinitionError
+from tidemill.values.keys import key_token
+
+_IDENTITY = re.compile(r"top_monotonic\((\d+),(asc|desc),id=(\w*),sort=(\w*)\)")
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The best `amount` values by `sort_value_of`, at most one for each `id_of`.
+
+    Of several values of one id the best counts, of equally good ones the earliest. So the result does not depend on
+    where a batch was cut, as long as values only get better.
+    """
+
+    amount: int
+    is_ascending: bool
+    id_of: Callable[[Any], Any] | None
+    sort_value_of: Callable[[Any], Any] | None
+    identity: str | None
+
+    def lift(self, *args: Any) -> list[Any]:
+        """One value as a list; the last argument is the value, an amount before it is already known."""
+        return [args[-1]]
+
+    def combine(self, a: Any, b: Any) -> list[Any]:
+        both: list[Any] = (a or []) + (b or [])
+        return self.cut(both) if len(both) >= 2 * self.amount else both
+
+    def cut(self, values: Any) -> list[Any]:
+        ranked = sorted(values or (), key=self.sort_value_of, reverse=not self.is_ascending)
+        distinct: list[Any] = []
+        for value in self._without_repeated_ids(ranked):
+            if len(distinct) == self.amount:
+                break
+            distinct.append(value)
+        return distinct
+
+    def _without_repeated_ids(self, ranked: list[Any]) -> Iterator[Any]:
+        seen = set()
+        for value in ranked:
+            key = key_token(value if self.id_of is None else self.id_of(value))
+            if key not in seen:
+                seen.add(key)
+                yield value
+
+
+def top_monotonic_of(aggregator: Aggregator) -> Ranking:
+    """The ranking that a recorded `top_monotonic(N, v, …)` means.
+
+    Raises:
+        DefinitionError: the amount is no positive constant.
+    """
+    options = dict(aggregator.options)
+    amount = options.get("amount", aggregator.args[0] if len(aggregator.args) > 1 else None)
+    amount = amount.value if isinstance(amount, Const) else amount
+    if type(amount) is not int or amount < 1:
+        raise DefinitionError(f"top_monotonic takes a positive constant as its amount, not {amount!r}")
+    id_function, sort_function = options.get("id_function"), options.get("sort_val_function")
+    is_ascending = bool(options.get("ascending", False))
+    identity = _identity(amount, is_ascending, id_function, sort_function)
+    return Ranking(amount, is_ascending, _call(id_function), _call(sort_function), identity)
+
+
+def top_monotonic_of_identity(text: str) -> Ranking:
+    """The ranking that a container names.
+
+    Raises:
+        BadInput: the text does not parse, or names a function that this version does not have.
+    """
+    match = _IDENTITY.fullmatch(text)
+    if match is None:
+        raise BadInput(f"not a ranking: {text!r}", identity=text)
+    amount, direction, id_name, sort_name = match.groups()
+    return Ranking(int(amount), direction == "asc", _named(id_name), _named(sort_name), text)
+
+
+def _identity(amount: int, is_ascending: bool, id_function: Any, sort_function: Any) -> str | None:
+    names = []
+    for function in (id_function, sort_function):
+        if function is not None and not (isinstance(function, Function) and function.kind == "builtin"):
+            return None
+        names.append("" if function is None else function.name)
+    return f"top_monotonic({amount},{'asc' if is_ascending else 'desc'},id={names[0]},sort={names[1]})"
+
+
+def _call(function: Any) -> Callable[[Any], Any] | None:
+    if function is None:
+        return None
+    call: Callable[[Any], Any] = function.call if isinstance(function, Function) else function
+    return call
+
+
+def _named(name: str) -> Callable[[Any], Any] | None:
+    return op_named(name) if name else None

@@ -1,0 +1,1 @@
+"""Leading a topology: a pure machine, and what carries its instructions out."""

@@ -1,0 +1,50 @@
+"""Why an attempt or a compaction failed, as an event: the code says who must act."""
+
+from __future__ import annotations
+
+import traceback
+
+from tidemill.engine.failures import message_of
+from tidemill.leader.events import AttemptFailed, CompactionFailed
+from tidemill.values.errors import TidemillError, UserCodeError
+
+TRACE_CHARS_MAX = 8_000
+SAMPLE_CHARS_MAX = 2_000
+MESSAGE_CHARS_MAX = 2_000
+
+
+def attempt_failed(token: int, error: BaseException) -> AttemptFailed:
+    """The event for an error of an attempt; long texts are cut, because log entries must stay small."""
+    code = _code(error)
+    message = _cut(_message(error), MESSAGE_CHARS_MAX)
+    if isinstance(error, UserCodeError):
+        trace = _cut(error.trace, TRACE_CHARS_MAX)
+        return AttemptFailed(token, code, message, error.step, trace, _cut(error.sample, SAMPLE_CHARS_MAX))
+    trace = "" if isinstance(error, TidemillError) else "".join(traceback.format_exception(error))
+    return AttemptFailed(token, code, message, trace=_cut(trace, TRACE_CHARS_MAX))
+
+
+def compaction_failed(token: int, error: BaseException) -> CompactionFailed:
+    """The event for an error of a compaction."""
+    return CompactionFailed(token, _code(error), f"{type(error).__name__}: {error}")
+
+
+def _code(error: BaseException) -> str:
+    if not isinstance(error, Exception):
+        return UserCodeError.code
+    return error.code if isinstance(error, TidemillError) else "InternalError"
+
+
+def _message(error: BaseException) -> str:
+    text = message_of(error)
+    if not isinstance(error, Exception):
+        return f"A function of the module raised {type(error).__name__} ({text}), which ends programs; return instead."
+    return text or type(error).__name__
+
+
+def _cut(text: str, chars_max: int) -> str:
+    """The text, or its beginning and its end; the end of a traceback says what went wrong."""
+    if len(text) <= chars_max:
+        return text
+    half = chars_max // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"

@@ -1,0 +1,280 @@
+"""Saving a store while it runs: what `tidemill backup` does.
+
+Of each module first the heads of the topologies' logs are read and then the ends of the depots, so that no topology is
+ahead of what is saved of its depots. Then all that the heads name is copied. What collection deletes meanwhile is no
+longer what the newest head names: the module is looked at again, and what is copied already is not copied again. A
+backup exists when its last object, the list of all others, was created; so one that was cut off is none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredTopology
+from tidemill.definition.stored import depot_folder, topology_folder
+from tidemill.depot.log import DepotLog
+from tidemill.journal import entries
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog, modules_of
+from tidemill.journal.entries import Entry
+from tidemill.journal.snapshot import Part, checksum_of
+from tidemill.leader.backup_folder import Backup, BackupFolder, SavedTopology, other_history
+from tidemill.leader.collection import inline_entries
+from tidemill.leader.deletions import Deletions
+from tidemill.store.incarnations import base_url
+from tidemill.store.log import FIRST, Log
+from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.store.urls import store_id
+from tidemill.values.errors import CorruptState, Deleted, StoreUnavailable, reading_object
+
+LOOKS_MAX: Final = 20
+"""How often a module is looked at that deletes faster than it can be copied."""
+
+THREADS: Final = 4
+"""Objects that are copied at a time; so many are in memory."""
+
+_T = TypeVar("_T")
+
+
+class _Overtaken(Exception):
+    """Something that is needed was collected, or a definition was written: look at the module again."""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What was copied, of all that the backup needs."""
+
+    objects: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class _Module:
+    """What a backup needs of one module."""
+
+    objects: dict[str, tuple[int, str]] = field(default_factory=dict)
+    logs: dict[str, int] = field(default_factory=dict)
+    topologies: list[SavedTopology] = field(default_factory=list)
+
+
+class BackupRun:
+    """One backup of a store. `tell` hears of each object that was copied."""
+
+    def __init__(
+        self, store: ObjectStore, folder: BackupFolder, now_ms: int, tell: Callable[[str, Copied], None]
+    ) -> None:
+        self._store, self._folder, self._now_ms = store, folder, now_ms
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._id = store_id(store)
+        before = next((backup for backup in folder.all() if backup.store == self._id), None)
+        self._before = before
+        self._known: dict[str, tuple[int, str]] = dict(before.objects) if before is not None else {}
+        self.copied = Copied()
+
+    def take(self) -> Backup:
+        """Save the store.
+
+        Raises:
+            StoreUnavailable: one of both places does not answer, or the store deletes faster than it can be copied.
+            CorruptState: an object that is needed is missing, or is not what was committed; nothing was saved.
+            BadInput: the folder has backups of a store with another history.
+        """
+        self._check_history()
+        saved = {name: self._module(name) for name in modules_of(self._store)}
+        backup = Backup(
+            id=self._folder.new_id(self._now_ms),
+            store=self._id,
+            url=base_url(self._store.url),
+            written_ms=self._now_ms,
+            topologies=tuple(topology for module in saved.values() for topology in module.topologies),
+            modules=tuple(saved),
+            logs={prefix: first for module in saved.values() for prefix, first in module.logs.items()},
+            objects={key: sizes for module in saved.values() for key, sizes in module.objects.items()},
+        )
+        self._folder.add(backup)
+        return backup
+
+    def _check_history(self) -> None:
+        """A log that was put back by hand and went on has other entries under the numbers that were saved."""
+        for prefix in self._before.logs if self._before is not None else ():
+            saved = {key for key in self._known if key.startswith(f"{prefix}/")}
+            there = saved.intersection(self._store.list(prefix))
+            key = max(there, default=None)
+            if key is not None and checksum_of(self._store.get(key)) != self._known[key][1]:
+                raise other_history(self._folder.store.url, key)
+
+    def _module(self, name: str) -> _Module:
+        for _ in range(LOOKS_MAX):
+            try:
+                return self._look(name)
+            except (_Overtaken, Deleted):
+                continue
+        raise StoreUnavailable(f"Module {name} deletes faster than it can be copied; try again.", module=name)
+
+    def _look(self, name: str) -> _Module:
+        found = _Module()
+        definition = DefinitionLog(self._store, name).newest()
+        if definition is None:
+            raise CorruptState(f"The definition of module {name} is gone.", module=name)
+        depots, topologies = self._living(definition)
+        logs = [(topology, CommitLog(self._store, topology_folder(name, topology))) for topology in topologies]
+        heads = [(topology, log, head) for topology, log in logs if (head := log.head()) is not None]
+        if any(entry.definition > definition.number for _, _, (_, entry) in heads):
+            raise _Overtaken
+        ends = {prefix.rpartition("/")[2]: at for prefix, at in (self._depot(found, definition, d) for d in depots)}
+        for topology, log, (number, entry) in heads:
+            _check_covered(entry, ends, topology.name)
+            found.topologies.append(self._topology(found, log.log, topology, number, entry))
+        self._log(found, self._small_log(f"{name}/definition"), definition.number)
+        options = self._small_log(f"{name}/options")
+        self._log(found, options, options.newest())
+        decisions = self._small_log(f"{name}/deletions")
+        keys = [key for key in self._store.list(decisions.prefix) if key <= decisions.key(definition.number)]
+        self._each(keys, lambda key: self._copy(found, key))
+        found.logs[decisions.prefix] = FIRST
+        return found
+
+    def _living(self, definition: StoredDefinition) -> tuple[list[StoredDepot], list[StoredTopology]]:
+        """The depots and topologies that there are, and those that a rollback may bring back."""
+        if definition.is_destroyed:
+            return [], []
+        fate = Deletions(self._store, definition.module).fate(definition)
+        retired = [] if fate is not None and fate.is_done else [gone.item for gone in definition.retired]
+        depots = [*definition.depots.values(), *(item for item in retired if isinstance(item, StoredDepot))]
+        topologies = [*definition.topologies.values(), *(i for i in retired if isinstance(i, StoredTopology))]
+        return [depot for depot in depots if depot.tick_millis is None], topologies
+
+    # --- logs --------------------------------------------------------------------------------------------------------
+
+    def _small_log(self, prefix: str) -> Log:
+        return Log(self._store, prefix, ".json", lambda content, key: "")
+
+    def _log(self, found: _Module, log: Log, last: int) -> None:
+        """All entries of a log up to one of them. Raises _Overtaken where that one is gone."""
+        found.logs[log.prefix] = first = log.floor()
+        if first > max(last, FIRST):
+            raise _Overtaken
+        self._each(range(first, last + 1), lambda number: self._entry(found, log, number))
+
+    def _entry(self, found: _Module, log: Log, number: int) -> bytes | None:
+        """Copy an entry of a log; its bytes, or None where it was saved before. Raises _Overtaken where it is gone."""
+        key = log.key(number)
+        if key in self._known:
+            found.objects[key] = self._known[key]
+            return None
+        content = self._read(key)
+        if not log.is_entry(number):
+            raise _Overtaken
+        self._put(found, key, content)
+        return content
+
+    def _depot(self, found: _Module, definition: StoredDefinition, depot: StoredDepot) -> tuple[str, tuple[int, ...]]:
+        """Where a depot is, and its ends. Its log comes first: what is trimmed after that is among what is rolled.
+
+        What is rolled meanwhile may know of appends that are not saved, so it raises _Overtaken.
+        """
+        prefix = depot_folder(definition.module, depot)
+        log = DepotLog(self._store, prefix, 1 if depot.is_global else definition.tasks)
+        rolled = {key for _, _, key in log.files.list_rolled()}
+        newest = log.newest()
+        if newest.gate.definition > definition.number:
+            raise _Overtaken
+        self._log(found, log.files.log, newest.number)
+        keys = [key for _, _, key in log.files.list_rolled()]
+        if not rolled.issuperset(keys):
+            raise _Overtaken
+        self._each(keys, lambda key: self._copy(found, key))
+        return prefix, newest.ends
+
+    def _topology(self, found: _Module, log: Log, topology: StoredTopology, number: int, entry: Entry) -> SavedTopology:
+        """The newest entry and all that it names; then the entries before it, with what they name as far as it is
+        there: points in time to which the topology can be restored. Raises _Overtaken where something of the newest
+        is gone, also where the log was trimmed beyond it before this look at it.
+        """
+        prefix = log.prefix.rpartition("/")[0]
+        self._each(objects_of(entry), lambda part: self._part(found, prefix, part))
+        first = number + 1
+        for at in range(number, log.floor() - 1, -1):
+            try:
+                content = self._entry(found, log, at)
+            except _Overtaken:
+                break
+            first = at
+            if content is not None and at < number:
+                older = entries.from_bytes(content, log.key(at))
+                self._each(objects_of(older), lambda part: self._part_if_there(found, prefix, part))
+        if first > lowest_needed(number, entry):
+            raise _Overtaken
+        found.logs[log.prefix] = first
+        ids = (log.prefix.partition("/")[0], topology.name, prefix)
+        return SavedTopology(*ids, number, entry.last_id, entry.processed, entry.written_ms)
+
+    def _part(self, found: _Module, prefix: str, part: Part) -> None:
+        """Copy a part, whose name nothing else ever has: where it is saved it need not be read."""
+        key = f"{prefix}/{part.name}"
+        if key in found.objects:
+            return
+        if key in self._known or self._folder.has(self._id, key):
+            self._known[key] = found.objects[key] = (part.bytes, part.checksum)
+            return
+        content = self._read(key)
+        with reading_object(key):
+            part.check(content)
+        self._put(found, key, content)
+
+    def _part_if_there(self, found: _Module, prefix: str, part: Part) -> None:
+        with suppress(_Overtaken):
+            self._part(found, prefix, part)
+
+    # --- objects -----------------------------------------------------------------------------------------------------
+
+    def _each(self, items: Iterable[_T], copy: Callable[[_T], object]) -> None:
+        with ThreadPoolExecutor(THREADS) as threads:
+            for _ in threads.map(copy, items):
+                pass
+
+    def _copy(self, found: _Module, key: str) -> None:
+        if key in self._known:
+            found.objects[key] = self._known[key]
+        else:
+            self._put(found, key, self._read(key))
+
+    def _read(self, key: str) -> bytes:
+        try:
+            return self._store.get(key)
+        except NotFound as error:
+            raise _Overtaken from error
+
+    def _put(self, found: _Module, key: str, content: bytes) -> None:
+        self._known[key] = found.objects[key] = (len(content), checksum_of(content))
+        if self._folder.put(self._id, key, content):
+            with self._lock:
+                self.copied = Copied(self.copied.objects + 1, self.copied.bytes + len(content))
+                self._tell(key, self.copied)
+
+
+def objects_of(entry: Entry) -> list[Part]:
+    """The objects that both states of an entry name, each once."""
+    parts = (part for snapshot in (entry.snapshot, entry.previous) for part in snapshot.parts())
+    return list({part.name: part for part in parts if "#" not in part.name}.values())
+
+
+def lowest_needed(number: int, entry: Entry) -> int:
+    """The first entry of a log that must be there for this one to be whole: with both states and both commits."""
+    inline = (at for snapshot in (entry.snapshot, entry.previous) for at in inline_entries(snapshot))
+    return min(max(FIRST, number - 1), *(committed.entry for committed in entry.committed), *inline, number)
+
+
+def _check_covered(entry: Entry, ends: dict[str, tuple[int, ...]], topology: str) -> None:
+    """No topology is ahead of its depots; where one is, the store is damaged already."""
+    for source, progress in entry.progress.items():
+        held = ends.get(progress.depot)
+        if held is not None and any(at > end for at, end in zip(progress.offsets, held, strict=True)):
+            text = f"Source {source} of topology {topology} is at {progress.offsets}, but its depot ends at {held}."
+            raise CorruptState(f"{text} Run `tidemill check`.", topology=topology)

@@ -1,0 +1,179 @@
+"""Where backups are: a folder or a bucket, in which the backups of a store share the objects that are equal.
+
+backups/<time>-<nonce>.json      a backup: all objects that it needs, with sizes and checksums; written last
+stores/<store id>/<key>          copies of objects, under the keys that they have in the store
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from tidemill.journal.snapshot import checksum_of
+from tidemill.store.objects import AlreadyExists, Buffer, NotFound, ObjectStore
+from tidemill.values.errors import BadInput, CorruptState, NewerFormat, UnknownName
+from tidemill.values.ids import nonce
+
+FORMAT: Final = 1
+_FOLDER: Final = "backups"
+_SUFFIX: Final = ".json"
+
+
+@dataclass(frozen=True)
+class SavedTopology:
+    """How far a topology was: the newest entry of the log below `prefix`, and what it says."""
+
+    module: str
+    name: str
+    prefix: str
+    entry: int
+    microbatch_id: int
+    processed: int
+    written_ms: int
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A whole backup: `store` is the id of the copy of the store that was saved (`store.incarnations`), `logs` the
+    first number of each log, `objects` the size and the checksum of each object.
+    """
+
+    id: str
+    store: str
+    url: str
+    written_ms: int
+    topologies: tuple[SavedTopology, ...] = ()
+    modules: tuple[str, ...] = ()
+    logs: Mapping[str, int] = field(default_factory=dict)
+    objects: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for size, _ in self.objects.values())
+
+
+class BackupFolder:
+    """The backups below one URL."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+
+    # --- backups -----------------------------------------------------------------------------------------------------
+
+    def ids(self) -> list[str]:
+        """The backups there are, oldest first."""
+        names = (key.rpartition("/")[2] for key in self.store.list(_FOLDER))
+        return sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
+
+    def read(self, backup_id: str) -> Backup:
+        """One backup.
+
+        Raises:
+            UnknownName: there is none of this id.
+            CorruptState: it cannot be read.
+        """
+        key = f"{_FOLDER}/{backup_id}{_SUFFIX}"
+        try:
+            data = json.loads(self.store.get(key))
+            if data.pop("format") > FORMAT:
+                raise NewerFormat(f"{key} was written by a newer Tidemill; use that one", key=key)
+            data["topologies"] = tuple(SavedTopology(**saved) for saved in data["topologies"])
+            data["objects"] = {name: (size, checksum) for name, (size, checksum) in data["objects"].items()}
+            return Backup(**data | {"modules": tuple(data["modules"])})
+        except NotFound as error:
+            raise UnknownName(f"There is no backup {backup_id} in {self.store.url}.", id=backup_id) from error
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, CorruptState):
+                raise
+            raise CorruptState(f"{key}: this backup cannot be read: {error!r}", key=key) from error
+
+    def all(self) -> Iterator[Backup]:
+        """All backups, newest first."""
+        for backup_id in reversed(self.ids()):
+            yield self.read(backup_id)
+
+    def new_id(self, now_ms: int) -> str:
+        """The name of a backup that is begun now; names sort by time."""
+        return f"{now_ms:013d}-{nonce()}"
+
+    def add(self, backup: Backup) -> None:
+        """The one step that makes a backup: all its objects are there."""
+        text = json.dumps({"format": FORMAT, **asdict(backup)}, separators=(",", ":"))
+        self.store.create(f"{_FOLDER}/{backup.id}{_SUFFIX}", text.encode())
+
+    # --- objects -----------------------------------------------------------------------------------------------------
+
+    def has(self, store: str, key: str) -> bool:
+        return self.store.exists(_place(store, key))
+
+    def put(self, store: str, key: str, content: Buffer) -> bool:
+        """Keep an object; false if it was there.
+
+        Raises:
+            BadInput: another object of this key is there: this store has another history than the one saved here.
+        """
+        try:
+            self.store.create(_place(store, key), content)
+        except AlreadyExists:
+            if self.store.get(_place(store, key)) != bytes(content):
+                raise other_history(self.store.url, key) from None
+            return False
+        return True
+
+    def get(self, backup: Backup, key: str) -> bytes:
+        """An object of a backup.
+
+        Raises:
+            CorruptState: it is not there, or is not what was saved.
+        """
+        place = _place(backup.store, key)
+        try:
+            content = self.store.get(place)
+        except NotFound as error:
+            raise CorruptState(f"{place} of the backups in {self.store.url} is missing.", key=place) from error
+        if (len(content), checksum_of(content)) != tuple(backup.objects[key]):
+            raise CorruptState(f"{place} of the backups in {self.store.url} is not what was saved.", key=place)
+        return content
+
+    def forget(self, url: str, keep: int) -> int:
+        """Delete all but the newest `keep` backups of a store, and the objects that nothing else needs; how many.
+
+        The same store under another URL, or a copy of it, has backups of its own, which share the objects. No other
+        backup may be under way.
+        """
+        backups = list(self.all())
+        dropped = [backup for backup in backups if backup.url == url][keep:]
+        gone = {backup.id for backup in dropped}
+        for backup in dropped:
+            self.store.delete(f"{_FOLDER}/{backup.id}{_SUFFIX}")
+        needed = {_place(each.store, key) for each in backups if each.id not in gone for key in each.objects}
+        for store in {backup.store for backup in dropped}:
+            for key in self.store.list(_place(store, "")):
+                if key not in needed:
+                    self.store.delete(key)
+        return len(dropped)
+
+
+def other_history(url: str, key: str) -> BadInput:
+    """A store that was put back by hand and went on is not the one that was saved."""
+    text = f"{url} holds another object {key}: it has backups of a store with another history. Use an empty folder."
+    return BadInput(text, key=key)
+
+
+def _place(store: str, key: str) -> str:
+    return f"stores/{store}/{key}".rstrip("/")
+
+
+def about(backup: Backup) -> dict[str, Any]:
+    """What people want to know of a backup."""
+    return {
+        "id": backup.id,
+        "written_ms": backup.written_ms,
+        "store": backup.url,
+        "modules": list(backup.modules),
+        "objects": len(backup.objects),
+        "bytes": backup.bytes,
+        "topologies": [{k: v for k, v in asdict(saved).items() if k != "prefix"} for saved in backup.topologies],
+    }

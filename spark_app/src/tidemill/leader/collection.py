@@ -1,0 +1,214 @@
+"""Deleting what nothing names any more: objects of state, entries of the commit log, records past their retention.
+
+Safe without any lease: only names of microbatches that are committed are deleted, and only those that no entry within
+the retention, nor the last two commits, nor a compaction under way can reach (invariant S5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tidemill.clients.standing import met_sources
+from tidemill.definition.stored import StoredSource, StoredTopology, topology_folder
+from tidemill.depot.retention import GRACE_MILLIS, retain, roll
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.entries import Entry, SourceProgress
+from tidemill.journal.snapshot import Snapshot
+from tidemill.language.options import Values, resolve
+from tidemill.leader.garbage import remove_garbage
+from tidemill.leader.topology_store import World
+from tidemill.store.local import sweep_unfinished
+from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.values.errors import invariant
+
+FOLDERS: Final = ("deltas", "runs")
+UNFINISHED_MS: Final = 3_600_000
+"""A create that began so long ago belongs to a process that died."""
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a collection deleted."""
+
+    objects: int
+    entries: int
+
+
+def collect(world: World, retention_ms: int) -> Collected:
+    """Delete what nothing reaches in one topology, and what retention gives up of its depots."""
+    old = world.old("commit log", world.commit_log.newest_number(), retention_ms)
+    found = collect_topology(world.commit_log, world.store, world.prefix, world.clock.now_ms() - retention_ms, old)
+    remove_garbage(world, retention_ms)
+    _sweep(world, world.prefix)
+    _sweep(world, world.definition.options_prefix)
+    for name in world.depots:
+        if _is_keeper(world, name):
+            _keep_depot(world, name)
+            _sweep(world, world.definition.depot_prefix(name))
+    return found
+
+
+def _sweep(world: World, prefix: str) -> None:
+    """Processes that were killed leave unfinished creates in a store that is a folder."""
+    folder = world.store.local_path(prefix)
+    if folder is not None:
+        sweep_unfinished(folder, world.clock.now_ms() - UNFINISHED_MS)
+
+
+def collect_topology(log: CommitLog, store: ObjectStore, prefix: str, cutoff_ms: int, old: int = 0) -> Collected:
+    """Delete what no entry written since `cutoff_ms` reaches, and the entries before all of those.
+
+    Entries up to `old` were written before it whatever their times say.
+    """
+    head = log.head()
+    if head is None:
+        return Collected(0, 0)
+    number, entry = head
+    reached, floor = _reach(log, number, entry, max(_first_since(log, number, cutoff_ms), old + 1))
+    _check_kept(entry, reached, floor)
+    objects = 0
+    for name in list(_names(store, prefix)):
+        if name not in reached and _is_over(name, entry):
+            store.delete(f"{prefix}/{name}")
+            objects += 1
+    before = log.log.span()[0]
+    return Collected(objects, log.log.trim(floor) - before)
+
+
+def _check_kept(entry: Entry, reached: set[str], floor: int) -> None:
+    """S5, before anything is deleted: both states and both commits of the last two IDs stay."""
+    needed = {part.name for snapshot in (entry.snapshot, entry.previous) for part in snapshot.parts()}
+    invariant(needed <= reached, "S5: collection keeps the last two states", missing=needed - reached)
+    kept = all(floor <= committed.entry for committed in entry.committed)
+    invariant(kept, "S5: collection keeps the last two commits", floor=floor)
+
+
+def _reach(log: CommitLog, number: int, entry: Entry, since: int) -> tuple[set[str], int]:
+    """The names that must stay, and the first entry that must; those from `since` on are within the retention."""
+    snapshots = [entry.snapshot, entry.previous]
+    floor = min([committed.entry for committed in entry.committed], default=number)
+    for compacted in _compactions(log, entry, since):
+        # Between two compactions a snapshot only grows: the last one before a compaction reaches all the others.
+        snapshots.append(log.read(compacted - 1).snapshot)
+        floor = min(floor, compacted - 1)
+    floor = min(floor, min(since, number) - 1)
+    names = {part.name for snapshot in snapshots for part in snapshot.parts()}
+    return names, min([floor, *(at for snapshot in snapshots for at in inline_entries(snapshot))])
+
+
+def _compactions(log: CommitLog, entry: Entry, since: int) -> Iterator[int]:
+    """The entries from `since` on in which a compaction's result entered, newest first."""
+    number = entry.compacted
+    while number > 1 and number >= since:
+        try:
+            before = log.read(number - 1)
+        except NotFound:
+            return
+        yield number
+        number = before.compacted
+
+
+def _first_since(log: CommitLog, newest: int, cutoff_ms: int) -> int:
+    """The first entry written since the cutoff, or the next; times never go back, so it is found by halving."""
+    low, high = log.log.span()[0], newest + 1
+    while low < high:
+        middle = (low + high) // 2
+        if log.read(middle).written_ms < cutoff_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def inline_entries(snapshot: Snapshot) -> Iterator[int]:
+    """The entries in which small deltas of a snapshot ride."""
+    for part in snapshot.parts():
+        key, _, member = part.name.partition("#")
+        if member:
+            yield int(key.rpartition("/")[2].partition(".")[0])
+
+
+def _names(store: ObjectStore, prefix: str) -> Iterator[str]:
+    for folder in FOLDERS:
+        for key in store.list(f"{prefix}/{folder}"):
+            yield key.removeprefix(f"{prefix}/")
+
+
+def _is_over(name: str, entry: Entry) -> bool:
+    """Whether an object's microbatch is committed, so that whoever could still name it would have done so."""
+    microbatch_id = int(name.rpartition("/")[2].partition("-")[0])
+    is_pending = any(pending.microbatch_id == microbatch_id for pending in entry.pending)
+    return microbatch_id <= entry.last_id and not is_pending
+
+
+# --- depots ----------------------------------------------------------------------------------------------------------
+
+
+def _is_keeper(world: World, depot: str) -> bool:
+    """One topology of the module looks after a depot: the first that reads it."""
+    readers = _readers(world, depot)
+    return bool(readers) and readers[0] == world.topology
+
+
+def _readers(world: World, depot: str) -> list[str]:
+    topologies = world.definition.topologies.values()
+    return sorted(t.name for t in topologies if any(source.depot == depot for source in t.sources))
+
+
+def _keep_depot(world: World, name: str) -> None:
+    log = world.depots[name]
+    roll(log)
+    values = world.options.read().values
+    records_max = resolve("depot.max.entries.per.partition", values, name)
+    needed = _needed(world, name)
+    # A process that slept through an update does not know who else reads; its successor does.
+    is_newest = world.definitions.newest_number() <= world.definition.number
+    if records_max is not None and needed is not None and is_newest:
+        log.follow()
+        old = world.old(name, log.newest().number, GRACE_MILLIS)
+        retain(log, records_max, needed, _excess(values, name), old=old)
+
+
+def _excess(values: Values, name: str) -> float:
+    return float(resolve("depot.excess.proportion", values, name))
+
+
+def _needed(world: World, depot: str) -> list[int] | None:
+    """The lowest offset of each partition that a topology of the module still reads, or will after a rollback; None if
+    one has not begun.
+    """
+    needed: list[int] | None = None
+    for progress in [*_live_sources(world, depot), *_retired_sources(world, depot)]:
+        if progress is None:
+            return None
+        offsets = progress.offsets
+        needed = list(offsets) if needed is None else [min(p) for p in zip(needed, offsets, strict=True)]
+    return needed
+
+
+def _live_sources(world: World, depot: str) -> Iterator[SourceProgress | None]:
+    for topology in _readers(world, depot):
+        head = CommitLog(world.store, world.definition.topology_prefix(topology)).head()
+        met = met_sources(world.definition, topology, head[1] if head is not None else None)
+        for source in world.definition.topology(topology).sources:
+            if source.depot == depot:
+                yield met.get(source.source_id)
+
+
+def _retired_sources(world: World, depot: str) -> Iterator[SourceProgress]:
+    """Where one stands that a rollback may bring back, it needs what follows; one that never began needs nothing."""
+    definition = world.definition
+    place = definition.depot_prefix(depot).rpartition("/")[2]
+    folders = {topology.id: topology_folder(definition.module, topology) for topology in definition.topologies.values()}
+    retired = world.restorable()
+    whole = [gone.item for gone in retired if isinstance(gone.item, StoredTopology)]
+    folders |= {topology.id: topology_folder(definition.module, topology) for topology in whole}
+    sources = [(topology.id, source) for topology in whole for source in topology.sources]
+    sources += [(gone.topology, gone.item) for gone in retired if isinstance(gone.item, StoredSource)]
+    for topology_id, source in sources:
+        head = CommitLog(world.store, folders[topology_id]).head() if topology_id in folders else None
+        progress = head[1].progress.get(source.source_id) if head is not None else None
+        if progress is not None and progress.depot == place:
+            yield progress

@@ -1,0 +1,125 @@
+"""Whether what a definition deleted is gone for good, or may still come back: `<module>/deletions/<n>.json`.
+
+A definition lists what it and its forerunners deleted as retired. Two things may become of that list, and they exclude
+each other: the revision proves stable and the deletions are *done*, or another definition follows and they are *kept*,
+to be brought back by it or listed on. One object, created if absent, says which; it is written before anything is
+deleted, and before the following definition. So a rollback never opens what a collector deletes, whoever dies when.
+Before either, the depots among it are closed: what is appended under their names from then on is appended elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from tidemill.definition import definition as definitions
+from tidemill.definition.definition import StoredDefinition
+from tidemill.language.dataflow import ModuleDeclaration
+from tidemill.leader.closing import close_deleted, held
+from tidemill.store.log import PATIENCE, Log, Lost, read_json_nonce
+from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.values.errors import CorruptState, NewerFormat, asked_twice
+from tidemill.values.ids import Ids
+
+FORMAT: Final = 1
+
+Decision = Literal["done", "kept"]
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What was decided of a definition's deletions, and when."""
+
+    decision: Decision
+    written_ms: int
+
+    @property
+    def is_done(self) -> bool:
+        return self.decision == "done"
+
+
+class Deletions:
+    """The fates of the deletions of one module's definitions, by the definition's number."""
+
+    def __init__(
+        self, store: ObjectStore, module: str, ids: Ids | None = None, patience: tuple[float, ...] = PATIENCE
+    ) -> None:
+        self._store, self._patience = store, patience
+        self._log = Log(store, f"{module}/deletions", ".json", read_json_nonce, patience, is_dense=False)
+        self._ids = ids or Ids()
+
+    def fate(self, definition: StoredDefinition) -> Fate | None:
+        """What was decided; None if nothing was yet, or there is nothing to decide."""
+        if not definition.retired:
+            return None
+        number = definition.number
+        try:
+            return asked_twice(lambda: self._read(number))
+        except NotFound:
+            return None
+
+    def settle(self, definition: StoredDefinition, now_ms: int) -> bool:
+        """Its revision is stable: the deletions take effect, unless another definition follows already.
+
+        Raises:
+            StoreUnavailable, OutcomeUnknown: ask again.
+        """
+        return not definition.retired or self._decide(definition, "done", now_ms).is_done
+
+    def hold(self, definition: StoredDefinition, now_ms: int) -> bool:
+        """Another definition is about to follow: what is retired stays; false if it is gone.
+
+        Raises:
+            StoreUnavailable, OutcomeUnknown: ask again.
+        """
+        return not definition.retired or not self._decide(definition, "kept", now_ms).is_done
+
+    def _decide(self, definition: StoredDefinition, decision: Decision, now_ms: int) -> Fate:
+        found = self.fate(definition)
+        if found is not None:
+            return found
+        close_deleted(self._store, definition, self._patience)
+        nonce = self._ids.nonce()
+        data = {"format": FORMAT, "nonce": nonce, "decision": decision, "written_ms": now_ms}
+        try:
+            self._log.append_json(definition.number, data, nonce)
+        except Lost:
+            return self._read(definition.number)
+        return Fate(decision, now_ms)
+
+    def _read(self, number: int) -> Fate:
+        return _fate(self._log.read_json(number), self._log.key(number))
+
+
+def following(
+    store: ObjectStore,
+    before: StoredDefinition,
+    declaration: ModuleDeclaration,
+    objects_to_delete: tuple[str, ...],
+    *,
+    restores: bool = False,
+) -> StoredDefinition:
+    """The definition that follows `before` as things stand; nothing is written.
+
+    Folders of what is gone are named on only while there is something in them.
+
+    Raises:
+        DefinitionError: lists every rule that the update breaks.
+    """
+    fate = Deletions(store, before.module).fate(before)
+    made = definitions.update(
+        before, declaration, objects_to_delete, Ids(), restores=restores, is_settled=fate is not None and fate.is_done
+    )
+    return replace(made, garbage=tuple(folder for folder in made.garbage if held(store, folder)))
+
+
+def _fate(data: dict[str, Any], key: str) -> Fate:
+    try:
+        if data["format"] > FORMAT:
+            raise NewerFormat(f"{key} has format {data['format']}, this Tidemill reads {FORMAT}; use a newer one")
+        return Fate(_DECISIONS[data["decision"]], data["written_ms"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptState(f"{key}: this decision cannot be read: {error!r}", key=key) from error
+
+
+_DECISIONS: Final[dict[str, Decision]] = {"done": "done", "kept": "kept"}

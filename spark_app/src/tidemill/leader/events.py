@@ -1,0 +1,256 @@
+"""What the runner machine hears and what it asks for: events and instructions, plain data both.
+
+At most one instruction of an answer is a question to the store (`Question`): the machine does nothing else until its
+answer has come. Attempts, compactions and collections run beside it and report whenever they are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Union
+
+from tidemill.engine.work import AttemptOutcome
+from tidemill.journal.entries import Attempt, Entry
+from tidemill.journal.snapshot import Level, Part
+from tidemill.language.options import ModuleOptions
+
+
+@dataclass(frozen=True)
+class DepotEnds:
+    """Of each partition the first offset there is and the next one to be written."""
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A source as the machine sees it; `depot` is the depot's plain name with its id.
+
+    Progress that an entry of a definition before `since` holds is that of another source of this name.
+    """
+
+    source_id: str
+    depot: str
+    depot_name: str
+    partitions: int
+    tick_millis: int | None = None
+    since: int = 0
+
+
+@dataclass(frozen=True)
+class TopologySpec:
+    """A topology as the machine sees it; `reads` are the other topologies whose PStates it reads.
+
+    `retired` are sources that it does not read any more, and whose progress a rollback will want.
+    """
+
+    name: str
+    definition: int
+    sources: tuple[SourceSpec, ...]
+    reads: tuple[str, ...] = ()
+    retired: frozenset[str] = frozenset()
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LeaseAnswered:
+    is_mine: bool
+
+
+@dataclass(frozen=True)
+class HeadRead:
+    """The newest entry of the commit log (None: the log is empty) and the newest definition's number."""
+
+    number: int
+    entry: Entry | None
+    definition: int
+
+
+@dataclass(frozen=True)
+class StartsResolved:
+    """Where each new source begins, partition by partition."""
+
+    offsets: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What is there now: depots by source, options, the newest definition, the newest entry of each topology read."""
+
+    ends: Mapping[str, DepotEnds]
+    options: ModuleOptions
+    definition: int
+    reads: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EntryWritten:
+    number: int
+
+
+@dataclass(frozen=True)
+class EntryLost:
+    """The slot holds another writer's entry, or this writer slept through a trim."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class StoreFailed:
+    """The question had no answer; it is asked again after a while."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class AttemptDone:
+    token: int
+    outcome: AttemptOutcome
+
+
+@dataclass(frozen=True)
+class AttemptFailed:
+    token: int
+    code: str
+    message: str
+    step: str = ""
+    trace: str = ""
+    sample: str = ""
+
+
+@dataclass(frozen=True)
+class CompactionDone:
+    token: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class CompactionFailed:
+    """`code` is that of the error, which decides what comes next; `text` is for people."""
+
+    token: int
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class CollectionDone:
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class TimePassed:
+    """Time went on, or somebody says that there may be news."""
+
+    has_news: bool = False
+
+
+@dataclass(frozen=True)
+class LeaseLost:
+    """Another process holds the lease now."""
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """Stop; `is_gentle` lets the attempt under way end and commits it, but begins no other."""
+
+    is_gentle: bool = False
+
+
+Event = Union[
+    LeaseAnswered, HeadRead, StartsResolved, Looked, EntryWritten, EntryLost, StoreFailed, AttemptDone, AttemptFailed,
+    CompactionDone, CompactionFailed, CollectionDone, TimePassed, LeaseLost, StopRequested,
+]  # fmt: skip
+
+# --- instructions ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AskLease:
+    """Try to get the lease."""
+
+
+@dataclass(frozen=True)
+class ReadHead:
+    """Read the end of the commit log and the newest definition's number."""
+
+
+@dataclass(frozen=True)
+class ResolveStarts:
+    """Find where sources begin that the topology meets for the first time."""
+
+    source_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """Probe the depots, the options and the definition."""
+
+
+@dataclass(frozen=True)
+class WriteEntry:
+    """Append an entry with its inline parts; said again, word for word, until the slot holds something."""
+
+    number: int
+    entry: Entry
+    parts: Mapping[str, bytes] = field(default_factory=dict)
+
+
+Question = Union[AskLease, ReadHead, ResolveStarts, Look, WriteEntry]
+
+
+@dataclass(frozen=True)
+class StartAttempt:
+    """`is_traced`: the attempt before failed in the module's code; this one keeps the records of its rows."""
+
+    token: int
+    attempt: Attempt
+    entry: Entry
+    options: ModuleOptions
+    is_traced: bool = False
+
+
+@dataclass(frozen=True)
+class CancelAttempt:
+    token: int
+
+
+@dataclass(frozen=True)
+class StartCompaction:
+    token: int
+    microbatch_id: int
+    levels: tuple[Level, ...]
+    is_base: bool
+    options: ModuleOptions
+
+
+@dataclass(frozen=True)
+class Collect:
+    retention_ms: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to do until this monotonic time, or until something happens; `for_news` also watches the depots."""
+
+    until_ms: float
+    for_news: bool = False
+
+
+StopReason = Literal["stopped", "fenced", "superseded", "lease lost"]
+
+
+@dataclass(frozen=True)
+class Stop:
+    reason: StopReason
+    text: str = ""
+
+
+Instruction = Union[
+    AskLease, ReadHead, ResolveStarts, Look, WriteEntry, StartAttempt, CancelAttempt, StartCompaction, Collect,
+    Wait, Stop,
+]  # fmt: skip

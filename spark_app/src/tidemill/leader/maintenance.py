@@ -1,0 +1,122 @@
+"""What a leader has done beside its microbatches: compactions, whose results enter the log, and collections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tidemill.journal.entries import Entry, PendingCompaction
+from tidemill.journal.snapshot import Level, Part, Snapshot
+from tidemill.language.options import ModuleOptions, resolve
+from tidemill.leader import events, transitions
+from tidemill.leader.events import Instruction
+from tidemill.values.errors import CombinersDiffer
+
+Planner = Callable[[Snapshot, int], "tuple[int, int] | None"]
+"""`tables.compaction_plan.plan`, or a stand-in: the levels to merge, by the snapshot and the newest microbatch."""
+
+BACK_OFF_MS: Final = 5_000.0
+LEVELS_MAX: Final = 128
+"""A topology with more levels waits for its compaction before it starts another attempt: entries must stay small."""
+
+
+@dataclass
+class Compacting:
+    token: int
+    pending: PendingCompaction
+    is_base: bool
+    parts: tuple[Part, ...] | None = None
+
+
+@dataclass
+class Upkeep:
+    """At most one compaction and one collection at a time; `at` is monotonic milliseconds."""
+
+    plan: Planner
+    trouble: str = ""
+    collected_at: float = 0.0
+    compact_at: float = 0.0
+    _is_collecting: bool = False
+    _compacting: Compacting | None = None
+    _is_whole: bool = False
+
+    def work(self, entry: Entry, options: ModuleOptions, token: int, at: float) -> list[Instruction]:
+        """What is to be started now."""
+        return [*self._collection(options, at), *self._compaction(entry, options, token, at)]
+
+    def start(self, at: float) -> None:
+        """A new leader collects a period after its claim."""
+        self.collected_at = at
+
+    def collect_at(self, options: ModuleOptions) -> float:
+        """When the next collection is due."""
+        period: float = resolve("store.collection.period.seconds", options.values)
+        return self.collected_at + 1000 * period
+
+    def _collection(self, options: ModuleOptions, at: float) -> list[Instruction]:
+        if self._is_collecting or at < self.collect_at(options):
+            return []
+        self._is_collecting = True
+        self.start(at)
+        return [events.Collect(int(1000 * resolve("store.snapshot.retention.seconds", options.values)))]
+
+    def _compaction(self, entry: Entry, options: ModuleOptions, token: int, at: float) -> list[Instruction]:
+        """Compactions are named after an ID that is not committed yet: collection leaves their objects alone."""
+        if self._compacting is not None or at < self.compact_at:
+            return []
+        chosen = self.plan(entry.snapshot, entry.last_id)
+        if chosen is None:
+            return []
+        if self._is_whole:
+            chosen = 0, chosen[1]
+        first, stop = chosen
+        levels = entry.snapshot.levels[first:stop]
+        new_id = entry.last_id + 1
+        pending = PendingCompaction(new_id, levels[0].first, levels[-1].last, entry.epoch)
+        self._compacting = Compacting(token, pending, first == 0)
+        return [events.StartCompaction(token, new_id, levels, first == 0, options)]
+
+    def take(self, event: events.CompactionDone | events.CompactionFailed | events.CollectionDone, at: float) -> None:
+        """A result came in."""
+        if isinstance(event, events.CollectionDone):
+            self._is_collecting = False
+            self.trouble = event.text or self.trouble
+            return
+        compacting = self._compacting
+        if compacting is None or event.token != compacting.token:
+            return
+        if isinstance(event, events.CompactionDone):
+            compacting.parts = event.parts
+            self.trouble, self._is_whole = "", False
+            return
+        self._compacting = None
+        if event.code == CombinersDiffer.code and not compacting.is_base:
+            self._is_whole = True
+            return
+        self.compact_at, self.trouble = at + BACK_OFF_MS, event.text
+
+    @property
+    def has_result(self) -> bool:
+        """Whether a finished compaction waits for an entry that takes it in."""
+        return self._compacting is not None and self._compacting.parts is not None
+
+    def settle(self, entry: Entry, number: int) -> Entry:
+        """The entry, to be written as `number`, with what the compaction came to: its run, or that it is under way."""
+        compacting = self._compacting
+        if compacting is None:
+            return entry
+        if compacting.parts is None:
+            return replace(entry, pending=(compacting.pending,))
+        pending = compacting.pending
+        run = Level("run", pending.first, pending.last, compacting.parts, compacting.is_base)
+        return transitions.with_run(entry, number, pending, run)
+
+    def note_asked(self, entry: Entry, number: int) -> None:
+        """An entry that takes the result in is being written; it is written or this leader is fenced."""
+        if entry.compacted == number:
+            self._compacting = None
+
+    def is_crowded(self, entry: Entry) -> bool:
+        """Whether there are so many levels that the compaction under way comes first."""
+        return len(entry.snapshot.levels) >= LEVELS_MAX and self._compacting is not None

@@ -1,0 +1,135 @@
+"""Which records a microbatch reads: fixed from progress, the depots' ends and the options, by pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+
+from tidemill.journal.entries import Attempt, SourceProgress
+from tidemill.language.options import resolve
+from tidemill.leader.events import DepotEnds, Looked, SourceSpec, TopologySpec
+from tidemill.values.errors import CorruptState, invariant
+from tidemill.values.offsets import OffsetRanges
+
+LIMIT_MAX: Final = 1_000_000_000
+"""A bound that doubled beyond this is none."""
+
+_HALVES_MAX: Final = 30
+
+
+def fix_range(progress: SourceProgress, ends: DepotEnds, records_max: int) -> OffsetRanges:
+    """[start, end) of each partition: from the progress on, at most `records_max`.
+
+    Records that retention deleted before they were read are skipped, and counted by the commit (`skipped_records`).
+
+    Raises:
+        CorruptState: the depot ends before what was processed of it: acknowledged records are lost (S6).
+    """
+    if progress.offsets == ends.ends:
+        return empty_range(progress)
+    offsets, stops, kept = (np.array(held, dtype=np.int64) for held in (progress.offsets, ends.ends, ends.starts))
+    if (stops < offsets).any():
+        text = f"The depot {progress.depot} ends at {list(ends.ends)}, but {list(progress.offsets)} is processed."
+        raise CorruptState(f"{text} Records are lost: restore the depot's objects.", depot=progress.depot)
+    starts = np.maximum(offsets, kept)
+    stops = np.maximum(starts, np.minimum(stops, starts + records_max))
+    return OffsetRanges(tuple(starts.tolist()), tuple(stops.tolist()))
+
+
+def empty_range(progress: SourceProgress) -> OffsetRanges:
+    """No record of a source."""
+    return OffsetRanges(progress.offsets, progress.offsets)
+
+
+def fix_ranges(
+    spec: TopologySpec, progress: Mapping[str, SourceProgress], look: Looked, limit: int | None = None
+) -> dict[str, OffsetRanges]:
+    """The range of each source that is no tick, as things stood at `look`; `limit` as `limit_after` gave it."""
+    found = {}
+    for source in spec.sources:
+        ends = look.ends.get(source.source_id)
+        if source.tick_millis is None and ends is not None:
+            records_max = resolve("depot.microbatch.max.records", look.options.values, source.depot_name)
+            records_max = records_max if limit is None else min(records_max, limit)
+            found[source.source_id] = fix_range(progress[source.source_id], ends, records_max)
+    return found
+
+
+def limit_after(limit: int | None, attempt: Attempt) -> int | None:
+    """The most records of a partition in the next microbatch; None is no bound but the option.
+
+    One that took several attempts is followed by smaller ones, half for each failure, so that something is committed
+    where much of what is tried fails; each that succeeds at once is followed by a larger one.
+    """
+    largest = max((_longest(ranges) for ranges in attempt.ranges.values()), default=0)
+    if attempt.version > 1 and largest:
+        return max(1, largest >> min(attempt.version - 1, _HALVES_MAX))
+    return None if limit is None or limit > LIMIT_MAX else 2 * limit
+
+
+def _longest(ranges: OffsetRanges) -> int:
+    """The most records of a partition."""
+    return int((ranges.bounds[1] - ranges.bounds[0]).max()) if ranges.records else 0
+
+
+def empty_ranges(spec: TopologySpec, progress: Mapping[str, SourceProgress]) -> dict[str, OffsetRanges]:
+    """No record of any source."""
+    return {
+        source.source_id: empty_range(progress[source.source_id])
+        for source in spec.sources
+        if source.tick_millis is None
+    }
+
+
+def has_records(ranges: Mapping[str, OffsetRanges], source_ids: Iterable[str]) -> bool:
+    """Whether any of these sources has a record in its range."""
+    return any(ranges[source_id].records for source_id in source_ids if source_id in ranges)
+
+
+def is_due(source: SourceSpec, last_ms: int, now_ms: int) -> bool:
+    """Whether a tick source ticks now: a period has passed, or the clock was set back by more than one."""
+    return source.tick_millis is not None and abs(now_ms - last_ms) >= source.tick_millis
+
+
+def due_ticks(spec: TopologySpec, ticks: Mapping[str, int], now_ms: int) -> dict[str, int]:
+    """The sources that tick now, with the time of their tick; missed periods are one tick."""
+    return {
+        source.source_id: now_ms for source in spec.sources if is_due(source, ticks.get(source.source_id, 0), now_ms)
+    }
+
+
+def next_tick_in_ms(spec: TopologySpec, ticks: Mapping[str, int], now_ms: int) -> float:
+    """Milliseconds until the next source ticks; infinite without tick sources."""
+    waits = [
+        max(0, source.tick_millis - (now_ms - ticks.get(source.source_id, 0)))
+        for source in spec.sources
+        if source.tick_millis is not None
+    ]
+    return min(waits, default=float("inf"))
+
+
+def skipped_records(progress: Mapping[str, SourceProgress], attempt: Attempt, exploded: frozenset[str]) -> int:
+    """Records between the progress and the ranges of a committed attempt: retention deleted them unread."""
+    return sum(
+        int(np.maximum(0, ranges.bounds[0] - np.array(progress[source_id].offsets, dtype=np.int64)).sum())
+        for source_id, ranges in attempt.ranges.items()
+        if source_id in exploded and source_id in progress
+    )
+
+
+def advance(
+    progress: Mapping[str, SourceProgress], attempt: Attempt, exploded: frozenset[str]
+) -> tuple[dict[str, SourceProgress], int]:
+    """Progress behind a committed attempt, and how many records count: a source advances only if it was exploded."""
+    moved, records = dict(progress), 0
+    for source_id, ranges in attempt.ranges.items():
+        if source_id in exploded and source_id in moved:
+            old = moved[source_id]
+            starts, ends = ranges.bounds
+            is_after = bool(((np.array(old.offsets, dtype=np.int64) <= starts) & (starts <= ends)).all())
+            invariant(is_after, "S1: a range begins where the last one ended", old=old.offsets, ranges=ranges)
+            moved[source_id] = SourceProgress(old.depot, ranges.ends, old.start_from)
+            records += ranges.records
+    return moved, records

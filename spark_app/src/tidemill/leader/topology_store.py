@@ -1,0 +1,270 @@
+"""What a runner machine's questions come to on a real store: answers as events, attempts as work to hand out.
+
+Everything here runs when it is called, in the caller's thread; `shell` adds threads, and the simulation adds crashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tidemill.definition.definition import Retirement, StoredDefinition, StoredPState, StoredSource, plain_name
+from tidemill.depot.log import DepotLog
+from tidemill.engine.work import AttemptWork, CompactionWork, SourceWork
+from tidemill.journal.clock import Clock
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.entries import Attempt
+from tidemill.journal.options_log import OptionsLog
+from tidemill.journal.snapshot import Snapshot
+from tidemill.language.options import ModuleOptions, resolve, resolve_all
+from tidemill.language.schema import Schema
+from tidemill.leader import events
+from tidemill.leader.deletions import Deletions, Fate
+from tidemill.leader.events import DepotEnds, SourceSpec, TopologySpec
+from tidemill.leader.witness import Witness
+from tidemill.plan.program import Program
+from tidemill.plan.traced import traced
+from tidemill.store.lease import LeaderLease
+from tidemill.store.log import PATIENCE, Lost
+from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.store.patient import PatientStore
+from tidemill.values.errors import Deleted, OutcomeUnknown, RetryableError, SnapshotExpired
+from tidemill.values.offsets import OffsetRanges
+
+
+def topology_spec(definition: StoredDefinition, topology: str, reads: tuple[str, ...]) -> TopologySpec:
+    """The topology as the machine sees it."""
+    sources = []
+    for source in definition.topology(topology).sources:
+        depot = definition.depot(source.depot)
+        name = f"{plain_name(depot.name)}-{depot.id}"
+        partitions = definition.partitions(depot.name)
+        sources.append(SourceSpec(source.source_id, name, depot.name, partitions, depot.tick_millis, source.since))
+    return TopologySpec(topology, definition.number, tuple(sources), reads, _retired_sources(definition, topology))
+
+
+def _retired_sources(definition: StoredDefinition, topology: str) -> frozenset[str]:
+    mine = definition.topology(topology).id
+    return frozenset(
+        gone.name for gone in definition.retired if isinstance(gone.item, StoredSource) and gone.topology == mine
+    )
+
+
+class World:
+    """One topology's logs, depots and lease on a store."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        definition: StoredDefinition,
+        topology: str,
+        program: Program,
+        lease: LeaderLease,
+        clock: Clock,
+        patience: tuple[float, ...] = PATIENCE,
+        wait: Callable[[float], None] | None = None,
+    ) -> None:
+        self.store = store
+        self.definition = definition
+        self.topology = topology
+        self.program = program
+        self.lease = lease
+        self.clock = clock
+        self.spec = topology_spec(definition, topology, tuple(sorted(set(program.reads.values()))))
+        self.prefix = definition.topology_prefix(topology)
+        self.commit_log = CommitLog(store, self.prefix, patience, wait)
+        self.definitions = DefinitionLog(store, definition.module)
+        self.deletions = Deletions(store, definition.module, patience=patience)
+        self.emptied: set[str] = set()
+        self.witnesses: dict[str, Witness] = {}
+        self._done: Fate | None = None
+        self.options = OptionsLog(store, definition.module)
+        self.others = {name: CommitLog(store, definition.topology_prefix(name)) for name in self.spec.reads}
+        self.depots = {
+            source.depot_name: DepotLog(
+                PatientStore(store) if patience else store,
+                definition.depot_prefix(source.depot_name),
+                source.partitions,
+                clock.now_ms,
+                patience,
+            )
+            for source in self.spec.sources
+            if source.tick_millis is None
+        }
+
+    def old(self, log: str, newest: int, millis: float) -> int:
+        """The newest number of a log (by a name) that is at least so old as this process saw it; notes the newest."""
+        now = self.clock.monotonic_ms()
+        witness = self.witnesses.setdefault(log, Witness())
+        witness.note(newest, now)
+        return witness.old(millis, now)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def answer(self, question: events.Question) -> events.Event:
+        """What the store says; `StoreFailed` where it says nothing."""
+        try:
+            return self._answer_or_end(question)
+        except (RetryableError, OutcomeUnknown) as error:
+            return events.StoreFailed(str(error))
+
+    def _answer(self, question: events.Question) -> events.Event:
+        if isinstance(question, events.AskLease):
+            return events.LeaseAnswered(self.lease.try_acquire())
+        if isinstance(question, events.ReadHead):
+            return self._read_head()
+        if isinstance(question, events.ResolveStarts):
+            return self._resolve_starts(question.source_ids)
+        if isinstance(question, events.Look):
+            return self._look()
+        try:
+            self.commit_log.append(question.number, question.entry, question.parts)
+        except Lost:
+            return events.EntryLost(question.number)
+        return events.EntryWritten(question.number)
+
+    def _answer_or_end(self, question: events.Question) -> events.Event:
+        """Where what this runner works on was deleted, the definition that did it replaced its own."""
+        try:
+            return self._answer(question)
+        except Deleted:
+            newest = self.definitions.newest_number()
+            if newest <= self.definition.number:
+                raise
+            return events.HeadRead(0, None, newest)
+
+    def _read_head(self) -> events.HeadRead:
+        head = self.commit_log.head()
+        newest = self.definitions.newest_number()
+        return events.HeadRead(head[0], head[1], newest) if head else events.HeadRead(0, None, newest)
+
+    def _resolve_starts(self, source_ids: tuple[str, ...]) -> events.StartsResolved:
+        now_ms = self.clock.now_ms()
+        return events.StartsResolved(
+            {
+                source.source_id: self.depots[source.depot].resolve_start(source.start_from, now_ms)
+                for source in self.definition.topology(self.topology).sources
+                if source.source_id in source_ids
+            }
+        )
+
+    def _look(self) -> events.Looked:
+        for depot in self.depots.values():
+            depot.follow()
+        ends = {
+            source.source_id: DepotEnds(self.depots[source.depot_name].starts(), self.depots[source.depot_name].ends())
+            for source in self.spec.sources
+            if source.tick_millis is None
+        }
+        reads = {name: log.newest_number() for name, log in self.others.items()}
+        return events.Looked(ends, self.options.read(), self.definitions.newest_number(), reads)
+
+    def has_records(self) -> bool:
+        """Whether any depot has grown since the last look: cheap probes."""
+        return any(depot.follow() for depot in self.depots.values())
+
+    def has_changes(self) -> bool:
+        """Whether the options or the definition have changed since the last look."""
+        before = self.options.number
+        return self.options.read().number != before or self.definitions.newest_number() > self.definition.number
+
+    def fate(self) -> Fate | None:
+        """What became of the deletions of this definition. Once they are done they are; only that is remembered.
+
+        Raises:
+            StoreUnavailable: ask again.
+        """
+        if self._done is None:
+            found = self.deletions.fate(self.definition)
+            self._done = found if found is not None and found.is_done else None
+            return found
+        return self._done
+
+    def restorable(self) -> tuple[Retirement, ...]:
+        """What a rollback may still bring back: nothing of it may go."""
+        return self.definition.retired if self.definition.retired and not _is_done(self.fate()) else ()
+
+    # --- work --------------------------------------------------------------------------------------------------------
+
+    def attempt_work(self, start: events.StartAttempt) -> AttemptWork:
+        """All that an attempt needs, as plain data.
+
+        Raises:
+            SnapshotExpired: what it reads of another topology was collected; it must be pinned anew.
+        """
+        return AttemptWork(
+            store_url=self.store.url,
+            module=self.definition.module,
+            prefix=self.prefix,
+            program=traced(self.program) if start.is_traced else self.program,
+            tasks=self.definition.tasks,
+            threads=self.definition.threads,
+            microbatch_id=start.attempt.microbatch_id,
+            version=start.attempt.version,
+            snapshot=start.entry.snapshot,
+            sources=self._sources(start.attempt, start.options),
+            reads=self._reads(start.attempt),
+            options=self._options(start.options),
+            now_millis=self.clock.now_ms(),
+        )
+
+    def _sources(self, attempt: Attempt, options: ModuleOptions) -> dict[str, SourceWork]:
+        """Of each source its records; a source that joined after the range was fixed has none."""
+        found = {}
+        for source in self.spec.sources:
+            prefix = self.definition.depot_prefix(source.depot_name)
+            if source.tick_millis is not None:
+                is_due = source.source_id in attempt.ticks
+                found[source.source_id] = SourceWork(source.source_id, prefix, is_due=is_due)
+            else:
+                ranges = attempt.ranges.get(source.source_id, OffsetRanges.of([(0, 0)] * source.partitions))
+                segments = self.depots[source.depot_name].locate(ranges)
+                fetch = resolve("depot.max.fetch", options.values, source.depot_name)
+                found[source.source_id] = SourceWork(
+                    source.source_id, prefix, ranges, segments, depot=source.depot_name, fetch=fetch
+                )
+        return found
+
+    def _reads(self, attempt: Attempt) -> dict[str, tuple[str, Snapshot]]:
+        found = {}
+        for name, log in self.others.items():
+            number = attempt.reads.get(name, 0)
+            try:
+                snapshot = log.read_kept(number).snapshot if number else Snapshot()
+            except NotFound as error:
+                raise SnapshotExpired(f"entry {number} of topology {name} was collected", topology=name) from error
+            found[name] = (self.definition.topology_prefix(name), snapshot)
+        return found
+
+    def _options(self, options: ModuleOptions) -> Mapping[str, Any]:
+        return {
+            **resolve_all("module", options.values),
+            **resolve_all("depot", options.values),
+            **resolve_all("topology", options.values, self.topology),
+        }
+
+    def compaction_work(self, start: events.StartCompaction) -> CompactionWork:
+        """All that a compaction needs, as plain data."""
+        return CompactionWork(
+            store_url=self.store.url,
+            module=self.definition.module,
+            prefix=self.prefix,
+            program=self.program,
+            tasks=self.definition.tasks,
+            threads=self.definition.threads,
+            microbatch_id=start.microbatch_id,
+            levels=start.levels,
+            is_base=start.is_base,
+            options=self._options(start.options),
+            retired=self._retired_pstates(),
+        )
+
+    def _retired_pstates(self) -> dict[str, Schema]:
+        mine = self.definition.topology(self.topology).id
+        items = (gone.item for gone in self.restorable() if gone.topology == mine)
+        return {item.id: item.schema for item in items if isinstance(item, StoredPState)}
+
+
+def _is_done(fate: Fate | None) -> bool:
+    return fate is not None and fate.is_done

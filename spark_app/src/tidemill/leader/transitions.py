@@ -1,0 +1,201 @@
+"""How each entry of the commit log follows from the one before: pure functions, one a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tidemill.engine.work import AttemptOutcome
+from tidemill.journal.entries import (
+    Attempt,
+    Committed,
+    Entry,
+    Failure,
+    Kind,
+    PendingCompaction,
+    SourceProgress,
+    part_member,
+)
+from tidemill.journal.snapshot import Level, Part, Snapshot
+from tidemill.leader.events import StartsResolved, TopologySpec
+from tidemill.leader.ranges import advance, skipped_records
+from tidemill.values.errors import invariant
+from tidemill.values.offsets import OffsetRanges
+
+INLINE_PREFIX = "log/"
+
+
+@dataclass(frozen=True)
+class Author:
+    """Who writes an entry and when: its nonce, the wall clock, the writer's name."""
+
+    nonce: str
+    now_ms: int
+    owner: str
+
+
+def follow(entry: Entry, kind: Kind, author: Author) -> Entry:
+    """The entry that says the same; times never go back, so that a log can be searched by time."""
+    written_ms = max(author.now_ms, entry.written_ms)
+    return replace(entry, kind=kind, nonce=author.nonce, written_ms=written_ms, owner=author.owner)
+
+
+def empty_entry() -> Entry:
+    """What holds before the first claim."""
+    return Entry("claim", "", 0, 0, 0)
+
+
+def new_sources(spec: TopologySpec, entry: Entry | None) -> tuple[str, ...]:
+    """Sources that the topology has not met yet, or not since they came again, or whose depot is another one now;
+    ticks have no start.
+    """
+    known = _known_sources(entry, spec) if entry is not None else {}
+    return tuple(s.source_id for s in spec.sources if s.tick_millis is None and s.source_id not in known)
+
+
+def claim(entry: Entry | None, spec: TopologySpec, starts: StartsResolved, author: Author) -> Entry:
+    """A new leader: epoch + 1, its definition, sources added and dropped; the attempt under way stays."""
+    before = entry if entry is not None else empty_entry()
+    progress = dict(_kept_progress(before, spec))
+    for source in spec.sources:
+        if source.source_id in starts.offsets:
+            offsets = starts.offsets[source.source_id]
+            progress[source.source_id] = SourceProgress(source.depot, offsets, offsets)
+    ticks = {
+        source.source_id: before.ticks.get(source.source_id, author.now_ms)
+        for source in spec.sources
+        if source.tick_millis is not None
+    }
+    return replace(
+        follow(before, "claim", author),
+        epoch=before.epoch + 1,
+        definition=spec.definition,
+        progress=progress,
+        ticks=ticks,
+        attempt=_kept_attempt(before, spec, progress),
+        failure=before.failure if before.attempt is not None else None,
+        pending=(),
+    )
+
+
+def _kept_progress(entry: Entry, spec: TopologySpec) -> Mapping[str, SourceProgress]:
+    """A source that went keeps its place while a rollback may bring it back."""
+    retired = {name: p for name, p in entry.progress.items() if name in spec.retired}
+    return {**retired, **_known_sources(entry, spec)}
+
+
+def _known_sources(entry: Entry, spec: TopologySpec) -> dict[str, SourceProgress]:
+    """The progress of the sources that the topology goes on with."""
+    known = {source.source_id: source.depot for source in spec.sources if source.since <= entry.definition}
+    return {name: p for name, p in entry.progress.items() if known.get(name) == p.depot}
+
+
+def _kept_attempt(entry: Entry, spec: TopologySpec, progress: Mapping[str, SourceProgress]) -> Attempt | None:
+    """A removed source is dropped from the attempt under way, an added one joins with the next ID."""
+    attempt = entry.attempt
+    if attempt is None:
+        return None
+    known = _known_sources(entry, spec)
+    kept = {name for name in attempt.ranges if name in known and progress.get(name) == known[name]}
+    ticking = {source.source_id for source in spec.sources if source.tick_millis is not None}
+    return replace(
+        attempt,
+        ranges={name: ranges for name, ranges in attempt.ranges.items() if name in kept},
+        ticks={name: at for name, at in attempt.ticks.items() if name in ticking},
+        reads={name: number for name, number in attempt.reads.items() if name in spec.reads},
+    )
+
+
+def begin(entry: Entry, attempt: Attempt, failure: Failure | None, author: Author) -> Entry:
+    """An attempt is about to start; its predecessor's failure is kept where people can read it."""
+    before = entry.attempt
+    invariant(attempt.microbatch_id == entry.last_id + 1, "S2: an attempt starts from the state before its ID")
+    if before is not None:
+        is_same = (before.microbatch_id, before.ranges) == (attempt.microbatch_id, attempt.ranges)
+        invariant(is_same, "S2: a retry reads the same records", before=before, attempt=attempt)
+        invariant(attempt.version > before.version, "S2: versions rise", before=before, attempt=attempt)
+    return replace(follow(entry, "begin", author), attempt=attempt, failure=failure)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished attempt, and when it started and ended (monotonic milliseconds)."""
+
+    attempt: Attempt
+    outcome: AttemptOutcome
+    metrics: Mapping[str, float]
+
+
+def commit(entry: Entry, number: int, finished: Finished, author: Author) -> tuple[Entry, dict[str, bytes]]:
+    """The entry `number`, which makes an attempt's changes the state that everybody sees; and its inline parts."""
+    attempt = finished.attempt
+    _check_commit(entry, number, attempt)
+    level, parts = _delta(number, attempt, finished.outcome)
+    progress, records = advance(entry.progress, attempt, finished.outcome.exploded)
+    done = Committed(attempt.microbatch_id, attempt.version, number, records, dict(finished.metrics))
+    levels = (*entry.snapshot.levels, level) if level.parts else entry.snapshot.levels
+    composed = replace(
+        follow(entry, "commit", author),
+        progress=progress,
+        ticks={**entry.ticks, **attempt.ticks},
+        attempt=None,
+        committed=(done, *entry.committed[:1]),
+        processed=entry.processed + records,
+        skipped=entry.skipped + skipped_records(entry.progress, attempt, finished.outcome.exploded),
+        snapshot=Snapshot(levels),
+        previous=entry.snapshot,
+        failure=None,
+    )
+    return composed, parts
+
+
+def _check_commit(entry: Entry, number: int, attempt: Attempt) -> None:
+    """What is committed is the attempt that the log knows, or one that read nothing."""
+    invariant(attempt.microbatch_id == entry.last_id + 1, "S4: IDs are committed one after the other", entry=number)
+    begun = entry.attempt
+    is_known = attempt.records == 0 if begun is None else (begun.version, begun.ranges) == _identity(attempt)
+    invariant(is_known, "S2: what is committed was begun", begun=begun, attempt=attempt)
+    last = max((level.last for level in entry.snapshot.levels), default=0)
+    invariant(last < attempt.microbatch_id, "S7: a snapshot holds committed IDs only", last=last, attempt=attempt)
+
+
+def _identity(attempt: Attempt) -> tuple[int, Mapping[str, OffsetRanges]]:
+    return attempt.version, attempt.ranges
+
+
+def _is_of(part: Part, attempt: Attempt) -> bool:
+    """Whether an object's name says that this very attempt wrote it."""
+    numbers = part.name.rpartition("/")[2].split("-")[:2]
+    return [int(number) for number in numbers if number.isdigit()] == [attempt.microbatch_id, attempt.version]
+
+
+def _delta(number: int, attempt: Attempt, outcome: AttemptOutcome) -> tuple[Level, dict[str, bytes]]:
+    """The attempt's changes as one level; small ones ride in the entry, whose key becomes part of their names."""
+    named: list[Part] = []
+    inline: dict[str, bytes] = {}
+    for delta in outcome.deltas:
+        part = delta.part
+        if delta.content is not None:
+            member = part_member(len(inline))
+            inline[member] = delta.content
+            part = replace(part, name=f"{entry_name(number)}#{member}")
+        else:
+            invariant(_is_of(part, attempt), "S3: a commit names what its attempt wrote", part=part.name)
+        named.append(part)
+    return Level("delta", attempt.microbatch_id, attempt.microbatch_id, tuple(named)), inline
+
+
+def entry_name(number: int) -> str:
+    """The key of an entry below the topology's prefix."""
+    return f"{INLINE_PREFIX}{number:020d}.zip"
+
+
+def with_run(entry: Entry, number: int, pending: PendingCompaction, run: Level) -> Entry:
+    """The state with adjacent levels replaced by the run that a compaction made of them; nobody sees a difference."""
+    invariant(all(p.name for p in run.parts), "S3: an entry names objects that were written")
+    return replace(
+        entry,
+        snapshot=entry.snapshot.with_run(run),
+        pending=tuple(p for p in entry.pending if p != pending),
+        compacted=number,
+    )

@@ -1,0 +1,1 @@
+"""Paths: navigators compiled over the nodes of a structure. Needs no store."""

@@ -1,0 +1,198 @@
+"""Navigators that branch, collect values, or end a transform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tidemill.paths.binding import BoundNav
+from tidemill.paths.containers import UNCHANGED, list_of, plain
+from tidemill.paths.navigator import Builder, Hits, Navigator, Step, private, selects_any
+from tidemill.values.absent import ABSENT
+from tidemill.values.errors import BadPath, NotOneValue
+
+Values = Sequence[Any]
+Collected = tuple[Any, ...]
+
+
+class IfPath(Navigator):
+    """`if_path(condition, then, else)`: the rest of the path follows the branch that was taken."""
+
+    def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
+        super().__init__(nav, following, builder)
+        self.condition = builder.condition(self.path(0))
+        self.then = builder.chain(self.path(1), following)
+        self.otherwise = builder.chain(self.path(2), following) if len(nav.paths) > 2 else None
+
+    def select(self, value: Any, values: Values, collected: Collected) -> Hits:
+        branch = self._branch(value, values, collected)
+        hits: Hits = () if branch is None else branch(value, values, collected)
+        return hits
+
+    def transform(self, value: Any, values: Values, collected: Collected) -> Any:
+        branch = self._branch(value, values, collected)
+        return UNCHANGED if branch is None else branch(value, values, collected)
+
+    def _branch(self, value: Any, values: Values, collected: Collected) -> Step | None:
+        return self.then if selects_any(self.condition, value, values, collected) else self.otherwise
+
+
+class MultiPath(Navigator):
+    """`multi_path(p…)`: each path in turn; in a transform each one sees what the ones before it made."""
+
+    def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
+        super().__init__(nav, following, builder)
+        self.branches = [builder.chain(path, following) for path in nav.paths]
+
+    def select(self, value: Any, values: Values, collected: Collected) -> Hits:
+        for branch in self.branches:
+            yield from branch(value, values, collected)
+
+    def transform(self, value: Any, values: Values, collected: Collected) -> Any:
+        result: Any = UNCHANGED
+        for branch in self.branches:
+            new = branch(value, values, collected)
+            if new is not UNCHANGED:
+                result = new
+                value = None if new is ABSENT else new
+        return result
+
+
+class WithPageSize(Navigator):
+    """`with_page_size(n, path)`: `path`; how much is read at a time is no part of a result."""
+
+    def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
+        super().__init__(nav, following, builder)
+        self.inner = builder.chain(self.path(), following)
+
+    def select(self, value: Any, values: Values, collected: Collected) -> Hits:
+        hits: Hits = self.inner(value, values, collected)
+        return hits
+
+    def transform(self, value: Any, values: Values, collected: Collected) -> Any:
+        return self.inner(value, values, collected)
+
+
+class Subselect(Navigator):
+    """`subselect(path)`: the list of all that the path selects; a transform writes a new list back to the same places.
+
+    Places for which the new list is too short are voided.
+    """
+
+    def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
+        super().__init__(nav, following, builder)
+        _refuse_collection(self.path(), self)
+        self.inner = builder.condition(self.path())
+        self.write_back = builder.chain(self.path(), _take) if builder.mode == "transform" else None
+
+    def select(self, value: Any, values: Values, collected: Collected) -> Hits:
+        hits: Hits = self.following(self._found(value, values), values, collected)
+        return hits
+
+    def transform(self, value: Any, values: Values, collected: Collected) -> Any:
+        found = self._found(value, values)
+        new = self.following(found, values, collected)
+        if new is UNCHANGED or self.write_back is None:
+            return UNCHANGED
+        kept = [] if new is ABSENT else list_of(new, self.name, self.where)
+        # The new values ride where collected values would: inside a subselect there are none.
+        return self.write_back(value, values, (iter(kept),))
+
+    def _found(self, value: Any, values: Values) -> list[Any]:
+        return [item for item, _ in self.inner(value, values, ())]
+
+
+def _take(value: Any, values: Values, carried: Collected) -> Any:
+    source: Iterator[Any] = carried[0]
+    return next(source, ABSENT)
+
+
+def _refuse_collection(path: Sequence[BoundNav], navigator: Navigator) -> None:
+    for nav in path:
+        if nav.name in ("collect", "collect_one", "put_collected", "dispense_collected", "is_collected"):
+            raise BadPath(f"{navigator.where}: {nav.name} cannot be inside a {navigator.name}", navigator=nav.name)
+        for inner in nav.paths:
+            _refuse_collection(inner, navigator)
+
+
+# --- value collection ------------------------------------------------------------------------------------------------
+
+
+class Collecting(Navigator):
+    """A navigator that stays where it is and changes the collected values."""
+
+    def gathered(self, value: Any, values: Values, collected: Collected) -> Collected:
+        raise NotImplementedError
+
+    def select(self, value: Any, values: Values, collected: Collected) -> Hits:
+        hits: Hits = self.following(value, values, self.gathered(value, values, collected))
+        return hits
+
+    def transform(self, value: Any, values: Values, collected: Collected) -> Any:
+        return self.following(value, values, self.gathered(value, values, collected))
+
+
+class Collect(Collecting):
+    """`collect(path)`: add the list of all that the path selects."""
+
+    def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
+        super().__init__(nav, following, builder)
+        self.inner = builder.condition(self.path(), is_copied=True)
+
+    def gathered(self, value: Any, values: Values, collected: Collected) -> Collected:
+        return (*collected, self._found(value, values))
+
+    def _found(self, value: Any, values: Values) -> list[Any]:
+        return [outcome(item, own, self.where) for item, own in self.inner(value, values, ())]
+
+
+class CollectOne(Collect):
+    """`collect_one(path)`: add the one value that the path selects."""
+
+    def gathered(self, value: Any, values: Values, collected: Collected) -> Collected:
+        found = self._found(value, values)
+        if len(found) != 1:
+            raise NotOneValue(f"{self.where}: collect_one needs one value, its path selected {len(found)}")
+        return (*collected, found[0])
+
+
+class PutCollected(Collecting):
+    def gathered(self, value: Any, values: Values, collected: Collected) -> Collected:
+        return (*collected, values[self.slot()])
+
+
+class DispenseCollected(Collecting):
+    def gathered(self, value: Any, values: Values, collected: Collected) -> Collected:
+        return ()
+
+
+def outcome(value: Any, collected: Collected, where: str) -> Any:
+    """What a caller gets for a hit: the value, or [collected…, value], as plain copies."""
+    found = plain(value, where)
+    return [*(plain(item, where) for item in collected), found] if collected else found
+
+
+# --- terminals -------------------------------------------------------------------------------------------------------
+
+
+class Term(Navigator):
+    """`term(fn, args…)`: replace the value by `fn(collected…, value, args…)`."""
+
+    def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
+        super().__init__(nav, following, builder)
+        self.call = self.function()
+
+    def transform(self, value: Any, values: Values, collected: Collected) -> Any:
+        args = [values[slot] for slot in self.slots]
+        gathered = [private(item, self.where) for item in collected]
+        return self.call(*gathered, private(value, self.where), *args)
+
+
+class TermVal(Navigator):
+    def transform(self, value: Any, values: Values, collected: Collected) -> Any:
+        return values[self.slot()]
+
+
+class TermVoid(Navigator):
+    def transform(self, value: Any, values: Values, collected: Collected) -> Any:
+        return ABSENT

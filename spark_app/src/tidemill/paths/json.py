@@ -1,0 +1,246 @@
+"""Paths as JSON, for the command line and the gateway: `["a", ["must", "b"], ["sortedMapRange", 1, 9, {"inclusive-
+end?": true}]]`.
+
+A path is a list of navigators. A bare string, number or boolean is a key; a list is a navigator by its name in
+camel or snake case and its arguments. `"#__fOps.IS_EVEN"` is a built-in function, `"#__L123"` the integer 123 (JSON
+readers may round large numbers), `"#__Stext"` the string "text", whatever that begins with. The first navigator may
+be `["pkey", k]`, the key that decides which task is asked.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.language.dataflow import Const, Function, Nav, Path
+from tidemill.language.operations import op_named
+from tidemill.paths.compiled import NAVIGATORS, REFUSED
+from tidemill.values.absent import ABSENT
+from tidemill.values.data import INT_MAX, INT_MIN
+from tidemill.values.errors import BadInput, BadPath
+
+_PATH_ARGUMENTS: Mapping[str, int] = {
+    "filter_selected": 0, "filter_not_selected": 0, "transformed": 0, "if_path": 0, "multi_path": 0, "subselect": 0,
+    "with_page_size": 1, "collect": 0, "collect_one": 0,
+}  # fmt: skip
+"""Navigators whose arguments are paths, and how many plain arguments come before them."""
+
+_REPEATED = frozenset({"key", "must", "nth"})
+_EFFECTS = frozenset({"PRINTLN"})
+"""Functions that do something where they are called."""
+
+_FUNCTION_FIRST = frozenset({"filter_pred", "view", "term", "is_collected"})
+_OPTIONS: Mapping[str, tuple[str, bool]] = {
+    "inclusive_start": ("include_start", True), "include_start": ("include_start", True),
+    "exclude_start": ("include_start", False), "inclusive_end": ("include_end", True),
+    "include_end": ("include_end", True), "exclude_end": ("include_end", False), "max_amt": ("max_amt", True),
+}  # fmt: skip
+"""The options of ranges by their names in JSON, and whether true means it, or the opposite."""
+
+_OPTIONS_OF: Mapping[str, frozenset[str]] = {
+    "range": frozenset({"include_start", "include_end", "max_amt"}),
+    "range_from": frozenset({"include_start", "max_amt"}),
+    "range_to": frozenset({"include_end", "max_amt"}),
+    "range_from_start": frozenset(),
+    "range_to_end": frozenset(),
+}
+"""Which of them a range takes, by its name without what it is a range of."""
+
+
+NAVIGATORS_MAX = 100
+"""Navigators of one path with all paths in it; each key of `["key", a, b]` is one."""
+
+PATHS_DEPTH_MAX = 16
+"""Paths in paths."""
+
+ARGUMENTS_MAX = 10_000
+VALUES_DEPTH_MAX = 100
+"""The same bound as of all data (`values.data`)."""
+
+_TEXT_CHARS_MAX = 100
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _TEXT_CHARS_MAX
+
+
+@dataclass(frozen=True)
+class JsonPath:
+    """A path as it was read; `pkey` is ABSENT where the path does not name one, `first` the number of its first
+    navigator in what was read.
+    """
+
+    path: Path
+    pkey: Any = ABSENT
+    first: int = 0
+
+
+def path_from_json(data: Any) -> JsonPath:
+    """Read the JSON form of a path, already parsed.
+
+    Raises:
+        BadPath: names the place in the JSON, for the caller to correct.
+    """
+    if not isinstance(data, list):
+        raise BadPath(f'a path is a list of navigators such as ["a", ["all"]], not {_shown(data)}', at="path")
+    reader = _Reader()
+    if data and isinstance(data[0], list) and data[0][:1] == ["pkey"]:
+        if len(data[0]) != 2:
+            raise BadPath('at path[0]: write ["pkey", key] with one key', at="path[0]")
+        pkey = value_from_json(data[0][1], "path[0]")
+        return JsonPath(reader.path(data[1:], "path", first=1), pkey, 1)
+    return JsonPath(reader.path(data, "path"))
+
+
+class _Reader:
+    """Reads one path, and counts what it has."""
+
+    def __init__(self) -> None:
+        self._navigators = 0
+        self._arguments = 0
+        self._depth = 0
+
+    def path(self, data: Any, at: str, first: int = 0) -> Path:
+        if not isinstance(data, list):
+            raise BadPath(f"at {at}: a path is a list of navigators, not {_shown(data)}", at=at)
+        if self._depth > PATHS_DEPTH_MAX:
+            raise BadPath(f"at {at}: paths in paths are at most {PATHS_DEPTH_MAX} deep", at=at)
+        self._depth += 1
+        navs = tuple(self._nav(item, f"{at}[{index}]") for index, item in enumerate(data, first))
+        self._depth -= 1
+        return Path(navs)
+
+    def _nav(self, item: Any, at: str) -> Nav:
+        self._count(1, 0, at)
+        if isinstance(item, (str, int, float)):
+            return Nav("key", (Const(value_from_json(item, at)),))
+        if not (isinstance(item, list) and item and isinstance(item[0], str)):
+            text = f'at {at}: {_shown(item)} is no navigator; write a key, or a list such as ["must", "a"]'
+            raise BadPath(text, at=at)
+        name = _snake(item[0][:_TEXT_CHARS_MAX])
+        if name == "pkey":
+            raise BadPath(f'at {at}: ["pkey", key] can only be the first navigator', at=at)
+        if name not in NAVIGATORS:
+            reason = "is not in this version" if name in REFUSED else "does not exist"
+            raise BadPath(f"at {at}: the navigator {_shown(item[0])} {reason}", at=at, navigator=name)
+        many = len(item) - 1
+        self._count(max(0, many - 1) if name in _REPEATED else 0, many, at)
+        return self._with_arguments(name, item[1:], at)
+
+    def _with_arguments(self, name: str, given: Sequence[Any], at: str) -> Nav:
+        options: tuple[tuple[str, Any], ...] = ()
+        if given and isinstance(given[-1], dict) and "_range" in name:
+            options, given = _options(name, given[-1], at), given[:-1]
+        first_path = _PATH_ARGUMENTS.get(name)
+        args: list[Any] = []
+        for index, item in enumerate(given):
+            place = f"{at}[{index + 1}]"
+            if first_path is not None and index >= first_path:
+                args.append(self.path(item, place))
+            elif index == 0 and name in _FUNCTION_FIRST:
+                args.append(_function(item, place, _values_of(name, given)))
+            else:
+                args.append(Const(value_from_json(item, place)))
+        return Nav(name, tuple(args), options)
+
+    def _count(self, navigators: int, arguments: int, at: str) -> None:
+        self._navigators += navigators
+        self._arguments += arguments
+        if self._navigators > NAVIGATORS_MAX or self._arguments > ARGUMENTS_MAX:
+            text = (
+                f"a path has at most {NAVIGATORS_MAX} navigators and {ARGUMENTS_MAX:,} arguments, with all paths in it"
+            )
+            raise BadPath(f"at {at}: {text}", at=at)
+
+
+def _values_of(name: str, given: Sequence[Any]) -> tuple[int, int | None]:
+    """With how many values a navigator calls its function: at least, at most (None: as many as were collected)."""
+    if name == "view":
+        return len(given), len(given)
+    return (len(given), None) if name == "term" else (1, 1)
+
+
+def _options(navigator: str, given: Mapping[str, Any], at: str) -> tuple[tuple[str, Any], ...]:
+    allowed = _OPTIONS_OF[navigator.split("_", 2)[2]]
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        name, is_as_said = _OPTIONS.get(_snake(str(key)[:_TEXT_CHARS_MAX]).rstrip("?").replace("-", "_"), ("", True))
+        if name not in allowed:
+            there = ", ".join(sorted(option for option, (meant, _) in _OPTIONS.items() if meant in allowed))
+            text = f"at {at}: {navigator} has no option {_shown(key)}; it has {there or 'none'}"
+            raise BadPath(text, at=at, navigator=navigator)
+        if name in found:
+            raise BadPath(f"at {at}: the option {_shown(key)} says again what another one said", at=at)
+        found[name] = value_from_json(value, at)
+        if name != "max_amt":
+            found[name] = _truth(key, found[name], at) == is_as_said
+    return tuple(sorted(found.items()))
+
+
+def _truth(option: Any, value: Any, at: str) -> bool:
+    if not isinstance(value, bool):
+        raise BadPath(f"at {at}: the option {_shown(option)} is true or false, not {_shown(value)}", at=at)
+    return value
+
+
+def _function(item: Any, at: str, values: tuple[int, int | None]) -> Function:
+    if not (isinstance(item, str) and item.startswith("#__f")):
+        raise BadPath(f'at {at}: {_shown(item)} is no function; write one such as "#__fOps.IS_EVEN"', at=at)
+    name = item.removeprefix("#__f").removeprefix("Ops.")[:_TEXT_CHARS_MAX]
+    try:
+        op = op_named(name)
+    except BadInput:
+        raise BadPath(f"at {at}: there is no built-in function {name!r}", at=at) from None
+    if op.needs_context or op.emits != "one" or name in _EFFECTS:
+        raise BadPath(f"at {at}: {name} cannot be called in a path", at=at)
+    least, most = values
+    if (op.args_max is not None and least > op.args_max) or (most is not None and most < op.args_min):
+        wanted = f"{op.args_min} to {op.args_max}" if op.args_max != op.args_min else f"{op.args_min}"
+        raise BadPath(f"at {at}: {name} takes {wanted} values, the one that is met among them, not {least}", at=at)
+    return Function(name, "builtin", op)
+
+
+def value_from_json(item: Any, at: str, depth: int = 0) -> Any:
+    """Read a value as it stands in a path at a place.
+
+    Raises:
+        BadPath: it is none, or no data.
+    """
+    if depth > VALUES_DEPTH_MAX:
+        raise BadPath(f"at {at}: a value is nested deeper than {VALUES_DEPTH_MAX} levels", at=at)
+    if isinstance(item, list):
+        return [value_from_json(part, at, depth + 1) for part in item]
+    if isinstance(item, dict):
+        return {_key(key, at, depth + 1): value_from_json(part, at, depth + 1) for key, part in item.items()}
+    if isinstance(item, int):
+        return _in_64_bits(item, at)
+    if not (isinstance(item, str) and item.startswith("#__")):
+        return item
+    if item.startswith("#__S"):
+        return item.removeprefix("#__S")
+    number = re.fullmatch(r"#__L(-?[0-9]{1,20})", item)
+    if number is None:
+        text = f'{_shown(item)} is no value; write "#__L123" for a long integer of 64 bits, "#__Stext" for a string'
+        raise BadPath(f"at {at}: {text}", at=at)
+    return _in_64_bits(int(number[1]), at)
+
+
+def _key(item: Any, at: str, depth: int) -> Any:
+    """A key of a dict; what is no text came from MessagePack, and stands as it is."""
+    return value_from_json(item, at, depth) if isinstance(item, str) else item
+
+
+def _in_64_bits(number: int, at: str) -> int:
+    if not INT_MIN <= number <= INT_MAX:
+        raise BadPath(f"at {at}: an integer needs more than 64 bits", at=at)
+    return number
+
+
+def _shown(item: Any) -> str:
+    """The beginning of what a client wrote, for an error."""
+    return _REPR.repr(item)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()

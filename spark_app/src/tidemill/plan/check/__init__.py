@@ -1,0 +1,1 @@
+"""Finds all faults of a declaration, with their places."""

@@ -1,0 +1,201 @@
+"""Checks aggregators: against the schema that they aggregate into, and where they may stand."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from tidemill.language.dataflow import (
+    AggList,
+    AggMap,
+    Aggregate,
+    Aggregator,
+    AggTree,
+    Const,
+    Location,
+    PStateDeclaration,
+)
+from tidemill.language.schema import (
+    FixedKeysSchema,
+    Leaf,
+    ListSchema,
+    MapSchema,
+    Schema,
+    SetSchema,
+    has_indexed,
+    to_text,
+)
+from tidemill.plan.check.context import Context
+from tidemill.plan.check.paths import check_key
+
+_NUMBERS = ("int", "float", "object")
+_ELEMENT_WRITERS: dict[type, tuple[str, ...]] = {
+    SetSchema: ("set", "set_remove"),
+    ListSchema: ("list",),
+    MapSchema: ("map", "merge", "multi_set"),
+    FixedKeysSchema: ("map", "merge"),
+}
+"""What writes single elements of an indexed structure."""
+
+_KEYED = ("set", "set_remove", "multi_set", "map")
+"""Aggregators whose first argument is an element, or a key."""
+
+
+def check_into_pstate(context: Context, pstate: PStateDeclaration, tree: AggTree, at: Location) -> None:
+    """Every aggregator fits the place of the schema that it aggregates into."""
+    _into(context, pstate, tree, pstate.schema, at)
+    if isinstance(tree, Aggregator) and tree.kind == "void":
+        text = f"Agg.voided() at the top of '{pstate.name}' has nothing to remove the value from."
+        context.fault(at, text, "Use it inside CompoundAgg.map, or local_clear.")
+
+
+def check_into_variables(context: Context, node: Aggregate) -> None:
+    """An aggregation into variables is one aggregator with one variable."""
+    if not isinstance(node.tree, Aggregator):
+        text = "compound_agg needs a PState to aggregate into."
+        context.fault(node.at, text, "Name one, or use agg(…).out(…) for each variable; temporary PStates come later.")
+        return
+    _check_own(context, node.tree, node.at)
+    if node.tree.kind == "void":
+        context.fault(node.at, "Agg.voided() removes an element of a PState.", "Name the PState.")
+    elif len(node.outs) != 1:
+        text = f"Agg.{_public(node.tree)} gives one value, which is bound to one variable, not to {len(node.outs)}."
+        context.fault(node.at, text, 'Write .out("*name").')
+
+
+def aggregators(tree: AggTree) -> list[Aggregator]:
+    """All aggregators of a tree."""
+    if isinstance(tree, AggMap):
+        return [found for _, inner in tree.entries for found in aggregators(inner)]
+    if isinstance(tree, AggList):
+        return [found for inner in tree.items for found in aggregators(inner)]
+    return [tree]
+
+
+def _into(context: Context, pstate: PStateDeclaration, tree: AggTree, schema: Schema | None, at: Location) -> None:
+    if isinstance(tree, AggMap):
+        _into_map(context, pstate, tree, schema, at)
+    elif isinstance(tree, AggList):
+        _into_list(context, pstate, tree, schema, at)
+    else:
+        _check_own(context, tree, at)
+        _into_place(context, pstate, tree, schema, at)
+
+
+def _into_map(context: Context, pstate: PStateDeclaration, tree: AggMap, schema: Schema | None, at: Location) -> None:
+    is_plain = schema is None or (isinstance(schema, Leaf) and schema.type in ("dict", "object"))
+    if not is_plain and not isinstance(schema, (MapSchema, FixedKeysSchema)):
+        _misfit(context, pstate, "CompoundAgg.map", schema, at)
+        return
+    for key, inner in tree.entries:
+        value: Schema | None = None
+        if isinstance(schema, MapSchema):
+            value = schema.value
+            check_key(context, pstate, key, schema, at)
+        elif isinstance(schema, FixedKeysSchema) and not isinstance(key, Const):
+            text = f"The keys of a fixed-keys schema are constants; '{pstate.name}' has one here."
+            context.fault(at, text, "Name the key, choose it with if_true, or use a map_schema.")
+        elif isinstance(schema, FixedKeysSchema) and isinstance(key, Const):
+            value = schema.field(key.value)
+            if value is None:
+                names = ", ".join(repr(name) for name, _ in schema.fields)
+                context.fault(at, f"'{pstate.name}' has no key {key.value!r} here.", f"It has {names}.")
+        _into(context, pstate, inner, value, at)
+
+
+def _into_list(context: Context, pstate: PStateDeclaration, tree: AggList, schema: Schema | None, at: Location) -> None:
+    is_plain = schema is None or (isinstance(schema, Leaf) and schema.type in ("list", "object"))
+    if not is_plain and not isinstance(schema, ListSchema):
+        _misfit(context, pstate, "CompoundAgg.list", schema, at)
+        return
+    element = schema.element if isinstance(schema, ListSchema) else None
+    for inner in tree.items:
+        is_void = isinstance(inner, Aggregator) and inner.kind == "void"
+        if is_void and isinstance(schema, ListSchema) and schema.subindexed:
+            text = f"Agg.voided() would leave a gap in the subindexed list of '{pstate.name}'."
+            context.fault(at, text, "Use a map with whole numbers as keys, or a list that is not subindexed.")
+        _into(context, pstate, inner, element, at)
+
+
+def _into_place(
+    context: Context, pstate: PStateDeclaration, tree: Aggregator, schema: Schema | None, at: Location
+) -> None:
+    if tree.name == "avg" and tree.implementation is None:
+        text = f"Agg.avg cannot aggregate into '{pstate.name}': a mean is not enough to go on from."
+        context.fault(at, text, "Keep a sum and a count with CompoundAgg, or use it in a batch block with .out(…).")
+    elif not _fits_place(tree, schema):
+        _misfit(context, pstate, f"Agg.{_public(tree)}", schema, at)
+    elif schema is not None and _is_indexed(schema, pstate) and tree.kind != "void":
+        _into_indexed(context, pstate, tree, schema, at)
+    if tree.name in _KEYED and tree.implementation is None and isinstance(schema, (MapSchema, SetSchema)):
+        check_key(context, pstate, tree.args[0], schema, at)
+
+
+def _is_indexed(schema: Schema, pstate: PStateDeclaration) -> bool:
+    """Whether each element at this place is stored by itself, so that no aggregator can have the structure whole."""
+    is_top = schema is pstate.schema and isinstance(schema, (MapSchema, FixedKeysSchema))
+    return is_top or has_indexed(schema)
+
+
+def _into_indexed(context: Context, pstate: PStateDeclaration, tree: Aggregator, schema: Schema, at: Location) -> None:
+    """Of what fits by its result, only aggregators that write single elements can write an indexed structure."""
+    fitting = next(names for kind, names in _ELEMENT_WRITERS.items() if isinstance(schema, kind))
+    if tree.implementation is None and tree.name in fitting:
+        return
+    text = f"Agg.{_public(tree)} takes a structure whole, but elements of '{pstate.name}' are stored one by one here."
+    instead = ", ".join(f"Agg.{name}" for name in fitting)
+    context.fault(at, text, f"Use {instead}, aggregate into its elements, or store it without subindexed().")
+
+
+def _fits_place(tree: Aggregator, schema: Schema | None) -> bool:
+    """Whether an aggregator's result can be of the schema; custom ones and those that keep a value always can."""
+    if schema is None or tree.implementation is not None or schema == Leaf("object"):
+        return True
+    leaf = schema.type if isinstance(schema, Leaf) else ""
+    if tree.name in ("count", "sum"):
+        return leaf in _NUMBERS
+    if tree.name in ("list", "top_monotonic"):
+        return leaf == "list" or isinstance(schema, ListSchema)
+    if tree.name in ("set", "set_remove"):
+        return leaf == "set" or isinstance(schema, SetSchema)
+    if tree.name in ("map", "merge"):
+        return leaf == "dict" or isinstance(schema, (MapSchema, FixedKeysSchema))
+    if tree.name == "multi_set":
+        counts = isinstance(schema, MapSchema) and schema.value in (Leaf("int"), Leaf("float"), Leaf("object"))
+        return leaf == "dict" or counts
+    return True
+
+
+def _check_own(context: Context, tree: Aggregator, at: Location) -> None:
+    """A custom aggregator takes the arguments that it is given."""
+    if tree.implementation is None:
+        return
+    if tree.kind == "combiner":
+        if len(tree.args) != 1:
+            context.fault(at, f"A combiner takes one value, not {len(tree.args)}.", "Pass one argument.")
+        return
+    given = len(tree.args) + 1
+    accumulate = getattr(tree.implementation, "accumulate", None)
+    if accumulate is not None and not _takes(accumulate, given):
+        text = f"{type(tree.implementation).__name__}.accumulate does not take {given} arguments."
+        context.fault(at, text, "It takes the current value and then one for each argument of the aggregator.")
+
+
+def _takes(function: Any, count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*([None] * count))
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def _misfit(context: Context, pstate: PStateDeclaration, what: str, schema: Schema | None, at: Location) -> None:
+    shown = "" if schema is None else to_text(schema)
+    text = f"{what} does not fit '{pstate.name}', which holds {shown} at this place."
+    context.fault(at, text, f"The schema is {to_text(pstate.schema)}.")
+
+
+def _public(tree: Aggregator) -> str:
+    return {"and": "and_", "or": "or_"}.get(tree.name, tree.name)

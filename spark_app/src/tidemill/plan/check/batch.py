@@ -1,0 +1,105 @@
+"""Checks the phases of a batch block: rows (pre-agg), aggregators, and what follows them (post-agg)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tidemill.language import dataflow as df
+from tidemill.language.dataflow import Node
+from tidemill.plan.check.scope import Scope, use
+
+if TYPE_CHECKING:
+    from tidemill.plan.check.blocks import ChainCheck
+
+
+def check_batch_block(outer: ChainCheck, node: df.BatchBlock, scope: Scope) -> None:
+    """The three phases of one batch block that starts in `scope`."""
+    pre, aggregators, post = phases(node.body)
+    rows = outer.inside("pre", scope)
+    before = rows.run(pre, scope)
+    _check_single_tail(rows, pre)
+    if not aggregators:
+        return
+    if not isinstance(aggregators[0], df.GroupBy) and not (pre and isinstance(pre[-1], df.Partition)):
+        text = "What comes before the aggregators of a batch block does not end in a partitioner."
+        advice = "It decides where they run: add global_partition() or hash_partition(…) before them, or use group_by."
+        rows.fault(aggregators[0].at, text, advice)
+    after = _check_aggregators(rows, aggregators, before)
+    outer.inside("post", scope).run(post, after)
+
+
+def phases(body: Sequence[Node]) -> tuple[Sequence[Node], Sequence[df.Aggregate | df.GroupBy], Sequence[Node]]:
+    """The nodes before the aggregators, the aggregators (they stand together), and the nodes after them."""
+    first = next((i for i, node in enumerate(body) if isinstance(node, (df.Aggregate, df.GroupBy))), len(body))
+    last = first
+    found: list[df.Aggregate | df.GroupBy] = []
+    while last < len(body):
+        node = body[last]
+        if not isinstance(node, (df.Aggregate, df.GroupBy)):
+            break
+        found.append(node)
+        last += 1
+    return body[:first], found, body[last:]
+
+
+def _check_aggregators(rows: ChainCheck, nodes: Sequence[df.Aggregate | df.GroupBy], scope: Scope) -> Scope:
+    """The scope after the aggregators: their outputs and the keys of group_by, nothing else."""
+    after = Scope(is_on_zero=False, hidden=scope.names)
+    if isinstance(nodes[0], df.GroupBy) and len(nodes) > 1:
+        text = "An aggregator stands beside group_by."
+        rows.fault(nodes[1].at, text, "Put it into the block of group_by, or into a batch block of its own.")
+    for node in nodes:
+        if isinstance(node, df.GroupBy):
+            after = after.binding(_check_group_by(rows, node, scope))
+            continue
+        rows.aggregation(node, scope)
+        _check_outs(rows, node, after)
+        after = after.binding(node.outs)
+    return after
+
+
+def _check_outs(rows: ChainCheck, node: df.Aggregate, after: Scope) -> None:
+    for name in node.outs:
+        if name in after.names:
+            rows.fault(node.at, f"Two aggregators bind '{name}'.", "Give each output a name of its own.")
+
+
+def _check_group_by(rows: ChainCheck, node: df.GroupBy, scope: Scope) -> tuple[str, ...]:
+    for key in node.keys:
+        use(rows.context, scope, df.Var(key), node.at)
+    outs: list[str] = []
+    for inner in node.body:
+        if isinstance(inner, df.Later):
+            rows.later(inner, scope)
+        elif not isinstance(inner, df.Aggregate) or inner.pstate is not None:
+            text = "The block of group_by holds something else than aggregators into variables."
+            rows.fault(inner.at, text, 'Write Block.agg(Agg.count()).out("*count"); use the rows after group_by.')
+        else:
+            rows.aggregation(inner, scope)
+            _check_outs(rows, inner, Scope(frozenset((*node.keys, *outs))))
+            outs.extend(inner.outs)
+    if not node.body:
+        rows.fault(node.at, "The block of group_by has no aggregator.", 'Write Block.agg(Agg.count()).out("*count").')
+    return (*node.keys, *outs)
+
+
+def _check_single_tail(rows: ChainCheck, nodes: Sequence[Node]) -> None:
+    """Rows that begin anew (a second source, a hook) leave a tail that something must take up by its anchor."""
+    taken = {name for node in nodes for name in _anchors_taken(node)}
+    has_exploded = False
+    for before, node in zip((None, *nodes), nodes, strict=False):
+        begins_anew = isinstance(node, df.ExplodeMicrobatch) and has_exploded
+        has_exploded = has_exploded or isinstance(node, df.ExplodeMicrobatch)
+        if begins_anew and not (isinstance(before, df.Anchor) and before.name in taken):
+            text = "A batch block has two sources of rows that are never brought together."
+            advice = (
+                'Merge them: end each with anchor("…") and go on with unify("…", "…"). Joins come in a later version.'
+            )
+            rows.fault(node.at, text, advice)
+
+
+def _anchors_taken(node: Node) -> tuple[str, ...]:
+    if isinstance(node, df.Unify):
+        return node.anchors
+    return (node.name,) if isinstance(node, df.Hook) else ()

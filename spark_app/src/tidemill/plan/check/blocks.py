@@ -1,0 +1,310 @@
+"""Checks the chains of one topology node by node: scopes, arities, places where a node may not stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from tidemill.language import dataflow as df
+from tidemill.language.dataflow import Location, Node, PStateDeclaration
+from tidemill.language.operations import Op
+from tidemill.plan.check.aggregation import check_into_pstate, check_into_variables
+from tidemill.plan.check.batch import check_batch_block
+from tidemill.plan.check.context import Context, advice_for, count_of
+from tidemill.plan.check.paths import check_select, check_transform
+from tidemill.plan.check.scope import LoopCheck, Scope, meet, use, use_all
+
+Phase = Literal["plain", "pre", "post"]
+
+
+class ChainCheck:
+    """Follows one chain (a source's, or the inside of a batch block); `phase` says where in a batch block it is."""
+
+    def __init__(self, context: Context, topology: str, phase: Phase = "plain", root: Scope | None = None) -> None:
+        self.context = context
+        self.topology = topology
+        self.phase = phase
+        self.root = root
+        self.anchors: dict[str, Scope] = {}
+        self.loops: list[LoopCheck] = []
+        self.has_exploded = False
+
+    def inside(self, phase: Phase, root: Scope) -> ChainCheck:
+        """A check of one phase of a batch block in this chain; anchors and loops of the chain do not reach into it."""
+        return ChainCheck(self.context, self.topology, phase, root)
+
+    def run(self, nodes: Sequence[Node], scope: Scope) -> Scope:
+        """The scope after these nodes."""
+        for node in nodes:
+            handler: Callable[[Any, Scope], Scope] = getattr(self, _HANDLERS[type(node)])
+            scope = handler(node, scope)
+        return scope
+
+    def fault(self, at: Any, text: str, advice: str = "") -> None:
+        self.context.fault(at, text, advice)
+
+    def bind(self, names: Iterable[str], scope: Scope, at: Location) -> Scope:
+        """The scope with more variables; before an aggregation a name keeps its meaning."""
+        names = tuple(names)
+        for name in names:
+            if name in scope.microbatches:
+                self.fault(at, f"'{name}' is the microbatch and cannot be bound again.", "Choose another name.")
+            elif self.phase == "pre" and name in scope.names:
+                text = f"The variable '{name}' is bound already; a batch block cannot bind it again."
+                self.fault(at, text, "Choose another name.")
+        return scope.binding(names)
+
+    # --- rows ---
+
+    def each(self, node: df.Each, scope: Scope) -> Scope:
+        use_all(self.context, scope, node.args, node.at)
+        self._count_outs(node)
+        return self.bind(node.outs, scope, node.at)
+
+    def _count_outs(self, node: df.Each) -> None:
+        given = len(node.outs)
+        name = node.function.name
+        call = node.function.call
+        if isinstance(call, Op) and call.emits == "expand":
+            if not given:
+                self.fault(node.at, f"'{name}' binds one variable for each element.", 'Write .out("*a", "*b").')
+        elif isinstance(call, Op) or node.function.kind == "function":
+            emitted = call.out_count if isinstance(call, Op) else 1
+            if given not in (0, emitted):
+                wanted, bound = count_of(emitted, "value"), count_of(given, "variable")
+                text = f"'{name}' emits {wanted}, which cannot be bound to {bound}."
+                advice = "A generator marked @operation emits several; Ops.EXPAND takes a list apart."
+                self.fault(node.at, text, advice if emitted == 1 else "Bind as many.")
+
+    def explode(self, node: df.ExplodeMicrobatch, scope: Scope) -> Scope:
+        if self.phase == "post":
+            self._not_in_post(node.at, "explode_microbatch")
+        if self.phase == "pre" and self.root is not None and self.has_exploded:
+            scope = self.root
+        self.has_exploded = True
+        if node.microbatch not in scope.microbatches:
+            advice = advice_for(node.microbatch, scope.microbatches, "Explode what source(…).out(…) binds.")
+            self.fault(node.at, f"'{node.microbatch}' is no microbatch here.", advice)
+        return self.bind(() if node.out is None else (node.out,), scope, node.at).moved(False)
+
+    def keep_true(self, node: df.KeepTrue, scope: Scope) -> Scope:
+        use(self.context, scope, node.condition, node.at)
+        return scope
+
+    def later(self, node: df.Later, scope: Scope) -> Scope:
+        self.fault(node.at, f"{node.feature}: not supported by this version of Tidemill.", "Remove it for now.")
+        return scope
+
+    # --- conditions and loops ---
+
+    def cond(self, node: df.Cond, scope: Scope) -> Scope:
+        ends = []
+        for condition, body in node.cases:
+            use(self.context, scope, condition, node.at)
+            ends.append(self.run(body, scope))
+        return meet(ends) if ends else scope
+
+    def loop(self, node: df.Loop, scope: Scope) -> Scope:
+        use_all(self.context, scope, (arg for _, arg in node.vars), node.at)
+        inner = self.bind((name for name, _ in node.vars), scope, node.at)
+        before = len(self.context.faults)
+        frame = self._loop_body(node, inner)
+        if inner.is_on_zero and any(not again.is_on_zero for again in frame.continues):
+            del self.context.faults[before:]
+            frame = self._loop_body(node, inner.moved(False))
+        if node.outs and not frame.emits:
+            self.fault(node.at, "This loop has out variables, but emits nothing.", "Add emit_loop(…) to its block.")
+        is_on_zero = all(emit.is_on_zero for emit in frame.emits)
+        return self.bind(node.outs, scope, node.at).moved(is_on_zero)
+
+    def _loop_body(self, node: df.Loop, scope: Scope) -> LoopCheck:
+        """Anchors outside do not reach into the body of a loop, nor those inside out of it."""
+        frame = LoopCheck(len(node.vars), len(node.outs))
+        outside, self.anchors = self.anchors, {}
+        self.loops.append(frame)
+        self.run(node.body, scope)
+        self.loops.pop()
+        self.anchors = outside
+        return frame
+
+    def continue_loop(self, node: df.ContinueLoop, scope: Scope) -> Scope:
+        use_all(self.context, scope, node.args, node.at)
+        frame = self._frame("continue_loop", node.at)
+        if frame is not None:
+            frame.continues.append(scope)
+            if len(node.args) != frame.variables:
+                given = count_of(len(node.args), "value")
+                text = f"continue_loop has {given}, but the loop has {count_of(frame.variables, 'variable')}."
+                self.fault(node.at, text, "Give one value for each LoopVars.var(…).")
+        return scope
+
+    def emit_loop(self, node: df.EmitLoop, scope: Scope) -> Scope:
+        use_all(self.context, scope, node.args, node.at)
+        frame = self._frame("emit_loop", node.at)
+        if frame is not None:
+            frame.emits.append(scope)
+            if len(node.args) != frame.outs:
+                given = count_of(len(node.args), "value")
+                text = f"emit_loop has {given}, but the loop's .out(…) names {count_of(frame.outs, 'variable')}."
+                self.fault(node.at, text, "Make them equal.")
+        return scope
+
+    def _frame(self, method: str, at: Location) -> LoopCheck | None:
+        if not self.loops:
+            self.fault(at, f"{method} stands outside a loop.", "Use it in the block of loop_with_vars(…).")
+            return None
+        return self.loops[-1]
+
+    # --- partitioners ---
+
+    def partition(self, node: df.Partition, scope: Scope) -> Scope:
+        use_all(self.context, scope, node.args, node.at)
+        if self.phase == "post":
+            self._not_in_post(node.at, f"{node.kind}_partition")
+        if node.target is not None and node.kind == "path":
+            self._path_target(node, node.target)
+        elif node.target is not None:
+            self._target(node, node.target)
+        is_single = node.kind == "global" or (node.target is not None and self.context.is_global(node.target))
+        is_task_0 = node.kind == "direct" and node.args == (df.Const(0),)
+        return scope.moved(is_single or is_task_0)
+
+    def _path_target(self, node: df.Partition, target: str) -> None:
+        found = self.context.pstate(target, node.at)
+        if found is not None and not node.args and not found.is_global:
+            text = f"The path into '{target}' does not begin with a key, so it belongs to no one task."
+            self.fault(node.at, text, "Begin it with Path.key(…), or use local_select after a partitioner.")
+
+    def _target(self, node: df.Partition, target: str) -> None:
+        if target.startswith("$$"):
+            self.context.pstate(target, node.at)
+        elif target not in self.context.depots:
+            text = f"There is no depot '{target}'."
+            advice = advice_for(target, self.context.depots, f"{node.kind}_partition takes a PState or depot first.")
+            self.fault(node.at, text, advice)
+        elif self.context.depots[target].tick_millis is not None:
+            text = f"The tick depot '{target}' has no partitions to go to."
+            self.fault(node.at, text, "Use global_partition().")
+
+    def _not_in_post(self, at: Location, what: str) -> None:
+        text = f"{what} stands after an aggregation: partitioning is not allowed in post-agg."
+        self.fault(at, text, "Move it behind the batch block, or before the aggregators.")
+
+    # --- PStates ---
+
+    def select(self, node: df.LocalSelect, scope: Scope) -> Scope:
+        use(self.context, scope, node.path, node.at)
+        found = self.context.pstate(node.pstate, node.at)
+        if found is not None:
+            check_select(self.context, found, node.path, node.at)
+        if len(node.outs) > 1:
+            text = f"A select emits one value a row, which cannot be bound to {len(node.outs)} variables."
+            self.fault(node.at, text, "Take lists apart with Ops.EXPAND.")
+        return self.bind(node.outs, scope, node.at)
+
+    def transform(self, node: df.LocalTransform, scope: Scope) -> Scope:
+        use(self.context, scope, node.path, node.at)
+        found = self._written(node.pstate, node.at)
+        if found is not None:
+            check_transform(self.context, found, node.path, node.at)
+        return scope
+
+    def clear(self, node: df.LocalClear, scope: Scope) -> Scope:
+        self._written(node.pstate, node.at)
+        return scope
+
+    def _written(self, name: str, at: Location) -> PStateDeclaration | None:
+        """The PState that a node writes; only the topology that declared it may."""
+        found = self.context.pstate(name, at)
+        if found is not None and self.context.pstates[name][0] != self.topology:
+            owner = self.context.pstates[name][0]
+            text = f"'{name}' belongs to topology '{owner}', so '{self.topology}' cannot write it."
+            self.fault(at, text, "A PState is written by exactly one topology; declare another one here.")
+        return found
+
+    def aggregate(self, node: df.Aggregate, scope: Scope) -> Scope:
+        """An aggregation in plain code; those of a batch block are checked by `check_batch`."""
+        if self.phase == "pre":
+            text = "An aggregator stands inside another node before the aggregation of a batch block."
+            self.fault(node.at, text, "Filter with keep_true, and aggregate in the batch block itself.")
+        elif node.pstate is None:
+            where = "after the aggregation of a batch block" if self.phase == "post" else "outside a batch block"
+            text = f"An aggregation into variables stands {where}."
+            self.fault(node.at, text, "Put all aggregators together in a batch block, or name a PState.")
+            return self.bind(node.outs, scope, node.at)
+        self.aggregation(node, scope)
+        return scope
+
+    def aggregation(self, node: df.Aggregate, scope: Scope) -> None:
+        """What holds for an aggregator wherever it stands."""
+        use_all(self.context, scope, tree_args(node.tree), node.at)
+        if node.pstate is None:
+            check_into_variables(self.context, node)
+            return
+        found = self._written(node.pstate, node.at)
+        if found is not None:
+            check_into_pstate(self.context, found, node.tree, node.at)
+        if node.outs:
+            text = f"An aggregation into '{node.pstate}' emits nothing, so .out(…) cannot follow it."
+            self.fault(node.at, text, "Remove .out(…), or leave the PState out.")
+
+    def group_by(self, node: df.GroupBy, scope: Scope) -> Scope:
+        where = "inside another node of" if self.phase == "pre" else "outside"
+        where = "after the aggregation of" if self.phase == "post" else where
+        self.fault(node.at, f"group_by stands {where} a batch block.", "Put it into the batch block itself, once.")
+        return scope
+
+    def batch_block(self, node: df.BatchBlock, scope: Scope) -> Scope:
+        if self.phase != "plain":
+            self.fault(node.at, "A batch block stands inside another one.", "Put it before or after the other one.")
+            return scope
+        if not scope.is_on_zero:
+            text = "A batch block begins on task 0, but rows may be on other tasks here."
+            self.fault(node.at, text, "Start it after source(…).out(…), another batch block, or global_partition().")
+        check_batch_block(self, node, scope)
+        return scope.moved(True)
+
+    # --- graph ---
+
+    def anchor(self, node: df.Anchor, scope: Scope) -> Scope:
+        if node.name in self.anchors:
+            self.fault(node.at, f"The anchor '{node.name}' stands twice.", "Give one of them another name.")
+        self.anchors[node.name] = scope
+        return scope
+
+    def hook(self, node: df.Hook, scope: Scope) -> Scope:
+        return self._anchored(node.name, node.at, scope)
+
+    def branch(self, node: df.Branch, scope: Scope) -> Scope:
+        self.run(node.body, scope if node.anchor is None else self._anchored(node.anchor, node.at, scope))
+        return scope
+
+    def unify(self, node: df.Unify, scope: Scope) -> Scope:
+        if not node.anchors:
+            self.fault(node.at, "unify names no anchor.", 'Write unify("a", "b") with the names of anchors.')
+            return scope
+        return meet([self._anchored(name, node.at, scope) for name in node.anchors])
+
+    def _anchored(self, name: str, at: Location, otherwise: Scope) -> Scope:
+        if name not in self.anchors:
+            advice = advice_for(name, self.anchors, f'Write anchor("{name}") before it, in the same chain.')
+            self.fault(at, f"There is no anchor '{name}' here.", advice)
+        return self.anchors.get(name, otherwise)
+
+
+_HANDLERS: dict[type, str] = {
+    df.Each: "each", df.ExplodeMicrobatch: "explode", df.KeepTrue: "keep_true", df.Cond: "cond", df.Loop: "loop",
+    df.ContinueLoop: "continue_loop", df.EmitLoop: "emit_loop", df.Partition: "partition", df.LocalSelect: "select",
+    df.LocalTransform: "transform", df.LocalClear: "clear", df.Aggregate: "aggregate", df.BatchBlock: "batch_block",
+    df.GroupBy: "group_by", df.Anchor: "anchor", df.Hook: "hook", df.Branch: "branch", df.Unify: "unify",
+    df.Later: "later",
+}  # fmt: skip
+
+
+def tree_args(tree: df.AggTree) -> list[df.Arg]:
+    """The arguments of all aggregators of a tree, and its keys."""
+    if isinstance(tree, df.AggMap):
+        return [arg for key, inner in tree.entries for arg in (key, *tree_args(inner))]
+    if isinstance(tree, df.AggList):
+        return [arg for inner in tree.items for arg in tree_args(inner)]
+    return list(tree.args)

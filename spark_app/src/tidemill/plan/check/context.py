@@ -1,0 +1,60 @@
+"""What every check of a module needs: its declared objects by name, and the list that faults go to."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemill.language.dataflow import DepotDeclaration, ModuleDeclaration, PStateDeclaration
+from tidemill.values.errors import Fault
+
+
+@dataclass
+class Context:
+    """The module's objects; of two with one name the first counts. `pstates` gives the owning topology too."""
+
+    depots: dict[str, DepotDeclaration] = field(default_factory=dict)
+    pstates: dict[str, tuple[str, PStateDeclaration]] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    @staticmethod
+    def of(declaration: ModuleDeclaration) -> Context:
+        context = Context()
+        for depot in declaration.depots:
+            context.depots.setdefault(depot.name, depot)
+        for topology in declaration.topologies:
+            for pstate in topology.pstates:
+                context.pstates.setdefault(pstate.name, (topology.name, pstate))
+        return context
+
+    def fault(self, at: Any, text: str, advice: str = "") -> None:
+        self.faults.append(Fault(str(at), text, advice))
+
+    def pstate(self, name: str, at: Any) -> PStateDeclaration | None:
+        """The PState of this name; an unknown one is a fault."""
+        found = self.pstates.get(name)
+        if found is None:
+            self.fault(
+                at, f"There is no PState '{name}'.", advice_for(name, self.pstates, "Declare it with pstate(…).")
+            )
+            return None
+        return found[1]
+
+    def is_global(self, name: str) -> bool:
+        """Whether the PState or depot of this name has one partition, on task 0."""
+        if name in self.pstates:
+            return self.pstates[name][1].is_global
+        return name in self.depots and (self.depots[name].is_global or self.depots[name].tick_millis is not None)
+
+
+def advice_for(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Which of the known names was meant, if one looks like it."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"Did you mean '{near[0]}'?" if near else otherwise
+
+
+def count_of(number: int, noun: str) -> str:
+    """`1 variable`, `2 variables`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")

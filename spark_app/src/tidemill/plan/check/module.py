@@ -1,0 +1,183 @@
+"""Finds everything that is wrong with a module before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tidemill.language.dataflow import (
+    DepotDeclaration,
+    Location,
+    ModuleDeclaration,
+    PStateDeclaration,
+    StartFrom,
+    TopologyDeclaration,
+)
+from tidemill.language.options import check_scope, check_value
+from tidemill.language.schema import (
+    FixedKeysSchema,
+    Leaf,
+    ListSchema,
+    MapSchema,
+    Schema,
+    SetSchema,
+    children,
+    has_indexed,
+    to_text,
+)
+from tidemill.plan.check.blocks import ChainCheck
+from tidemill.plan.check.context import Context, advice_for
+from tidemill.plan.check.paths import fits
+from tidemill.plan.check.scope import Scope
+from tidemill.values.errors import DefinitionError, Fault, OptionError
+
+
+def check(declaration: ModuleDeclaration) -> list[Fault]:
+    """All faults of a module, in the order of its source: what recording found, and what the dataflow shows.
+
+    Where `define` itself raised, only what was found until then is returned: the rest of the module is not known.
+    """
+    if declaration.extra.get("is_incomplete"):
+        return list(declaration.faults)
+    context = Context.of(declaration)
+    _check_names(context, declaration)
+    _check_options(context, declaration)
+    for depot in declaration.depots:
+        if depot.schema is not None:
+            _check_depot_schema(context, depot, depot.schema)
+    for topology in declaration.topologies:
+        for pstate in topology.pstates:
+            _check_pstate(context, pstate)
+        _check_sources(context, topology)
+    return _in_order([*declaration.faults, *context.faults])
+
+
+def checked(declaration: ModuleDeclaration) -> ModuleDeclaration:
+    """The declaration, if nothing is wrong with it.
+
+    Raises:
+        DefinitionError: lists all faults; the module's author fixes them.
+    """
+    faults = check(declaration)
+    if faults:
+        raise DefinitionError(faults, module=declaration.name)
+    return declaration
+
+
+def _in_order(faults: Sequence[Fault]) -> list[Fault]:
+    return sorted(dict.fromkeys(faults), key=lambda fault: _place(fault.location))
+
+
+def _place(location: str) -> tuple[str, int]:
+    file, _, line = location.rpartition(":")
+    return (file, int(line)) if line.isdigit() else (location, 0)
+
+
+def _check_names(context: Context, declaration: ModuleDeclaration) -> None:
+    """Every name stands for one thing."""
+    if "/" in declaration.name or not declaration.name or declaration.name.startswith((".", "_")):
+        text = f"The module's name {declaration.name!r} cannot be a folder's name in a store."
+        context.fault("module", text, "Return letters, digits, '.', '-' and '_' from module_name().")
+    pstates = [pstate for topology in declaration.topologies for pstate in topology.pstates]
+    _check_duplicates(context, "depot", [(depot.name, depot.at) for depot in declaration.depots])
+    _check_duplicates(context, "topology", [(topology.name, topology.at) for topology in declaration.topologies])
+    _check_duplicates(context, "PState", [(pstate.name, pstate.at) for pstate in pstates])
+
+
+def _check_duplicates(context: Context, kind: str, named: Sequence[tuple[str, Location]]) -> None:
+    first: dict[str, Location] = {}
+    for name, at in named:
+        if name in first:
+            text = f"The {kind} '{name}' is declared twice; the first time at {first[name]}."
+            context.fault(at, text, "Give one of them another name.")
+        first.setdefault(name, at)
+
+
+def _check_options(context: Context, declaration: ModuleDeclaration) -> None:
+    """Options that the code sets are known, fit, and name something that exists."""
+    places = declaration.extra.get("option_locations", ("module",) * len(declaration.options))
+    known = {
+        "depot": set(context.depots),
+        "pstate": set(context.pstates),
+        "topology": {topology.name for topology in declaration.topologies},
+    }
+    for (scope, name, option, value), at in zip(declaration.options, places, strict=True):
+        try:
+            check_value(option, value)
+            check_scope(option, scope, name)
+        except OptionError as error:
+            context.fault(at, str(error).rstrip(".?") + ".", "See `tidemill options list`.")
+        if scope in known and name not in known[scope]:
+            kind = "PState" if scope == "pstate" else scope
+            advice = advice_for(name, known[scope], f"Declare the {kind}, or remove the option.")
+            context.fault(at, f"There is no {kind} '{name}' to set an option of.", advice)
+
+
+# --- depots ---
+
+
+def _check_depot_schema(context: Context, depot: DepotDeclaration, schema: Schema) -> None:
+    """A record is one value: nothing in it is indexed, and what it is partitioned by is in it."""
+    if has_indexed(schema):
+        text = f"The schema of the depot '{depot.name}' has something subindexed."
+        context.fault(depot.at, text, "A record is stored whole; remove .subindexed().")
+    if isinstance(schema, FixedKeysSchema):
+        for name in depot.fields:
+            if schema.field(name) is None:
+                text = f"'{depot.name}' is partitioned by the field '{name}', which its schema lacks."
+                context.fault(depot.at, text, advice_for(name, map(str, dict(schema.fields)), "Add the field."))
+
+
+# --- PStates ---------------------------------------------------------------------------------------------------------
+
+
+def _check_pstate(context: Context, pstate: PStateDeclaration) -> None:
+    schema = pstate.schema
+    if isinstance(schema, (SetSchema, ListSchema)):
+        text = f"'{pstate.name}' is a {'set' if isinstance(schema, SetSchema) else 'list'} at the top level."
+        context.fault(pstate.at, text, "The top level is a map, fixed keys or a plain type such as set or list.")
+    elif isinstance(schema, MapSchema) and schema.subindexed:
+        text = f"The top-level map of '{pstate.name}' is subindexed."
+        context.fault(pstate.at, text, "Its elements are indexed one by one anyway; remove .subindexed().")
+    for value in _inner(schema):
+        if isinstance(value, FixedKeysSchema) and not value.fields:
+            context.fault(pstate.at, f"'{pstate.name}' has a record without keys.", "Add a key and its schema.")
+    _check_initial_value(context, pstate)
+
+
+def _inner(schema: Schema) -> Iterator[Schema]:
+    yield schema
+    for child in children(schema):
+        yield from _inner(child)
+
+
+def _check_initial_value(context: Context, pstate: PStateDeclaration) -> None:
+    if pstate.initial_value is None:
+        return
+    if not isinstance(pstate.schema, Leaf):
+        text = f"'{pstate.name}' has an initial value, but its schema is no plain type."
+        context.fault(pstate.at, text, "Only a PState such as mb.pstate(…, int) can have one; maps begin empty.")
+    elif not fits(pstate.initial_value, pstate.schema):
+        text = f"The initial value {pstate.initial_value!r} of '{pstate.name}' is no {to_text(pstate.schema)}."
+        context.fault(pstate.at, text, "Make the value fit the schema.")
+
+
+# --- sources ---------------------------------------------------------------------------------------------------------
+
+
+def _check_sources(context: Context, topology: TopologyDeclaration) -> None:
+    first: dict[str, Location] = {}
+    for source in topology.sources:
+        if source.source_id in first:
+            text = f"Two sources of '{topology.name}' have the id '{source.source_id}'; the first is at "
+            advice = 'Give this one another with MicrobatchSourceOptions.source_id("…").'
+            context.fault(source.at, f"{text}{first[source.source_id]}.", advice)
+        first.setdefault(source.source_id, source.at)
+        depot = context.depots.get(source.depot)
+        if depot is None:
+            advice = advice_for(source.depot, context.depots, "Declare it with setup.declare_depot(…).")
+            context.fault(source.at, f"There is no depot '{source.depot}'.", advice)
+        elif depot.tick_millis is not None and source.start_from != StartFrom():
+            text = f"The tick depot '{source.depot}' holds no records, so it has no place to start from."
+            context.fault(source.at, text, "Remove the start_from option.")
+        names = frozenset(() if source.microbatch is None else (source.microbatch,))
+        ChainCheck(context, topology.name).run(source.body, Scope(names, names))

@@ -1,0 +1,1 @@
+"""Turns a declaration without faults into a program."""

@@ -1,0 +1,404 @@
+"""Builds the graph of operators of one topology from its recorded blocks.
+
+Ids rise along every edge but the way back of a loop, because an operator is added after those that it follows:
+everything later relies on that order. The body of a loop has variables of its own, so a name that is bound in it
+means something else outside; names inside get the suffix `'<loop>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tidemill.language import dataflow as df
+from tidemill.language.operations import Op
+from tidemill.plan import program as pg
+from tidemill.values.errors import DefinitionError, Fault
+
+
+@dataclass
+class Place:
+    """Where the next operator is attached, and what the names mean there."""
+
+    operator: int
+    names: dict[str, str]
+
+    def copy(self) -> Place:
+        return Place(self.operator, dict(self.names))
+
+
+@dataclass
+class LoopFrame:
+    """The loop around the nodes that are being added."""
+
+    id: int
+    head: int
+    outs: tuple[str, ...]
+    vars: tuple[str, ...]
+    emits: list[int] = field(default_factory=list)
+
+
+class GraphBuilder:
+    """Adds nodes at `place`; `operators`, `next` and `regions` are the result."""
+
+    def __init__(self, topology: df.TopologyDeclaration, global_objects: frozenset[str]) -> None:
+        self.topology = topology
+        self.global_objects = global_objects
+        self.operators: list[pg.Operator] = []
+        self.next: list[list[int]] = []
+        self.regions: list[pg.Region] = []
+        self._place = Place(-1, {})
+        self._region = 0
+        self._source: df.SourceDeclaration | None = None
+        self._anchors: dict[str, Place] = {}
+        self._loops: list[LoopFrame] = []
+        self._block_root: Place | None = None
+        self._has_exploded = False
+        self._temporaries = 0
+
+    # --- operators and edges -----------------------------------------------------------------------------------------
+
+    def add(self, make: Callable[..., pg.Operator], at: df.Location, *, linked: bool = True, **fields: Any) -> int:
+        """A new operator behind the place, which moves on to it."""
+        number = len(self.operators)
+        self.operators.append(make(id=number, region=self._region, at=at, **fields))
+        self.next.append([])
+        if linked:
+            self.next[self._place.operator].append(number)
+        self._place.operator = number
+        return number
+
+    def source(self, source: df.SourceDeclaration) -> None:
+        """Adds the chain of one source as a region of its own."""
+        self._region = len(self.regions)
+        self._source, self._anchors, self._block_root = source, {}, None
+        self._place = Place(-1, {})
+        start = self.add(pg.Start, source.at, linked=False)
+        self.regions.append(pg.Region(self._region, "source", start, source_id=source.source_id))
+        self.block(source.body)
+
+    def block(self, nodes: Iterable[df.Node]) -> None:
+        for node in nodes:
+            getattr(self, "_add_" + _HANDLERS[type(node)])(node)
+
+    # --- names and arguments -----------------------------------------------------------------------------------------
+
+    def _bind(self, name: str) -> str:
+        bound = f"{name}'{self._loops[-1].id}" if self._loops else name
+        self._place.names[name] = bound
+        return bound
+
+    def _bind_all(self, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(self._bind(name) for name in names)
+
+    def flat(self, arg: df.Arg, at: df.Location) -> df.Arg:
+        """The argument as a variable or a constant; nested expressions become operators in front."""
+        if isinstance(arg, df.Var):
+            return df.Var(self._place.names.get(arg.name, arg.name))
+        if not isinstance(arg, df.Expr):
+            return arg
+        args = tuple(self.flat(inner, at) for inner in arg.args)
+        self._temporaries += 1
+        out = f"*~{self._temporaries}"
+        self.add(pg.Apply, at, function=arg.function, args=args, outs=(out,))
+        return df.Var(out)
+
+    def _flat_all(self, args: Sequence[df.Arg], at: df.Location) -> tuple[df.Arg, ...]:
+        return tuple(self.flat(arg, at) for arg in args)
+
+    def _flat_path(self, path: df.Path, at: df.Location) -> df.Path:
+        return df.Path(tuple(self._flat_nav(nav, at) for nav in path.navs))
+
+    def _flat_nav(self, nav: df.Nav, at: df.Location) -> df.Nav:
+        options = tuple((name, self._flat_part(value, at)) for name, value in nav.options)
+        return df.Nav(nav.name, tuple(self._flat_part(arg, at) for arg in nav.args), options)
+
+    def _flat_part(self, part: Any, at: df.Location) -> Any:
+        if isinstance(part, df.Path):
+            return self._flat_path(part, at)
+        return self.flat(part, at) if isinstance(part, (df.Var, df.Expr)) else part
+
+    def _flat_tree(self, tree: df.AggTree, at: df.Location) -> df.AggTree:
+        if isinstance(tree, df.AggMap):
+            return df.AggMap(tuple((self.flat(key, at), self._flat_tree(inner, at)) for key, inner in tree.entries))
+        if isinstance(tree, df.AggList):
+            return df.AggList(tuple(self._flat_tree(inner, at) for inner in tree.items))
+        return replace(tree, args=self._flat_all(tree.args, at))
+
+    # --- plain nodes -------------------------------------------------------------------------------------------------
+
+    def _add_each(self, node: df.Each) -> None:
+        args = self._flat_all(node.args, node.at)
+        self.add(pg.Apply, node.at, function=node.function, args=args, outs=self._bind_all(node.outs))
+
+    def _add_keep(self, node: df.KeepTrue) -> None:
+        self.add(pg.Keep, node.at, condition=self.flat(node.condition, node.at))
+
+    def _add_explode(self, node: df.ExplodeMicrobatch) -> None:
+        source = self._source
+        if source is None or node.microbatch != source.microbatch:
+            text = f"{node.microbatch} is no microbatch of this source."
+            raise DefinitionError([Fault(str(node.at), text, "Explode the variable that source(…).out(…) binds.")])
+        if self._block_root is not None and self._has_exploded:
+            self._place = self._block_root.copy()
+        self._has_exploded = True
+        out = None if node.out is None else self._bind(node.out)
+        self.add(pg.Explode, node.at, source_id=source.source_id, out=out)
+
+    def _add_partition(self, node: df.Partition) -> None:
+        args = self._flat_all(node.args, node.at)
+        is_single = node.kind == "global" or node.target in self.global_objects
+        target, function = node.target, node.function
+        self.add(
+            pg.Move, node.at, kind=node.kind, args=args, target=target, function=function, is_single=is_single
+        )  # fmt: skip
+
+    def _add_select(self, node: df.LocalSelect) -> None:
+        path = self._flat_path(node.path, node.at)
+        self.add(pg.Select, node.at, pstate=node.pstate, path=path, outs=self._bind_all(node.outs))
+
+    def _add_transform(self, node: df.LocalTransform) -> None:
+        path = self._flat_path(node.path, node.at)
+        self.add(pg.Transform, node.at, pstate=node.pstate, path=path)
+
+    def _add_clear(self, node: df.LocalClear) -> None:
+        self.add(pg.Clear, node.at, pstate=node.pstate)
+
+    def _add_aggregate(self, node: df.Aggregate) -> None:
+        if node.pstate is None:
+            text = "An aggregation into variables works in a batch block only."
+            raise DefinitionError([Fault(str(node.at), text, "Aggregate into a PState, or use batch_block.")])
+        self.add(pg.Fold, node.at, pstate=node.pstate, tree=self._flat_tree(node.tree, node.at))
+
+    def _add_later(self, node: df.Later) -> None:
+        raise DefinitionError([Fault(str(node.at), f"{node.feature} is not available yet.")])
+
+    # --- conditions and branches -------------------------------------------------------------------------------------
+
+    def _add_cond(self, node: df.Cond) -> None:
+        """Case by case, so that a condition is evaluated only where those before it were false."""
+        ends: list[Place] = []
+        first: int | None = None
+        for condition, body in node.cases:
+            if isinstance(condition, df.Const) and condition.value not in (None, False):
+                break
+            flat = self.flat(condition, node.at)
+            split = self.add(pg.Split, node.at, condition=flat)
+            first = split if first is None else first
+            otherwise = self._place.copy()
+            ends.append(self._branch(body, node.at))
+            self._place = otherwise
+            self.add(pg.Join, node.at)
+        else:
+            self._meet(ends, first, node.at)
+            return
+        self.block(body)
+        self._meet([*ends, self._place], first, node.at)
+
+    def _branch(self, body: Sequence[df.Node], at: df.Location) -> Place:
+        self.add(pg.Join, at)
+        self.block(body)
+        return self._place
+
+    def _meet(self, ends: Sequence[Place], split: int | None, at: df.Location) -> None:
+        """Lets several places go on as one, with the names that mean the same in all of them."""
+        if not ends:
+            return
+        names = dict(ends[0].names)
+        for end in ends[1:]:
+            names = {name: bound for name, bound in names.items() if end.names.get(name) == bound}
+        self._place = Place(ends[0].operator, names)
+        join = self.add(pg.Join, at, linked=False, split=split)
+        for end in ends:
+            if join not in self.next[end.operator]:
+                self.next[end.operator].append(join)
+
+    def _add_anchor(self, node: df.Anchor) -> None:
+        self.add(pg.Join, node.at)
+        self._anchors[node.name] = self._place.copy()
+
+    def _anchor(self, name: str, at: df.Location) -> Place:
+        if name not in self._anchors:
+            raise DefinitionError([Fault(str(at), f"There is no anchor {name!r} here.")])
+        return self._anchors[name].copy()
+
+    def _add_hook(self, node: df.Hook) -> None:
+        self._place = self._anchor(node.name, node.at)
+
+    def _add_branch(self, node: df.Branch) -> None:
+        here = self._place.copy()
+        if node.anchor is not None:
+            self._place = self._anchor(node.anchor, node.at)
+        self.block(node.body)
+        self._place = here
+
+    def _add_unify(self, node: df.Unify) -> None:
+        self._meet([self._anchor(name, node.at) for name in node.anchors], None, node.at)
+
+    # --- loops -------------------------------------------------------------------------------------------------------
+
+    def _add_loop(self, node: df.Loop) -> None:
+        args = tuple(self.flat(arg, node.at) for _, arg in node.vars)
+        outside = dict(self._place.names)
+        number = len(self.operators)
+        frame = LoopFrame(number, number + 1, node.outs, tuple(name for name, _ in node.vars))
+        self._loops.append(frame)
+        inner = self._bind_all(frame.vars)
+        self.add(pg.Assign, node.at, outs=inner, args=args, purpose="enter", loop=number)
+        self._add_head(node, outside, frame)
+        self.block(node.body)
+        self._loops.pop()
+        self._leave(node, outside, frame)
+
+    def _add_head(self, node: df.Loop, outside: dict[str, str], frame: LoopFrame) -> None:
+        """Each round begins with the outer values of the names that the body binds anew."""
+        again = sorted(_bound_names(node.body) & outside.keys() - set(frame.vars))
+        sources = tuple(df.Var(outside[name]) for name in again)
+        outs = self._bind_all(again)
+        self.add(pg.Assign, node.at, outs=outs, args=sources, purpose="head", loop=frame.id)
+
+    def _leave(self, node: df.Loop, outside: dict[str, str], frame: LoopFrame) -> None:
+        self._place = Place(-1, outside)
+        outs = self._bind_all(node.outs)
+        leave = self.add(pg.Join, node.at, linked=False, split=frame.id)
+        for number in frame.emits:
+            emit = self.operators[number]
+            assert isinstance(emit, pg.Assign)
+            self.operators[number] = replace(emit, outs=outs)
+            self.next[number].append(leave)
+
+    def _frame(self, at: df.Location) -> LoopFrame:
+        if not self._loops:
+            raise DefinitionError([Fault(str(at), "continue_loop and emit_loop work inside a loop only.")])
+        return self._loops[-1]
+
+    def _add_continue(self, node: df.ContinueLoop) -> None:
+        frame = self._frame(node.at)
+        args = self._flat_all(node.args, node.at)
+        here = self._place.copy()
+        outs = tuple(f"{name}'{frame.id}" for name in frame.vars)
+        number = self.add(pg.Assign, node.at, outs=outs, args=args, purpose="again", loop=frame.id)
+        self.next[number].append(frame.head)
+        self._place = here
+
+    def _add_emit(self, node: df.EmitLoop) -> None:
+        frame = self._frame(node.at)
+        args = self._flat_all(node.args, node.at)
+        here = self._place.copy()
+        frame.emits.append(self.add(pg.Assign, node.at, outs=(), args=args, purpose="emit", loop=frame.id))
+        self._place = here
+
+    # --- batch blocks ------------------------------------------------------------------------------------------------
+
+    def _add_batch(self, node: df.BatchBlock) -> None:
+        number = len(self.regions)
+        outer = (self._region, self._anchors, self._block_root, self._has_exploded)
+        enter = self.add(pg.Enter, node.at, block=number)
+        outside = dict(self._place.names)
+        self._region, self._anchors, self._has_exploded = number, {}, False
+        start = self.add(pg.Start, node.at)
+        self._block_root = self._place.copy()
+        self.regions.append(pg.Region(number, "block", start, enter=enter))
+        pre, aggregates, post = _phases(node.body)
+        self._add_phases(number, pre, aggregates, post)
+        self._region, self._anchors, self._block_root, self._has_exploded = outer
+        self._place = Place(enter, outside)
+        after = self.add(pg.Join, node.at, linked=False)
+        self.regions[number] = replace(self.regions[number], after=after)
+
+    def _add_phases(
+        self, number: int, pre: Sequence[df.Node], aggregates: Sequence[df.Node], post: Sequence[df.Node]
+    ) -> None:
+        if not aggregates:
+            self.block(pre)
+            return
+        keys, items = _aggregation(aggregates)
+        final = pre[-1] if pre and isinstance(pre[-1], df.Partition) and keys is None else None
+        self.block(pre[:-1] if final else pre)
+        trees = self._trees_before(items) if final is not None or keys is not None else None
+        if final is not None:
+            self._add_partition(final)
+        elif keys is not None:
+            names = tuple(df.Var(self._place.names.get(key, key)) for key in keys)
+            self.add(pg.Move, aggregates[0].at, kind="hash", args=names)
+        last = self._place.operator
+        move = self.operators[last]
+        if trees is None:
+            trees = [self._flat_tree(item.tree, item.at) for item in items]
+        bound = None if keys is None else tuple(self._place.names.get(key, key) for key in keys)
+        collect = self.add(pg.Collect, aggregates[0].at)
+        self._block_root = None
+        self._place = Place(collect, dict(zip(keys or (), bound or (), strict=True)))
+        outputs = tuple(
+            pg.Output(tree, item.pstate, self._bind(item.outs[0]) if item.outs else None, item.at)
+            for tree, item in zip(trees, items, strict=True)
+        )
+        is_single = isinstance(move, pg.Move) and move.is_single
+        begin = self.add(pg.Join, aggregates[0].at, linked=False)
+        self.block(post)
+        self.regions[number] = replace(
+            self.regions[number], collect=collect, outputs=outputs, keys=bound, is_single=is_single,
+            final=last if isinstance(move, pg.Move) else None, post=begin,
+        )  # fmt: skip
+
+    def _trees_before(self, items: Sequence[df.Aggregate]) -> list[df.AggTree] | None:
+        """Arguments are computed in front of the final partitioner, where rows can be combined, if no task shows in
+        them.
+        """
+        if any(_needs_context(item.tree) for item in items):
+            return None
+        return [self._flat_tree(item.tree, item.at) for item in items]
+
+
+_HANDLERS: dict[type, str] = {
+    df.Each: "each", df.ExplodeMicrobatch: "explode", df.KeepTrue: "keep", df.Cond: "cond", df.Loop: "loop",
+    df.ContinueLoop: "continue", df.EmitLoop: "emit", df.Partition: "partition", df.LocalSelect: "select",
+    df.LocalTransform: "transform", df.LocalClear: "clear", df.Aggregate: "aggregate", df.BatchBlock: "batch",
+    df.GroupBy: "later_group", df.Anchor: "anchor", df.Hook: "hook", df.Branch: "branch", df.Unify: "unify",
+    df.Later: "later",
+}  # fmt: skip
+
+
+def _phases(body: Sequence[df.Node]) -> tuple[Sequence[df.Node], Sequence[df.Node], Sequence[df.Node]]:
+    """The nodes before, in and after the aggregation of a batch block."""
+    kinds = (df.Aggregate, df.GroupBy)
+    first = next((i for i, node in enumerate(body) if isinstance(node, kinds)), len(body))
+    last = first
+    while last < len(body) and isinstance(body[last], df.Aggregate):
+        last += 1
+    if first < len(body) and isinstance(body[first], df.GroupBy):
+        last = first + 1
+    return body[:first], body[first:last], body[last:]
+
+
+def _aggregation(nodes: Sequence[df.Node]) -> tuple[tuple[str, ...] | None, list[df.Aggregate]]:
+    group = nodes[0]
+    if isinstance(group, df.GroupBy):
+        return group.keys, [node for node in group.body if isinstance(node, df.Aggregate)]
+    return None, [node for node in nodes if isinstance(node, df.Aggregate)]
+
+
+def _needs_context(part: Any) -> bool:
+    if isinstance(part, df.Expr):
+        call = part.function.call
+        return (isinstance(call, Op) and call.needs_context) or any(map(_needs_context, part.args))
+    if isinstance(part, df.AggMap):
+        return any(_needs_context(key) or _needs_context(tree) for key, tree in part.entries)
+    if isinstance(part, df.AggList):
+        return any(map(_needs_context, part.items))
+    return isinstance(part, df.Aggregator) and any(map(_needs_context, part.args))
+
+
+def _bound_names(nodes: Iterable[df.Node]) -> set[str]:
+    """The variables that these nodes bind for those that follow them, in inner blocks too."""
+    names: set[str] = set()
+    for node in nodes:
+        names.update(getattr(node, "outs", ()) or ())
+        if isinstance(node, df.ExplodeMicrobatch) and node.out:
+            names.add(node.out)
+        if isinstance(node, df.Cond):
+            names.update(*(_bound_names(body) for _, body in node.cases))
+        elif isinstance(node, df.Branch):
+            names.update(_bound_names(node.body))
+    return names

@@ -1,0 +1,168 @@
+"""From a checked declaration to a `Program`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import cloudpickle
+
+from tidemill.language import dataflow as df
+from tidemill.plan import program as pg
+from tidemill.plan.compile.graph import GraphBuilder
+from tidemill.plan.compile.liveness import live_behind
+from tidemill.plan.compile.order import leaves, merging_trees, ordered_points
+from tidemill.plan.compile.schedule import certain_operators, schedule_of
+from tidemill.plan.compile.segments import segments_of
+from tidemill.values.errors import DefinitionError, Fault, UnknownName
+
+_IN_ORDER = frozenset({"first", "last", "list", "map", "merge", "and", "or"})
+"""Combiners whose rows must come in the order of the sending tasks, whatever thread these are on."""
+
+
+def compile_topology(
+    declaration: df.ModuleDeclaration, topology_name: str, ids: Mapping[str, str] | None = None
+) -> pg.Program:
+    """The program of one topology. `ids` gives the definition's id of each PState by name (its name where it is
+    missing).
+
+    The declaration has passed `plan.check.module`; what is refused here as well is what no program can express.
+
+    Raises:
+        DefinitionError: the module's author uses something that is not available yet.
+        UnknownName: the module has no topology of this name.
+    """
+    topology = next((found for found in declaration.topologies if found.name == topology_name), None)
+    if topology is None:
+        raise UnknownName(f"Module {declaration.name} has no topology '{topology_name}'.")
+    builder = GraphBuilder(topology, _global_objects(declaration))
+    for source in topology.sources:
+        builder.source(source)
+    program = _program(declaration, topology, builder, ids or {})
+    return replace(program, key=hashlib.sha256(_shipped(program)).hexdigest()[:24])
+
+
+def _shipped(program: pg.Program) -> bytes:
+    """The program as workers get it.
+
+    Raises:
+        DefinitionError: a function holds something that cannot travel; names each such function.
+    """
+    try:
+        content: bytes = cloudpickle.dumps(program)
+        return content
+    except Exception as error:  # whatever a user's object raises when it is pickled
+        faults = [
+            Fault(str(operator.at), f"this step cannot be sent to workers: {reason}.", _TRAVEL)
+            for operator in program.operators
+            if (reason := _travel_fault(operator))
+        ]
+        raise DefinitionError(faults or f"The module cannot be sent to workers: {error}.") from error
+
+
+_TRAVEL = "Let its function make locks, connections and files itself, or keep them in a Python module that it imports."
+
+
+def _travel_fault(operator: pg.Operator) -> str:
+    try:
+        cloudpickle.dumps(operator)
+    except Exception as error:  # noqa: BLE001 - a user's object may raise anything
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _global_objects(declaration: df.ModuleDeclaration) -> frozenset[str]:
+    depots = {depot.name for depot in declaration.depots if depot.is_global or depot.tick_millis is not None}
+    pstates = {p.name for topology in declaration.topologies for p in topology.pstates if p.is_global}
+    return frozenset(depots | pstates)
+
+
+def _program(
+    declaration: df.ModuleDeclaration, topology: df.TopologyDeclaration, builder: GraphBuilder, ids: Mapping[str, str]
+) -> pg.Program:
+    following = tuple(tuple(successors) for successors in builder.next)
+    regions = tuple(_with_combining(region) for region in builder.regions)
+    live = live_behind(builder.operators, following, regions)
+    operators, regions = _with_direct_explodes(builder.operators, following, regions, live)
+    schemas = {p.name: p.schema for found in declaration.topologies for p in found.pstates}
+    owners = {p.name: found.name for found in declaration.topologies for p in found.pstates if found is not topology}
+    touched = {name for op in operators if (name := getattr(op, "pstate", None) or getattr(op, "target", None))}
+    others = {name: owner for name, owner in owners.items() if name in touched}
+    merges = merging_trees(operators, regions, [p.name for p in topology.pstates])
+    return pg.Program(
+        module=declaration.name,
+        topology=topology.name,
+        operators=operators,
+        next=following,
+        live=live,
+        keeps_order=ordered_points(operators, _through_groups(following, regions), regions, schemas),
+        regions=regions,
+        segments=segments_of(operators, following, regions, schemas),
+        pstates={
+            p.name: pg.PStatePlan(p.name, ids.get(p.name, p.name), p, merges.get(p.name)) for p in topology.pstates
+        },
+        reads=others,
+        others=_other_plans(declaration, others, ids),
+        global_objects=builder.global_objects,
+        schedule=schedule_of(operators, following, regions),
+    )
+
+
+def _through_groups(following: Sequence[Sequence[int]], regions: Sequence[pg.Region]) -> list[list[int]]:
+    """The edges, and from rows to the groups that they make: groups come in the order of their first rows."""
+    edges = [list(successors) for successors in following]
+    for region in regions:
+        if region.collect is not None and region.post is not None and region.keys is not None:
+            edges[region.collect].append(region.post)
+    return edges
+
+
+def _other_plans(
+    declaration: df.ModuleDeclaration, others: Mapping[str, str], ids: Mapping[str, str]
+) -> dict[str, pg.PStatePlan]:
+    found = {p.name: p for topology in declaration.topologies for p in topology.pstates}
+    return {name: pg.PStatePlan(name, ids.get(name, name), found[name]) for name in others}
+
+
+def _with_combining(region: pg.Region) -> pg.Region:
+    """Rows may be combined before the final partitioner if every aggregator of the block is a combiner."""
+    is_combining = region.final is not None and all(
+        leaf.kind == "combiner" and leaf.name not in _IN_ORDER
+        for output in region.outputs
+        for leaf in leaves(output.tree)
+    )
+    return replace(region, combines=is_combining)
+
+
+def _with_direct_explodes(
+    operators: Sequence[pg.Operator],
+    following: Sequence[Sequence[int]],
+    regions: Sequence[pg.Region],
+    live: Sequence[Sequence[str]],
+) -> tuple[tuple[pg.Operator, ...], tuple[pg.Region, ...]]:
+    """Explodes that exactly one row without variables reaches start on all owning tasks at once, without a message.
+
+    In a batch block that needs a schedule: elsewhere no thread but the first knows when the block begins.
+    """
+    certain = certain_operators(operators, following, regions)
+    is_static = schedule_of(operators, following, regions) is not None
+    changed: list[Any] = list(operators)
+    explodes: dict[int, list[int]] = {}
+    for operator in operators:
+        if not isinstance(operator, pg.Explode) or not certain[operator.id]:
+            continue
+        is_free = not set(live[operator.id]) - {operator.out}
+        region = regions[operator.region]
+        if is_free and (is_static or _is_first(operator.id, region, regions, operators)):
+            changed[operator.id] = replace(operator, is_direct=True)
+            explodes.setdefault(operator.region, []).append(operator.id)
+    regions = tuple(replace(region, explodes=tuple(explodes.get(region.id, ()))) for region in regions)
+    return tuple(changed), regions
+
+
+def _is_first(number: int, region: pg.Region, regions: Sequence[pg.Region], operators: Sequence[pg.Operator]) -> bool:
+    """Whether the explode belongs to what a source does in the first superstep, before any batch block."""
+    enters = [op.id for op in operators if isinstance(op, pg.Enter) and op.region == region.id]
+    return region.kind == "source" and all(number < enter for enter in enters)

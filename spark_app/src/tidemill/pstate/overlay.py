@@ -1,0 +1,274 @@
+"""What an attempt changed and not yet wrote: rows in dicts (for row steps) above sorted overlay levels (for everything
+else).
+
+`TaskTable` is one task's view of one table; `Cells` are its rows that share all keys but the last, with a cache of
+what was read or written. Flushing turns written cells into a sorted level, the same kind of data as a committed
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tidemill.tables.codecs import NullKey, key_codec, refusal
+from tidemill.tables.container import CLEAR, DELETE, PUT
+from tidemill.tables.merge_reader import TaskReader
+from tidemill.tables.null_keys import check_nulls
+from tidemill.tables.sorted_table import nan_token
+from tidemill.tables.tables import Table
+from tidemill.values.absent import ABSENT
+
+Prefix = tuple[Any, ...]
+End = tuple[Any, bool] | None
+"""An end of a range: (stored key, is included), or None for open."""
+
+
+class Cells:
+    """Rows of one table and task below one prefix, by their last key in stored form (None in a table without keys)."""
+
+    __slots__ = ("cache", "count", "dirty", "is_cleared", "prefix", "table", "takes_none")
+
+    def __init__(self, table: TaskTable, prefix: Prefix, is_cleared: bool) -> None:
+        self.table, self.prefix, self.is_cleared = table, prefix, is_cleared
+        self.cache: dict[Any, Any] = {}
+        self.dirty: set[Any] = set()
+        self.count: int | None = None
+        self.takes_none = table.takes_none(prefix)
+
+    def get(self, key: Any) -> Any:
+        """What the row holds, or ABSENT."""
+        try:
+            return self.cache[key]
+        except KeyError:
+            held = self.cache[key] = self._load(key)
+            return held
+
+    def _load(self, key: Any) -> Any:
+        if self.is_cleared:
+            return ABSENT
+        return self.table.reader.get((*self.prefix, key) if self.table.has_keys else ())
+
+    def put(self, key: Any, held: Any) -> None:
+        """Write a checked value, or ABSENT to delete the row.
+
+        Raises:
+            SchemaMismatch: a key on the way is None, and the schema does not allow that.
+        """
+        if not self.takes_none and (key is None or not self.dirty):
+            self.table.check((*self.prefix, key))
+        if self.count is not None:
+            self.count += (held is not ABSENT) - (self.get(key) is not ABSENT)
+        self.cache[key] = held
+        if not self.dirty:
+            self.table.changed.append(self)
+        self.dirty.add(key)
+
+    def size(self) -> int:
+        """How many rows are there; counted once, then kept up to date."""
+        if self.count is None:
+            count = 0 if self.is_cleared else self.table.count(self.prefix)
+            reader = self.table.reader
+            for key in self.dirty:
+                was = not self.is_cleared and reader.get((*self.prefix, key)) is not ABSENT
+                count += (self.cache[key] is not ABSENT) - was
+            self.count = count
+        return self.count
+
+    def scan(self, low: End = None, high: End = None, is_reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        """(key, held) in key order, or against it, as things are now; later writes are not seen."""
+        order = key_codec(self.table.table.keys[-1]).order
+        written = {key: self.cache[key] for key in self.dirty}
+        inside = _range_test(order, low, high)
+        keys = sorted((key for key in written if inside(key)), key=order, reverse=is_reverse)
+        stored = iter(()) if self.is_cleared else self.table.reader.scan(self.prefix, low, high, is_reverse)
+        unchanged = (row for row in stored if row[0] not in written)
+        changed = ((key, written[key]) for key in keys)
+        rows = _merge(unchanged, changed, order, is_reverse) if keys else unchanged
+        return (row for row in rows if row[1] is not ABSENT)
+
+
+def _range_test(order: Callable[[Any], Any], low: End, high: End) -> Callable[[Any], bool]:
+    def inside(key: Any) -> bool:
+        at = order(key)
+        if low is not None and (at < order(low[0]) or (at == order(low[0]) and not low[1])):
+            return False
+        return high is None or at < order(high[0]) or (at == order(high[0]) and high[1])
+
+    return inside
+
+
+def _merge(
+    first: Iterator[tuple[Any, Any]], second: Iterator[tuple[Any, Any]], order: Callable[[Any], Any], is_reverse: bool
+) -> Iterator[tuple[Any, Any]]:
+    """Two sorted streams of distinct keys as one."""
+    a, b = next(first, None), next(second, None)
+    while a is not None and b is not None:
+        if (order(a[0]) < order(b[0])) != is_reverse:
+            yield a
+            a = next(first, None)
+        else:
+            yield b
+            b = next(second, None)
+    while a is not None:
+        yield a
+        a = next(first, None)
+    while b is not None:
+        yield b
+        b = next(second, None)
+
+
+class TaskTable:
+    """One task's rows of one table: cells by prefix, what is cleared, and the reader of the levels below."""
+
+    def __init__(
+        self,
+        pstate: str,
+        table: Table,
+        task: int,
+        make_reader: Callable[[], TaskReader],
+        count: Callable[[Prefix], int] | None = None,
+    ) -> None:
+        self.pstate, self.table, self.task = pstate, table, task
+        self._count = count
+        self.has_keys = bool(table.keys)
+        self.changed: list[Cells] = []
+        self.cleared: dict[Prefix, None] = {}
+        self._cells: dict[Prefix, Cells] = {}
+        self._make_reader = make_reader
+        self._reader: TaskReader | None = None
+
+    def takes_none(self, prefix: Prefix) -> bool:
+        """Whether None is a key below a prefix of all keys but the last; a table without keys has None for its key."""
+        return not self.has_keys or (len(prefix) in self.table.nullable and self.table.null_key(prefix) is None)
+
+    def check(self, keys: Prefix) -> None:
+        """Refuse to write at or below keys of which one is None that must not be. Raises: SchemaMismatch."""
+        try:
+            check_nulls(self.table, keys)
+        except NullKey as refused:
+            raise refusal(self.pstate, (), refused) from None
+
+    @property
+    def reader(self) -> TaskReader:
+        if self._reader is None:
+            self._reader = self._make_reader()
+        return self._reader
+
+    def count(self, prefix: Prefix) -> int:
+        """How many rows the levels below hold below a prefix of all keys but the last."""
+        return self.reader.count(prefix) if self._count is None else self._count(prefix)
+
+    def cells(self, prefix: Prefix) -> Cells:
+        """The cells below a prefix of all keys but the last."""
+        cells = self._cells.get(prefix)
+        if cells is None:
+            cells = self._cells[prefix] = Cells(self, prefix, self.is_cleared(prefix))
+        return cells
+
+    def is_cleared(self, prefix: Prefix) -> bool:
+        """Whether everything that levels hold below this prefix is gone."""
+        return bool(self.cleared) and any(prefix[:n] in self.cleared for n in range(len(prefix) + 1))
+
+    def clear(self, prefix: Prefix) -> None:
+        """Delete every row at or below a prefix."""
+        if len(prefix) == len(self.table.keys):
+            cells = self.cells(prefix[:-1])
+            cells.put(prefix[-1] if prefix else None, ABSENT)
+            return
+        self.check(prefix)
+        self.cleared[prefix] = None
+        for cells in self._below(prefix):
+            cells.cache.clear()
+            cells.dirty.clear()
+            cells.is_cleared, cells.count = True, 0
+        self.changed = [cells for cells in self.changed if cells.dirty]
+
+    def _below(self, prefix: Prefix) -> list[Cells]:
+        if len(prefix) == len(self.table.keys) - 1:
+            return [self._cells[prefix]] if prefix in self._cells else []
+        return [cells for known, cells in self._cells.items() if known[: len(prefix)] == prefix]
+
+    def child_keys(self, prefix: Prefix, low: End, high: End) -> list[Any]:
+        """Candidates for the keys right below a short prefix, in order; some may hold nothing."""
+        depth = len(prefix)
+        order = key_codec(self.table.keys[depth]).order
+        inside = _range_test(order, low, high)
+        written = (cells.prefix[depth] for cells in self.changed if cells.prefix[:depth] == prefix)
+        found = {nan_token(key): key for key in written}
+        if not self.is_cleared(prefix):
+            key = self.reader.next_key(prefix, ABSENT, low)
+            while key is not ABSENT and inside(key):
+                found[nan_token(key)] = key
+                key = self.reader.next_key(prefix, key, low)
+        return sorted(filter(inside, found.values()), key=order)
+
+    def has_any(self, prefix: Prefix) -> bool:
+        """Whether a live row stands at or below a prefix."""
+        width = len(self.table.keys)
+        if len(prefix) == width:
+            return self.cells(prefix[:-1]).get(prefix[-1] if prefix else None) is not ABSENT
+        if len(prefix) == width - 1:
+            return next(self.cells(prefix).scan(), None) is not None
+        return any(self.has_any((*prefix, key)) for key in self.child_keys(prefix, None, None))
+
+    @property
+    def changes(self) -> int:
+        return sum(len(cells.dirty) for cells in self.changed) + len(self.cleared)
+
+    @property
+    def cached(self) -> int:
+        return sum(len(cells.cache) for cells in self._cells.values())
+
+    def take_changes(self, rows: ChangedRows) -> None:
+        """Hand over all changes since the last time, and forget what was cached above the levels below.
+
+        Cells below the top prefix are no longer used afterwards: who held on to them asks for them again.
+        """
+        for prefix in self.cleared:
+            rows.add_clear(self.task, prefix)
+        for cells in self.changed:
+            rows.add(self.task, cells)
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop caches after levels changed below; nothing may be dirty that was not handed over."""
+        top = self._cells.pop((), None)
+        self._cells.clear()
+        if top is not None:
+            top.cache.clear()
+            top.dirty.clear()
+            top.is_cleared, top.count = False, None
+            self._cells[()] = top
+        self.cleared.clear()
+        self.changed.clear()
+        self._reader = None
+
+
+class ChangedRows:
+    """Changed rows of one table, by column, on their way into a level."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.tasks: list[int] = []
+        self.keys: list[list[Any]] = [[] for _ in table.keys]
+        self.kinds: list[int] = []
+        self.cells: list[Any] = []
+
+    def add(self, task: int, cells: Cells) -> None:
+        keys = list(cells.dirty)
+        held = [cells.cache[key] for key in keys]
+        self.tasks += [task] * len(keys)
+        for column, part in zip(self.keys, cells.prefix, strict=False):
+            column += [part] * len(keys)
+        if self.keys:
+            self.keys[-1] += keys
+        self.kinds += [DELETE if value is ABSENT else PUT for value in held]
+        self.cells += held
+
+    def add_clear(self, task: int, prefix: Prefix) -> None:
+        self.tasks.append(task)
+        for depth, column in enumerate(self.keys):
+            column.append(prefix[depth] if depth < len(prefix) else None)
+        self.kinds.append(CLEAR + len(prefix))
+        self.cells.append(ABSENT)

@@ -1,0 +1,76 @@
+"""`TestPState`: one partition of a PState in memory, to try schemas and paths without a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.api.path import Path, path_of
+from tidemill.api.schemas import to_schema
+from tidemill.language.dataflow import Arg, Const, Expr, Location
+from tidemill.language.schema import Schema
+from tidemill.paths.compiled import compile_path
+from tidemill.paths.memory_nodes import memory_root
+from tidemill.values.errors import DefinitionError, Fault, NotOneValue
+
+
+class TestPState:
+    """A PState's partition in memory, with the same paths, checks and results as a real one."""
+
+    __test__ = False  # pytest takes every class called Test… for a test
+
+    def __init__(self, schema: Schema, initial_value: Any = None) -> None:
+        self._schema = schema
+        self._root = memory_root(schema, initial_value)
+
+    @staticmethod
+    def create(schema: Any, initial_value: Any = None) -> TestPState:
+        """An empty PState; `schema` is written as in `Module.define`.
+
+        Raises:
+            DefinitionError: the schema is wrong.
+        """
+        faults: list[Fault] = []
+        recorded = to_schema(schema, Location(), faults)
+        if faults:
+            raise DefinitionError(faults)
+        return TestPState(recorded, initial_value)
+
+    def transform(self, path: Path) -> None:
+        """Change what the path navigates to; the path ends in a terminal.
+
+        Raises:
+            BadPath: the path cannot be followed.
+            SchemaMismatch: what it writes does not fit the schema.
+        """
+        compiled = compile_path(path_of(path), self._schema, "transform")
+        compiled.transform(self._root, [argument_value(argument) for argument in compiled.arguments])
+
+    def select(self, path: Path | None = None) -> list[Any]:
+        """What the path navigates to, in order.
+
+        Raises:
+            BadPath: the path cannot be followed.
+            NotSelectable: it selects a subindexed structure whole.
+        """
+        compiled = compile_path(path_of(path), self._schema, "select")
+        return compiled.select(self._root, [argument_value(argument) for argument in compiled.arguments])
+
+    def select_one(self, path: Path | None = None) -> Any:
+        """The one value that the path navigates to; everything else as `select`.
+
+        Raises:
+            NotOneValue: it navigates to no value or to several.
+        """
+        values = self.select(path)
+        if len(values) != 1:
+            raise NotOneValue(f"the path navigates to {len(values)} values, not to one; use select()")
+        return values[0]
+
+
+def argument_value(argument: Arg) -> Any:
+    """The value of an argument outside a topology: there, a variable is the string that it is written as."""
+    if isinstance(argument, Const):
+        return argument.value
+    if isinstance(argument, Expr):
+        return argument.function.call(*(argument_value(part) for part in argument.args))
+    return argument.name

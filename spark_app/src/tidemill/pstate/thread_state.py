@@ -1,0 +1,429 @@
+"""The PStates of one thread's tasks during an attempt: the committed snapshot, and above it what the attempt changed.
+
+Rows read and write through nodes (`root`), columns through points and operands. What changed is kept as overlay
+levels, one list a table, oldest first; `to_bytes` packs them to travel with the thread to its next superstep,
+`finish` merges them into one delta. Clients read committed state with the same class, and never write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import polars as pl
+
+from tidemill.journal.snapshot import Part
+from tidemill.language.schema import Schema
+from tidemill.pstate.overlay import ChangedRows, TaskTable
+from tidemill.pstate.row_nodes import Partition, value_schema
+from tidemill.tables.cells import cells_of
+from tidemill.tables.codecs import Misfit, checker, key_codec, refusal, value_codec
+from tidemill.tables.container import DELETE, OPERAND, PUT, TableKey, TableRows, decode, encode
+from tidemill.tables.folding import Identities, key_columns, order_rows, resolve, rows_frame
+from tidemill.tables.lookup import lookup
+from tidemill.tables.merge_reader import TaskReader
+from tidemill.tables.null_keys import check_null_columns, shown
+from tidemill.tables.record_columns import record_series
+from tidemill.tables.sizes import live_keys, size_rows
+from tidemill.tables.sorted_table import SortedTable
+from tidemill.tables.table_bounds import bound_of
+from tidemill.tables.tables import Layout, MapPlace, RecordPlace, Table, ValuePlace, layout_of
+from tidemill.tables.view import SnapshotView, newest_first, row_key
+from tidemill.values.absent import ABSENT
+from tidemill.values.columns import Column, length, to_values
+from tidemill.values.errors import SchemaMismatch
+
+FLUSH_PATH_COUNT = 100_000
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class PStateInfo:
+    """A PState of the topology; `id` is its declaration's id in the module's definition, which stored rows carry."""
+
+    name: str
+    id: str
+    schema: Schema
+    is_global: bool = False
+    initial_value: Any = None
+
+
+class ThreadState:
+    """State of the tasks of `view.task_set`; a task that is not among them must not be asked for."""
+
+    def __init__(
+        self,
+        pstates: Mapping[str, PStateInfo],
+        view: SnapshotView,
+        *,
+        overlay: bytes = b"",
+        flush_path_count: int = FLUSH_PATH_COUNT,
+    ) -> None:
+        self.pstates, self._view, self._flush_path_count = dict(pstates), view, flush_path_count
+        self._layouts: dict[str, Layout] = {name: layout_of(info.schema) for name, info in pstates.items()}
+        self._tables: dict[TableKey, Table] = {
+            (info.id, table.id): table
+            for name, info in pstates.items()
+            for table in self._layouts[name].stored.values()
+        }
+        self._sizes: dict[TableKey, TableKey] = {
+            (info.id, counted): (info.id, sizes.id)
+            for name, info in pstates.items()
+            for counted, sizes in self._layouts[name].sizes.items()
+        }
+        self._names = {info.id: name for name, info in pstates.items()}
+        self._overlay: dict[TableKey, list[SortedTable]] = {}
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._task_tables: dict[TableKey, dict[int, TaskTable]] = {}
+        if overlay:
+            self._unpack(overlay)
+
+    # --- rows ---
+
+    def root(self, pstate: str, task: int) -> Any:
+        """The root node of one task's partition. It stays valid; nodes below it only until the next spill or column
+        write.
+        """
+        partition = self._partitions.get((pstate, task))
+        return partition.root if partition is not None else self.partition(pstate, task).root
+
+    def partition(self, pstate: str, task: int) -> Partition:
+        """One task's partition, for row writers; it stays valid as its root does."""
+        partition = self._partitions.get((pstate, task))
+        if partition is None:
+            info = self.pstates[pstate]
+            partition = Partition(
+                pstate,
+                self._layouts[pstate],
+                info.initial_value,
+                lambda table: self._task_table((info.id, table.id), task),
+            )
+            self._partitions[pstate, task] = partition
+        return partition
+
+    def _task_table(self, key: TableKey, task: int) -> TaskTable:
+        tables = self._task_tables.setdefault(key, {})
+        if task not in tables:
+            count = partial(self._count, key, task) if key in self._sizes else None
+            name = self._names[key[0]]
+            tables[task] = TaskTable(name, self._tables[key], task, lambda: self._reader(key, task), count)
+        return tables[task]
+
+    def _count(self, key: TableKey, task: int, prefix: tuple[Any, ...]) -> int:
+        """The size as it was committed, and what the overlay added to it."""
+        table, sizes = self._tables[key], self._sizes[key]
+        overlay = TaskReader(table, task, self._overlay.get(key, [])[::-1])
+        is_cleared = any(level.clears_key(task, prefix) for level in overlay.levels)
+        held = ABSENT if is_cleared else self._view.reader(sizes, self._tables[sizes], task).get(prefix)
+        size = int(held) if isinstance(held, int) else 0
+        changed = overlay.newest(prefix) if overlay.levels else None
+        if changed is None or changed.height == 0:
+            return size
+        size += int((changed["kind"] != DELETE).sum())
+        if is_cleared:
+            return size
+        keys = _keys_below(table, task, prefix, changed["key"])
+        levels = [level for stack in self._view.levels(key, table) for level in stack]
+        return size - int(live_keys(table, levels, keys).sum())
+
+    def _reader(self, key: TableKey, task: int) -> TaskReader:
+        overlay = self._overlay.get(key)
+        if not overlay:
+            return self._view.reader(key, self._tables[key], task)
+        return TaskReader(self._tables[key], task, newest_first(self._levels(key)))
+
+    def clear(self, pstate: str, task: int) -> None:
+        """Reset one task's partition to its initial value."""
+        partition = self.partition(pstate, task)
+        partition.clear(partition.layout.root, ())
+
+    def prefetch(self, pstate: str, tasks: pl.Series | int, keys: Column) -> None:
+        """Read the elements of these top-level keys into the row caches, all at once."""
+        layout = self._layouts[pstate]
+        if not isinstance(layout.root, MapPlace) or length(keys) == 0:
+            return
+        element = layout.root.element
+        table = element.table if isinstance(element, ValuePlace) else None
+        if isinstance(element, RecordPlace):
+            table = element.own
+        if table is None:
+            return
+        key = (self.pstates[pstate].id, table.id)
+        levels = [level for stack in self._levels(key) for level in stack]
+        try:
+            wanted = self.key_frame(pstate, table, tasks, [keys]).unique(maintain_order=True)
+        except SchemaMismatch:
+            return  # a key that does not fit is found by the row that uses it
+        found = lookup(table, levels, wanted)
+        self._fill_caches(key, wanted, found)
+
+    def _fill_caches(self, key: TableKey, wanted: pl.DataFrame, found: pl.DataFrame) -> None:
+        table = self._tables[key]
+        for (task,), rows in wanted.partition_by("task", as_dict=True, maintain_order=True).items():
+            cells = self._task_table(key, int(task)).cells(())
+            held = found.filter(pl.col("task") == task)
+            fetched: dict[Any, Any] = dict.fromkeys(_stored_keys(table, rows), ABSENT)
+            fetched.update(zip(_stored_keys(table, held), cells_of(table, held), strict=True))
+            cells.cache.update({k: v for k, v in fetched.items() if k not in cells.cache})
+
+    # --- columns ---
+
+    def table(self, pstate: str, table_id: str = "0") -> Table:
+        return self._layouts[pstate].tables[table_id]
+
+    def layout(self, pstate: str) -> Layout:
+        return self._layouts[pstate]
+
+    def get_rows(self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]) -> pl.DataFrame:
+        """The live rows of these keys (columns task, k0, …, and the value columns), distinct and sorted."""
+        _, table = self._key(pstate, table_id)
+        return self.rows_of(pstate, table_id, self.key_frame(pstate, table, tasks, keys).unique(maintain_order=True))
+
+    def rows_of(self, pstate: str, table_id: str, keys: pl.DataFrame) -> pl.DataFrame:
+        """The live rows of distinct stored keys; a plain value that was never written is its initial value."""
+        key, table = self._key(pstate, table_id)
+        self._flush_table(key)
+        found = lookup(table, [level for stack in self._levels(key) for level in stack], keys)
+        initial = self.pstates[pstate].initial_value
+        if initial is None or not isinstance(self._layouts[pstate].root, ValuePlace):
+            return found
+        missing = keys.join(found, on="task", how="anti")["task"].to_list()
+        initials = rows_frame(table, missing, [], [PUT] * len(missing), [initial] * len(missing))
+        return pl.concat([found, initials], how="diagonal")
+
+    def get_points(
+        self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]
+    ) -> tuple[Column, pl.Series]:
+        """The value of each row's key, None where there is none, and a Boolean column that tells which were found.
+
+        A plain value that was never written is its initial value, and counts as found.
+        """
+        key, table = self._key(pstate, table_id)
+        wanted = self.key_frame(pstate, table, tasks, keys)
+        found = self.get_rows(pstate, table_id, tasks, keys)
+        columns = key_columns(table)
+        rows = wanted.join(
+            found.with_columns(pl.lit(True).alias("found")),
+            on=columns,
+            how="left",
+            nulls_equal=True,
+            maintain_order="left",
+        )
+        is_found = rows["found"].fill_null(False)
+        if table.fields is None and table.value is not None:
+            column = value_codec(table.value).column(rows["value"])
+        else:
+            cells = cells_of(table, rows)
+            column = [cell if hit else None for cell, hit in zip(cells, is_found, strict=True)]
+        return column, is_found
+
+    def put_points(
+        self,
+        pstate: str,
+        table_id: str,
+        tasks: pl.Series | int,
+        keys: Sequence[Column],
+        values: Column | None,
+    ) -> None:
+        """Write a value at each key (None for the tables of sets); the last row of a key wins."""
+        key, table = self._key(pstate, table_id)
+        frame = self.written_keys(pstate, table, tasks, keys, length(values) if values is not None else None)
+        frame = frame.with_columns(pl.lit(PUT, dtype=pl.Int8).alias("kind"))
+        if values is not None:
+            frame = frame.with_columns(**self._value_columns(pstate, table, values, frame))
+        self.add_rows(pstate, table_id, frame.unique(key_columns(table), keep="last", maintain_order=True))
+
+    def delete_points(self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]) -> None:
+        _, table = self._key(pstate, table_id)
+        frame = self.written_keys(pstate, table, tasks, keys).unique(maintain_order=True)
+        blank = rows_frame(table, [], [[] for _ in table.keys], [], [])
+        frame = frame.with_columns(pl.lit(DELETE, dtype=pl.Int8).alias("kind"))
+        self.add_rows(pstate, table_id, pl.concat([blank, frame], how="diagonal"))
+
+    def add_rows(self, pstate: str, table_id: str, rows: pl.DataFrame, identities: Identities = ()) -> None:
+        """Add rows in container form with distinct keys, in any order, as the newest overlay level of a table."""
+        if rows.height == 0:
+            return
+        key, table = self._key(pstate, table_id)
+        self._flush_table(key)
+        identities = identities or tuple(None for _ in table.columns)
+        self._overlay.setdefault(key, []).append(SortedTable(table, order_rows(table, rows), identities))
+        self._forget(key)
+
+    def bound(self, pstate: str, table_id: str) -> int:
+        """No integer in this table can be farther from zero than this, the overlay included."""
+        key, table = self._key(pstate, table_id)
+        self._flush_table(key)
+        return self._view.bound(key) + sum(bound_of(table, level.frame) for level in self._overlay.get(key, ()))
+
+    def has_identities(self, pstate: str, table_id: str, identities: Identities) -> bool:
+        """Whether operands of these combiners can stand above those that the overlay holds already."""
+        key, _ = self._key(pstate, table_id)
+        return all(
+            stored is None or added is None or stored == added
+            for level in self._overlay.get(key, ())
+            for stored, added in zip(level.identities, identities, strict=True)
+        )
+
+    def _key(self, pstate: str, table_id: str) -> tuple[TableKey, Table]:
+        key = (self.pstates[pstate].id, table_id)
+        return key, self._tables[key]
+
+    def key_frame(
+        self, pstate: str, table: Table, tasks: pl.Series | int, keys: Sequence[Column], rows: int | None = None
+    ) -> pl.DataFrame:
+        pairs = zip(table.key_names, table.keys, keys, strict=True)
+        series = [
+            self._fitting(pstate, partial(key_codec(kind).series, column)).alias(name) for name, kind, column in pairs
+        ]
+        if isinstance(tasks, pl.Series):
+            task = tasks.cast(pl.Int32).alias("task")
+        else:
+            height = len(series[0]) if series else rows or 1
+            task = pl.Series("task", [tasks], dtype=pl.Int32).new_from_index(0, height)
+        return pl.DataFrame([task, *series])
+
+    def written_keys(
+        self, pstate: str, table: Table, tasks: pl.Series | int, keys: Sequence[Column], rows: int | None = None
+    ) -> pl.DataFrame:
+        """`key_frame` of rows that are about to be written: also refuses a None that is no key."""
+        frame = self.key_frame(pstate, table, tasks, keys, rows)
+        self._fitting(pstate, partial(check_null_columns, table, frame))
+        return frame
+
+    def _value_columns(self, pstate: str, table: Table, values: Column, keys: pl.DataFrame) -> dict[str, pl.Series]:
+        """Values as columns of the table; of one that does not fit, `keys` say where it should go."""
+        try:
+            if table.fields is None:
+                assert table.value is not None
+                return {"value": value_codec(table.value).column_series(values)}
+            return record_series(table, values)
+        except Misfit as misfit:
+            raise _misfit_of(pstate, table, values, keys) or refusal(pstate, (), misfit) from None
+
+    def _fitting(self, pstate: str, make: Callable[[], _T]) -> _T:
+        try:
+            return make()
+        except Misfit as misfit:
+            raise refusal(pstate, (), misfit) from None
+
+    # --- levels ---
+
+    def _levels(self, key: TableKey) -> list[list[SortedTable]]:
+        """Committed and overlay levels of a table, oldest first."""
+        return [*self._view.levels(key, self._tables[key]), *([level] for level in self._overlay.get(key, ()))]
+
+    def _flush_table(self, key: TableKey) -> None:
+        """Turn what rows wrote into a table into its newest overlay level."""
+        changed = [table for table in self._task_tables.get(key, {}).values() if table.changed or table.cleared]
+        if not changed:
+            return
+        rows = ChangedRows(self._tables[key])
+        for table in changed:
+            table.take_changes(rows)
+        frame = rows_frame(rows.table, rows.tasks, rows.keys, rows.kinds, rows.cells)
+        identities = tuple(None for _ in rows.table.columns)
+        self._overlay.setdefault(key, []).append(SortedTable(rows.table, order_rows(rows.table, frame), identities))
+        self._forget(key)
+
+    def _forget(self, key: TableKey) -> None:
+        for table in self._task_tables.get(key, {}).values():
+            table.forget()
+        for partition in self._partitions.values():
+            partition.generation += 1
+
+    def maybe_spill(self) -> None:
+        """Spill rows that were written into overlay levels if there are many; call it between batches of rows."""
+        tables = [table for by_task in self._task_tables.values() for table in by_task.values()]
+        if sum(table.changes for table in tables) > self._flush_path_count:
+            self._flush()
+        elif sum(table.cached for table in tables) > 4 * self._flush_path_count:
+            self._flush()
+            for key in self._task_tables:
+                self._forget(key)
+
+    def _flush(self) -> None:
+        for key in list(self._task_tables):
+            self._flush_table(key)
+
+    def _merged(self) -> dict[TableKey, TableRows]:
+        """The overlay as one level: sorted rows with clears and operands."""
+        self._flush()
+        merged = {}
+        for key, levels in self._overlay.items():
+            table = self._tables[key]
+            frames = [(level.full_frame, level.identities) for level in levels]
+            rows, identities = resolve(table, frames, is_base=False)
+            if not self._view.levels(key, table):
+                rows = rows.filter(pl.col("kind").is_in([PUT, OPERAND]))
+            if rows.height:
+                merged[key] = TableRows(table, rows, identities)
+        return merged
+
+    def _merged_sizes(self, merged: Mapping[TableKey, TableRows]) -> dict[TableKey, TableRows]:
+        found = {}
+        for key in merged.keys() & self._sizes.keys():
+            before = [level for stack in self._view.levels(key, self._tables[key]) for level in stack]
+            rows = size_rows(self._tables[self._sizes[key]], merged[key], before)
+            if rows is not None:
+                found[self._sizes[key]] = rows
+        return found
+
+    def to_bytes(self) -> bytes:
+        """All changes as a container, b"" if there are none; `overlay=` of the next ThreadState takes it."""
+        merged = self._merged()
+        return encode(merged) if merged else b""
+
+    def _unpack(self, overlay: bytes) -> None:
+        container = decode(overlay)
+        for key, table in container.tables.items():
+            meta = container.meta[key]
+            self._overlay[key] = [SortedTable(self._tables[key], table, meta.identities, meta.table)]
+
+    def close(self) -> None:
+        """Let go of all that was opened. Partitions and tables know each other: without, mapped files stay open until
+        Python looks for cycles.
+        """
+        self._partitions.clear()
+        self._task_tables.clear()
+        self._overlay.clear()
+        self._view.close()
+
+    def finish(self, key: str = "") -> tuple[bytes, Part] | None:
+        """The delta of this thread, and its part without a name; None if nothing changed. `key`: as `encode`."""
+        merged = self._merged()
+        if not merged:
+            return None
+        merged |= self._merged_sizes(merged)
+        rows = {row_key(key): table.rows.height for key, table in merged.items()}
+        bounds = {row_key(key): bound_of(self._tables[key], table.rows) for key, table in merged.items()}
+        data = encode(merged, bounds, key)
+        return data, Part("", self._view.task_set, rows, bounds=bounds).sealed(data)
+
+
+def _misfit_of(pstate: str, table: Table, values: Column, keys: pl.DataFrame) -> SchemaMismatch | None:
+    """The error of the first value that does not fit; None if each of them fits by itself."""
+    check = checker(value_schema(table))
+    for row, value in enumerate(to_values(values)):
+        try:
+            check(value)
+        except Misfit as misfit:
+            return refusal(pstate, shown(table, keys.select(table.key_names).row(row)), misfit)
+    return None
+
+
+def _keys_below(table: Table, task: int, prefix: Sequence[Any], last: pl.Series) -> pl.DataFrame:
+    """Keys that differ in the last one only, as columns task, k0, …"""
+    rows = len(last)
+    same = [pl.Series("task", [task], dtype=pl.Int32).new_from_index(0, rows)]
+    for name, kind, key in zip(table.key_names, table.keys, prefix, strict=False):
+        same.append(key_codec(kind).stored_series([key]).new_from_index(0, rows).alias(name))
+    return pl.DataFrame([*same, last.alias(table.key_names[-1])])
+
+
+def _stored_keys(table: Table, rows: pl.DataFrame) -> list[Any]:
+    codec = key_codec(table.keys[-1])
+    keys = rows[f"k{len(table.keys) - 1}"]
+    return keys.to_list() if codec.type == "object" else codec.values(keys)

@@ -1,0 +1,1 @@
+"""Rows of state: parts, sorted tables, merges, compaction. Knows no paths and no attempts."""

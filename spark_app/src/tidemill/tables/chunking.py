@@ -1,0 +1,124 @@
+"""Levels of a table cut into chunks of rows by ranges of (task, keys), so that passes over a large table hold little.
+
+A clear stands where its prefix begins, and concerns rows of later chunks of its task as well: each chunk gets all
+clears of its tasks that begin before its end. `Chunk.without_earlier_clears` drops those that another chunk keeps.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tidemill.journal.snapshot import TaskSet
+from tidemill.tables.codecs import key_codec
+from tidemill.tables.container import CLEAR
+from tidemill.tables.folding import Identities, order_rows
+from tidemill.tables.sorted_table import SortedTable
+from tidemill.tables.tables import Table
+
+Place = tuple[Any, ...]
+"""(task, stored keys…)."""
+
+Order = tuple[Any, ...]
+"""A place in a form that Python compares as the rows are sorted."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The rows of each level between two places, oldest level first; `low` is the first place, None if it is open."""
+
+    table: Table
+    frames: list[tuple[pl.DataFrame, Identities]]
+    low: Order | None
+
+    def without_earlier_clears(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Sorted rows that were made of this chunk, without clears that begin before it: they come first."""
+        if self.low is None:
+            return rows
+        count = 0
+        for kind, *place in rows.select("kind", "task", *self.table.key_names).iter_rows():
+            if kind < CLEAR or _order(self.table, place) >= self.low:
+                break
+            count += 1
+        return rows.slice(count)
+
+
+def chunks(
+    table: Table, stacks: Sequence[Sequence[SortedTable]], task_set: TaskSet, chunk_rows: int
+) -> Iterator[Chunk]:
+    """All rows of the tasks of `task_set` in ascending order, in chunks of at most about `chunk_rows`."""
+    sources = [_Source(table, level, task_set) for stack in stacks for level in stack]
+    lows: list[int] = [0] * len(sources)
+    low: Order | None = None
+    for high, ends in [*_cuts(table, [source.level for source in sources], chunk_rows), (None, None)]:
+        ends = ends or [source.level.height for source in sources]
+        bounds = zip(sources, lows, ends, strict=True)
+        cut = [(source.rows(start, end, low, high), source.level.identities) for source, start, end in bounds]
+        filled = [(rows, identities) for rows, identities in cut if rows.height]
+        if filled:
+            yield Chunk(table, filled, low)
+        lows, low = ends, high
+
+
+def _cuts(table: Table, levels: Sequence[SortedTable], chunk_rows: int) -> list[tuple[Order, list[int]]]:
+    """Places between chunks, and where each level has them.
+
+    Candidates are taken from every level in steps so short that no two of them have more than half a chunk between
+    them.
+    """
+    if sum(level.height for level in levels) <= chunk_rows:
+        return []
+    step = max(1, chunk_rows // (2 * len(levels)))
+    places = {}
+    for level in levels:
+        for row in range(step, level.height, step):
+            place = level.place(row)
+            places[_order(table, place)] = place
+    found: list[tuple[Order, list[int]]] = []
+    last = 0
+    for order in sorted(places):
+        positions = [level.lower_bound(places[order]) for level in levels]
+        if sum(positions) - last >= max(1, chunk_rows // 2):
+            found.append((order, positions))
+            last = sum(positions)
+    return found
+
+
+def _order(table: Table, place: Sequence[Any]) -> Order:
+    return place[0], *(key_codec(kind).order(key) for kind, key in zip(table.keys, place[1:], strict=True))
+
+
+class _Source:
+    """One sorted table, as far as it is about the tasks of a set."""
+
+    def __init__(self, table: Table, level: SortedTable, task_set: TaskSet) -> None:
+        self.level = level
+        self._table = table
+        self._own = pl.col("task") % task_set.modulus == task_set.remainder
+        # A level that was packed for fewer threads holds tasks of other sets between those of this one.
+        tasks = level.task_values() if task_set.modulus > 1 else ()
+        self._is_own = bool(np.all(np.mod(tasks, task_set.modulus) == task_set.remainder))
+        self._clears = None if level.clear_frame is None else level.clear_frame.filter(self._own)
+        self._clear_orders: list[Order] = []
+        if self._clears is not None:
+            self._clears = order_rows(table, self._clears)
+            self._clear_orders = [
+                _order(table, row) for row in self._clears.select("task", *table.key_names).iter_rows()
+            ]
+
+    def rows(self, start: int, end: int, low: Order | None, high: Order | None) -> pl.DataFrame:
+        """Rows [start, end), with the clears that concern rows between two places."""
+        rows = self.level.rows(start, end)
+        if not self._is_own:
+            rows = rows.filter(self._own)
+        if self._clears is None:
+            return rows
+        first = 0 if low is None else bisect_left(self._clear_orders, low[:1])
+        last = self._clears.height if high is None else bisect_left(self._clear_orders, high)
+        clears = self._clears.slice(first, last - first)
+        return order_rows(self._table, pl.concat([clears, rows], how="diagonal")) if clears.height else rows

@@ -1,0 +1,74 @@
+"""Merging adjacent levels into runs, so that reads stay short and operands and tombstones do not pile up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
+from tidemill.language.schema import Schema
+from tidemill.tables.chunking import chunks
+from tidemill.tables.folding import Identities, key_columns, resolve
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.run_writer import RunWriter
+from tidemill.tables.sorted_table import SortedTable
+from tidemill.tables.table_bounds import bound_of
+from tidemill.tables.tables import SIZES, Table, layout_of
+from tidemill.tables.view import SnapshotView, row_key
+
+CHUNK_ROWS: Final = 500_000
+"""Rows of all levels together that are merged at a time: about 100 MB for rows of a few numbers."""
+
+
+def merge(
+    schemas: Mapping[str, Schema],
+    levels: Sequence[Level],
+    task_set: TaskSet,
+    loader: PartLoader,
+    *,
+    is_base: bool,
+    chunk_rows: int = CHUNK_ROWS,
+    key: str = "",
+) -> tuple[Any, Part] | None:
+    """Levels (oldest first) as one container for the tasks of `task_set`; None if nothing is left.
+
+    `schemas` is PState id -> schema. Rows of PStates that are not in it were deleted with them, and are dropped. The
+    container is bytes, or mapped from a file if it is large: memory is bounded by rows of about `chunk_rows`. `key` is
+    that of the object which it will be.
+    """
+    view = SnapshotView(Snapshot(tuple(levels)), task_set, loader)
+    writer = RunWriter(sum(part.bytes for level in levels for part in level.parts))
+    bounds: dict[str, int] = {}
+    for pstate, schema in schemas.items():
+        for table in layout_of(schema).stored.values():
+            at = (pstate, table.id)
+            for rows, identities in _merged(table, view.levels(at, table), task_set, is_base, chunk_rows):
+                writer.append(at, table, rows, identities)
+                bounds[row_key(at)] = max(bounds.get(row_key(at), 0), bound_of(table, rows))
+                loader.release()
+            writer.end_table()
+    if not writer.meta:
+        return None
+    data = writer.finish(bounds, key)
+    part = Part("", task_set, {row_key(table): meta.rows for table, meta in writer.meta.items()}, bounds=bounds)
+    return data, part.sealed(data)
+
+
+def _merged(
+    table: Table, stacks: Sequence[Sequence[SortedTable]], task_set: TaskSet, is_base: bool, chunk_rows: int
+) -> Iterator[tuple[pl.DataFrame, Identities]]:
+    """The merged rows, a chunk at a time, all with the same columns."""
+    columns = [*key_columns(table), "kind", *(name for name, _ in table.columns)]
+    if any(level.has_none for stack in stacks for level in stack):
+        columns.append("none")
+    for chunk in chunks(table, stacks, task_set, chunk_rows):
+        rows, identities = resolve(table, chunk.frames, is_base=is_base)
+        rows = chunk.without_earlier_clears(rows)
+        if is_base and table.id.endswith(SIZES):
+            rows = rows.filter(pl.col("value") != 0)  # nothing below: as before the first element
+        if rows.height:
+            if "none" in columns and "none" not in rows.columns:
+                rows = rows.with_columns(pl.lit(None, pl.Int64).alias("none"))
+            yield rows.select(columns), identities or tuple(None for _ in table.columns)

@@ -1,0 +1,57 @@
+"""A PState at a snapshot as plain tables, operands folded: what `tidemill export` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from tidemill.journal.snapshot import Snapshot, TaskSet
+from tidemill.language.schema import Schema
+from tidemill.tables.chunking import chunks
+from tidemill.tables.codecs import key_codec, value_codec
+from tidemill.tables.folding import resolve
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.tables import Table, layout_of
+from tidemill.tables.view import SnapshotView
+from tidemill.values.columns import to_values
+
+ALL_TASKS = TaskSet(1, 0)
+
+
+def export(
+    pstate_id: str, schema: Schema, snapshot: Snapshot, loader: PartLoader, *, chunk_rows: int = 1_000_000
+) -> Iterator[tuple[str, pl.DataFrame]]:
+    """(table id, rows) in chunks, sorted by task and keys; operands folded.
+
+    Columns: task, k0, k1, …, and value or value.<field>. Native types stay native, `object` keys and structures are
+    left as the canonical bytes that are stored, so that nothing is lost.
+    """
+    view = SnapshotView(snapshot, ALL_TASKS, loader)
+    for table in layout_of(schema).tables.values():
+        for rows in _live_rows(table, view, pstate_id, chunk_rows):
+            yield table.id, rows.drop("kind")
+            loader.release()
+
+
+def _live_rows(table: Table, view: SnapshotView, pstate_id: str, chunk_rows: int) -> Iterator[pl.DataFrame]:
+    stacks = view.levels((pstate_id, table.id), table)
+    for chunk in chunks(table, stacks, ALL_TASKS, chunk_rows):
+        rows, _ = resolve(table, chunk.frames, is_base=True)
+        if rows.height:
+            yield rows
+
+
+def readable(table: Table, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with `object` keys and structures as text, for files that people open."""
+    columns: Mapping[str, Any] = {
+        **{n: key_codec(k).column(rows[n]) for n, k in zip(table.key_names, table.keys, strict=True)},
+        **{name: value_codec(schema).column(rows[name]) for name, schema in table.columns},
+    }
+    texts = {
+        name: pl.Series(name, [None if value is None else repr(value) for value in to_values(column)], dtype=pl.String)
+        for name, column in columns.items()
+        if not isinstance(column, pl.Series)
+    }
+    return rows.with_columns(**texts)

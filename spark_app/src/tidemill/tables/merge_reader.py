@@ -1,0 +1,206 @@
+"""Reading one task's rows of one table through all levels, a key or a range at a time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import polars as pl
+
+from tidemill.tables.codecs import key_codec
+from tidemill.tables.container import DELETE, OPERAND, PUT
+from tidemill.tables.folding import Identities, fold_cells
+from tidemill.tables.sorted_table import Bounds, SortedTable
+from tidemill.tables.tables import Table
+from tidemill.values.absent import ABSENT
+
+_CHUNK_MIN, _CHUNK_MAX = 32, 8192
+
+
+class TaskReader:
+    """`levels` newest first: at most one sorted table a level, as a task is in one part of a level only."""
+
+    def __init__(self, table: Table, task: int, levels: Sequence[SortedTable]) -> None:
+        self.table, self.task = table, task
+        self.levels = [level for level in levels if level.clears.get(task) or _is_filled(level.task_bounds(task))]
+
+    def get(self, keys: tuple[Any, ...]) -> Any:
+        """What the row of these stored keys holds (`SortedTable.cells`), or ABSENT."""
+        operands: list[tuple[Any, Identities]] = []
+        base: Any = ABSENT
+        for level in self.levels:
+            row = level.find(self.task, keys)
+            if row >= 0:
+                kind = PUT if level.is_all_puts else level.kinds[row]
+                if kind == PUT:
+                    base = level.cells(row)
+                    break
+                if kind == DELETE:
+                    break
+                operands.append((level.cells(row), level.identities))
+            if level.clears and level.clears_key(self.task, keys):
+                break
+        return fold_cells(self.table, base, reversed(operands)) if operands else base
+
+    def scan(
+        self,
+        prefix: tuple[Any, ...],
+        low: tuple[Any, bool] | None = None,
+        high: tuple[Any, bool] | None = None,
+        is_reverse: bool = False,
+    ) -> Iterator[tuple[Any, Any]]:
+        """(last key, what its row holds) below a prefix that names all keys but the last, in key order or against it.
+
+        `low` and `high` are (stored key, is included); None is open.
+        """
+        streams = []
+        for age, level in enumerate(self.levels):
+            bounds = _range(level, self.task, prefix, low, high)
+            if _is_filled(bounds) or level.clears.get(self.task):
+                streams.append(self._stream(level, age, bounds, len(prefix), is_reverse))
+        yield from self._merge(streams, prefix)
+
+    def _stream(
+        self, level: SortedTable, age: int, bounds: Bounds, depth: int, is_reverse: bool
+    ) -> Iterator[tuple[Any, int, Any, int, Any]]:
+        """(order of the key, age, key, kind, cells) of one level, read in growing chunks."""
+        order = key_codec(self.table.keys[depth]).order
+        start, end = bounds
+        chunk = _CHUNK_MIN
+        while start < end:
+            first, last = (max(start, end - chunk), end) if is_reverse else (start, min(end, start + chunk))
+            keys, cells = level.keys_between(first, last, depth), level.cells_between(first, last)
+            kinds = level.kinds[first:last].tolist()
+            rows = zip(keys, kinds, cells, strict=True)
+            for key, kind, held in reversed(list(rows)) if is_reverse else rows:
+                yield _ordered(order(key), is_reverse), age, key, kind, held
+            start, end = (start, first) if is_reverse else (last, end)
+            chunk = min(chunk * 2, _CHUNK_MAX)
+
+    def _merge(self, streams: list[Any], prefix: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
+        merged = streams[0] if len(streams) == 1 else heapq.merge(*streams, key=_order_and_age)
+        for _, rows in groupby(merged, key=_order_of):
+            found = list(rows)
+            key = found[0][2]
+            held = self._settle([(age, kind, cells) for _, age, _, kind, cells in found], (*prefix, key))
+            if held is not ABSENT:
+                yield key, held
+
+    def _settle(self, rows: list[tuple[int, int, Any]], keys: tuple[Any, ...]) -> Any:
+        """The newest first rows of one key, folded; clears of levels without a row count as well."""
+        cleared_age = self._cleared_age(keys)
+        operands: list[tuple[Any, Identities]] = []
+        base: Any = ABSENT
+        for age, kind, cells in rows:
+            if age > cleared_age or kind == DELETE:
+                break
+            if kind == OPERAND:
+                operands.append((cells, self.levels[age].identities))
+                continue
+            base = cells
+            break
+        return fold_cells(self.table, base, reversed(operands)) if operands else base
+
+    def _cleared_age(self, keys: tuple[Any, ...]) -> int:
+        """The newest level that clears these keys; older levels (greater ages) do not count for them."""
+        for age, level in enumerate(self.levels):
+            if level.clears and level.clears_key(self.task, keys):
+                return age
+        return len(self.levels)
+
+    def next_key(self, prefix: tuple[Any, ...], after: Any, low: tuple[Any, bool] | None) -> Any:
+        """The least key below `prefix` that is in any level, live or not: beyond `after`, or from `low` on if that is
+        ABSENT.
+        """
+        depth = len(prefix)
+        codec = key_codec(self.table.keys[depth])
+        best: Any = ABSENT
+        for level in self.levels:
+            bounds = level.prefix_bounds(self.task, prefix)
+            start = bounds[0]
+            if after is not ABSENT:
+                start = level.seek(bounds, depth, after, after=True)
+            elif low is not None:
+                start = level.seek(bounds, depth, low[0], after=not low[1])
+            if start < bounds[1]:
+                key = level.key_at(start, depth)
+                if best is ABSENT or codec.order(key) < codec.order(best):
+                    best = key
+        return best
+
+    def has_any(self, prefix: tuple[Any, ...]) -> bool:
+        """Whether a live row stands below `prefix`."""
+        if len(prefix) == len(self.table.keys):
+            return self.get(prefix) is not ABSENT
+        if len(prefix) + 1 == len(self.table.keys):
+            return next(self.scan(prefix), None) is not None
+        key = self.next_key(prefix, ABSENT, None)
+        while key is not ABSENT:
+            if self.has_any((*prefix, key)):
+                return True
+            key = self.next_key(prefix, key, None)
+        return False
+
+    def count(self, prefix: tuple[Any, ...]) -> int:
+        """How many live rows stand below a prefix that names all keys but the last; reads all of their keys."""
+        return int((self.newest(prefix)["kind"] != DELETE).sum())
+
+    def newest(self, prefix: tuple[Any, ...]) -> pl.DataFrame:
+        """The keys below a prefix that names all keys but the last, and the newest kind of each (columns key, kind)."""
+        found = [_NO_KEYS.cast({"key": key_codec(self.table.keys[-1]).dtype})]
+        for level in self.levels:
+            found.append(level.bare_rows(*level.prefix_bounds(self.task, prefix)))
+            if level.clears_key(self.task, prefix):
+                break
+        return pl.concat(found).unique("key", keep="first")
+
+
+_NO_KEYS = pl.DataFrame(schema={"key": pl.Null, "kind": pl.Int8})
+
+
+def _is_filled(bounds: Bounds) -> bool:
+    return bounds[0] < bounds[1]
+
+
+def _range(
+    level: SortedTable,
+    task: int,
+    prefix: tuple[Any, ...],
+    low: tuple[Any, bool] | None,
+    high: tuple[Any, bool] | None,
+) -> Bounds:
+    start, end = bounds = level.prefix_bounds(task, prefix)
+    if low is not None:
+        start = level.seek(bounds, len(prefix), low[0], after=not low[1])
+    if high is not None:
+        end = level.seek(bounds, len(prefix), high[0], after=high[1])
+    return start, max(start, end)
+
+
+class _Descending:
+    """Turns an order around, for a merge from the high end."""
+
+    __slots__ = ("order",)
+
+    def __init__(self, order: Any) -> None:
+        self.order = order
+
+    def __lt__(self, other: _Descending) -> bool:
+        return bool(other.order < self.order)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Descending) and self.order == other.order
+
+
+def _ordered(order: Any, is_reverse: bool) -> Any:
+    return _Descending(order) if is_reverse else order
+
+
+def _order_of(row: tuple[Any, ...]) -> Any:
+    return row[0]
+
+
+def _order_and_age(row: tuple[Any, ...]) -> Any:
+    return row[0], row[1]

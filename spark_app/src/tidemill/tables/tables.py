@@ -1,0 +1,257 @@
+"""From a schema to tables of sorted rows: where each indexed element of a PState is stored.
+
+A *place* says what is at one point of a schema: a value (one row of a table), a map, set or list whose elements are
+rows, or a record whose fields are places of their own. A map whose elements hold something indexed is indexed
+itself, and all of its levels down to the next record share one table, with one key column a level.
+
+    map(str, int)                                  table "0"            (str) -> int
+    map(str, map(str, int).subindexed())           table "0"            (str, str) -> int
+    map(str, fixed_keys(name: str, likes: set(str).subindexed()))
+                                                   table "0"            (str) -> record of name
+                                                   table "0.likes"      (str, str) -> nothing
+    fixed_keys(total: int, names: map(str, int))   tables "0.total"     () -> int, "0.names" () -> map
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Union
+from urllib.parse import quote
+
+from tidemill.language.schema import (
+    FixedKeysSchema,
+    Leaf,
+    ListSchema,
+    MapSchema,
+    Schema,
+    SetSchema,
+    from_json,
+    has_indexed,
+    to_json,
+)
+
+SIZES = "#size"
+"""Ends the id of a size table; no other id holds such a mark."""
+
+RECORD_FIELDS_MAX = 62
+"""Records of more plain fields are stored as one value; a bit a field must fit into an Int64."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one kind: key column types, which of these columns may hold None, and what a row holds.
+
+    `value` is the schema of the single value column; `fields` those of a record, one column a field; a set has neither.
+    """
+
+    id: str
+    keys: tuple[str, ...]
+    value: Schema | None = None
+    fields: tuple[tuple[str, Schema], ...] | None = None
+    nullable: tuple[int, ...] = ()
+
+    @property
+    def columns(self) -> tuple[tuple[str, Schema], ...]:
+        """Names and schemas of the value columns."""
+        if self.fields is not None:
+            return tuple((f"value.{name}", schema) for name, schema in self.fields)
+        return () if self.value is None else (("value", self.value),)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(f"k{i}" for i in range(len(self.keys)))
+
+    def to_json(self) -> dict[str, Any]:
+        """What a container says of its rows."""
+        keys = {"keys": list(self.keys)} | ({"nullable": list(self.nullable)} if self.nullable else {})
+        if self.fields is not None:
+            return {**keys, "fields": [[name, to_json(schema)] for name, schema in self.fields]}
+        return {**keys, **({} if self.value is None else {"value": to_json(self.value)})}
+
+    def null_key(self, keys: Sequence[Any]) -> int | None:
+        """The position of the first key that is None though its column takes no None; `keys` may be a prefix."""
+        if None not in keys:
+            return None
+        return next((i for i, key in enumerate(keys) if key is None and i not in self.nullable), None)
+
+
+def table_from_json(table_id: str, data: Mapping[str, Any]) -> Table:
+    """The inverse of `Table.to_json`."""
+    fields, value = data.get("fields"), data.get("value")
+    return Table(
+        table_id,
+        tuple(data["keys"]),
+        None if value is None else from_json(value),
+        None if fields is None else tuple((name, from_json(schema)) for name, schema in fields),
+        tuple(data.get("nullable", ())),
+    )
+
+
+@dataclass(frozen=True)
+class ValuePlace:
+    """One row of `table`, or one row an element of the structure around it."""
+
+    table: Table
+
+
+@dataclass(frozen=True)
+class MapPlace:
+    depth: int
+    key: str
+    element: Place
+    tracks_size: bool = False
+
+
+@dataclass(frozen=True)
+class SetPlace:
+    depth: int
+    table: Table
+    tracks_size: bool = False
+
+
+@dataclass(frozen=True)
+class ListPlace:
+    depth: int
+    element: Place
+    tracks_size: bool = False
+
+
+@dataclass(frozen=True)
+class RecordPlace:
+    """`own` holds the plain fields in one row; the others are places. A top-level record has no own row."""
+
+    depth: int
+    own: Table | None
+    fields: tuple[tuple[str, Place], ...]
+
+    def field(self, name: object) -> Place | None:
+        return next((place for key, place in self.fields if key == name), None)
+
+
+Place = Union[ValuePlace, MapPlace, SetPlace, ListPlace, RecordPlace]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All tables of one PState, and the place of its root.
+
+    `sizes` are the size tables, by the id of the table whose rows they count below each prefix (`tables.sizes`).
+    """
+
+    schema: Schema
+    root: Place
+    tables: dict[str, Table]
+    sizes: dict[str, Table]
+
+    @property
+    def stored(self) -> dict[str, Table]:
+        """All tables that parts may hold."""
+        return {**self.tables, **{table.id: table for table in self.sizes.values()}}
+
+
+@lru_cache(maxsize=1024)
+def layout_of(schema: Schema) -> Layout:
+    """The layout of a schema; the same schema always gives the same table ids."""
+    root = _root(schema)
+    sizes = {table.id: _size_table(table) for table in _tracked(root)}
+    return Layout(schema, root, {table.id: table for table in tables_below(root)}, sizes)
+
+
+def _size_table(counted: Table) -> Table:
+    keys = counted.keys[:-1]
+    nullable = tuple(position for position in counted.nullable if position < len(keys))
+    return Table(counted.id + SIZES, keys, Leaf("int"), nullable=nullable)
+
+
+def _tracked(place: Place) -> Iterator[Table]:
+    """The tables of subindexed structures whose elements are one row each; of others only the elements are counted."""
+    if isinstance(place, SetPlace):
+        yield from [place.table] if place.tracks_size else []
+    elif isinstance(place, RecordPlace):
+        for _, field in place.fields:
+            yield from _tracked(field)
+    elif isinstance(place, (MapPlace, ListPlace)):
+        if isinstance(place.element, ValuePlace):
+            yield from [place.element.table] if place.tracks_size else []
+        else:
+            yield from _tracked(place.element)
+
+
+def _root(schema: Schema) -> Place:
+    if isinstance(schema, FixedKeysSchema):
+        return RecordPlace(
+            0, None, tuple((key, _place(field, _child("0", key), Keys())) for key, field in schema.fields)
+        )
+    if isinstance(schema, MapSchema):
+        return _map_place(schema, "0", Keys())
+    return _place(schema, "0", Keys())
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys on the way to a place: their types, and the positions of those that may be None."""
+
+    types: tuple[str, ...] = ()
+    nullable: tuple[int, ...] = ()
+
+    def with_key(self, kind: str, is_nullable: bool = False) -> Keys:
+        added = (len(self.types),) if is_nullable else ()
+        return Keys((*self.types, kind), (*self.nullable, *added))
+
+
+def _place(schema: Schema, table_id: str, keys: Keys) -> Place:
+    if not has_indexed(schema):
+        return ValuePlace(_value_table(schema, table_id, keys))
+    if isinstance(schema, MapSchema):
+        return _map_place(schema, table_id, keys)
+    if isinstance(schema, SetSchema):
+        elements = keys.with_key(schema.element, schema.nullable)
+        table = Table(table_id, elements.types, nullable=elements.nullable)
+        return SetPlace(len(keys.types), table, schema.tracks_size)
+    if isinstance(schema, ListSchema):
+        element = _place(schema.element, table_id, keys.with_key("int"))
+        return ListPlace(len(keys.types), element, _is_tracked(schema))
+    assert isinstance(schema, FixedKeysSchema)
+    return _record_place(schema, table_id, keys)
+
+
+def _map_place(schema: MapSchema, table_id: str, keys: Keys) -> MapPlace:
+    element = _place(schema.value, table_id, keys.with_key(schema.key, schema.nullable))
+    return MapPlace(len(keys.types), schema.key, element, _is_tracked(schema))
+
+
+def _is_tracked(schema: MapSchema | ListSchema) -> bool:
+    return schema.subindexed and schema.tracks_size
+
+
+def _record_place(schema: FixedKeysSchema, table_id: str, keys: Keys) -> RecordPlace:
+    plain = FixedKeysSchema(tuple((key, field) for key, field in schema.fields if not has_indexed(field)))
+    own = _value_table(plain, table_id, keys) if plain.fields else None
+    nested = tuple((k, _place(f, _child(table_id, k), keys)) for k, f in schema.fields if has_indexed(f))
+    return RecordPlace(len(keys.types), own, nested)
+
+
+def _value_table(schema: Schema, table_id: str, keys: Keys) -> Table:
+    if isinstance(schema, FixedKeysSchema) and len(schema.fields) <= RECORD_FIELDS_MAX:
+        return Table(table_id, keys.types, fields=schema.fields, nullable=keys.nullable)
+    return Table(table_id, keys.types, value=schema, nullable=keys.nullable)
+
+
+def _child(table_id: str, field: str) -> str:
+    """Table ids are member names in containers: dots part fields, everything unusual is quoted."""
+    return f"{table_id}.{quote(str(field), safe='').replace('.', '%2E')}"
+
+
+def tables_below(place: Place) -> Iterator[Table]:
+    """The tables that hold anything at or below this place."""
+    if isinstance(place, (ValuePlace, SetPlace)):
+        yield place.table
+    elif isinstance(place, (MapPlace, ListPlace)):
+        yield from tables_below(place.element)
+    else:
+        if place.own is not None:
+            yield place.own
+        for _, field in place.fields:
+            yield from tables_below(field)

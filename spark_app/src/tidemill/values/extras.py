@@ -1,0 +1,38 @@
+"""The optional parts of the package: which of them an import needs that is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from tidemill.values.errors import BadInput
+
+Extra = Literal["spark", "gateway", "kubernetes"]
+
+PACKAGES: dict[Extra, frozenset[str]] = {
+    "spark": frozenset({"pyspark", "py4j"}),
+    "gateway": frozenset(
+        {"fastapi", "fastapi_offline", "starlette", "uvicorn", "httptools", "uvloop", "prometheus_client"}
+    ),
+    "kubernetes": frozenset({"lightkube", "prometheus_client", "yaml"}),
+}
+"""The packages that each extra of `pyproject.toml` brings, as Python imports them."""
+
+
+@contextmanager
+def needing(extra: Extra) -> Iterator[None]:
+    """Around the imports of an optional part.
+
+    Raises:
+        BadInput: a package of that part is not installed; the text says how to install it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in PACKAGES[extra]:
+            raise
+        text = (
+            f"This needs the package {error.name}, which is not installed. Install it: pip install 'tidemill[{extra}]'"
+        )
+        raise BadInput(text, extra=extra) from error

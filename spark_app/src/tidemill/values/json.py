@@ -1,0 +1,31 @@
+"""Data values in JSON, as the command line and the gateway show them; `values.packing` keeps them exactly.
+
+Integers are written with all their digits, also beyond 2^53, where readers that take numbers for floats round them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Any
+
+from tidemill.values.data import to_text
+
+
+def jsonable(value: Any) -> Any:
+    """A data value as JSON has it: sets are sorted lists, bytes hex digits, datetimes ISO texts, other keys their text,
+    and floats that JSON lacks (NaN, infinities) null.
+    """
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else to_text(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return [jsonable(item) for item in sorted(value, key=to_text)]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, datetime.datetime):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

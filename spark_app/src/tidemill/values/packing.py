@@ -1,0 +1,145 @@
+"""Faithful MessagePack of data values: what comes back is equal to what went in, key order of dicts included.
+
+Not for routing or sorting: those use the canonical form of `values.data`. Tuples come back as lists, datetimes
+as aware UTC ones. Nothing here executes what it reads, and its time, memory and stack are bounded, so bytes from
+anywhere may be unpacked.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgpack
+
+from tidemill.values.errors import BadInput
+from tidemill.values.keys import NAN_BYTES, plain_key
+
+EXT_DATETIME = 1
+EXT_SET = 2
+DEPTH_MAX = 32
+"""Sets in sets beyond this are refused: each level takes about 40 KB of a stack, which may have as little as 2 MB."""
+
+NESTED_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of a set in a set, times how many sets it is in: each level holds a copy of what is below it."""
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROS_BYTES = 8
+Count = Callable[[list[Any] | dict[Any, Any]], None]
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+def datetime_to_micros(value: datetime.datetime) -> int:
+    """Microseconds since 1970 in UTC; a naive datetime is taken as UTC."""
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+    return (aware - _EPOCH) // _MICROSECOND
+
+
+def micros_to_datetime(micros: int) -> datetime.datetime:
+    return _EPOCH + datetime.timedelta(microseconds=micros)
+
+
+def _default(depth: int, value: Any) -> Any:
+    if isinstance(value, datetime.datetime):
+        return msgpack.ExtType(EXT_DATETIME, datetime_to_micros(value).to_bytes(8, "big", signed=True))
+    if isinstance(value, (set, frozenset)):
+        data = _packed(list(value), depth + 1)
+        _check_nested(depth + 1, len(data))
+        return msgpack.ExtType(EXT_SET, data)
+    if hasattr(value, "item") and hasattr(value, "dtype"):
+        return value.item()
+    allowed = "None, bool, int, float, str, bytes, datetime, list, dict or set"
+    raise TypeError(f"{type(value).__name__} is not data: use {allowed}")
+
+
+def _ext_hook(depth: int, count: Count | None, code: int, data: bytes) -> Any:
+    if code == EXT_DATETIME and len(data) == _MICROS_BYTES:
+        return micros_to_datetime(int.from_bytes(data, "big", signed=True))
+    if code == EXT_SET:
+        _check_nested(depth + 1, len(data))
+        # A dict cannot be in a set: nothing here needs a second try, which would double the time with each level.
+        items = msgpack.unpackb(data, **_hooks(depth + 1, count) | {"object_hook": _refuse_dict})
+        if not isinstance(items, list):
+            raise BadInput("A set holds its elements as a list.")
+        return set(map(plain_key, items))
+    raise BadInput(f"There is no extension {code} of {len(data)} bytes.")
+
+
+def _hooks(depth: int, count: Count | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"raw": False, "strict_map_key": False, "timestamp": 3}
+    found["ext_hook"] = partial(_ext_hook, depth, count)
+    if count is not None:
+        found |= {"list_hook": partial(_counted, count), "object_hook": partial(_counted, count)}
+    return found
+
+
+def _counted(count: Count, made: Any) -> Any:
+    count(made)
+    return made
+
+
+def _check_nested(depth: int, size: int) -> None:
+    if depth > DEPTH_MAX:
+        raise BadInput(f"Sets are nested deeper than {DEPTH_MAX} levels.")
+    if depth > 1 and depth * size > NESTED_BYTES_MAX:
+        raise BadInput(
+            f"A set of {size:,} bytes is inside {depth - 1} others; {NESTED_BYTES_MAX // depth:,} are allowed."
+        )
+
+
+def pack(value: Any) -> bytes:
+    """The value as MessagePack.
+
+    Raises:
+        TypeError: the value, or something inside it, is no data.
+        OverflowError: an integer needs more than 64 bits.
+        BadInput: sets are nested too deep for their size.
+    """
+    return _packed(value, 0)
+
+
+def _packed(value: Any, depth: int) -> bytes:
+    packed: bytes = msgpack.packb(
+        value, default=_DEFAULT if depth == 0 else partial(_default, depth), use_bin_type=True
+    )
+    return packed
+
+
+def unpack(data: bytes, count: Count | None = None) -> Any:
+    """The value that `pack` was given; tuples inside dict keys and sets stay tuples, since lists cannot stand there.
+
+    `count` is called with each list and dict as soon as it is made; what it raises ends the unpacking.
+
+    Raises:
+        BadInput: these bytes are no value that `pack` writes.
+    """
+    hooks = _HOOKS if count is None else _hooks(0, count)
+    try:
+        try:
+            if NAN_BYTES.search(data) is None:
+                return msgpack.unpackb(data, **hooks)
+        except TypeError:  # a list as a dict key: rare, and the hook makes every dict slower
+            pass
+        pairs = partial(_dict_of_pairs, count)
+        return msgpack.unpackb(data, **hooks | {"object_pairs_hook": pairs, "object_hook": None})
+    except BadInput:
+        raise
+    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+        raise BadInput(f"Not MessagePack of data: {error or type(error).__name__}") from error
+
+
+def _refuse_dict(value: dict[Any, Any]) -> Any:
+    raise BadInput("A dict cannot be in a set.")
+
+
+def _dict_of_pairs(count: Count | None, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    made = {plain_key(key): value for key, value in pairs}
+    if count is not None:
+        count(made)
+    return made
+
+
+_DEFAULT = partial(_default, 0)
+_HOOKS = _hooks(0, None)
