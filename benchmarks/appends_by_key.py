@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 
 from tidemill.depot.append_identity import Producer
-from tidemill.depot.commit import Batch
+from tidemill.depot.commit import SegmentBatch
 from tidemill.depot.log import DepotLog
 from tidemill.depot.rows import of_pairs
 from tidemill.store.local import LocalStore
@@ -28,7 +28,7 @@ def measure(keys: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         depot = DepotLog(LocalStore(Path(folder)), "depot", 1)
         if keys:
-            depot.append_group([Batch(RECORD, new_key()) for _ in range(keys)])
+            depot.append_group([SegmentBatch(RECORD, new_key()) for _ in range(keys)])
         cpu = time.process_time()
         seconds = [timed_append(depot, new_key() if keys else None) for _ in range(APPENDS)]
         cpu = time.process_time() - cpu
@@ -48,7 +48,7 @@ def new_key() -> Producer:
 
 def timed_append(depot: DepotLog, producer: Producer | None) -> float:
     start = time.perf_counter()
-    depot.append_group([Batch(RECORD, producer)])
+    depot.append_group([SegmentBatch(RECORD, producer)])
     return time.perf_counter() - start
 
 

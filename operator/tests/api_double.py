@@ -14,8 +14,8 @@ from typing import Any
 from tidemill_operator.apply.api import ApiFailure, Conflict, Invalid, Missing
 from tidemill_operator.apply.events import EventRecorder
 from tidemill_operator.apply.performing import Performer
-from tidemill_operator.observe.world import World
-from tidemill_operator.reconcile.queue import Key, WorkQueue
+from tidemill_operator.observe.object_cache import ObjectCache
+from tidemill_operator.reconcile.queue import WorkKey, WorkQueue
 from tidemill_operator.reconcile.reconciler import Reconciler
 from tidemill_operator.reconcile.waking import wake
 from tidemill_operator.resources import names
@@ -429,7 +429,7 @@ class OperatorDouble:
     """The operator's process without kopf: its world is fed by the API double."""
 
     def __init__(self, api: ApiDouble, time: ManualTime) -> None:
-        self.world = World()
+        self.world = ObjectCache()
         self.queue = WorkQueue(time.seconds)
         self.world.listen(lambda obj: wake(self.world, self.queue, obj))
         performer = Performer(api, self.world, EventRecorder(api, "test"), time)
@@ -450,7 +450,7 @@ class OperatorDouble:
     async def step(self) -> None:
         """Reconcile everything that is due."""
         while isinstance(found := self.queue.take_due(), tuple):
-            key: Key = found[0]
+            key: WorkKey = found[0]
             self.reconciles[key.kind] += 1
             try:
                 self.queue.done(key, await self.reconciler.reconcile(key))

@@ -11,7 +11,7 @@ from test_operator_rollouts import condition, events, module, numbers, run, set_
 
 from tidemill_operator.apply.api import Going
 from tidemill_operator.handlers import watching
-from tidemill_operator.observe.world import World
+from tidemill_operator.observe.object_cache import ObjectCache
 from tidemill_operator.reconcile import leadership
 from tidemill_operator.resources import names
 from tidemill_operator.resources.kinds import KINDS
@@ -310,7 +310,7 @@ def test_topologies_whose_names_fold_to_one_each_have_their_own(cluster: Cluster
 
 
 def test_what_came_during_a_list_stays_known_when_the_list_does_not_have_it() -> None:
-    world = World()
+    world = ObjectCache()
     old = {"kind": "Module", "metadata": {"name": "old", "namespace": "ns", "uid": "1", "resourceVersion": "1"}}
     new = {"kind": "Module", "metadata": {"name": "new", "namespace": "ns", "uid": "2", "resourceVersion": "5"}}
     world.put(old)
@@ -323,7 +323,7 @@ def test_what_came_during_a_list_stays_known_when_the_list_does_not_have_it() ->
 
 
 def test_what_was_deleted_does_not_come_back_when_a_late_answer_shows_it() -> None:
-    world = World()
+    world = ObjectCache()
     obj = {"kind": "Module", "metadata": {"name": "old", "namespace": "ns", "uid": "1", "resourceVersion": "1"}}
     world.put(obj)
     world.remove({**obj, "metadata": {**obj["metadata"], "resourceVersion": "3"}})
@@ -357,7 +357,7 @@ def test_the_lease_counts_as_lost_in_time_when_the_api_server_hangs(monkeypatch:
 
 def test_a_list_is_made_when_a_watch_begins_anew() -> None:
     begun: list[str] = []
-    world = World()
+    world = ObjectCache()
     seen = watching._handler(world, KINDS["Module"], lambda: begun.append("module"))
     metadata = {"name": "m", "namespace": "ns", "uid": "1", "resourceVersion": "1"}
 

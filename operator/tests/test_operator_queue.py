@@ -9,9 +9,9 @@ from api_double import ApiDouble, ManualTime
 
 from tidemill_operator.apply.api import ApiFailure
 from tidemill_operator.reconcile.leadership import DURATION_SECONDS, Leadership
-from tidemill_operator.reconcile.queue import BACK_OFF_LIMIT_SECONDS, Key, WorkQueue
+from tidemill_operator.reconcile.queue import BACK_OFF_LIMIT_SECONDS, WorkKey, WorkQueue
 
-A, B = Key("Module", "ns", "a"), Key("Module", "ns", "b")
+A, B = WorkKey("Module", "ns", "a"), WorkKey("Module", "ns", "b")
 
 
 def test_an_object_comes_once_when_it_is_woken_often() -> None:
@@ -71,7 +71,7 @@ def test_delays_grow_to_a_limit_and_start_anew_when_it_works_again() -> None:
 
 
 def test_a_worker_wakes_up_when_something_comes() -> None:
-    async def story() -> Key:
+    async def story() -> WorkKey:
         queue = WorkQueue(asyncio.get_running_loop().time)
         taking = asyncio.create_task(queue.take())
         await asyncio.sleep(0)

@@ -53,6 +53,6 @@ def test_a_reconcile_takes_milliseconds_when_there_are_fifty_topologies() -> Non
 
 
 def _key(kind: str, name: str):  # type: ignore[no-untyped-def]
-    from tidemill_operator.reconcile.queue import Key
+    from tidemill_operator.reconcile.queue import WorkKey
 
-    return Key(kind, "ns", name)
+    return WorkKey(kind, "ns", name)

@@ -21,7 +21,7 @@ from tidemill.definition.definition import StoredDefinition, StoredPState
 from tidemill.depot.log import DepotLog
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.definition_log import DefinitionLog
-from tidemill.kubernetes.turn import RevisionPlan, Turn
+from tidemill.kubernetes.revision_gate import RevisionGate, RevisionPlan
 from tidemill.language.dataflow import (
     DepotDeclaration,
     Location,
@@ -33,7 +33,7 @@ from tidemill.language.schema import Leaf, MapSchema
 from tidemill.leader.closing import held
 from tidemill.leader.deletions import Deletions
 from tidemill.leader.garbage import remove_garbage
-from tidemill.leader.topology_store import World
+from tidemill.leader.topology_store import TopologyStore
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
 from tidemill.values import columns
@@ -98,7 +98,7 @@ class Deleting(RuleBasedStateMachine):
         super().__init__()
         self.store = MemoryStore()
         self.log = DefinitionLog(self.store, "M")
-        self.turns: list[Turn] = []
+        self.turns: list[RevisionGate] = []
         self.rows: set[str] = set()
         self.known: set[str] = set()
         self.clients = [ModuleClient(self.store, "M", clock=Still()) for _ in range(CLIENTS)]
@@ -222,7 +222,7 @@ class Deleting(RuleBasedStateMachine):
         there = data_names(shape_of(self.log.read(base))) if base else set()
         deleted = tuple(sorted(there - data_names(shape)))
         plan = RevisionPlan(declaration(shape), base + 1, base, 2, 1, deleted, restores)
-        self.turns.append(Turn(self.store, plan, CLOCK))
+        self.turns.append(RevisionGate(self.store, plan, CLOCK))
 
     def _stabilize(self, number: int, store: Any, acts: frozenset[str]) -> None:
         if "settle" in acts:
@@ -230,7 +230,7 @@ class Deleting(RuleBasedStateMachine):
         if "collect" in acts:
             remove_garbage(self._world(number, store), 0)
 
-    def _carry_out(self, turn: Turn, crash: tuple[int, bool] | None, interrupts: bool) -> None:
+    def _carry_out(self, turn: RevisionGate, crash: tuple[int, bool] | None, interrupts: bool) -> None:
         """It may die, or sleep while the leaders before it find their revision stable."""
         before = self.number
         meanwhile = (lambda: self._stabilize(before, self.store, BOTH)) if interrupts else None
@@ -256,7 +256,7 @@ class Deleting(RuleBasedStateMachine):
                 self.known.add(pstate.id)
                 self.rows.add(pstate.id)
 
-    def _check_restored(self, turn: Turn, before: StoredDefinition, now: StoredDefinition) -> None:
+    def _check_restored(self, turn: RevisionGate, before: StoredDefinition, now: StoredDefinition) -> None:
         """A rollback made nothing anew: each object is one that was there, or that was retired."""
         if not turn._plan.restores:
             return
@@ -269,10 +269,10 @@ class Deleting(RuleBasedStateMachine):
             & set(ids_of(now).values())
         )
 
-    def _world(self, number: int, store: Any) -> World:
+    def _world(self, number: int, store: Any) -> TopologyStore:
         program: Any = SimpleNamespace(reads={})
         lease: Any = None
-        return World(store, self.log.read(number), "core", program, lease, CLOCK)
+        return TopologyStore(store, self.log.read(number), "core", program, lease, CLOCK)
 
     def _keys(self, part: str) -> Iterator[str]:
         return iter(held(self.store, f"M/{part}"))

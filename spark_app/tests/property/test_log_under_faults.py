@@ -19,7 +19,7 @@ from tidemill.depot.log import DepotLog
 from tidemill.depot.retention import RollingLimits, retain, roll
 from tidemill.depot.segment import Segment
 from tidemill.language.dataflow import StartFrom
-from tidemill.store.log import Log, Lost, Void
+from tidemill.store.log import Log, Lost, SlotTrimmed
 from tidemill.store.objects import AlreadyExists, Buffer
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
@@ -112,7 +112,7 @@ class LogWriter:
             self.told[nonce] = "unknown"
             self.log.append(self.known + 1, json.dumps(nonce).encode(), nonce)
             self.told[nonce] = "done"
-        except Void:
+        except SlotTrimmed:
             self.told[nonce] = "unknown"
         except Lost:
             self.told[nonce] = "lost"

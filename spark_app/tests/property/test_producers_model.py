@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.depot.commit import Batch
+from tidemill.depot.commit import SegmentBatch
 from tidemill.depot.log import DepotLog
 from tidemill.depot.retention import RollingLimits, roll
 from tidemill.depot.rows import of_pairs
@@ -71,7 +71,7 @@ def test_each_of_a_group_is_answered_for_itself(groups: list[list[tuple[str, int
     store, model = MemoryStore(), Model()
     depot = DepotLog(store, "d", 1, lambda: 0, ())
     for group in groups:
-        batches = [Batch(of_pairs([(0, [record(n, s, c)])]), (n, s)) for n, s, c, _, _ in group]
+        batches = [SegmentBatch(of_pairs([(0, [record(n, s, c)])]), (n, s)) for n, s, c, _, _ in group]
         told = [at.code if isinstance(at, Exception) else "stored" for at in depot.append_group(batches)]
         assert told == [model.answer(name, number, content) for name, number, content, _, _ in group]
     assert records(store) == [record(*key, content) for key, content in model.stored.items()]

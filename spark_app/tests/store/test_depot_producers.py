@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tidemill.depot import producers, reading
-from tidemill.depot.commit import Batch
+from tidemill.depot.commit import SegmentBatch
 from tidemill.depot.header import Offsets
 from tidemill.depot.log import DepotLog
 from tidemill.depot.retention import RollingLimits, retain, roll
@@ -107,7 +107,7 @@ def test_the_table_stays_when_retention_deletes_all_records() -> None:
         send(depot, f"p{number}")
     retain(depot, 0, (99,), grace_millis=0)
     for name in ("empty", "void"):  # no records: what retention measures does not grow
-        depot.append_group([Batch(of_pairs([]), (name, 1))])
+        depot.append_group([SegmentBatch(of_pairs([]), (name, 1))])
     retain(process(store), 0, (99,), grace_millis=0)
     assert process(store).files.log.span()[0] == process(store).newest().table_at == EVERY
     for number in range(EVERY - 1):
@@ -168,7 +168,7 @@ def test_repeat_is_refused_when_its_records_are_gone_and_it_was_not_the_last() -
         send(depot, "p", number)
     for _ in range(2):
         retain(process(store), 0, (99,), grace_millis=0)
-    process(store).append_group([Batch(of_pairs([]), ("other", 1))])
+    process(store).append_group([SegmentBatch(of_pairs([]), ("other", 1))])
     retain(process(store), 0, (99,), grace_millis=0)
     assert send(process(store), "p", EVERY) == (), "its digest is with the producer"
     with pytest.raises(KeyReused):

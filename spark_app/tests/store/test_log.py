@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tidemill.store.log import FIRST, Log, Lost, Void
+from tidemill.store.log import FIRST, Log, Lost, SlotTrimmed
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import connect
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
@@ -90,7 +90,7 @@ def test_last_two_stay_when_all_is_trimmed(log: Log) -> None:
 def test_object_counts_for_nothing_when_its_writer_slept_through_a_trim(log: Log, slot: int) -> None:
     fill(log, 1, 6)
     log.trim(5)
-    with pytest.raises(Void):
+    with pytest.raises(SlotTrimmed):
         log.append(slot, entry("sleeper"), "sleeper")
     assert log.store.exists(log.key(slot))
     assert (log.span(), numbers(log), log.newest(slot - 1), log.is_entry(slot)) == ((5, 6), [5, 6], 6, False)
@@ -109,7 +109,7 @@ def test_void_object_is_left_out_when_a_trim_overtakes_a_reader(log: Log) -> Non
         if verb == "get" and left and key == log.key(left[0]):
             slot = left.pop()
             log.trim(5)
-            with pytest.raises(Void):
+            with pytest.raises(SlotTrimmed):
                 log.append(slot, entry("sleeper"), "sleeper")
 
     assert numbers(log_on(FaultyObjectStore(log.store, FaultPlan(before=overtake)))) == [5, 6]
@@ -119,7 +119,7 @@ def test_second_sleeper_is_void_when_the_first_left_a_predecessor(log: Log) -> N
     fill(log, 1, 6)
     log.trim(5)
     for slot in (2, 3):
-        with pytest.raises(Void):
+        with pytest.raises(SlotTrimmed):
             log.append(slot, entry("sleeper"), "sleeper")
 
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from tidemill.depot.header import (
-    Entry,
     Gate,
     Header,
     LastSequence,
     Produced,
+    SegmentSummary,
     header_bytes,
     header_from_json,
     header_to_json,
@@ -36,7 +36,7 @@ RECORDS: list[Any] = [
     {"n": None, "s": "é", "b": b"", "f": -1.0, "t": None, "x": {1, 2}, "r": [False, "z"]},
 ]  # fmt: skip
 HEADER = Header(
-    entries=(Entry(7, "0123456789abcdef", 1704067200000, (5, 0, 9)),),
+    entries=(SegmentSummary(7, "0123456789abcdef", 1704067200000, (5, 0, 9)),),
     first_ends=(4, 0, 8),
     starts=(1, 0, 2),
     produced=(Produced("p", 3, ((0, 4, 5),), 6, "44bc2cf5ad770999"),),
@@ -71,7 +71,7 @@ def test_anyone_can_read_the_columns_when_they_know_arrow() -> None:
 
 
 def test_header_comes_back_when_many_segments_were_rolled() -> None:
-    entries = tuple(Entry(i, f"n{i}", i * 10, (i, 5, i // 2)) for i in range(1, 50))
+    entries = tuple(SegmentSummary(i, f"n{i}", i * 10, (i, 5, i // 2)) for i in range(1, 50))
     header = Header(entries, (0, 5, 0), (0, 0, 0))
     assert header_from_json(json.loads(json.dumps(header_to_json(header)))) == header
 

@@ -1,4 +1,4 @@
-"""Runs attempts of a module's topology against a folder store without a runner: what `runtime` does, in a few lines."""
+"""Runs attempts of a module's topology against a folder store without a runner: what `leader` does, in a few lines."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ from tidemill.journal.clock import SystemClock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.leading import topology_lease
-from tidemill.kubernetes.turn import RevisionPlan, Turn
+from tidemill.kubernetes.revision_gate import RevisionGate, RevisionPlan
 from tidemill.leader.closing import held
 from tidemill.leader.collection import collect
 from tidemill.leader.deletions import Deletions
-from tidemill.leader.topology_store import World
+from tidemill.leader.topology_store import TopologyStore
 from tidemill.local.runner import LocalRunner
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
@@ -99,15 +99,17 @@ class Rollouts:
         base = DefinitionLog(self.store, "Shop").newest_number()
         return RevisionPlan(record_module(module), base + 1, base, 2, 1, deleted, restores)
 
-    def turn(self, module: Module, *deleted: str, restores: bool = False, store: ObjectStore | None = None) -> Turn:
-        return Turn(store or self.store, self.plan(module, *deleted, restores=restores), self.clock)
+    def turn(
+        self, module: Module, *deleted: str, restores: bool = False, store: ObjectStore | None = None
+    ) -> RevisionGate:
+        return RevisionGate(store or self.store, self.plan(module, *deleted, restores=restores), self.clock)
 
     def run(self, module: Module, *deleted: str, restores: bool = False) -> StoredDefinition:
         turn = self.turn(module, *deleted, restores=restores)
         turn.write()
         return self.lead(module, turn)
 
-    def lead(self, module: Module, turn: Turn) -> StoredDefinition:
+    def lead(self, module: Module, turn: RevisionGate) -> StoredDefinition:
         verdict, definition = turn.look()
         assert verdict == "mine"
         assert definition is not None
@@ -153,7 +155,7 @@ class Rollouts:
         """One collection of each topology, with nothing kept for readers of the past."""
         for name, program in programs(record_module(module), definition).items():
             lease = topology_lease(self.store, definition.topology_prefix(name), self.clock)
-            collect(World(store or self.store, definition, name, program, lease, self.clock), 0)
+            collect(TopologyStore(store or self.store, definition, name, program, lease, self.clock), 0)
 
     def keys(self, folder: str) -> list[str]:
         """What is in the folder of a depot or a topology, but for the mark of its deletion."""

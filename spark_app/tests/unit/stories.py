@@ -23,7 +23,7 @@ def module_of(name: str, define: Define) -> Module:
     return Story()
 
 
-class Told:
+class Story:
     """A launched module with a topology `mb`: one microbatch at a time, and what its PStates hold then."""
 
     def __init__(self, cluster: InProcessCluster, name: str, define: Define, tasks: int = 4, threads: int = 2) -> None:

@@ -30,7 +30,7 @@ from tidemill.journal.clock import SystemClock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.options_log import OptionsLog
-from tidemill.kubernetes.turn import RevisionPlan, Turn
+from tidemill.kubernetes.revision_gate import RevisionGate, RevisionPlan
 from tidemill.leader.backup import BackupRun
 from tidemill.leader.backup_folder import BackupFolder
 from tidemill.leader.check import check_module
@@ -100,9 +100,9 @@ def updated(store: ObjectStore, module: Module, *deleted: str) -> StoredDefiniti
     return update(store, record_module(module), deleted, CLOCK)
 
 
-def turn(store: ObjectStore, module: Module, *deleted: str, restores: bool = False) -> Turn:
+def turn(store: ObjectStore, module: Module, *deleted: str, restores: bool = False) -> RevisionGate:
     base = DefinitionLog(store, "Shop").newest_number()
-    return Turn(store, RevisionPlan(record_module(module), base + 1, base, 2, 1, deleted, restores), CLOCK)
+    return RevisionGate(store, RevisionPlan(record_module(module), base + 1, base, 2, 1, deleted, restores), CLOCK)
 
 
 def slow_handle(store: ObjectStore, depot: str = "*returns") -> DepotHandle:

@@ -36,7 +36,7 @@ def test_a_name_is_in_the_source_when_the_page_names_it(name: str) -> None:
     assert has_name(name)
 
 
-@pytest.mark.parametrize("name", ["runtime.nowhere", "runtime.lease.LeaderLease", "store.lease.Nobody"])
+@pytest.mark.parametrize("name", ["runtime.nowhere", "store.leases.LeaderLease", "store.lease.Nobody"])
 def test_a_name_is_missed_when_it_is_not_in_the_source(name: str) -> None:
     assert not has_name(name)
 

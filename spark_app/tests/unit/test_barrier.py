@@ -35,7 +35,7 @@ from tidemill.journal.clock import SystemClock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry, SourceProgress
 from tidemill.leader.collection import _needed
-from tidemill.leader.topology_store import World
+from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.check.module import checked
 from tidemill.store.urls import open_store
 from tidemill.values.errors import UnknownName, UserCodeError
@@ -121,7 +121,7 @@ def test_a_source_is_not_met_when_its_progress_is_of_another_one_of_its_id(
     status = topology_status(store, definition, "mb")
     assert status is not None and status.progress.keys() == {"other"}
     world = SimpleNamespace(store=store, definition=definition, restorable=lambda: ())
-    assert _needed(cast(World, world), changes[-1] or "") is None  # so retention deletes nothing
+    assert _needed(cast(TopologyStore, world), changes[-1] or "") is None  # so retention deletes nothing
 
     with InProcessCluster.create("local", store=url) as cluster:
         cluster.launch_module(Moved(changes[-1]), LaunchConfig(4, 2))

@@ -14,7 +14,7 @@ from tidemill.cluster.launch import RunningModule, programs
 from tidemill.journal.leading import topology_lease
 from tidemill.leader.check import check_module
 from tidemill.leader.collection import collect
-from tidemill.leader.topology_store import World
+from tidemill.leader.topology_store import TopologyStore
 from tidemill.leader.witness import SEEN_MAX, Witness
 
 DAY_MS = 86_400_000
@@ -45,7 +45,7 @@ def ten_microbatches(shop: Rollouts, depot: str = "*orders") -> None:
         shop.processed("count", done + 1)
 
 
-def led_a_day_ahead(shop: Rollouts) -> World:
+def led_a_day_ahead(shop: Rollouts) -> TopologyStore:
     """A leader a day ahead is followed by one whose clock is right; the world of that one."""
     shop.clock.ahead_ms = DAY_MS
     definition = shop.run(Shop())
@@ -58,7 +58,7 @@ def led_a_day_ahead(shop: Rollouts) -> World:
     shop.running.start(SECONDS)
     program = programs(record_module(Shop()), definition)["count"]
     lease = topology_lease(shop.store, definition.topology_prefix("count"), shop.clock)
-    return World(shop.store, definition, "count", program, lease, Later())
+    return TopologyStore(shop.store, definition, "count", program, lease, Later())
 
 
 def test_entries_go_when_they_were_seen_so_long_ago_although_they_are_dated_a_day_ahead(shop: Rollouts) -> None:

@@ -19,14 +19,14 @@ from tidemill.journal.clock import SystemClock
 from tidemill.journal.entries import Committed, Entry
 from tidemill.kubernetes.api import ClusterApi
 from tidemill.kubernetes.driver import Driver, DriverNames
-from tidemill.kubernetes.follower import HEARTBEAT_MS, LAG_OLD_MS, SILENCE_MS, Follower
-from tidemill.kubernetes.probes import Metrics, Told
+from tidemill.kubernetes.follower import HEARTBEAT_MS, LAG_OLD_MS, SILENCE_MS, TopologyFollower
+from tidemill.kubernetes.probes import DriverHealth, DriverMetrics
+from tidemill.kubernetes.revision_gate import RevisionPlan
 from tidemill.kubernetes.status import RATE_OLD_MS
-from tidemill.kubernetes.turn import RevisionPlan
+from tidemill.leader.report import RunnerReport
 from tidemill.leader.runner import RunnerState, TopologyRunner
-from tidemill.leader.told import Told as RunnerTold
 from tidemill.local.runner import LocalRunner
-from tidemill.spark.opening import Engine
+from tidemill.spark.deferred_runner import Engine
 from tidemill.store.objects import Buffer, ObjectStore
 from tidemill.store.urls import open_store
 from tidemill.store.watched import WatchedStore
@@ -149,10 +149,10 @@ class Followed:
     """A follower whose runner, clock and store's silence a test sets."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock, self.resources, self.told = ManualClock(), Resources(), Told()
+        self.clock, self.resources, self.told = ManualClock(), Resources(), DriverHealth()
         self.silence: tuple[float, str] = (0.0, "")
         self.runner = SimpleNamespace(topology="mb", wake=lambda: None, state=committed_state())
-        self.follower = Follower(
+        self.follower = TopologyFollower(
             self.resources, open_store(folder.as_uri()), definitions.launch(record_module(Small()), 2, 1, Ids(1)),
             cast(TopologyRunner, self.runner), self.told, self.clock, module="m", topology="t", revision=1,
             leader="pod", silence=lambda: self.silence,
@@ -169,7 +169,7 @@ def committed_state(phase: str = "process", trouble: str = "") -> RunnerState:
     entry = cast(Entry, SimpleNamespace(
         epoch=1, definition=1, last_id=5, last_version=0, processed=100, skipped=0, committed=(done,), progress={},
     ))  # fmt: skip
-    return RunnerState(role="leader", entry=entry, told=RunnerTold(phase=phase, store_trouble=trouble))  # type: ignore[arg-type]
+    return RunnerState(role="leader", entry=entry, told=RunnerReport(phase=phase, store_trouble=trouble))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -254,11 +254,11 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeKubern
 
 def test_the_topology_says_that_its_store_hangs_before_a_call_gives_up(tmp_path: Path, fake: FakeKubernetes) -> None:
     hanging = HangingStore(open_store((tmp_path / "store").as_uri()))
-    clock, told, stop = SystemClock(), Told(), threading.Event()
+    clock, told, stop = SystemClock(), DriverHealth(), threading.Event()
     store, api = WatchedStore(cast(ObjectStore, hanging), clock.monotonic_ms), ClusterApi("default")
     plan = RevisionPlan(record_module(Small()), 1, 0, 2, 1)
     names = DriverNames("m", "t", "mb", "pod", "uid")
-    driver = Driver(names, plan, store, api, open_local, told, Metrics(told, {}), clock, store.silence)
+    driver = Driver(names, plan, store, api, open_local, told, DriverMetrics(told, {}), clock, store.silence)
     thread = threading.Thread(target=driver.run, args=(stop,))
     thread.start()
 

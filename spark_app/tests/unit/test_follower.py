@@ -14,8 +14,8 @@ from tidemill.api.recording import record_module
 from tidemill.definition import definition as definitions
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.options_log import PAUSED, OptionsLog
-from tidemill.kubernetes.follower import RELEASE_MS, Follower
-from tidemill.kubernetes.probes import Told
+from tidemill.kubernetes.follower import RELEASE_MS, TopologyFollower
+from tidemill.kubernetes.probes import DriverHealth
 from tidemill.leader.deletions import Deletions
 from tidemill.leader.runner import TopologyRunner
 from tidemill.store.objects import ObjectStore
@@ -65,11 +65,20 @@ class ManualClock(SystemClock):
         return self.at
 
 
-def following(store: ObjectStore, resources: Resources, clock: ManualClock) -> Follower:
+def following(store: ObjectStore, resources: Resources, clock: ManualClock) -> TopologyFollower:
     definition = definitions.launch(record_module(Small()), 2, 1, Ids(1))
     runner = cast(TopologyRunner, SimpleNamespace(topology="mb", wake=lambda: None, state=None))
-    return Follower(
-        resources, store, definition, runner, Told(), clock, module="m", topology="new", revision=1, leader="pod"
+    return TopologyFollower(
+        resources,
+        store,
+        definition,
+        runner,
+        DriverHealth(),
+        clock,
+        module="m",
+        topology="new",
+        revision=1,
+        leader="pod",
     )
 
 
@@ -124,8 +133,17 @@ def test_deletions_take_effect_only_when_the_operator_says_that_this_revision_is
     status = {"currentRevision": 0}
     resources.module = lambda name: {"spec": {}, "status": status}  # type: ignore[method-assign]
     runner = cast(TopologyRunner, SimpleNamespace(topology="mb", wake=lambda: None, state=None))
-    follower = Follower(
-        resources, store, definition, runner, Told(), clock, module="m", topology="new", revision=2, leader="pod"
+    follower = TopologyFollower(
+        resources,
+        store,
+        definition,
+        runner,
+        DriverHealth(),
+        clock,
+        module="m",
+        topology="new",
+        revision=2,
+        leader="pod",
     )
     for other in (0, 1, 3):
         status["currentRevision"] = other

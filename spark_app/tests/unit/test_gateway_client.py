@@ -15,11 +15,10 @@ from tidemill import BadInput, BadPath, Constant, Expr, Ops, Path, UnknownName
 from tidemill.api.path import path_of
 from tidemill.client import Client
 from tidemill.client.connection import Connection, Request
-from tidemill.client.depot import Lanes
+from tidemill.client.depot import ProducerPool
 from tidemill.client.paths import path_to_json, value_to_json
 from tidemill.journal.clock import ManualClock
-from tidemill.language.dataflow import Const, Function, Nav
-from tidemill.language.dataflow import Path as RecordedPath
+from tidemill.language.dataflow import Const, Function, Nav, RecordedPath
 from tidemill.paths.json import path_from_json
 from tidemill.values.errors import OutcomeUnknown, StoreUnavailable, TidemillError
 from tidemill.values.packing import pack, unpack
@@ -133,7 +132,7 @@ def test_pauses_grow_and_heed_the_gateway_when_it_stays_busy() -> None:
 
 
 def test_a_name_has_one_append_under_way_when_several_are_sent_at_once() -> None:
-    lanes = Lanes()
+    lanes = ProducerPool()
     first, second = lanes.take(), lanes.take()
     assert first[0] != second[0] and (first[1], second[1]) == (0, 0)
     lanes.give_back(*first)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
 from tidemill.cli.main import app
-from tidemill.gateway.metrics import Metrics
+from tidemill.gateway.metrics import GatewayMetrics
 from tidemill.language.options import OPTIONS
 
 GUIDE = (Folder(__file__).resolve().parents[3] / "docs" / "guide" / "operations.md").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def test_commands_succeed_when_they_are_run_one_after_the_other(
 
 
 def test_metrics_and_options_exist_when_the_guide_names_them() -> None:
-    metrics = Metrics()
+    metrics = GatewayMetrics()
     metrics.topologies.show([], True)
     known = {sample.name for family in metrics.registry.collect() for sample in family.samples}
     families = {family.name for family in metrics.registry.collect()}

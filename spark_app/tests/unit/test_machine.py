@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from tidemill.engine.work import AttemptOutcome, DeltaPart, Whereabouts
+from tidemill.engine.work import AttemptOutcome, CurrentStep, DeltaPart
 from tidemill.journal.entries import Entry
 from tidemill.journal.snapshot import Part, TaskSet
 from tidemill.language.options import ModuleOptions
@@ -15,7 +15,7 @@ from tidemill.leader import events
 from tidemill.leader.events import DepotEnds, SourceSpec, TopologySpec
 from tidemill.leader.machine import Machine
 from tidemill.leader.maintenance import Upkeep
-from tidemill.leader.told import Now
+from tidemill.leader.report import Now
 from tidemill.values.ids import Ids
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Driver:
             if question.entry.kind == self.slow:
                 self.at, self.slow = self.at + 300_001, ""
             return events.EntryWritten(question.number)
-        return events.Looked({"*d": DepotEnds((0,), (self.end,))}, self.options, self.definition)
+        return events.SourcesProbed({"*d": DepotEnds((0,), (self.end,))}, self.options, self.definition)
 
     def one(self, kind: type[T]) -> T:
         found = [instruction for instruction in self.seen if isinstance(instruction, kind)]
@@ -266,7 +266,7 @@ def test_leader_stops_fenced_when_its_entry_collides() -> None:
     start = driver.one(events.StartAttempt)
     now = Now(1_000_000, driver.at)
     driver.machine.handle(events.AttemptDone(start.token, AttemptOutcome((), frozenset(["*d"]))), now)
-    driver.machine.handle(events.Looked({"*d": DepotEnds((0,), (1,))}, ModuleOptions(), 1), now)
+    driver.machine.handle(events.SourcesProbed({"*d": DepotEnds((0,), (1,))}, ModuleOptions(), 1), now)
     made = driver.machine.handle(events.EntryLost(3), now)
     assert made == [events.Stop("fenced", "entry 3 is another leader's")]
     assert driver.machine.handle(events.TimePassed(), now) == []
@@ -277,7 +277,7 @@ def test_same_entry_is_written_again_when_the_store_gave_no_answer() -> None:
     driver.end = 1
     now = Now(1_000_000, driver.at)
     driver.machine.handle(events.TimePassed(has_news=True), now)
-    asked = driver.machine.handle(events.Looked({"*d": DepotEnds((0,), (1,))}, ModuleOptions(), 1), now)
+    asked = driver.machine.handle(events.SourcesProbed({"*d": DepotEnds((0,), (1,))}, ModuleOptions(), 1), now)
     waiting = driver.machine.handle(events.StoreFailed("no answer"), now)
     assert isinstance(waiting[-1], events.Wait)
     again = driver.machine.handle(events.TimePassed(), Now(1_000_000, waiting[-1].until_ms))
@@ -351,7 +351,7 @@ def test_the_step_that_hangs_is_told_when_an_attempt_is_late() -> None:
     driver = leading()
     driver.grow(1)
     driver.at += 300_000
-    late = Now(1_300_000, driver.at, Whereabouts("each(f) at m.py:3", "f, line 9"))
+    late = Now(1_300_000, driver.at, CurrentStep("each(f) at m.py:3", "f, line 9"))
     made = driver.machine.handle(events.TimePassed(), late)
     assert isinstance(made[0], events.CancelAttempt)
     failure = driver.machine.told.failure

@@ -21,7 +21,7 @@ from tidemill.journal.clock import SystemClock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.options_log import OptionsLog
-from tidemill.kubernetes.turn import RevisionPlan, Turn
+from tidemill.kubernetes.revision_gate import RevisionGate, RevisionPlan
 from tidemill.store.lease import HeartbeatLease
 from tidemill.values.errors import BadInput, Deleted, OwnedByAnother
 from tidemill.values.ids import Ids
@@ -39,9 +39,9 @@ def shop(tmp_path: Folder) -> Iterator[Rollouts]:
     made.stop()
 
 
-def turn(shop: Rollouts, owner: Owner, base: int, revision: int = 1, take_over_from: str = "") -> Turn:
+def turn(shop: Rollouts, owner: Owner, base: int, revision: int = 1, take_over_from: str = "") -> RevisionGate:
     plan = RevisionPlan(record_module(Shop()), revision, base, 2, 1, owner=owner, take_over_from=take_over_from)
-    return Turn(shop.store, plan, shop.clock)
+    return RevisionGate(shop.store, plan, shop.clock)
 
 
 def owned(shop: Rollouts, owner: Owner = OURS) -> StoredDefinition:
@@ -144,7 +144,7 @@ def test_module_takes_a_store_that_was_made_by_hand_only_with_the_word(shop: Rol
 def test_owner_stays_when_its_module_is_updated_or_destroyed(shop: Rollouts) -> None:
     owned(shop)
     plan = RevisionPlan(record_module(Smaller()), 2, 1, 2, 1, ("$$old", "$$audited", "*returns"), owner=OURS)
-    Turn(shop.store, plan, shop.clock).write()
+    RevisionGate(shop.store, plan, shop.clock).write()
     assert (shop.definition.number, shop.definition.owner) == (2, OURS)
     destroy(shop.store, "Shop", OURS)
     turn(shop, COPY, 3).write()
@@ -211,7 +211,7 @@ def test_data_goes_when_the_owner_destroys_although_its_driver_wrote_just_now(sh
     assert shop.definition.is_destroyed
 
 
-def written(shop: Rollouts) -> Turn:
+def written(shop: Rollouts) -> RevisionGate:
     made = turn(shop, OURS, 0)
     made.write()
     return made

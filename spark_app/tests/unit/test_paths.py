@@ -328,7 +328,7 @@ def test_one_key_of_nan_and_two_of_true_and_1_in_plain_structures() -> None:
 @pytest.mark.parametrize(("kind", "text"), [("operation", "f is an operation"), ("vectorized", "f works on columns")])
 def test_refused_when_a_function_does_not_give_one_value_for_another(kind: FunctionKind, text: str) -> None:
     with pytest.raises(BadPath, match=text):
-        compile_path(dataflow.Path((Nav("view", (Function("f", kind, lambda value: value),)),)), None, "select")
+        compile_path(dataflow.RecordedPath((Nav("view", (Function("f", kind, lambda value: value),)),)), None, "select")
 
 
 def test_refused_navigators_are_listed_when_nested() -> None:

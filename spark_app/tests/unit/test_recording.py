@@ -188,7 +188,7 @@ def test_arguments_are_names_constants_or_expressions() -> None:
     (node,) = Block.each(Ops.TUPLE, "*v", "v", Constant("*v"), Constant("$$p"), Expr(Ops.INC, "*v"), None).nodes
 
     assert isinstance(node, df.Each)
-    expr = df.Expr(df.Function("INC", "builtin", Ops.INC), (Var("*v"),))
+    expr = df.RecordedExpr(df.Function("INC", "builtin", Ops.INC), (Var("*v"),))
     assert node.args == (Var("*v"), Const("v"), Const("*v"), Const("$$p"), expr, Const(None))
 
 

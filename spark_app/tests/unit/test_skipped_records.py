@@ -18,7 +18,7 @@ from tidemill.gateway.metrics import TopologyCollector
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.entries import Attempt, SourceProgress
-from tidemill.kubernetes.probes import Metrics, Told
+from tidemill.kubernetes.probes import DriverHealth, DriverMetrics
 from tidemill.kubernetes.status import Standing, status_of
 from tidemill.leader.check import check_module
 from tidemill.leader.ranges import skipped_records
@@ -56,7 +56,7 @@ def shown_by_gateway(overview: dict[str, Any]) -> float:
 def told_by_driver(state: RunnerState) -> tuple[int, float]:
     """What a driver writes into its Topology's status, and what it tells Prometheus."""
     status = status_of(state, Standing(), {}, trouble="", now_ms=0, revision=1, leader="pod", application="")
-    metrics = Metrics(Told(state="leader", runner=state), {"module": "Total"})
+    metrics = DriverMetrics(DriverHealth(state="leader", runner=state), {"module": "Total"})
     return status["skippedCount"], sample(metrics.collect(), "tidemill_skipped_records_total")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from stories import Told
+from stories import Story
 
 from tidemill import (
     AccumulatorAgg,
@@ -100,9 +100,9 @@ def test_every_aggregator_gives_what_its_page_says(
         else:
             chain.macro(rows).compound_agg("$$p", tree)
 
-    told = Told(cluster, name, define, 2, 1)
-    told.batch(**{"in": [["k", value] for value in values]})
-    found = told.pstate("$$p")
+    story = Story(cluster, name, define, 2, 1)
+    story.batch(**{"in": [["k", value] for value in values]})
+    found = story.pstate("$$p")
     assert found.select_one(Path.key("k", "deep") if form == "nested" else Path.key("k")) == expected
     assert found.select_one(Path.key("other")) is None if form != "nested" else True
 
@@ -126,11 +126,11 @@ def test_aggregators_remove_what_they_are_told_to(cluster: InProcessCluster, nam
             .compound_agg("$$map", CompoundAgg.map("*k", CompoundAgg.map("*v", Agg.voided())))
         )  # fmt: skip
 
-    told = Told(cluster, name, define)
-    told.batch(**{"in": [["k", 1], ["k", 2], ["k", 3]]})
-    told.batch(out=[["k", 2], ["k", 9], ["n", 1]])
-    assert told.pstate("$$set").select(Path.key("k").all()) == [1, 3]
-    assert told.pstate("$$map").select_one(Path.key("k")) == {1: 1, 3: 1}
+    story = Story(cluster, name, define)
+    story.batch(**{"in": [["k", 1], ["k", 2], ["k", 3]]})
+    story.batch(out=[["k", 2], ["k", 9], ["n", 1]])
+    assert story.pstate("$$set").select(Path.key("k").all()) == [1, 3]
+    assert story.pstate("$$map").select_one(Path.key("k")) == {1: 1, 3: 1}
 
 
 def test_a_compound_aggregator_fills_several_places_at_once(cluster: InProcessCluster, name: str) -> None:
@@ -164,11 +164,11 @@ def test_a_compound_aggregator_fills_several_places_at_once(cluster: InProcessCl
             .compound_agg("$$pairs", CompoundAgg.map("*k", CompoundAgg.list(Agg.count(), Agg.sum("*v"))))
         )
 
-    told = Told(cluster, name, define)
-    told.batch(**{"in": [["a", 5], ["a", 2]]})
-    told.batch(**{"in": [["a", 9]]})
-    assert told.pstate("$$stats").select_one(Path.key("a")) == {"count": 3, "sum": 16, "best": [2, 9]}
-    assert told.pstate("$$pairs").select_one(Path.key("a")) == [3, 16]
+    story = Story(cluster, name, define)
+    story.batch(**{"in": [["a", 5], ["a", 2]]})
+    story.batch(**{"in": [["a", 9]]})
+    assert story.pstate("$$stats").select_one(Path.key("a")) == {"count": 3, "sum": 16, "best": [2, 9]}
+    assert story.pstate("$$pairs").select_one(Path.key("a")) == [3, 16]
 
 
 def test_top_words_are_ranked_when_their_counts_rise(cluster: InProcessCluster, name: str) -> None:
@@ -197,14 +197,14 @@ def test_top_words_are_ranked_when_their_counts_rise(cluster: InProcessCluster, 
         )
         mb.source("*words").out("*microbatch").batch_block(counts).batch_block(ranked)
 
-    told = Told(cluster, name, define)
-    told.batch(words=["apple", "apple", "apple", "apple", "plum", "plum", "banana", "pear"] + ["banana", "plum"])
-    top = told.pstate("$$top").select_one(Path.stay())
+    story = Story(cluster, name, define)
+    story.batch(words=["apple", "apple", "apple", "apple", "plum", "plum", "banana", "pear"] + ["banana", "plum"])
+    top = story.pstate("$$top").select_one(Path.stay())
     assert top[0] == ["apple", 4]
     assert top[1] == ["plum", 3]
     assert top[2] == ["banana", 2]
-    told.batch(words=["orange"] * 6 + ["apple"])
-    assert told.pstate("$$top").select_one(Path.stay()) == [["orange", 6], ["apple", 5], ["plum", 3]]
+    story.batch(words=["orange"] * 6 + ["apple"])
+    assert story.pstate("$$top").select_one(Path.stay()) == [["orange", 6], ["apple", 5], ["plum", 3]]
 
 
 def test_a_ranking_may_ascend(cluster: InProcessCluster, name: str) -> None:
@@ -220,9 +220,9 @@ def test_a_ranking_may_ascend(cluster: InProcessCluster, name: str) -> None:
         )
         mb.source("*in").out("*microbatch").batch_block(low)
 
-    told = Told(cluster, name, define)
-    told.batch(**{"in": [5, 3, 9, 1]})
-    assert told.pstate("$$low").select_one(Path.stay()) == [1, 3]
+    story = Story(cluster, name, define)
+    story.batch(**{"in": [5, 3, 9, 1]})
+    assert story.pstate("$$low").select_one(Path.stay()) == [1, 3]
 
 
 def test_an_average_is_for_batches_only(cluster: InProcessCluster, name: str) -> None:
@@ -237,9 +237,9 @@ def test_an_average_is_for_batches_only(cluster: InProcessCluster, name: str) ->
         )  # fmt: skip
         mb.source("*in").out("*microbatch").batch_block(mean)
 
-    told = Told(cluster, name, define)
-    told.batch(**{"in": [1, 2, 6]})
-    assert told.pstate("$$mean").select_one(Path.stay()) == 3.0
+    story = Story(cluster, name, define)
+    story.batch(**{"in": [1, 2, 6]})
+    assert story.pstate("$$mean").select_one(Path.stay()) == 3.0
 
 
 def test_pstates_obey_their_options(cluster: InProcessCluster, name: str) -> None:
@@ -265,22 +265,22 @@ def test_pstates_obey_their_options(cluster: InProcessCluster, name: str) -> Non
             .compound_agg("$$unsized", CompoundAgg.map("s", Agg.set("*v")))
         )
 
-    told = Told(cluster, name, define)
-    assert told.pstate("$$global").select_one(Path.stay()) == 5
-    told.batch(**{"in": [1, 2, 3, 3]})
-    assert told.pstate("$$global").select_one(Path.stay()) == 14
-    assert told.pstate("$$never").select_one(Path.stay()) is None
-    assert [told.pstate("$$mod").select_one(Path.key(key)) for key in (1, 2, 3, 4)] == [1, 1, 2, None]
-    assert told.pstate("$$unsized").select(Path.key("s").all()) == [1, 2, 3]
-    assert told.pstate("$$unsized").select_one(Path.key("s").view(Ops.SIZE)) == 3
+    story = Story(cluster, name, define)
+    assert story.pstate("$$global").select_one(Path.stay()) == 5
+    story.batch(**{"in": [1, 2, 3, 3]})
+    assert story.pstate("$$global").select_one(Path.stay()) == 14
+    assert story.pstate("$$never").select_one(Path.stay()) is None
+    assert [story.pstate("$$mod").select_one(Path.key(key)) for key in (1, 2, 3, 4)] == [1, 1, 2, None]
+    assert story.pstate("$$unsized").select(Path.key("s").all()) == [1, 2, 3]
+    assert story.pstate("$$unsized").select_one(Path.key("s").view(Ops.SIZE)) == 3
     with pytest.raises(NotSelectable, match="private"):
-        told.pstate("$$private").select(Path.key(1))
+        story.pstate("$$private").select(Path.key(1))
     with pytest.raises(NotSelectable):
-        told.pstate("$$unsized").select_one(Path.key("s"))
+        story.pstate("$$unsized").select_one(Path.key("s"))
     with pytest.raises(NotOneValue):
-        told.pstate("$$unsized").select_one(Path.key("s").all())
+        story.pstate("$$unsized").select_one(Path.key("s").all())
     with pytest.raises(NotOneValue):
-        told.pstate("$$mod").select_one(Path.must(77))
+        story.pstate("$$mod").select_one(Path.must(77))
 
 
 def test_a_time_series_is_read_by_sorted_ranges(cluster: InProcessCluster, name: str) -> None:
@@ -311,10 +311,10 @@ def test_a_time_series_is_read_by_sorted_ranges(cluster: InProcessCluster, name:
             )
         )
 
-    told = Told(cluster, name, define)
-    told.batch(views=[["u", hour * 3_600_000 + 5] for hour in (1, 1, 3, 9, 30, 100)])
+    story = Story(cluster, name, define)
+    story.batch(views=[["u", hour * 3_600_000 + 5] for hour in (1, 1, 3, 9, 30, 100)])
     hours = Path.key("u", "h")
-    views = told.pstate("$$views")
+    views = story.pstate("$$views")
     assert views.select_one(hours.sorted_map_range(1, 30)) == {1: 2, 3: 1, 9: 1}
     assert list(views.select_one(hours.sorted_map_range_from(3, 2))) == [3, 9]
     assert views.select_one(hours.sorted_map_range_to(30, 2)) == {3: 1, 9: 1}
@@ -350,18 +350,18 @@ def test_each_aggregator_of_a_list_has_its_element_of_a_subindexed_list(
         chain = mb.source("*in").out("*m")
         chain.batch_block(rows) if how == "batch" else chain.macro(rows)
 
-    told = Told(cluster, name, define, 2, 1)
+    story = Story(cluster, name, define, 2, 1)
     seen: list[int] = []
     for _ in range(3):
         values = [len(seen) + number for number in range(records)]
         seen += values
-        told.batch(**{"in": [["a", value] for value in values]})
-        assert told.pstate("$$pairs").select(Path.key("a").all()) == [len(seen), sum(seen)]
-        assert told.pstate("$$plain").select_one(Path.key("a")) == [max(seen), 2 * len(seen)]
-    assert told.pstate("$$pairs").select_one(Path.key("a").view(Ops.SIZE)) == 2
+        story.batch(**{"in": [["a", value] for value in values]})
+        assert story.pstate("$$pairs").select(Path.key("a").all()) == [len(seen), sum(seen)]
+        assert story.pstate("$$plain").select_one(Path.key("a")) == [max(seen), 2 * len(seen)]
+    assert story.pstate("$$pairs").select_one(Path.key("a").view(Ops.SIZE)) == 2
     counted = {value: seen.count(value) for value in seen}
     summed = {value: value * count for value, count in counted.items()}
-    assert told.pstate("$$deep").select(Path.key("a").all()) == [counted, summed]
+    assert story.pstate("$$deep").select(Path.key("a").all()) == [counted, summed]
     for index, expected in enumerate((counted, summed)):
-        found = told.pstate("$$indexed").select(Path.key("a").nth(index).all())
+        found = story.pstate("$$indexed").select(Path.key("a").nth(index).all())
         assert dict(found) == expected

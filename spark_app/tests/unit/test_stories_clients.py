@@ -11,7 +11,7 @@ from pathlib import Path as Folder
 from typing import Any
 
 import pytest
-from stories import Told, module_of
+from stories import Story, module_of
 
 from tidemill import (
     AckLevel,
@@ -152,11 +152,11 @@ def test_every_navigator_selects_what_its_page_says(
     cluster: InProcessCluster, name: str, kind: str, is_subindexed: bool
 ) -> None:
     schema = PState.map_schema(str, int) if kind == "map" else PState.set_schema(int)
-    told = Told(
+    story = Story(
         cluster, name, held(schema.subindexed() if is_subindexed else schema, MAP if kind == "map" else {1, 2, 3, 4})
     )
-    told.batch(**{"in": [0]})
-    found = told.pstate("$$p")
+    story.batch(**{"in": [0]})
+    found = story.pstate("$$p")
     wrong = []
     for path, expected in MAP_PATHS if kind == "map" else SET_PATHS:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from stories import Told, rows_schema
+from stories import Story, rows_schema
 
 from tidemill import (
     Agg,
@@ -51,9 +51,9 @@ def say(*values: Any) -> Block:
     )
 
 
-def said(told: Told, label: str, tasks: int = 4) -> list[list[Any]]:
+def said(story: Story, label: str, tasks: int = 4) -> list[list[Any]]:
     """What every task left under a label, task after task."""
-    rows = told.pstate("$$rows")
+    rows = story.pstate("$$rows")
     return [row for task in range(tasks) for row in rows.select_one(Path.key(label), pkey=task) or []]
 
 
@@ -109,10 +109,10 @@ def test_words_are_counted_when_lines_are_exploded(cluster: InProcessCluster, na
             .compound_agg("$$words", CompoundAgg.map("*word", Agg.count()))
         )
 
-    told = Told(cluster, name, define)
-    told.batch(lines=["a b a", "", "c"])
-    told.batch(lines=["a c"])
-    counts = told.pstate("$$words")
+    story = Story(cluster, name, define)
+    story.batch(lines=["a b a", "", "c"])
+    story.batch(lines=["a c"])
+    counts = story.pstate("$$words")
     assert [counts.select_one(Path.key(word)) for word in "abcd"] == [3, 1, 2, None]
 
 
@@ -121,18 +121,18 @@ def test_everything_that_each_takes_binds_what_it_says(cluster: InProcessCluster
         rows = rows.keep_true(Expr(Ops.NOT_EQUAL, "*record", 99))
         rows.each(doubled, "*record").out("*d").macro(say("vectorized", "*record", "*d"))
 
-    told = Told(cluster, name, with_rows(body), 1, 1)
-    told.batch(**{"in": [1, 99, 3]})
-    assert said(told, "vectorized", 1) == [[1, 2], [3, 6]]
+    story = Story(cluster, name, with_rows(body), 1, 1)
+    story.batch(**{"in": [1, 99, 3]})
+    assert said(story, "vectorized", 1) == [[1, 2], [3, 6]]
 
 
 def test_operations_emit_any_number_of_rows_of_several_variables(cluster: InProcessCluster, name: str) -> None:
     def body(mb: Any, rows: Any) -> None:
         rows.each(pairs, "*record").out("*number", "*text").macro(say("pairs", "*record", "*number", "*text"))
 
-    told = Told(cluster, name, with_rows(body), 1, 1)
-    told.batch(**{"in": [2, 0, 1]})
-    assert said(told, "pairs", 1) == [[2, 0, "0"], [2, 1, "1"], [1, 0, "0"]]
+    story = Story(cluster, name, with_rows(body), 1, 1)
+    story.batch(**{"in": [2, 0, 1]})
+    assert said(story, "pairs", 1) == [[2, 0, "0"], [2, 1, "1"], [1, 0, "0"]]
 
 
 OPS: list[tuple[Any, tuple[Any, ...], Any]] = [
@@ -177,9 +177,9 @@ def test_every_op_gives_what_its_page_says(cluster: InProcessCluster, name: str)
         for number, (op, args, _) in enumerate(OPS):
             rows = rows.each(op, *(Constant(arg) for arg in args)).out("*v").macro(say(f"{number:02}", "*v"))
 
-    told = Told(cluster, name, with_rows(body), 1, 1)
-    told.batch(**{"in": [0]})
-    found = [said(told, f"{number:02}", 1) for number in range(len(OPS))]
+    story = Story(cluster, name, with_rows(body), 1, 1)
+    story.batch(**{"in": [0]})
+    found = [said(story, f"{number:02}", 1) for number in range(len(OPS))]
     wrong = [(op, args, value, row) for (op, args, value), row in zip(OPS, found, strict=True) if row != [[value]]]
     assert not wrong
 
@@ -191,9 +191,9 @@ def test_and_and_or_follow_truth_and_not_emptiness(cluster: InProcessCluster, na
         rows = rows.keep_true(Expr(Ops.OR, None, False, 0))
         rows.keep_true(Expr(Ops.NOT, Expr(Ops.OR, None, False))).macro(say("kept", "*record"))
 
-    told = Told(cluster, name, with_rows(body), 1, 1)
-    told.batch(**{"in": [7]})
-    assert said(told, "kept", 1) == [[7]]
+    story = Story(cluster, name, with_rows(body), 1, 1)
+    story.batch(**{"in": [7]})
+    assert said(story, "kept", 1) == [[7]]
 
 
 def test_emitting_ops_emit_what_their_page_says(cluster: InProcessCluster, name: str) -> None:
@@ -216,12 +216,12 @@ def test_emitting_ops_emit_what_their_page_says(cluster: InProcessCluster, name:
             .macro(say("map", "*k", "*v"))
         )
 
-    told = Told(cluster, name, with_rows(body, Depot.random()), 1, 1)
-    told.batch(**{"in": [["a", "b", "c"], []]})
-    assert said(told, "explode", 1) == [["a"], ["b"], ["c"]]
-    assert said(told, "indexed", 1) == [[0, "a"], [1, "b"], [2, "c"]]
-    assert said(told, "range", 1) == [[1], [2]]
-    assert said(told, "map", 1) == [["a", 3], ["b", 3], ["c", 3]]
+    story = Story(cluster, name, with_rows(body, Depot.random()), 1, 1)
+    story.batch(**{"in": [["a", "b", "c"], []]})
+    assert said(story, "explode", 1) == [["a"], ["b"], ["c"]]
+    assert said(story, "indexed", 1) == [[0, "a"], [1, "b"], [2, "c"]]
+    assert said(story, "range", 1) == [[1], [2]]
+    assert said(story, "map", 1) == [["a", 3], ["b", 3], ["c", 3]]
 
 
 def test_conditions_choose_and_go_on_with_what_all_branches_bind(cluster: InProcessCluster, name: str) -> None:
@@ -241,11 +241,11 @@ def test_conditions_choose_and_go_on_with_what_all_branches_bind(cluster: InProc
             .macro(say("all", "*record", "*kind", "*size"))
         )
 
-    told = Told(cluster, name, with_rows(body), 1, 1)
-    told.batch(**{"in": [1, 2, 3, 4, 5]})
-    assert said(told, "five", 1) == [[5]]
+    story = Story(cluster, name, with_rows(body), 1, 1)
+    story.batch(**{"in": [1, 2, 3, 4, 5]})
+    assert said(story, "five", 1) == [[5]]
     expected = [[1, "odd", "small"], [2, "even", "middle"], [3, "odd", "middle"], [4, "even", "large"]]
-    assert sorted(said(told, "all", 1)) == [*expected, [5, "odd", "large"]]
+    assert sorted(said(story, "all", 1)) == [*expected, [5, "odd", "large"]]
 
 
 @pytest.mark.parametrize("tasks", [1, 4])
@@ -264,10 +264,10 @@ def test_loops_travel_and_emit_when_partitioners_are_inside(cluster: InProcessCl
         variables = LoopVars.var("*i", 0).var("*sum", 0)
         rows.loop_with_vars(variables, step).out("*total", "*where").macro(say("sum", "*record", "*total", "*where"))
 
-    told = Told(cluster, name, with_rows(body), tasks, 1)
-    told.batch(**{"in": [0, 1, 5]})
+    story = Story(cluster, name, with_rows(body), tasks, 1)
+    story.batch(**{"in": [0, 1, 5]})
     expected = [[0, 0, 0], [1, 0, 1 % tasks], [5, 10, 5 % tasks]]
-    assert sorted(said(told, "sum", tasks)) == expected
+    assert sorted(said(story, "sum", tasks)) == expected
 
 
 def test_a_loop_emits_several_times_and_may_go_on(cluster: InProcessCluster, name: str) -> None:
@@ -275,9 +275,9 @@ def test_a_loop_emits_several_times_and_may_go_on(cluster: InProcessCluster, nam
         step = Block.keep_true(Expr(Ops.GREATER_THAN, "*i", 0)).emit_loop("*i").continue_loop(Expr(Ops.DEC, "*i"))
         rows.loop_with_vars(LoopVars.var("*i", "*record"), step).out("*n").macro(say("n", "*record", "*n"))
 
-    told = Told(cluster, name, with_rows(body), 1, 1)
-    told.batch(**{"in": [3, 0]})
-    assert sorted(said(told, "n", 1)) == [[3, 1], [3, 2], [3, 3]]
+    story = Story(cluster, name, with_rows(body), 1, 1)
+    story.batch(**{"in": [3, 0]})
+    assert sorted(said(story, "n", 1)) == [[3, 1], [3, 2], [3, 3]]
 
 
 def test_rows_arrive_where_each_partitioner_sends_them(cluster: InProcessCluster, name: str) -> None:
@@ -294,17 +294,17 @@ def test_rows_arrive_where_each_partitioner_sends_them(cluster: InProcessCluster
         rows.hook("r").custom_partition(choose, "*record", 1).macro(here).macro(say("custom", "*record", "*task"))
         rows.hook("r").path_partition("$$rows", Path.key("*record")).macro(here).macro(say("path", "*record", "*task"))
 
-    told = Told(cluster, name, with_rows(body))
-    told.batch(**{"in": list(range(8))})
-    hashed = said(told, "hash")
+    story = Story(cluster, name, with_rows(body))
+    story.batch(**{"in": list(range(8))})
+    hashed = said(story, "hash")
     assert len(hashed) == 8
     assert {row[1] for row in hashed} <= {0, 1, 2, 3}
-    assert sorted(said(told, "global")) == [[n, 0] for n in range(8)]
-    assert sorted(said(told, "all")) == sorted([n, task] for n in range(8) for task in range(4))
-    assert sorted(said(told, "direct")) == [[n, 2] for n in range(8)]
-    assert sorted(row[0] for row in said(told, "shuffle")) == list(range(8))
-    assert sorted(said(told, "custom")) == [[n, (n + 1) % 4] for n in range(8)]
-    assert sorted(said(told, "path")) == [[n, n % 4] for n in range(8)]
+    assert sorted(said(story, "global")) == [[n, 0] for n in range(8)]
+    assert sorted(said(story, "all")) == sorted([n, task] for n in range(8) for task in range(4))
+    assert sorted(said(story, "direct")) == [[n, 2] for n in range(8)]
+    assert sorted(row[0] for row in said(story, "shuffle")) == list(range(8))
+    assert sorted(said(story, "custom")) == [[n, (n + 1) % 4] for n in range(8)]
+    assert sorted(said(story, "path")) == [[n, n % 4] for n in range(8)]
 
 
 def test_hash_partition_goes_where_the_depot_and_the_pstate_go(cluster: InProcessCluster, name: str) -> None:
@@ -329,9 +329,9 @@ def test_hash_partition_goes_where_the_depot_and_the_pstate_go(cluster: InProces
         )
 
     keys = ["a", "b", 1, 2**40, 1.5, True, b"x", "é"]
-    told = Told(cluster, name, define)
-    told.batch(**{"in": [[key, 0] for key in keys]})
-    found = told.pstate("$$found")
+    story = Story(cluster, name, define)
+    story.batch(**{"in": [[key, 0] for key in keys]})
+    found = story.pstate("$$found")
     assert [len(found.select_one(Path.key(key))) for key in keys] == [1] * len(keys)
 
 
@@ -352,10 +352,10 @@ def test_select_moves_to_the_key_and_stays_there(cluster: InProcessCluster, name
             .macro(say("never", "*never"))
         )
 
-    told = Told(cluster, name, with_rows(body))
-    told.batch(**{"in": [1, 2, 7]})
-    assert sorted(said(told, "select")) == sorted([n, v, n % 4] for n in (1, 2, 7) for v in "xy")
-    assert said(told, "never") == []
+    story = Story(cluster, name, with_rows(body))
+    story.batch(**{"in": [1, 2, 7]})
+    assert sorted(said(story, "select")) == sorted([n, v, n % 4] for n in (1, 2, 7) for v in "xy")
+    assert said(story, "never") == []
 
 
 def test_post_agg_runs_once_with_zero_when_no_row_came(cluster: InProcessCluster, name: str) -> None:
@@ -386,12 +386,12 @@ def test_post_agg_runs_once_with_zero_when_no_row_came(cluster: InProcessCluster
         grouped = rows.group_by("*v", Block.agg(Agg.count()).out("*c")).macro(say("grouped", "*c"))
         mb.source("*in").out("*microbatch").batch_block(zeros).batch_block(everywhere).batch_block(grouped)
 
-    told = Told(cluster, name, define)
-    told.batch(**{"in": [1, 2, 3]})
+    story = Story(cluster, name, define)
+    story.batch(**{"in": [1, 2, 3]})
     id_ = cluster.microbatch_state(name, "mb")[0]
-    assert said(told, "zeros") == [[0, 0, None, None, True, False, None, None, [], None, None, 0]] * id_
-    assert sorted(said(told, "all")) == sorted([[0, task] for task in range(4)] * id_)
-    assert said(told, "grouped") == []
+    assert said(story, "zeros") == [[0, 0, None, None, True, False, None, None, [], None, None, 0]] * id_
+    assert sorted(said(story, "all")) == sorted([[0, task] for task in range(4)] * id_)
+    assert said(story, "grouped") == []
 
 
 def test_group_by_gives_one_row_a_key_on_the_key_s_task(cluster: InProcessCluster, name: str) -> None:
@@ -409,9 +409,9 @@ def test_group_by_gives_one_row_a_key_on_the_key_s_task(cluster: InProcessCluste
         )
         mb.source("*in").out("*microbatch").batch_block(block)
 
-    told = Told(cluster, name, define)
-    told.batch(**{"in": [["x", 1, 2], ["x", 2, 5], ["y", 1, 1]]})
-    totals = told.pstate("$$totals")
+    story = Story(cluster, name, define)
+    story.batch(**{"in": [["x", 1, 2], ["x", 2, 5], ["y", 1, 1]]})
+    totals = story.pstate("$$totals")
     assert totals.select_one(Path.key("x", 0)) == [7, 3.5]
     assert totals.select_one(Path.key("y")) == {0: [1, 1.0]}
 
@@ -438,9 +438,9 @@ def test_unify_merges_two_sources_of_a_batch(cluster: InProcessCluster, name: st
         )
         mb.source("*in").out("*microbatch").batch_block(merged)
 
-    told = Told(cluster, name, define)
-    told.batch(**{"in": [[1, 2], [2, 3]]})
-    assert told.pstate("$$sum").select_one(Path.stay()) == 8
+    story = Story(cluster, name, define)
+    story.batch(**{"in": [[1, 2], [2, 3]]})
+    assert story.pstate("$$sum").select_one(Path.stay()) == 8
 
 
 def test_batch_blocks_follow_each_other_in_one_chain(cluster: InProcessCluster, name: str) -> None:
@@ -464,10 +464,10 @@ def test_batch_blocks_follow_each_other_in_one_chain(cluster: InProcessCluster, 
             say("after", "*now", "*task")
         )
 
-    told = Told(cluster, name, define)
-    told.batch(**{"in": [1, 2, 4]})
-    assert told.pstate("$$seen").select(Path.all()) == [[1, 7], [2, 7], [4, 7]]
-    assert said(told, "after")[-1] == [7, 0]
+    story = Story(cluster, name, define)
+    story.batch(**{"in": [1, 2, 4]})
+    assert story.pstate("$$seen").select(Path.all()) == [[1, 7], [2, 7], [4, 7]]
+    assert said(story, "after")[-1] == [7, 0]
 
 
 def test_batch_blocks_run_inside_loops_and_conditions(cluster: InProcessCluster, name: str) -> None:
@@ -483,9 +483,9 @@ def test_batch_blocks_run_inside_loops_and_conditions(cluster: InProcessCluster,
         )
         mb.source("*in").out("*microbatch").loop_with_vars(LoopVars.var("*i", 0), step).out("*done")
 
-    told = Told(cluster, name, define)
-    told.batch(**{"in": [1, 2, 4]})
-    assert told.pstate("$$sum").select_one(Path.stay()) == 21
+    story = Story(cluster, name, define)
+    story.batch(**{"in": [1, 2, 4]})
+    assert story.pstate("$$sum").select_one(Path.stay()) == 21
 
 
 def test_all_changes_of_a_task_are_read_back_in_the_same_microbatch(cluster: InProcessCluster, name: str) -> None:
@@ -499,9 +499,9 @@ def test_all_changes_of_a_task_are_read_back_in_the_same_microbatch(cluster: InP
             .if_true(Expr(Ops.EQUAL, "*n", 12), Block.local_clear("$$n"))
         )
 
-    told = Told(cluster, name, with_rows(body), 1, 1)
-    told.batch(**{"in": [0, 0, 0]})
-    assert said(told, "n", 1) == [[11], [12], [11]]
+    story = Story(cluster, name, with_rows(body), 1, 1)
+    story.batch(**{"in": [0, 0, 0]})
+    assert said(story, "n", 1) == [[11], [12], [11]]
 
 
 def test_money_is_moved_exactly_once_between_tasks(cluster: InProcessCluster, name: str) -> None:
@@ -541,15 +541,15 @@ def test_money_is_moved_exactly_once_between_tasks(cluster: InProcessCluster, na
             .compound_agg("$$funds", CompoundAgg.map("*to", Agg.sum("*amount")))
         )  # fmt: skip
 
-    told = Told(cluster, name, define, 8, 2)
-    told.batch(deposit=[["alice", 100], ["bob", 10]])
-    told.batch(
+    story = Story(cluster, name, define, 8, 2)
+    story.batch(deposit=[["alice", 100], ["bob", 10]])
+    story.batch(
         transfer=[
             {"id": "t1", "from": "alice", "to": "bob", "amount": 60},
             {"id": "t2", "from": "alice", "to": "carol", "amount": 60},
         ]
     )
-    funds, outgoing = told.pstate("$$funds"), told.pstate("$$outgoing")
+    funds, outgoing = story.pstate("$$funds"), story.pstate("$$outgoing")
     assert [funds.select_one(Path.key(user)) for user in ("alice", "bob", "carol")] == [40, 70, None]
     assert outgoing.select(Path.key("alice").map_vals().key("is_success")) == [True, False]
     assert to_text(outgoing.select(Path.key("alice", "t2").key("to"))) == '["carol"]'

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from stories import Told, module_of
+from stories import Story, module_of
 
 from tidemill import (
     AccumulatorAgg,
@@ -96,14 +96,14 @@ def test_every_terminal_changes_what_its_page_says(cluster: InProcessCluster, na
     wrong = []
     for number, (what, kind, before, path, after) in enumerate(CHANGES):
         define = changing(schema_of(kind, is_subindexed), K.term_val("*v"), path)
-        told = Told(cluster, f"{name}x{number}", define, 1, 1)
+        story = Story(cluster, f"{name}x{number}", define, 1, 1)
         try:
-            told.batch(**{"in": [[0, before], [1, 7]]})
-            together = told.pstate("$$p").select(K.all())
-            told.batch(**{"in": [[0, None]]})
-            told.batch(**{"in": [[0, before]]})
-            told.batch(**{"in": [[1, 7]]})
-            found = [together, told.pstate("$$p").select(K.all())]
+            story.batch(**{"in": [[0, before], [1, 7]]})
+            together = story.pstate("$$p").select(K.all())
+            story.batch(**{"in": [[0, None]]})
+            story.batch(**{"in": [[0, before]]})
+            story.batch(**{"in": [[1, 7]]})
+            found = [together, story.pstate("$$p").select(K.all())]
         except TimeoutError as error:
             found = [error]
         cluster.destroy_module(f"{name}x{number}")
@@ -122,12 +122,12 @@ VALUES = [
 
 @pytest.mark.parametrize(("type_", "value"), VALUES)
 def test_a_whole_pstate_may_be_one_value(cluster: InProcessCluster, name: str, type_: Any, value: Any) -> None:
-    told = Told(cluster, name, changing(type_, Path.term_val("*v"), initial=value), 2, 1)
-    assert told.pstate("$$p").select_one(Path.stay()) == value
-    told.batch(**{"in": [[0, None]]})
-    assert told.pstate("$$p").select_one(Path.stay()) is None
-    told.batch(**{"in": [[0, value]]})
-    assert told.pstate("$$p").select_one(Path.stay()) == value
+    story = Story(cluster, name, changing(type_, Path.term_val("*v"), initial=value), 2, 1)
+    assert story.pstate("$$p").select_one(Path.stay()) == value
+    story.batch(**{"in": [[0, None]]})
+    assert story.pstate("$$p").select_one(Path.stay()) is None
+    story.batch(**{"in": [[0, value]]})
+    assert story.pstate("$$p").select_one(Path.stay()) == value
 
 
 def test_fixed_keys_stand_at_the_top_too(cluster: InProcessCluster, name: str) -> None:
@@ -139,14 +139,14 @@ def test_fixed_keys_stand_at_the_top_too(cluster: InProcessCluster, name: str) -
         Path.key("names").term_val("*v"),
         Path.key("deep", "x").term_void(),
     )
-    told = Told(cluster, name, changing(schema, *paths), 2, 1)
-    told.batch(**{"in": [[0, 1], [1, 5], [1, 4], [2, ["a", "b"]]]})
-    found = told.pstate("$$p")
+    story = Story(cluster, name, changing(schema, *paths), 2, 1)
+    story.batch(**{"in": [[0, 1], [1, 5], [1, 4], [2, ["a", "b"]]]})
+    found = story.pstate("$$p")
     assert found.select_one(Path.key("n")) == 1
     assert found.select(Path.key("deep", "x").all()) == [4, 5]
     assert found.select(Path.key("deep").map_keys()) == ["x"]
     assert found.select(Path.key("names").all()) == ["a", "b"]
-    told.batch(**{"in": [[3, None]]})
+    story.batch(**{"in": [[3, None]]})
     assert found.select(Path.key("deep").map_keys()) == []
     assert found.select_one(Path.key("n")) == 1
 
@@ -186,14 +186,14 @@ def test_an_accumulator_without_arguments_counts_rows(
         mb.source("*again").out("*m").batch_block(total.local_transform("$$last", Path.term_val("*c")))
         setup.declare_depot("*again", Depot.random())
 
-    told = Told(cluster, name, define, 2, 1)
-    told.batch(**{"in": [["a", 0], ["a", 0], ["b", 0]], "again": [1, 2]})
-    assert [told.pstate("$$p").select_one(Path.key(key)) for key in "ab"] == [102, 101]
-    assert sum(told.pstate("$$all").select_one(Path.stay(), pkey=key) for key in ("a",)) >= 1
+    story = Story(cluster, name, define, 2, 1)
+    story.batch(**{"in": [["a", 0], ["a", 0], ["b", 0]], "again": [1, 2]})
+    assert [story.pstate("$$p").select_one(Path.key(key)) for key in "ab"] == [102, 101]
+    assert sum(story.pstate("$$all").select_one(Path.stay(), pkey=key) for key in ("a",)) >= 1
     if is_order_kept:
-        assert told.pstate("$$last").select_one(Path.stay()) == 102
-    told.batch(**{"in": [["a", 0]]})
-    assert told.pstate("$$p").select_one(Path.key("a")) == 103
+        assert story.pstate("$$last").select_one(Path.stay()) == 102
+    story.batch(**{"in": [["a", 0]]})
+    assert story.pstate("$$p").select_one(Path.key("a")) == 103
 
 
 def test_records_beyond_the_limit_wait_for_the_next_microbatch(cluster: InProcessCluster, name: str) -> None:
@@ -205,9 +205,9 @@ def test_records_beyond_the_limit_wait_for_the_next_microbatch(cluster: InProces
         rows = mb.source("*in").out("*m").explode_microbatch("*m").out("*v").each(Ops.CURRENT_MICROBATCH_ID).out("*id")
         rows.compound_agg("$$ids", CompoundAgg.map("*id", Agg.list("*v")))
 
-    told = Told(cluster, name, define, 2, 1)
-    told.batch(**{"in": range(8)})
-    found = told.pstate("$$ids").select(Path.map_vals())
+    story = Story(cluster, name, define, 2, 1)
+    story.batch(**{"in": range(8)})
+    found = story.pstate("$$ids").select(Path.map_vals())
     assert found == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
 
@@ -223,11 +223,11 @@ def test_topologies_read_each_other_s_committed_state_only(cluster: InProcessClu
         rows = other.source("*ask").out("*m").explode_microbatch("*m").out("*k")
         rows.local_select("$$n", Path.stay()).out("*n").local_transform("$$seen", Path.key("*k").term_val("*n"))
 
-    told = Told(cluster, name, define, 2, 1)
-    told.batch(**{"in": [5, 6]})
+    story = Story(cluster, name, define, 2, 1)
+    story.batch(**{"in": [5, 6]})
     cluster.cluster_depot(name, "*ask").append("x")
     cluster.wait_for_microbatch_processed_count(name, "other", 1)
-    assert told.pstate("$$seen").select_one(Path.key("x")) == 11
+    assert story.pstate("$$seen").select_one(Path.key("x")) == 11
 
 
 def test_a_topology_may_not_write_what_another_declares(cluster: InProcessCluster, name: str) -> None:
@@ -263,7 +263,7 @@ def test_a_small_microbatch_goes_on_from_a_large_state(
         chain = mb.source("*in").out("*m")
         chain.batch_block(rows) if is_batch else chain.macro(rows)
 
-    told = Told(cluster, name, define, 2, 1)
-    told.batch(**{"in": range(300)})
-    told.batch(**{"in": [1]})
-    assert told.pstate("$$p").select_one(Path.key(1)) == expected
+    story = Story(cluster, name, define, 2, 1)
+    story.batch(**{"in": range(300)})
+    story.batch(**{"in": [1]})
+    assert story.pstate("$$p").select_one(Path.key(1)) == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill_operator.observe.world import Ref, ref_of
+from tidemill_operator.observe.object_cache import Ref, ref_of
 from tidemill_operator.resources import names
 from tidemill_operator.resources.names import Json
 

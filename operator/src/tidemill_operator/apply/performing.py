@@ -23,8 +23,8 @@ from tidemill_operator.decide.actions import (
     SetFinalizer,
     SetStatus,
 )
+from tidemill_operator.observe.object_cache import ObjectCache, ref_of
 from tidemill_operator.observe.verdict import parse_verdict
-from tidemill_operator.observe.world import World, ref_of
 from tidemill_operator.resources import gateway, names, revision
 from tidemill_operator.resources.names import Json
 from tidemill_operator.resources.reasons import Happening
@@ -49,7 +49,7 @@ _NO_VERDICT = revision.Verdict(
 class Performer:
     """Does what was decided. Counts the actions that changed something, so that one can look again."""
 
-    def __init__(self, api: Api, world: World, events: EventRecorder, now: Callable[[], datetime]) -> None:
+    def __init__(self, api: Api, world: ObjectCache, events: EventRecorder, now: Callable[[], datetime]) -> None:
         self._api, self._world, self._events, self._now = api, world, events, now
         self._applied = Applied()
         self._tokens: dict[str, datetime] = {}

@@ -23,7 +23,7 @@ from tidemill_operator.apply.metrics import IS_LEADER
 from tidemill_operator.apply.performing import Performer
 from tidemill_operator.handlers import watching, web
 from tidemill_operator.handlers.options import Options
-from tidemill_operator.observe.world import World
+from tidemill_operator.observe.object_cache import ObjectCache
 from tidemill_operator.reconcile.leadership import Leadership
 from tidemill_operator.reconcile.queue import WorkQueue
 from tidemill_operator.reconcile.reconciler import Reconciler
@@ -50,7 +50,7 @@ class Operator:
 
     def __init__(self, options: Options, api: Api) -> None:
         self.options, self.api = options, api
-        self.world = World()
+        self.world = ObjectCache()
         self.queue = WorkQueue(time.monotonic)
         self.world.listen(lambda obj: wake(self.world, self.queue, obj))
         identity = f"{options.identity}_{secrets.token_hex(4)}"

@@ -12,11 +12,11 @@ from typing import Any
 
 import kopf
 
-from tidemill_operator.observe.world import World
+from tidemill_operator.observe.object_cache import ObjectCache
 from tidemill_operator.resources.kinds import WATCHED, Kind
 
 
-def registry(world: World, begun: Callable[[], None]) -> kopf.OperatorRegistry:
+def registry(world: ObjectCache, begun: Callable[[], None]) -> kopf.OperatorRegistry:
     """Handlers for every watched kind. `begun` is called when a watch begins anew: it tells of no deletion before."""
     found = kopf.OperatorRegistry()
     for kind in WATCHED:
@@ -25,7 +25,7 @@ def registry(world: World, begun: Callable[[], None]) -> kopf.OperatorRegistry:
     return found
 
 
-def _handler(world: World, kind: Kind, begun: Callable[[], None]) -> Any:
+def _handler(world: ObjectCache, kind: Kind, begun: Callable[[], None]) -> Any:
     async def seen(event: kopf.RawEvent, **_: Any) -> None:
         obj = {**event["object"], "apiVersion": kind.api_version, "kind": kind.kind}
         if event["type"] is None:

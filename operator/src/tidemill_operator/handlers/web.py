@@ -7,12 +7,12 @@ from collections.abc import Callable
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from tidemill_operator.observe.world import World
+from tidemill_operator.observe.object_cache import ObjectCache
 from tidemill_operator.reconcile import health
 from tidemill_operator.reconcile.queue import WorkQueue
 
 
-async def serve(port: int, queue: WorkQueue, world: World, is_leader: Callable[[], bool]) -> web.AppRunner:
+async def serve(port: int, queue: WorkQueue, world: ObjectCache, is_leader: Callable[[], bool]) -> web.AppRunner:
     """Start to serve; the caller cleans the runner up. A standby is ready as well: it is ready to take over."""
 
     async def healthz(_: web.Request) -> web.Response:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from tidemill_operator.observe.object_cache import ObjectCache
 from tidemill_operator.observe.problems import Problem, age_seconds, is_pod_ready, pod_problem, waits_for_node
-from tidemill_operator.observe.world import World
 from tidemill_operator.resources import driver, gateway, names, revision, topology
 from tidemill_operator.resources.names import Json
 from tidemill_operator.resources.reasons import Reason
@@ -132,7 +132,7 @@ class TopologyUnit:
 
 
 def topology_unit(
-    world: World, namespace: str, name: str, now: datetime, refused: Problem | None = None
+    world: ObjectCache, namespace: str, name: str, now: datetime, refused: Problem | None = None
 ) -> TopologyUnit | None:
     """The Topology as it is now; None if there is none. Its Module's view holds no other topologies."""
     obj = world.get("Topology", namespace, name)
@@ -152,7 +152,7 @@ def topology_unit(
 
 
 def module_view(
-    world: World,
+    world: ObjectCache,
     namespace: str,
     name: str,
     now: datetime,
@@ -201,7 +201,7 @@ def _first_problem(pods: Sequence[Json], now: datetime) -> Problem | None:
     return found[0] if found else None
 
 
-def _topology_view(world: World, obj: Json, pods: Sequence[Json], now: datetime) -> TopologyView:
+def _topology_view(world: ObjectCache, obj: Json, pods: Sequence[Json], now: datetime) -> TopologyView:
     name = names.name_of(obj)
     mine = [pod for pod in pods if pod["metadata"]["labels"].get(names.TOPOLOGY_LABEL) == name]
     launched = _launched(world, obj)
@@ -218,7 +218,7 @@ def _topology_view(world: World, obj: Json, pods: Sequence[Json], now: datetime)
     return TopologyView(obj, drivers)
 
 
-def _launched(world: World, obj: Json) -> list[Json]:
+def _launched(world: ObjectCache, obj: Json) -> list[Json]:
     """Deployments and SparkApplications of this Topology."""
     namespace, module = names.namespace_of(obj), topology.module_of(obj)
     found = world.of_module("Deployment", namespace, module) + world.of_module("SparkApplication", namespace, module)

@@ -6,7 +6,7 @@ import time
 from typing import Any, Final
 
 from tidemill_operator.apply.metrics import OBJECTS
-from tidemill_operator.observe.world import World
+from tidemill_operator.observe.object_cache import ObjectCache
 from tidemill_operator.reconcile.queue import WorkQueue
 
 STUCK_SECONDS: Final = 120.0
@@ -26,7 +26,7 @@ def report(queue: WorkQueue, is_leader: bool) -> dict[str, Any]:
     }
 
 
-def count_objects(world: World) -> None:
+def count_objects(world: ObjectCache) -> None:
     """Set the gauges of Modules and Topologies by state."""
     OBJECTS.clear()
     for kind in ("Module", "Topology"):

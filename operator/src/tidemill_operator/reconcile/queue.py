@@ -11,7 +11,7 @@ BACK_OFF_BASE_SECONDS: Final = 0.5
 BACK_OFF_LIMIT_SECONDS: Final = 60.0
 
 
-class Key(NamedTuple):
+class WorkKey(NamedTuple):
     """An object that is reconciled: Module or Topology."""
 
     kind: str
@@ -24,10 +24,10 @@ class WorkQueue:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._due: dict[Key, float] = {}
-        self._heap: list[tuple[float, Key]] = []
-        self._busy: set[Key] = set()
-        self._failures: dict[Key, int] = {}
+        self._due: dict[WorkKey, float] = {}
+        self._heap: list[tuple[float, WorkKey]] = []
+        self._busy: set[WorkKey] = set()
+        self._failures: dict[WorkKey, int] = {}
         self._changed = asyncio.Event()
         self.last_done: float | None = None
 
@@ -38,7 +38,7 @@ class WorkQueue:
         """How long the object that waits longest has been due."""
         return max(0.0, self._clock() - min(self._due.values(), default=self._clock()))
 
-    def wake(self, key: Key, delay_seconds: float = 0.0) -> None:
+    def wake(self, key: WorkKey, delay_seconds: float = 0.0) -> None:
         """Reconcile `key` after `delay_seconds`, or earlier if it is due earlier already."""
         due = self._clock() + delay_seconds
         known = self._due.get(key)
@@ -48,7 +48,7 @@ class WorkQueue:
         heapq.heappush(self._heap, (due, key))
         self._changed.set()
 
-    async def take(self) -> tuple[Key, float]:
+    async def take(self) -> tuple[WorkKey, float]:
         """The next object and since when it was due; nobody else gets it until `done` or `failed`."""
         while True:
             found = self.take_due()
@@ -60,10 +60,10 @@ class WorkQueue:
             except TimeoutError:
                 continue
 
-    def take_due(self) -> tuple[Key, float] | float | None:
+    def take_due(self) -> tuple[WorkKey, float] | float | None:
         """An object that is due, and since when; else seconds until one is; else None."""
-        held: list[tuple[float, Key]] = []
-        found: tuple[Key, float] | float | None = None
+        held: list[tuple[float, WorkKey]] = []
+        found: tuple[WorkKey, float] | float | None = None
         while self._heap and found is None:
             due, key = self._heap[0]
             if self._due.get(key) != due:
@@ -82,7 +82,7 @@ class WorkQueue:
             heapq.heappush(self._heap, item)
         return found
 
-    def done(self, key: Key, again_seconds: float | None = None) -> None:
+    def done(self, key: WorkKey, again_seconds: float | None = None) -> None:
         """The object was reconciled; look at it again after a while, if at all."""
         self._busy.discard(key)
         self._failures.pop(key, None)
@@ -91,7 +91,7 @@ class WorkQueue:
             self.wake(key, again_seconds)
         self._changed.set()
 
-    def failed(self, key: Key) -> float:
+    def failed(self, key: WorkKey) -> float:
         """It did not work: again with back-off. Returns the delay in seconds."""
         self._busy.discard(key)
         count = self._failures.get(key, 0)

@@ -13,10 +13,10 @@ from tidemill_operator.apply.performing import Performer
 from tidemill_operator.decide.actions import Announce, Decision
 from tidemill_operator.decide.module import decide_module
 from tidemill_operator.decide.topology import decide_topology
+from tidemill_operator.observe.object_cache import ObjectCache
 from tidemill_operator.observe.problems import Problem
 from tidemill_operator.observe.views import module_view, topology_unit
-from tidemill_operator.observe.world import World
-from tidemill_operator.reconcile.queue import Key
+from tidemill_operator.reconcile.queue import WorkKey
 from tidemill_operator.resources.reasons import Happening, Reason
 from tidemill_operator.resources.settings import Defaults
 
@@ -36,11 +36,13 @@ SERVER_TROUBLE: Final = 500
 class Reconciler:
     """`refused` remembers, by object, what the API server said no to, at which generation, until when."""
 
-    def __init__(self, world: World, performer: Performer, defaults: Defaults, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, world: ObjectCache, performer: Performer, defaults: Defaults, now: Callable[[], datetime]
+    ) -> None:
         self._world, self._performer, self.defaults, self._now = world, performer, defaults, now
-        self._refused: dict[Key, tuple[int, datetime, Problem]] = {}
+        self._refused: dict[WorkKey, tuple[int, datetime, Problem]] = {}
 
-    async def reconcile(self, key: Key) -> float | None:
+    async def reconcile(self, key: WorkKey) -> float | None:
         """Bring an object to where nothing is left to do now; returns after how many seconds to look again.
 
         Raises:
@@ -70,7 +72,7 @@ class Reconciler:
         log.error("no end after %d steps", PASSES, extra={"object": key})
         return 5.0
 
-    def _decide(self, key: Key) -> Decision | None:
+    def _decide(self, key: WorkKey) -> Decision | None:
         now, refused = self._now(), self._refusal(key)
         if key.kind == "Module":
             view = module_view(self._world, key.namespace, key.name, now, refused)
@@ -78,7 +80,7 @@ class Reconciler:
         unit = topology_unit(self._world, key.namespace, key.name, now, refused)
         return None if unit is None else decide_topology(unit, now)
 
-    def _refuse(self, key: Key, error: Invalid) -> None:
+    def _refuse(self, key: WorkKey, error: Invalid) -> None:
         obj = self._world.get(*key)
         generation = obj["metadata"]["generation"] if obj is not None else 0
         reason = Reason.NAMESPACE_GOING if isinstance(error, Going) else Reason.INVALID_OBJECT
@@ -86,14 +88,14 @@ class Reconciler:
         self._refused[key] = (generation, self._now(), problem)
         log.warning("refused by the API server: %s", error.message, extra={"object": key})
 
-    async def _tell(self, key: Key, error: ApiFailure) -> None:
+    async def _tell(self, key: WorkKey, error: ApiFailure) -> None:
         """Trouble of the server, such as a webhook that it can not call, is reported in the status and the events."""
         obj = self._world.get(*key)
         if obj is not None and error.code >= SERVER_TROUBLE:
             note = f"The API server answered {error.code}, it is asked again: {error.message}"
             await self._performer.perform([Announce(obj, Happening.API_FAILED, note, is_warning=True)])
 
-    def _refusal(self, key: Key) -> Problem | None:
+    def _refusal(self, key: WorkKey) -> Problem | None:
         """What was refused, until the spec changes or it is time to try again."""
         found, obj = self._refused.get(key), self._world.get(*key)
         if found is None or obj is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidemill_operator.observe.world import World, module_of
-from tidemill_operator.reconcile.queue import Key, WorkQueue
+from tidemill_operator.observe.object_cache import ObjectCache, module_of
+from tidemill_operator.reconcile.queue import WorkKey, WorkQueue
 from tidemill_operator.resources import names
 from tidemill_operator.resources.names import Json
 
@@ -13,24 +13,24 @@ _SHARED = ("Module", "ControllerRevision", "ConfigMap", "ServiceAccount")
 """A change of one of these may concern every Topology of the Module."""
 
 
-def wake(world: World, queue: WorkQueue, obj: Json) -> None:
+def wake(world: ObjectCache, queue: WorkQueue, obj: Json) -> None:
     """Wake everything that `obj` concerns."""
     for key in keys_of(world, obj):
         queue.wake(key)
 
 
-def keys_of(world: World, obj: Json) -> Iterator[Key]:
+def keys_of(world: ObjectCache, obj: Json) -> Iterator[WorkKey]:
     namespace, module = names.namespace_of(obj), module_of(obj)
     if module is None:
         return
-    yield Key("Module", namespace, module)
+    yield WorkKey("Module", namespace, module)
     if obj["kind"] == "Topology":
-        yield Key("Topology", namespace, names.name_of(obj))
+        yield WorkKey("Topology", namespace, names.name_of(obj))
     topology = obj["metadata"].get("labels", {}).get(names.TOPOLOGY_LABEL)
     if topology is not None:
-        yield Key("Topology", namespace, topology)
+        yield WorkKey("Topology", namespace, topology)
     is_twin = obj["kind"] == "Topology"
     if obj["kind"] in _SHARED or is_twin:
         for other in world.of_module("Topology", namespace, module):
             if not is_twin or other["spec"]["topology"] == obj["spec"]["topology"]:
-                yield Key("Topology", namespace, names.name_of(other))
+                yield WorkKey("Topology", namespace, names.name_of(other))

@@ -9,7 +9,7 @@ from typing import Final
 
 from tidemill_operator.apply.api import ApiFailure, Conflict
 from tidemill_operator.apply.metrics import QUEUE_LENGTH, QUEUE_SECONDS, RECONCILE_SECONDS, RECONCILES
-from tidemill_operator.reconcile.queue import Key, WorkQueue
+from tidemill_operator.reconcile.queue import WorkKey, WorkQueue
 from tidemill_operator.reconcile.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ async def work(queue: WorkQueue, reconciler: Reconciler) -> None:
             await _one(queue, reconciler, key)
 
 
-async def _one(queue: WorkQueue, reconciler: Reconciler, key: Key) -> None:
+async def _one(queue: WorkQueue, reconciler: Reconciler, key: WorkKey) -> None:
     try:
         again = await reconciler.reconcile(key)
     except Conflict as error:
@@ -46,7 +46,7 @@ async def _one(queue: WorkQueue, reconciler: Reconciler, key: Key) -> None:
         queue.done(key, again)
 
 
-def _failed(queue: WorkQueue, key: Key, result: str, error: Exception) -> None:
+def _failed(queue: WorkQueue, key: WorkKey, result: str, error: Exception) -> None:
     RECONCILES.labels(kind=key.kind, result=result).inc()
     delay = queue.failed(key)
     log.debug("again in %.1f s: %s", delay, error, extra={"object": key})

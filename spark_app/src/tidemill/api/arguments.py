@@ -58,7 +58,7 @@ class Expr:
             text = f"'{recorded.name}' does not return one value and cannot be used in an Expr."
             found.append(Fault(str(self.at), text, "Use each(...) with .out(...) instead."))
         found.extend(arity_faults(recorded, len(args), self.at))
-        self.expr = dataflow.Expr(recorded, to_call_args(recorded, args, self.at, found))
+        self.expr = dataflow.RecordedExpr(recorded, to_call_args(recorded, args, self.at, found))
         self.faults = tuple(found)
 
 

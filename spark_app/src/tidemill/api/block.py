@@ -419,7 +419,7 @@ def _target(args: tuple[Any, ...]) -> tuple[str | None, tuple[Any, ...]]:
     return None, args
 
 
-def _path_partition(pstate: Any, path: dataflow.Path, at: Location, faults: list[Fault]) -> dataflow.Partition:
+def _path_partition(pstate: Any, path: dataflow.RecordedPath, at: Location, faults: list[Fault]) -> dataflow.Partition:
     """Its argument is the path's leading key; no argument if the path begins with something else."""
     name = to_name(pstate, "$$", "PState", at, faults)
     first = path.navs[0] if path.navs else None

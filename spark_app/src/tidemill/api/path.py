@@ -20,7 +20,7 @@ class Path(SuggestingInstances):
     """
 
     def __init__(self, navs: tuple[Nav, ...] = (), faults: tuple[Fault, ...] = ()) -> None:
-        self.path = dataflow.Path(navs)
+        self.path = dataflow.RecordedPath(navs)
         self.faults = faults
 
     def __repr__(self) -> str:
@@ -415,14 +415,14 @@ class Path(SuggestingInstances):
         return self._then("term_void")
 
 
-def path_of(path: Path | None) -> dataflow.Path:
+def path_of(path: Path | None) -> dataflow.RecordedPath:
     """A client's path as data; None is the whole value.
 
     Raises:
         BadPath: it is no `Path`, or something in it is wrong; the caller fixes it.
     """
     if path is None:
-        return dataflow.Path()
+        return dataflow.RecordedPath()
     if not isinstance(path, Path):
         raise BadPath(f"A path is built with Path.key(…) and so on; {path!r} is none.")
     if path.faults:
@@ -430,14 +430,14 @@ def path_of(path: Path | None) -> dataflow.Path:
     return path.path
 
 
-def recorded_path(path: Any, at: Location, faults: list[Fault]) -> dataflow.Path:
+def recorded_path(path: Any, at: Location, faults: list[Fault]) -> dataflow.RecordedPath:
     """The path of a dataflow node; what is wrong with it is added to `faults`."""
-    return dataflow.Path() if path is None else _to_path(path, at, faults)
+    return dataflow.RecordedPath() if path is None else _to_path(path, at, faults)
 
 
-def _to_path(path: Any, at: Location, faults: list[Fault]) -> dataflow.Path:
+def _to_path(path: Any, at: Location, faults: list[Fault]) -> dataflow.RecordedPath:
     if isinstance(path, Path):
         faults.extend(path.faults)
         return path.path
     faults.append(Fault(str(at), f"{path!r} is not a path.", "Build one with Path.key(…), Path.stay(), …"))
-    return dataflow.Path()
+    return dataflow.RecordedPath()

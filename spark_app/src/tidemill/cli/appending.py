@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.batches import Batch, as_they_come, json_batches, json_file
+from tidemill.cli.batches import AppendBatch, as_they_come, json_batches, json_file
 from tidemill.cli.loading import (
     STORE_DEFAULT,
     JsonOption,
@@ -82,7 +82,7 @@ def _wait(store: ObjectStore, definition: StoredDefinition, seconds: float) -> N
         raise TimeoutError(f"All records are appended. {error}") from error
 
 
-def _next(batches: Iterator[Batch], appended: int, end: str) -> Batch | None:
+def _next(batches: Iterator[AppendBatch], appended: int, end: str) -> AppendBatch | None:
     """The next batch; what is wrong with the input is said together with how far it was appended."""
     try:
         return next(batches, None)
@@ -90,7 +90,7 @@ def _next(batches: Iterator[Batch], appended: int, end: str) -> Batch | None:
         raise type(error)(f"{error} {_done(appended, end)}", **error.context) from error
 
 
-def _placed(error: TidemillError, batch: Batch, appended: int, end: str) -> TidemillError:
+def _placed(error: TidemillError, batch: AppendBatch, appended: int, end: str) -> TidemillError:
     """The same error, with the place of its record in the input and what was appended before."""
     index, text = error.context.get("index"), str(error)
     if isinstance(index, int):
@@ -135,7 +135,7 @@ def _format_of(file: str, chosen: str) -> str:
     return known
 
 
-def _batches(file: str, kind: str) -> Iterator[Batch]:
+def _batches(file: str, kind: str) -> Iterator[AppendBatch]:
     if file == "-":
         if kind != "json":
             raise BadInput("stdin takes JSON lines only; write CSV or Parquet to a file first.")

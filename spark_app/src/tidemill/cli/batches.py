@@ -17,7 +17,7 @@ BATCH_RECORDS = 50_000
 
 
 @dataclass(frozen=True)
-class Batch:
+class AppendBatch:
     """Records that are appended together; `share` of the input (0 to 1) is read with them.
 
     `place` says where in the input the record of an index stands, `end` where the input goes on behind them.
@@ -29,13 +29,13 @@ class Batch:
     end: str
 
 
-def json_file(path: Path) -> Iterator[Batch]:
+def json_file(path: Path) -> Iterator[AppendBatch]:
     with open(path, encoding="utf-8", errors="surrogateescape") as lines:
         chunks = iter(lambda: list(itertools.islice(lines, BATCH_RECORDS)), [])
         yield from json_batches(chunks, path.stat().st_size)
 
 
-def json_batches(chunks: Iterable[list[str]], size: int) -> Iterator[Batch]:
+def json_batches(chunks: Iterable[list[str]], size: int) -> Iterator[AppendBatch]:
     first, read = 1, 0
     for lines in chunks:
         numbers = [number for number, line in enumerate(lines, first) if line.strip()]
@@ -43,7 +43,7 @@ def json_batches(chunks: Iterable[list[str]], size: int) -> Iterator[Batch]:
         first += len(lines)
         read += sum(map(len, lines))
         places = [f"Line {number}" for number in numbers]
-        yield Batch(records, read / size if size else 0.0, places.__getitem__, f"line {first}")
+        yield AppendBatch(records, read / size if size else 0.0, places.__getitem__, f"line {first}")
 
 
 def _parsed(line: str, number: int) -> Any:

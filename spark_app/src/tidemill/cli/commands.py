@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 
-class Entry(NamedTuple):
+class CommandSource(NamedTuple):
     """`module` is below `tidemill.cli`; `function` is a command of it, or a Typer application with several."""
 
     module: str
@@ -38,90 +38,92 @@ def _no_garbage() -> Iterator[None]:
 
 
 COMMANDS = {
-    "run": Entry(
+    "run": CommandSource(
         "running",
         "run",
         "Run a module on a store until it is stopped; on a restart it continues from the last commit.",
     ),
-    "describe": Entry(
+    "describe": CommandSource(
         "describing",
         "describe",
         "Check a module and show what it declares; nothing is run, and no store is needed without --against.",
     ),
-    "update": Entry(
+    "update": CommandSource(
         "updating",
         "update",
         "Store a module's new code as its next revision; the runner of the old one ends, `tidemill run` "
         "starts the new.",
     ),
-    "append": Entry(
+    "append": CommandSource(
         "appending",
         "append",
         "Append records; when this returns they are durable. Rows of CSV and Parquet files become dicts.",
     ),
-    "select": Entry("reading", "select", "Read a PState; --json prints one list of all values (with --one the value)."),
-    "scan": Entry(
+    "select": CommandSource(
+        "reading", "select", "Read a PState; --json prints one list of all values (with --one the value)."
+    ),
+    "scan": CommandSource(
         "reading",
         "scan",
         "Read all keys of a map, of all its partitions, a list of key and value a line, as of one entry of the log.",
     ),
-    "wait": Entry(
+    "wait": CommandSource(
         "waiting",
         "wait",
         "Wait until a module is there and has processed all records that were appended before this command.",
     ),
-    "status": Entry(
+    "status": CommandSource(
         "showing",
         "status",
         "Show how the topologies of a store stand; works on running and on stopped modules.",
     ),
-    "pause": Entry(
+    "pause": CommandSource(
         "showing",
         "pause",
         "Pause a topology; returns when the microbatch under way is done. The pause survives restarts.",
     ),
-    "resume": Entry("showing", "resume", "Let a paused topology go on."),
-    "log": Entry(
+    "resume": CommandSource("showing", "resume", "Let a paused topology go on."),
+    "log": CommandSource(
         "showing",
         "log",
         "Show the newest entries of a topology's commit log: claims, attempts, phases, failures.",
     ),
-    "export": Entry(
+    "export": CommandSource(
         "exporting",
         "export",
         "Write one Parquet file a table of the PState: keys k0, k1, …, and the value's columns.",
     ),
-    "gateway": Entry(
+    "gateway": CommandSource(
         "serving",
         "gateway",
         "Serve appends, selects, status and options over HTTP; any number of replicas may serve one store.",
     ),
-    "backup": Entry(
+    "backup": CommandSource(
         "saving",
         "backup",
         "Save a store, which may be in use. What an earlier backup in TARGET saved is not copied again.",
     ),
-    "restore": Entry(
+    "restore": CommandSource(
         "saving",
         "restore",
         "Bring a store back. Stop everything that uses the store first; whatever still has it open ends with an error.",
     ),
-    "check": Entry(
+    "check": CommandSource(
         "checking",
         "check",
         "Read everything that a store's logs name and verify it; exit code 4 if something is wrong.",
     ),
-    "destroy": Entry(
+    "destroy": CommandSource(
         "destroying",
         "destroy",
         "Delete a module's depots, PStates and progress from a store. Stop everything that runs it first.",
     ),
-    "drive": Entry(
+    "drive": CommandSource(
         "driving",
         "drive",
         "Drive one topology of one revision of a Module in a pod; the operator starts it.",
     ),
-    "options": Entry("options", "app", "Dynamic options: change how a module runs while it runs."),
+    "options": CommandSource("options", "app", "Dynamic options: change how a module runs while it runs."),
 }
 
 

@@ -10,19 +10,19 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidemill.cli.batches import BATCH_RECORDS, Batch
+from tidemill.cli.batches import BATCH_RECORDS, AppendBatch
 from tidemill.values.errors import RecordRefused
 
 
-def _row_batch(frame: pl.DataFrame, before: int, total: int) -> Batch:
+def _row_batch(frame: pl.DataFrame, before: int, total: int) -> AppendBatch:
     """Times without a zone are taken as UTC: a person cannot give the columns of a file one."""
     read = before + frame.height
     naive = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.Datetime) and not dtype.time_zone]
     frame = frame.with_columns(pl.col(naive).dt.replace_time_zone("UTC"))
-    return Batch(frame, read / max(1, total), lambda index: f"Row {before + index + 1}", f"row {read + 1}")
+    return AppendBatch(frame, read / max(1, total), lambda index: f"Row {before + index + 1}", f"row {read + 1}")
 
 
-def csv_file(path: Path) -> Iterator[Batch]:
+def csv_file(path: Path) -> Iterator[AppendBatch]:
     if fault := _header_fault(path):
         raise RecordRefused(f"{path} is not CSV: {fault}.")
     try:
@@ -67,7 +67,7 @@ def _is_utf8(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def parquet_file(path: Path) -> Iterator[Batch]:
+def parquet_file(path: Path) -> Iterator[AppendBatch]:
     read = 0
     with open(path, "rb") as source:
         try:

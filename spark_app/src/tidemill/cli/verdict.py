@@ -80,7 +80,7 @@ class Candidate:
         return found | {"isValid": not faults}
 
     def _described(self, declaration: ModuleDeclaration, base: int, store: ObjectStore) -> dict[str, Any]:
-        from tidemill.kubernetes.turn import RevisionPlan, planned
+        from tidemill.kubernetes.revision_gate import RevisionPlan, planned
 
         owner, take_over_from = Owner.parse(self.owner), self.take_over_from
         if not self.owner and base:  # a person asks about the code, whoever owns the store

@@ -26,7 +26,7 @@ READ_RECORDS = 50_000
 _TABLES = frozenset({"DataFrame", "Table", "RecordBatch"})
 
 
-class Lanes:
+class ProducerPool:
     """Names under which appends are numbered; each has one append under way, so that its numbers arrive in order.
 
     A gateway remembers one number a name: a name for each append would fill its memory.
@@ -54,7 +54,7 @@ class DepotClient:
         self.name = "*" + name.removeprefix("*") if isinstance(name, str) else name
         self._connection = connection
         self._path = f"/modules/{quote(module, safe='')}/depots/{quote(str(self.name), safe='*')}"
-        self._lanes = Lanes()
+        self._lanes = ProducerPool()
         self.get_object_info()
 
     # --- appending ---------------------------------------------------------------------------------------------------

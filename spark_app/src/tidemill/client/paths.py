@@ -6,19 +6,19 @@ from typing import Any
 
 from tidemill.api.path import Path, path_of
 from tidemill.language import dataflow
-from tidemill.language.dataflow import Const, Expr, Function, Nav, Var
+from tidemill.language.dataflow import Const, Function, Nav, RecordedExpr, Var
 from tidemill.values.errors import BadPath
 
 _MARK = "#__"
 
 
-def path_to_json(path: Path | dataflow.Path | None) -> list[Any]:
+def path_to_json(path: Path | dataflow.RecordedPath | None) -> list[Any]:
     """A client's path for the gateway.
 
     Raises:
         BadPath: it calls a function of the caller's, which does not travel.
     """
-    recorded = path if isinstance(path, dataflow.Path) else path_of(path)
+    recorded = path if isinstance(path, dataflow.RecordedPath) else path_of(path)
     return [_nav(nav) for nav in recorded.navs]
 
 
@@ -41,7 +41,7 @@ def _nav(nav: Nav) -> list[Any]:
 
 
 def _arg(nav: Nav, arg: Any) -> Any:
-    if isinstance(arg, dataflow.Path):
+    if isinstance(arg, dataflow.RecordedPath):
         return [_nav(inner) for inner in arg.navs]
     if isinstance(arg, Function):
         if arg.kind != "builtin":
@@ -56,6 +56,6 @@ def _value(nav: Nav, arg: Any) -> Any:
         return arg.value
     if isinstance(arg, Var):
         return arg.name
-    if isinstance(arg, Expr):
+    if isinstance(arg, RecordedExpr):
         return arg.function.call(*(_value(nav, inner) for inner in arg.args))
     return arg

@@ -31,7 +31,7 @@ class PStateClient:
             self.get_object_info()
 
     def select(
-        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+        self, path: Path | dataflow.RecordedPath | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
     ) -> list[Any]:
         """What the path navigates to, in order.
 
@@ -45,12 +45,14 @@ class PStateClient:
         return found
 
     def select_one(
-        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+        self, path: Path | dataflow.RecordedPath | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
     ) -> Any:
         """The one value that the path navigates to. Raises NotOneValue on none or several, and as `select`."""
         return self._asked("selectOne", path, pkey, max_staleness_ms)
 
-    def select_many(self, paths: Iterable[Path | dataflow.Path], *, max_staleness_ms: float = 0) -> list[list[Any]]:
+    def select_many(
+        self, paths: Iterable[Path | dataflow.RecordedPath], *, max_staleness_ms: float = 0
+    ) -> list[list[Any]]:
         """What each of the paths navigates to, all as of one entry; each begins with `key`. Raises: as `select`."""
         asked = [path_to_json(path) for path in paths]
         found: list[list[Any]] = []
@@ -59,7 +61,7 @@ class PStateClient:
         return found
 
     def page(
-        self, limit: int = PAGE_KEYS, *, path: Path | dataflow.Path | None = None, after: str | None = None
+        self, limit: int = PAGE_KEYS, *, path: Path | dataflow.RecordedPath | None = None, after: str | None = None
     ) -> Page:
         """The first `limit` keys of all partitions with their values, or, with the cursor `after`, the next ones.
 
@@ -76,18 +78,20 @@ class PStateClient:
             body["path"] = path_to_json(path)
         return Page(**self._sent("page", body))
 
-    def scan(self, path: Path | dataflow.Path | None = None, *, page_size: int = PAGE_KEYS) -> Iterator[list[Any]]:
+    def scan(
+        self, path: Path | dataflow.RecordedPath | None = None, *, page_size: int = PAGE_KEYS
+    ) -> Iterator[list[Any]]:
         """Every `[key, value]` of all partitions, as of one entry, read page by page. Raises: as `page`."""
         return pages(lambda after: self.page(page_size, path=path, after=after))
 
     def select_async(
-        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+        self, path: Path | dataflow.RecordedPath | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
     ) -> Future[list[Any]]:
         """`select` without waiting."""
         return self._connection.later(lambda: self.select(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
 
     def select_one_async(
-        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+        self, path: Path | dataflow.RecordedPath | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
     ) -> Future[Any]:
         """`select_one` without waiting."""
         return self._connection.later(lambda: self.select_one(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
@@ -107,7 +111,7 @@ class PStateClient:
         """The entry that a select would read now, for `at`; 0 before the topology's first."""
         return int(self._connection.send(Request("GET", self._path))["entry"])
 
-    def _asked(self, verb: str, path: Path | dataflow.Path | None, pkey: Any, max_staleness_ms: float) -> Any:
+    def _asked(self, verb: str, path: Path | dataflow.RecordedPath | None, pkey: Any, max_staleness_ms: float) -> Any:
         body: dict[str, Any] = {"path": path_to_json(path), "maxStalenessMs": max_staleness_ms}
         if pkey is not _UNGIVEN:
             body["pkey"] = value_to_json(pkey)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tidemill.api.launching import AckLevel
 from tidemill.clients.depot_partitioning import Partitions, partition_of, partitions_of
 from tidemill.clients.depot_schema import check_column, check_record
-from tidemill.clients.depot_target import MOVES_MAX, FollowingAppend, Target, moved, moves_often, target_of
+from tidemill.clients.depot_target import MOVES_MAX, DepotTarget, FollowingAppend, moved, moves_often, target_of
 from tidemill.clients.module import ModuleClient
 from tidemill.definition.definition import StoredDefinition
 from tidemill.depot.append_identity import Producer, digest_of
@@ -48,7 +48,7 @@ class DepotHandle:
         self._module = module
         self.name = name
         self._lock = threading.Lock()
-        self._resolved: Target | None = None
+        self._resolved: DepotTarget | None = None
         self._resolve()
 
     # --- appending ---------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class DepotHandle:
         """
         numbered = _producer(producer, sequence, [record])
 
-        def hand_in(target: Target) -> Future[Offsets]:
+        def hand_in(target: DepotTarget) -> Future[Offsets]:
             depot, code = target.definition.depot(self.name), self._module.depot_code(self.name)
             check_record(depot, record)
             partition = partition_of(depot, code, record, target.appender.depot.partitions)
@@ -102,9 +102,9 @@ class DepotHandle:
         return self._handed_in(hand_in, lambda target, at: {})
 
     def _handed_in(
-        self, hand_in: Callable[[Target], Future[Offsets]], answer: Callable[[Target, Offsets], T]
+        self, hand_in: Callable[[DepotTarget], Future[Offsets]], answer: Callable[[DepotTarget, Offsets], T]
     ) -> Future[T]:
-        def settle(target: Target, at: Offsets) -> T:
+        def settle(target: DepotTarget, at: Offsets) -> T:
             self._module.hub.notify(target.prefix)
             return answer(target, at)
 
@@ -143,7 +143,7 @@ class DepotHandle:
         raise moves_often(self.name)
 
     def _append_all(
-        self, target: Target, given: Sequence[Any] | pl.DataFrame, producer: str | None, sequence: int | None
+        self, target: DepotTarget, given: Sequence[Any] | pl.DataFrame, producer: str | None, sequence: int | None
     ) -> None:
         depot, code = target.definition.depot(self.name), self._module.depot_code(self.name)
         appender = target.appender
@@ -180,7 +180,7 @@ class DepotHandle:
         check_records(records)  # before they are sorted: a refusal counts them as the caller does
         numbered = _producer(producer, sequence, records, digest)
 
-        def hand_in(target: Target) -> Future[Offsets]:
+        def hand_in(target: DepotTarget) -> Future[Offsets]:
             depot, code = target.definition.depot(self.name), self._module.depot_code(self.name)
             check_column(depot, records)
             rows = split_by_partition(records, partitions_of(depot, code, records, target.appender.depot.partitions))
@@ -244,13 +244,13 @@ class DepotHandle:
         except Deleted as error:
             return read(self._log(moved(self._module, self.name, target, error), partition))
 
-    def _log(self, target: Target, partition: int) -> DepotLog:
+    def _log(self, target: DepotTarget, partition: int) -> DepotLog:
         log = target.appender.depot
         if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < log.partitions:
             raise BadInput(f"{self.name} has the partitions 0 to {log.partitions - 1}, not {partition!r}.")
         return log
 
-    def _resolve(self) -> Target:
+    def _resolve(self) -> DepotTarget:
         definition = self._module.definition()
         with self._lock:
             if self._resolved is None or self._resolved.definition is not definition:

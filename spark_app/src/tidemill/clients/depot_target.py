@@ -23,7 +23,7 @@ MOVES_MAX = 10
 T = TypeVar("T")
 
 
-class Target(NamedTuple):
+class DepotTarget(NamedTuple):
     """A depot as a definition has it, and its appender in this process."""
 
     definition: StoredDefinition
@@ -31,13 +31,13 @@ class Target(NamedTuple):
     appender: DepotAppender
 
 
-def target_of(module: ModuleClient, name: str, definition: StoredDefinition) -> Target:
+def target_of(module: ModuleClient, name: str, definition: StoredDefinition) -> DepotTarget:
     """Where appends to this depot go. Raises UnknownName."""
     prefix = definition.depot_prefix(name)
-    return Target(definition, prefix, module.appender(prefix, definition.partitions(name)))
+    return DepotTarget(definition, prefix, module.appender(prefix, definition.partitions(name)))
 
 
-def moved(module: ModuleClient, name: str, refused: Target, error: Deleted) -> Target:
+def moved(module: ModuleClient, name: str, refused: DepotTarget, error: Deleted) -> DepotTarget:
     """Where appends go that a deleted depot refused.
 
     Raises:
@@ -74,9 +74,9 @@ class FollowingAppend(Future[T], Generic[T]):
         self,
         module: ModuleClient,
         name: str,
-        target: Target,
-        hand_in: Callable[[Target], Future[Offsets]],
-        settle: Callable[[Target, Offsets], T],
+        target: DepotTarget,
+        hand_in: Callable[[DepotTarget], Future[Offsets]],
+        settle: Callable[[DepotTarget, Offsets], T],
     ) -> None:
         """Raises: what `hand_in` raises."""
         super().__init__()

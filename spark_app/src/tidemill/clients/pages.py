@@ -17,7 +17,7 @@ PAGE_KEYS: Final = 1_000
 PAGE_KEYS_MAX: Final = 10_000
 _CURSOR_CHARS_MAX: Final = 100_000
 
-Select = Callable[[int, dataflow.Path], list[Any]]
+Select = Callable[[int, dataflow.RecordedPath], list[Any]]
 """What a path navigates to on one task."""
 
 
@@ -73,7 +73,13 @@ def checked_limit(limit: int) -> int:
 
 
 def page_of(
-    name: str, schema: Schema, tasks: int, path: dataflow.Path | None, limit: int, cursor: Cursor, select: Select
+    name: str,
+    schema: Schema,
+    tasks: int,
+    path: dataflow.RecordedPath | None,
+    limit: int,
+    cursor: Cursor,
+    select: Select,
 ) -> Page:
     """The next keys of a map from `cursor` on with their values, or with a list of all that `path` finds below each.
 
@@ -97,7 +103,7 @@ def page_of(
     return Page(items, cursor.text() if cursor.task < tasks else None, cursor.entry)
 
 
-def _items(cursor: Cursor, path: dataflow.Path | None, wanted: int, select: Select) -> Iterator[list[Any]]:
+def _items(cursor: Cursor, path: dataflow.RecordedPath | None, wanted: int, select: Select) -> Iterator[list[Any]]:
     amount = ("max_amt", Const(wanted))
     options = (("include_end", False), ("include_start", False), amount)
     part = (
@@ -106,7 +112,7 @@ def _items(cursor: Cursor, path: dataflow.Path | None, wanted: int, select: Sele
         else Nav("sorted_map_range_from_start", (Const(wanted),))
     )
     if path is None:
-        yield from select(cursor.task, dataflow.Path((part, Nav("all"))))
+        yield from select(cursor.task, dataflow.RecordedPath((part, Nav("all"))))
         return
-    for key in select(cursor.task, dataflow.Path((part, Nav("map_keys")))):
-        yield [key, select(cursor.task, dataflow.Path((Nav("key", (Const(key),)), *path.navs)))]
+    for key in select(cursor.task, dataflow.RecordedPath((part, Nav("map_keys")))):
+        yield [key, select(cursor.task, dataflow.RecordedPath((Nav("key", (Const(key),)), *path.navs)))]

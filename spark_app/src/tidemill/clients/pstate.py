@@ -52,7 +52,7 @@ class PStateHandle:
 
     def select(
         self,
-        path: Path | dataflow.Path | None = None,
+        path: Path | dataflow.RecordedPath | None = None,
         *,
         pkey: Any = _UNGIVEN,
         max_staleness_ms: float = 0,
@@ -75,7 +75,7 @@ class PStateHandle:
             return self._selected(path, pkey, max_staleness_ms, budget)
 
     def _selected(
-        self, path: Path | dataflow.Path | None, pkey: Any, max_staleness_ms: float, budget: Budget | None
+        self, path: Path | dataflow.RecordedPath | None, pkey: Any, max_staleness_ms: float, budget: Budget | None
     ) -> list[Any]:
         return self._in_time(lambda: self._select(path, pkey, max_staleness_ms, budget))
 
@@ -88,7 +88,7 @@ class PStateHandle:
             return read()
 
     def _select(
-        self, path: Path | dataflow.Path | None, pkey: Any, max_staleness_ms: float, budget: Budget | None
+        self, path: Path | dataflow.RecordedPath | None, pkey: Any, max_staleness_ms: float, budget: Budget | None
     ) -> list[Any]:
         definition, pstate, reader = self._resolve()
         task, compiled, values = self._compiled(definition, pstate, path, pkey, budget)
@@ -102,19 +102,19 @@ class PStateHandle:
         self,
         definition: StoredDefinition,
         pstate: StoredPState,
-        path: Path | dataflow.Path | None,
+        path: Path | dataflow.RecordedPath | None,
         pkey: Any,
         budget: Budget | None,
     ) -> tuple[int, CompiledPath, list[Any]]:
         """The task that is asked, the path, and the values of its arguments."""
-        recorded = path if isinstance(path, dataflow.Path) else path_of(path)
+        recorded = path if isinstance(path, dataflow.RecordedPath) else path_of(path)
         compiled = compile_path(recorded, pstate.schema, "select", pstate=self.name, budget=budget)
         values = [argument_value(argument) for argument in compiled.arguments]
         return self._task(definition, pstate, compiled, pkey), compiled, values
 
     def select_many(
         self,
-        paths: Iterable[Path | dataflow.Path],
+        paths: Iterable[Path | dataflow.RecordedPath],
         *,
         max_staleness_ms: float = 0,
         budget: Budget | None = None,
@@ -128,7 +128,7 @@ class PStateHandle:
             return self._in_time(lambda: self._select_many(given, max_staleness_ms, budget))
 
     def _select_many(
-        self, paths: Sequence[Path | dataflow.Path], max_staleness_ms: float, budget: Budget | None
+        self, paths: Sequence[Path | dataflow.RecordedPath], max_staleness_ms: float, budget: Budget | None
     ) -> list[list[Any]]:
         definition, pstate, reader = self._resolve()
         asked = [self._compiled(definition, pstate, path, _UNGIVEN, budget) for path in paths]
@@ -142,7 +142,7 @@ class PStateHandle:
         self,
         limit: int = PAGE_KEYS,
         *,
-        path: Path | dataflow.Path | None = None,
+        path: Path | dataflow.RecordedPath | None = None,
         after: str | None = None,
         budget: Budget | None = None,
     ) -> Page:
@@ -158,17 +158,19 @@ class PStateHandle:
         """
         checked_limit(limit)
         cursor = Cursor.of(after) if after is not None else None
-        below = None if path is None else path if isinstance(path, dataflow.Path) else path_of(path)
+        below = None if path is None else path if isinstance(path, dataflow.RecordedPath) else path_of(path)
         pinned = self if cursor is None else self.at(cursor.entry)
         with nullcontext() if budget is None else budget.placed():
             return self._in_time(lambda: pinned._page(limit, below, cursor, budget))
 
-    def _page(self, limit: int, path: dataflow.Path | None, cursor: Cursor | None, budget: Budget | None) -> Page:
+    def _page(
+        self, limit: int, path: dataflow.RecordedPath | None, cursor: Cursor | None, budget: Budget | None
+    ) -> Page:
         definition, pstate, reader = self._resolve()
         tasks = 1 if pstate.is_global else definition.tasks
 
         def read(reading: Reading) -> Page:
-            def select(task: int, wanted: dataflow.Path) -> list[Any]:
+            def select(task: int, wanted: dataflow.RecordedPath) -> list[Any]:
                 compiled = compile_path(wanted, pstate.schema, "select", pstate=self.name, budget=budget)
                 values = [argument_value(argument) for argument in compiled.arguments]
                 return reading.select(self.name, task, compiled, values)
@@ -178,13 +180,15 @@ class PStateHandle:
 
         return self._read(reader, 0, read)
 
-    def scan(self, path: Path | dataflow.Path | None = None, *, page_size: int = PAGE_KEYS) -> Iterator[list[Any]]:
+    def scan(
+        self, path: Path | dataflow.RecordedPath | None = None, *, page_size: int = PAGE_KEYS
+    ) -> Iterator[list[Any]]:
         """Every `[key, value]` of all partitions, as of one entry, read page by page. Raises: as `page`."""
         return pages(lambda after: self.page(page_size, path=path, after=after))
 
     def select_one(
         self,
-        path: Path | dataflow.Path | None = None,
+        path: Path | dataflow.RecordedPath | None = None,
         *,
         pkey: Any = _UNGIVEN,
         max_staleness_ms: float = 0,
@@ -202,13 +206,13 @@ class PStateHandle:
         return values[0]
 
     def select_async(
-        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+        self, path: Path | dataflow.RecordedPath | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
     ) -> Future[list[Any]]:
         """`select` without waiting; the future gives or raises what `select` does."""
         return self._module.later(lambda: self.select(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
 
     def select_one_async(
-        self, path: Path | dataflow.Path | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
+        self, path: Path | dataflow.RecordedPath | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
     ) -> Future[Any]:
         """`select_one` without waiting; the future gives or raises what `select_one` does."""
         return self._module.later(lambda: self.select_one(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
@@ -290,6 +294,6 @@ def argument_value(argument: Any) -> Any:
         return argument.value
     if isinstance(argument, dataflow.Var):
         return argument.name
-    if isinstance(argument, dataflow.Expr):
+    if isinstance(argument, dataflow.RecordedExpr):
         return argument.function.call(*map(argument_value, argument.args))
     raise BadPath(f"{argument!r} cannot be a key.")

@@ -34,9 +34,9 @@ def opening_engine(engine: str | None, master: str | None, clock: Clock) -> tupl
     """
     if engine_name(engine) == "local":
         return open_engine("local"), lambda: None
-    from tidemill.spark.opening import Engine, Opening
+    from tidemill.spark.deferred_runner import DeferredRunner, Engine
 
-    opening = Opening(lambda: Engine(open_engine("spark", master)), clock)
+    opening = DeferredRunner(lambda: Engine(open_engine("spark", master)), clock)
     return opening, opening.check
 
 

@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tidemill.depot.append_identity import Numbered, Producer
-from tidemill.depot.commit import Batch
+from tidemill.depot.commit import SegmentBatch
 from tidemill.depot.header import Offsets
 from tidemill.depot.log import DepotLog
 from tidemill.depot.rows import (
@@ -41,7 +41,7 @@ Router = Callable[[Column, int], NDArray[Any]]
 
 @dataclass(frozen=True)
 class _Waiting:
-    batch: Batch
+    batch: SegmentBatch
     size: int
     future: Future[Offsets]
 
@@ -63,7 +63,7 @@ class DepotAppender:
     def append_async(self, partition: int, record: Any, producer: Numbered | Producer | None = None) -> Future[Offsets]:
         """Append one record. Raises RecordRefused before anything is written."""
         check_records([record], None)
-        return self._enqueue(Batch(in_one_partition([record], partition), producer), 0)
+        return self._enqueue(SegmentBatch(in_one_partition([record], partition), producer), 0)
 
     def append(self, partition: int, record: Any, producer: Numbered | Producer | None = None) -> Offsets:
         """Append one record and wait for it. Raises as `DepotLog.append`, and RecordRefused."""
@@ -75,7 +75,7 @@ class DepotAppender:
         """Append records that are sorted by partition already, as one segment. Raises RecordRefused."""
         if not is_checked:
             check_records(rows.column)
-        return self._enqueue(Batch(rows, producer), estimated_bytes(rows.column))
+        return self._enqueue(SegmentBatch(rows, producer), estimated_bytes(rows.column))
 
     def append_many(self, records: Sequence[Any] | pl.DataFrame | Column, route: Router) -> list[Offsets]:
         """Append many records in chunks and wait for them; `route` gives the partition of each record of a column.
@@ -95,7 +95,7 @@ class DepotAppender:
                 check_records(column, first)
                 rows = split_by_partition(column, route(column, first))
                 first += columns.length(column)
-                futures.append(self._enqueue(Batch(rows, None), estimated_bytes(column)))
+                futures.append(self._enqueue(SegmentBatch(rows, None), estimated_bytes(column)))
                 if len(futures) > 1:
                     done.append(futures.popleft().result())
             done += [futures.popleft().result() for _ in range(len(futures))]
@@ -115,7 +115,7 @@ class DepotAppender:
 
     # --- the writing thread ------------------------------------------------------------------------------------------
 
-    def _enqueue(self, batch: Batch, size: int) -> Future[Offsets]:
+    def _enqueue(self, batch: SegmentBatch, size: int) -> Future[Offsets]:
         future: Future[Offsets] = Future()
         with self._changed:
             if self._is_closed:

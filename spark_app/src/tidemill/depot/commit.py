@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidemill.depot import producers as depot_producers
 from tidemill.depot.append_identity import Numbered, Producer, identified
-from tidemill.depot.header import Entry, Gate, Header, LastSequence, Offsets, Produced
+from tidemill.depot.header import Gate, Header, LastSequence, Offsets, Produced, SegmentSummary
 from tidemill.depot.producers import Producers
 from tidemill.depot.rows import PartitionedRows, merge
 from tidemill.values.columns import Column
@@ -15,7 +15,7 @@ from tidemill.values.errors import BadInput, DepotClosed, KeyReused, SequenceUnk
 
 
 @dataclass(frozen=True)
-class Batch:
+class SegmentBatch:
     rows: PartitionedRows
     producer: Numbered | Producer | None = None
 
@@ -31,7 +31,7 @@ class Commit:
 
 def plan_commit(
     newest: Header,
-    batches: Sequence[Batch],
+    batches: Sequence[SegmentBatch],
     now_millis: int,
     nonce: str,
     producers: Producers,
@@ -74,7 +74,7 @@ def plan_commit(
     if not any(rows.counts for rows in fresh) and not produced and starts is None and gate is None:
         return Commit(None, [], offsets)
     rows = merge(fresh) if fresh else PartitionedRows([], ())
-    entry = Entry(number, nonce, time, tuple(ends))
+    entry = SegmentSummary(number, nonce, time, tuple(ends))
     is_whole = sum(ends) - sum(newest.ends) == sum(count for held in fresh for _, count in held.counts)
     invariant(is_whole, "S6: a segment holds each record that is acknowledged", number=number)
     is_full = starts is not None or _carries_table(newest, produced)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from tidemill.depot.files import DepotFiles
-from tidemill.depot.header import Entry, Header
+from tidemill.depot.header import Header, SegmentSummary
 from tidemill.store.log import PATIENCE
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import CorruptState, InvariantViolation
@@ -53,7 +53,7 @@ class DepotEnd:
 
     def _empty(self) -> Header:
         zeros = (0,) * self.partitions
-        return Header(entries=(Entry(0, "", 0, zeros),), first_ends=zeros, starts=zeros)  # full, of nobody
+        return Header(entries=(SegmentSummary(0, "", 0, zeros),), first_ends=zeros, starts=zeros)  # full, of nobody
 
     def _check_partitions(self, header: Header) -> None:
         if len(header.starts) != self.partitions:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from tidemill.depot.header import Entry, Header, header_bytes, read_header, read_nonce
+from tidemill.depot.header import Header, SegmentSummary, header_bytes, read_header, read_nonce
 from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.values.errors import asked_twice, check_place, reading_object
@@ -95,7 +95,7 @@ class DepotFiles:
         """The object that holds this segment, decoded. Raises NotFound if it was deleted or never written."""
         return self._find(number, self._cache.segments, lambda key: asked_twice(lambda: self._load_segment(key)))
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, number: int) -> SegmentSummary:
         return _entry_in(self.header(number), number)
 
     def ends_before(self, number: int) -> tuple[int, ...]:
@@ -106,7 +106,7 @@ class DepotFiles:
         """Keep the header of a segment that this process wrote."""
         self._cache.headers.put(self.log.key(header.number), header, _weight(header))
 
-    def first_after(self, is_after: Callable[[Entry], bool], newest: int) -> int:
+    def first_after(self, is_after: Callable[[SegmentSummary], bool], newest: int) -> int:
         """The first segment up to `newest` for which `is_after`, which is true from some segment on; else newest + 1.
 
         Looks back from the end in growing steps, since what is looked for is mostly near. Deleted segments come before.
@@ -121,7 +121,7 @@ class DepotFiles:
                 low = probe
         return high
 
-    def _is_after(self, number: int, is_after: Callable[[Entry], bool]) -> bool:
+    def _is_after(self, number: int, is_after: Callable[[SegmentSummary], bool]) -> bool:
         try:
             return is_after(self.entry(number))
         except NotFound:
@@ -229,5 +229,5 @@ def _covering(rolled: list[tuple[int, int, str]], number: int) -> list[str]:
     return [key for first, last, key in reversed(rolled) if first <= number <= last]
 
 
-def _entry_in(header: Header, number: int) -> Entry:
+def _entry_in(header: Header, number: int) -> SegmentSummary:
     return header.entries[number - header.entries[0].number]

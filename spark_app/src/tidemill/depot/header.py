@@ -62,7 +62,7 @@ class LastSequence:
 
 
 @dataclass(frozen=True)
-class Entry:
+class SegmentSummary:
     """What is kept of a segment when it is rolled: `ends` are the end offsets of all partitions after it."""
 
     number: int
@@ -89,7 +89,7 @@ class Header:
     come only after one that opened it again.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[SegmentSummary, ...]
     first_ends: tuple[int, ...]
     starts: tuple[int, ...]
     produced: tuple[Produced, ...] = ()
@@ -100,7 +100,7 @@ class Header:
     gate: Gate = Gate()
 
     @property
-    def last(self) -> Entry:
+    def last(self) -> SegmentSummary:
         return self.entries[-1]
 
     @property
@@ -189,12 +189,12 @@ def _check_format(number: int) -> None:
         raise CorruptState(f"A depot segment has format {number}, never released; this Tidemill reads {FORMAT}.")
 
 
-def _entries_from_json(data: list[Any], first_ends: tuple[int, ...]) -> tuple[Entry, ...]:
+def _entries_from_json(data: list[Any], first_ends: tuple[int, ...]) -> tuple[SegmentSummary, ...]:
     ends, result = list(first_ends), []
     for number, nonce, time, partitions, changed in data:
         for partition, end in zip(partitions, changed, strict=True):
             ends[partition] = end
-        result.append(Entry(number, nonce, time, tuple(ends)))
+        result.append(SegmentSummary(number, nonce, time, tuple(ends)))
     return tuple(result)
 
 

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from tidemill.depot import reading
 from tidemill.depot.append_identity import Numbered, Producer
-from tidemill.depot.commit import Batch, Commit, plan_commit
+from tidemill.depot.commit import Commit, SegmentBatch, plan_commit
 from tidemill.depot.end import DepotEnd
-from tidemill.depot.header import Entry, Gate, Header, Offsets
-from tidemill.depot.producers import Missing, Producers
+from tidemill.depot.header import Gate, Header, Offsets, SegmentSummary
+from tidemill.depot.producers import HeaderMissing, Producers
 from tidemill.depot.rows import PartitionedRows, of_pairs
 from tidemill.depot.segment import encode_segment
 from tidemill.language.dataflow import StartFrom
-from tidemill.store.log import PATIENCE, Lost, Void
+from tidemill.store.log import PATIENCE, Lost, SlotTrimmed
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.values import columns
 from tidemill.values.columns import Column
@@ -76,12 +76,12 @@ class DepotLog(DepotEnd):
             OutcomeUnknown: the records are in the log once, or not at all.
         """
         rows = batch if isinstance(batch, PartitionedRows) else of_pairs(batch)
-        (at,) = self.append_group([Batch(rows, producer)])
+        (at,) = self.append_group([SegmentBatch(rows, producer)])
         if isinstance(at, BadInput):
             raise at
         return at
 
-    def append_group(self, batches: Sequence[Batch]) -> list[Offsets | BadInput]:
+    def append_group(self, batches: Sequence[SegmentBatch]) -> list[Offsets | BadInput]:
         """Append several batches as one segment; the offsets of each, or why it alone is refused.
 
         Raises:
@@ -141,14 +141,14 @@ class DepotLog(DepotEnd):
     def _plan(
         self,
         newest: Header,
-        batches: Sequence[Batch],
+        batches: Sequence[SegmentBatch],
         starts: tuple[int, ...] | None = None,
         gate: Gate | None = None,
     ) -> Commit | None:
         """What to write after `newest`; None where others went on so far that the table of producers is deleted."""
         try:
             return plan_commit(newest, batches, self.now_millis(), nonce(), self._producers, starts, gate)
-        except Missing:
+        except HeaderMissing:
             self.follow()
             if self.newest().number == newest.number:
                 raise
@@ -159,7 +159,7 @@ class DepotLog(DepotEnd):
         header = replace(header, key=self.files.log.key(header.number))
         try:
             self.files.log.append(header.number, encode_segment(header, column), header.last.nonce)
-        except Void:
+        except SlotTrimmed:
             return self._is_ours(header)
         except Lost:
             return False
@@ -284,6 +284,6 @@ class DepotLog(DepotEnd):
         return offsets
 
 
-def _at(entry: Entry, partitions: NDArray[np.int64]) -> NDArray[np.int64]:
+def _at(entry: SegmentSummary, partitions: NDArray[np.int64]) -> NDArray[np.int64]:
     """The end offsets of these partitions after a segment."""
     return np.array(entry.ends, dtype=np.int64)[partitions]

@@ -33,11 +33,11 @@ SMALL_TABLE = 16
 """A table of so few producers rides along always: then nobody has to look back."""
 
 
-class Missing(CorruptState):
+class HeaderMissing(CorruptState):
     """A header that the table needs is deleted: there is a newer table, or somebody deleted what the depot needs."""
 
 
-class Table:
+class ProducerTable:
     """Producers by name; keys in the order in which they were used, so that those used last are remembered."""
 
     def __init__(self, number: int = 0, sequences: Mapping[str, LastSequence] | None = None) -> None:
@@ -85,7 +85,7 @@ class Producers:
 
     def __init__(self, files: DepotFiles) -> None:
         self._files = files
-        self._table = Table()
+        self._table = ProducerTable()
 
     def last(self, newest: Header, name: str) -> LastSequence | None:
         """What a producer appended last, as of a segment; None if nothing is remembered.
@@ -108,13 +108,13 @@ class Producers:
             sequences[append.producer] = LastSequence(append.sequence, newest.number + 1, append.digest)
         return sequences
 
-    def _as_of(self, newest: Header) -> Table:
+    def _as_of(self, newest: Header) -> ProducerTable:
         if self._table.number < newest.number:
             self._table = brought_up(self._files, self._table, newest)
         return self._table
 
 
-def brought_up(files: DepotFiles, known: Table, newest: Header) -> Table:
+def brought_up(files: DepotFiles, known: ProducerTable, newest: Header) -> ProducerTable:
     """The table as of a segment: `known`, or a newer one in the log, and what was appended since. May change `known`.
 
     Where others rolled the log beyond `newest` it may be younger than that: a commit after `newest` fails anyway.
@@ -129,7 +129,7 @@ def brought_up(files: DepotFiles, known: Table, newest: Header) -> Table:
         if header.number == known.number + 1:
             break
         header = _header(files, header.number - 1, newest)
-    table = Table(header.number, header.sequences) if header.is_full else known
+    table = ProducerTable(header.number, header.sequences) if header.is_full else known
     for each in reversed(later):
         if each.number > table.number:
             table.add(each)
@@ -141,6 +141,6 @@ def _header(files: DepotFiles, number: int, newest: Header) -> Header:
         header = files.header(number)
     except NotFound as error:
         text = f"The segments of {files.prefix} from {newest.table_at} on tell its producers, but {number} is missing."
-        raise Missing(text, prefix=files.prefix, number=number) from error
+        raise HeaderMissing(text, prefix=files.prefix, number=number) from error
     invariant(header.is_full or header.number == number, "S6: what is rolled carries the table", number=number)
     return header

@@ -15,7 +15,7 @@ import numpy as np
 from tidemill.depot.files import DepotFiles
 from tidemill.depot.header import Header
 from tidemill.depot.log import DepotLog
-from tidemill.depot.producers import Missing, Table, brought_up
+from tidemill.depot.producers import HeaderMissing, ProducerTable, brought_up
 from tidemill.depot.segment import Segment, encode_segment
 from tidemill.store.objects import AlreadyExists, NotFound
 from tidemill.values import columns
@@ -47,7 +47,7 @@ def roll(depot: DepotLog, limits: RollingLimits = RollingLimits()) -> int:
         if not segments:
             return 0
         table = _table(files, segments[-1].header, last)
-    except (NotFound, Missing):
+    except (NotFound, HeaderMissing):
         if files.log.is_entry(first):
             raise
         return 0
@@ -83,18 +83,18 @@ def _take(files: DepotFiles, numbers: range, limits: RollingLimits) -> list[Segm
     return segments
 
 
-def _table(files: DepotFiles, header: Header, newest: int) -> Table:
+def _table(files: DepotFiles, header: Header, newest: int) -> ProducerTable:
     """The producers as of a segment, or of the newest where retention deleted what tells the older table.
 
     Who reads a table that is younger than the segment which carries it finds the same after the segments that follow.
     """
     try:
-        return brought_up(files, Table(), header)
-    except Missing:
-        return brought_up(files, Table(), files.header(newest))
+        return brought_up(files, ProducerTable(), header)
+    except HeaderMissing:
+        return brought_up(files, ProducerTable(), files.header(newest))
 
 
-def _encode_rolled(key: str, segments: Sequence[Segment], table: Table) -> object:
+def _encode_rolled(key: str, segments: Sequence[Segment], table: ProducerTable) -> object:
     headers = [segment.header for segment in segments]
     produced = [p for header in headers for p in header.produced if table.get(p.producer) is not None]
     header = Header(

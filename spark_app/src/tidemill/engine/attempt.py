@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
+from tidemill.engine.current_step import finder
 from tidemill.engine.messages import Message
 from tidemill.engine.report import StepReport
 from tidemill.engine.superstep import DynamicSchedule, delta_part
 from tidemill.engine.thread import ThreadRun
-from tidemill.engine.whereabouts import finder
 from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel
 from tidemill.plan.program import Superstep
 from tidemill.values.errors import invariant

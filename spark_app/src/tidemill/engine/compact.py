@@ -1,4 +1,4 @@
-"""Compaction of a topology's levels: the merge of `state`, and the objects that it is written to."""
+"""Compaction of a topology's levels: the merge of `tables`, and the objects that it is written to."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class ThreadRun:
 
     `collected` and `partials` hold rows that wait for the end of their batch block, `resumes` the row that goes on
     behind it, `waiting` rows that reached a batch block while it was busy. `doing` is what runs now, for
-    `engine.whereabouts`.
+    `engine.current_step`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the runner asks of the place where supersteps run, and what it gets back: the seam between `runtime` and
+"""What the runner asks of the place where supersteps run, and what it gets back: the seam between `leader` and
 `local` | `spark`.
 
 All of it is plain data (picklable): the runner fixes everything before an attempt starts, so the same work done
@@ -112,7 +112,7 @@ class CompactionWork:
 
 
 @dataclass(frozen=True)
-class Whereabouts:
+class CurrentStep:
     """Where an attempt is: its step with file and line, or its superstep; `trace` is the stack of the module's code."""
 
     step: str = ""
@@ -127,7 +127,7 @@ class Cancel(threading.Event):
 
     def __init__(self) -> None:
         super().__init__()
-        self.find: Callable[[], Whereabouts] = lambda: Whereabouts("opening the state and the depots")
+        self.find: Callable[[], CurrentStep] = lambda: CurrentStep("opening the state and the depots")
 
 
 class AttemptRunner(Protocol):

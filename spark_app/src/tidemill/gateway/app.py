@@ -20,7 +20,7 @@ from tidemill.gateway.exchange import Gateway, gateway_of
 from tidemill.gateway.faults import HttpRefusal, malformed
 from tidemill.gateway.guard import DOCS_FILES, OPEN_PATHS, Guard
 from tidemill.gateway.looks import SharedLook
-from tidemill.gateway.metrics import CONTENT_TYPE, Metrics
+from tidemill.gateway.metrics import CONTENT_TYPE, GatewayMetrics
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.readiness import readiness_of
 from tidemill.gateway.settings import GatewaySettings
@@ -41,7 +41,7 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
     """
     work, waiting = Work(settings.threads, settings.seconds_max), Admission(settings.waiting_max, 0)
     overviews = SharedLook("metrics", lambda: _overviews(modules), settings.seconds_max)
-    gateway = Gateway(settings, modules, work, waiting, Metrics(), readiness_of(modules), overviews)
+    gateway = Gateway(settings, modules, work, waiting, GatewayMetrics(), readiness_of(modules), overviews)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -13,7 +13,7 @@ from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import answer_type, encoded
 from tidemill.gateway.guard import TICKET, too_large
 from tidemill.gateway.looks import SharedLook
-from tidemill.gateway.metrics import Metrics
+from tidemill.gateway.metrics import GatewayMetrics
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.work import Work
@@ -27,7 +27,7 @@ class Gateway:
     modules: Modules
     work: Work
     waiting: Admission
-    metrics: Metrics
+    metrics: GatewayMetrics
     readiness: SharedLook[None]
     overviews: SharedLook[list[dict[str, Any]]]
 

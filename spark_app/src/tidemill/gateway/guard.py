@@ -13,7 +13,7 @@ from tidemill.gateway import faults
 from tidemill.gateway.access import OPERATE, Access, RateLimits, Rates, audit, check_access, role_of
 from tidemill.gateway.admission import Admission
 from tidemill.gateway.faults import HttpRefusal
-from tidemill.gateway.metrics import Metrics
+from tidemill.gateway.metrics import GatewayMetrics
 from tidemill.gateway.origins import check_local
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.values.errors import TidemillError
@@ -44,7 +44,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 class Guard:
     """The outermost layer of the application; nothing that goes wrong below it reaches a client as it is."""
 
-    def __init__(self, app: App, settings: GatewaySettings, metrics: Metrics, is_local_only: bool = False) -> None:
+    def __init__(
+        self, app: App, settings: GatewaySettings, metrics: GatewayMetrics, is_local_only: bool = False
+    ) -> None:
         self._is_local_only = is_local_only
         self._app = app
         self._settings = settings

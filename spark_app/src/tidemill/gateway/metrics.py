@@ -19,7 +19,7 @@ _STATES = (
 )
 
 
-class Metrics:
+class GatewayMetrics:
     """The metrics of one gateway; names of modules and depots are labels only once they were found in the store."""
 
     def __init__(self) -> None:

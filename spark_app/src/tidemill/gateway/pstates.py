@@ -27,7 +27,7 @@ PATHS_MAX = 1_000
 routes = APIRouter(tags=["pstates"])
 
 
-class Select(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+class SelectBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     """The body of a select."""
 
     path: list[Any] = msgspec.field(default_factory=list)
@@ -158,7 +158,7 @@ async def _selected(request: Request, module: str, pstate: str, is_one: bool) ->
     body = await body_of(request, form.gateway.settings.body_bytes_max)
 
     def read() -> Any:
-        asked = form.asked(body, Select)
+        asked = form.asked(body, SelectBody)
         handle = form.handle(asked.at)
         found = path_from_json(asked.path)
         if found.pkey is not ABSENT and asked.pkey is not msgspec.UNSET:

@@ -25,7 +25,7 @@ WAIT_SHARE = 0.9
 routes = APIRouter(tags=["modules"])
 
 
-class Wait(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+class WaitBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     """The body of a wait; `barrier` is that of an earlier answer, which goes on waiting for the same records."""
 
     topology: str | None = None
@@ -83,14 +83,14 @@ async def _is_reached(gateway: Gateway, watch: ProcessedWatch, ticket: Ticket, s
     return True
 
 
-def _asked(body: bytes, kind: str, reserve: Reserve) -> Wait:
-    asked = converted(decoded(body, kind, reserve), Wait)
+def _asked(body: bytes, kind: str, reserve: Reserve) -> WaitBody:
+    asked = converted(decoded(body, kind, reserve), WaitBody)
     if asked.timeout_ms is not None and not 0 <= asked.timeout_ms <= TIMEOUT_MS_MAX:
         raise malformed(f"timeoutMs is a number from 0 to {TIMEOUT_MS_MAX:,.0f}.")
     return asked
 
 
-def _barriers(gateway: Gateway, module: str, asked: Wait) -> list[Barrier]:
+def _barriers(gateway: Gateway, module: str, asked: WaitBody) -> list[Barrier]:
     definition = gateway.modules.module(module).client.definition()
     if asked.barrier is None:
         names = [asked.topology] if asked.topology is not None else list(definition.topologies)

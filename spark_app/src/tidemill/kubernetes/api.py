@@ -29,7 +29,7 @@ _Lease: Any = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "
 _Pod: Any = create_namespaced_resource("", "v1", "Pod", "pods")
 
 
-class Conflict(Exception):
+class ObjectChanged(Exception):
     """Somebody else changed or made the object meanwhile; read it again. Never leaves this package."""
 
 
@@ -145,7 +145,7 @@ class _NamedLease:
                 written: Document = getattr(self._api._client, verb)(_Lease(**lease)).to_dict()
             except ApiError as error:
                 if error.response.status_code in (404, 409):
-                    raise Conflict(str(error)) from error
+                    raise ObjectChanged(str(error)) from error
                 raise
             return written
 

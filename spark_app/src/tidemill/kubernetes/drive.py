@@ -15,8 +15,8 @@ from tidemill.journal.clock import Clock, SystemClock
 from tidemill.kubernetes.api import ClusterApi
 from tidemill.kubernetes.driver import Driver, DriverNames
 from tidemill.kubernetes.engines import engine_opener
-from tidemill.kubernetes.probes import Metrics, ProbeServer, Told
-from tidemill.kubernetes.turn import RevisionPlan
+from tidemill.kubernetes.probes import DriverHealth, DriverMetrics, ProbeServer
+from tidemill.kubernetes.revision_gate import RevisionPlan
 from tidemill.spark.on_kubernetes import DriverPod
 from tidemill.store.urls import open_store
 from tidemill.store.watched import WatchedStore
@@ -57,9 +57,9 @@ def drive(
         RetryableError: store, API or engine did not answer at the start.
     """
     pod = pod_from_environment(resources.topology)
-    clock, told = SystemClock(), Told()
+    clock, told = SystemClock(), DriverHealth()
     labels = {"module": resources.module, "topology": resources.topology, "revision": str(plan.revision)}
-    metrics = Metrics(told, labels)
+    metrics = DriverMetrics(told, labels)
     drivers: list[Driver] = []
     server = ProbeServer(port, told, metrics, lambda: drivers[0].trouble if drivers else "")
     api = ClusterApi(pod.namespace)
@@ -80,7 +80,7 @@ def drive(
         server.close()
 
 
-def patiently(make: Callable[[], Made], told: Told, stop: threading.Event, clock: Clock) -> Made | None:
+def patiently(make: Callable[[], Made], told: DriverHealth, stop: threading.Event, clock: Clock) -> Made | None:
     """What `make` makes, as soon as the store answers; None where `stop` came first.
 
     A driver that ends would only start again, with all that it costs, on a store that is busy already.

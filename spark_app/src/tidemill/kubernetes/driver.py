@@ -13,14 +13,14 @@ from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import Clock
 from tidemill.journal.leading import topology_lease
 from tidemill.kubernetes.api import Document, Leases
-from tidemill.kubernetes.follower import Follower, Resources
+from tidemill.kubernetes.follower import Resources, TopologyFollower
 from tidemill.kubernetes.lease import KubernetesLease
-from tidemill.kubernetes.probes import Metrics, Told
+from tidemill.kubernetes.probes import DriverHealth, DriverMetrics
 from tidemill.kubernetes.resources import active_revision, with_starts
+from tidemill.kubernetes.revision_gate import RevisionGate, RevisionPlan
 from tidemill.kubernetes.shown_lease import ShownLease
-from tidemill.kubernetes.turn import RevisionPlan, Turn
 from tidemill.leader.runner import RunnerState, TopologyRunner, describe
-from tidemill.spark.opening import Engine, Opening
+from tidemill.spark.deferred_runner import DeferredRunner, Engine
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import RetryableError
 
@@ -67,12 +67,12 @@ class Driver:
         store: ObjectStore,
         api: DriverApi,
         open_engine: Callable[[], Engine],
-        told: Told,
-        metrics: Metrics,
+        told: DriverHealth,
+        metrics: DriverMetrics,
         clock: Clock,
         silence: Callable[[], tuple[float, str]] = lambda: (0.0, ""),
     ) -> None:
-        """Checks the revision against the store. `silence`: see `Follower`.
+        """Checks the revision against the store. `silence`: see `TopologyFollower`.
 
         Raises:
             DefinitionError: lists all faults of the module.
@@ -82,7 +82,7 @@ class Driver:
         self._names, self._plan, self._store, self._api = names, plan, store, api
         self._open_engine, self._told, self._metrics, self._clock = open_engine, told, metrics, clock
         self._silence = silence
-        self._turn = Turn(store, plan, clock)
+        self._turn = RevisionGate(store, plan, clock)
         self._turn.planned.topology(names.code_topology)
         self._turn.look()  # before an engine starts for a module that somebody else has
         self._runner: TopologyRunner | None = None
@@ -95,7 +95,7 @@ class Driver:
             TidemillError: nothing that can be waited for.
         """
         self._tell("starting", "the engine starts")
-        opening = Opening(self._open_engine, self._clock)
+        opening = DeferredRunner(self._open_engine, self._clock)
         try:
             while not stop.is_set():
                 definition = self._await_turn(opening, stop)
@@ -118,14 +118,14 @@ class Driver:
 
     # --- before its turn ---------------------------------------------------------------------------------------------
 
-    def _look(self, opening: Opening) -> None:
+    def _look(self, opening: DeferredRunner) -> None:
         """Raises: what kept the engine from opening."""
         opening.check()
         if opening.is_warm and not self._told.is_warm:
             self._told.is_warm = True
             log.info("warm %s", opening.application)
 
-    def _await_turn(self, opening: Opening, stop: threading.Event) -> StoredDefinition | None:
+    def _await_turn(self, opening: DeferredRunner, stop: threading.Event) -> StoredDefinition | None:
         """The definition to lead with; None where the turn is over, or `stop` was set."""
         while not stop.is_set():
             self._look(opening)
@@ -151,7 +151,7 @@ class Driver:
 
     # --- its turn ----------------------------------------------------------------------------------------------------
 
-    def _lead(self, opening: Opening, definition: StoredDefinition, stop: threading.Event) -> None:
+    def _lead(self, opening: DeferredRunner, definition: StoredDefinition, stop: threading.Event) -> None:
         """Stand by for the Lease and lead, until the runner is over or `stop` is set."""
         name = self._names.code_topology
         kubernetes = KubernetesLease(
@@ -164,7 +164,7 @@ class Driver:
             store=self._store, definition=definition, topology=name, runner=opening, lease=lease,
             program=programs(self._plan.declaration, definition)[name], clock=self._clock,
         )  # fmt: skip
-        follower = Follower(
+        follower = TopologyFollower(
             self._api, self._store, definition, runner, self._told, self._clock, module=self._names.module,
             topology=self._names.topology, revision=self._plan.revision, leader=self._names.pod,
             application=lambda: opening.application, silence=self._silence,
@@ -179,7 +179,9 @@ class Driver:
             self._runner = None
         self._take_end(runner.state, stop)
 
-    def _watch(self, opening: Opening, runner: TopologyRunner, follower: Follower, stop: threading.Event) -> None:
+    def _watch(
+        self, opening: DeferredRunner, runner: TopologyRunner, follower: TopologyFollower, stop: threading.Event
+    ) -> None:
         seen, looked_at = runner.state, self._clock.monotonic_ms()
         while not runner.state.is_over:
             if stop.is_set():
@@ -196,7 +198,7 @@ class Driver:
                 if self._is_over():
                     runner.stop()
 
-    def _leave(self, runner: TopologyRunner, follower: Follower) -> None:
+    def _leave(self, runner: TopologyRunner, follower: TopologyFollower) -> None:
         self._tell("stopping", "finishing the microbatch under way")
         follower.close()
         if not runner.leave(LEAVE_SECONDS):
@@ -209,7 +211,7 @@ class Driver:
         except RetryableError:
             return False
 
-    def _note(self, runner: TopologyRunner, follower: Follower, seen: RunnerState) -> RunnerState:
+    def _note(self, runner: TopologyRunner, follower: TopologyFollower, seen: RunnerState) -> RunnerState:
         """Wait a little for news of the runner, and tell them."""
         try:
             state = runner.wait_for(lambda now: now is not seen, LOOK_SECONDS)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tidemill.kubernetes.api import ClusterApi
 from tidemill.kubernetes.spark_json import read_settings
+from tidemill.spark.deferred_runner import Engine
 from tidemill.spark.on_kubernetes import POD_LABEL, DriverPod
-from tidemill.spark.opening import Engine
 from tidemill.values.errors import BadInput
 
 

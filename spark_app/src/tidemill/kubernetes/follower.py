@@ -16,7 +16,7 @@ from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import Clock
 from tidemill.journal.options_log import OptionsLog
 from tidemill.kubernetes.api import Document
-from tidemill.kubernetes.probes import Told
+from tidemill.kubernetes.probes import DriverHealth
 from tidemill.kubernetes.resources import Wanted, current_revision, module_settings, topology_settings
 from tidemill.kubernetes.status import Standing, status_of, time_text
 from tidemill.leader.deletions import Deletions
@@ -50,7 +50,7 @@ class Resources(Protocol):
     def apply_topology_status(self, name: str, status: Mapping[str, Any]) -> bool: ...
 
 
-class Follower:
+class TopologyFollower:
     """Follows one Topology for one runner until it is closed."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Follower:
         store: ObjectStore,
         definition: StoredDefinition,
         runner: TopologyRunner,
-        told: Told,
+        told: DriverHealth,
         clock: Clock,
         *,
         module: str,

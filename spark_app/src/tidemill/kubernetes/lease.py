@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from tidemill.journal.clock import Clock
-from tidemill.kubernetes.api import Conflict, Document, Leases
+from tidemill.kubernetes.api import Document, Leases, ObjectChanged
 from tidemill.store.lease import LeasePace
 from tidemill.values.errors import RetryableError
 
@@ -88,7 +88,7 @@ class KubernetesLease:
     def release(self) -> None:
         """Empty the holder, so that a standby need not wait for the end of the lease."""
         self._over.set()
-        with self._lock, suppress(RetryableError, Conflict):
+        with self._lock, suppress(RetryableError, ObjectChanged):
             if self._is_ours:
                 self._is_ours = False
                 lease = self._leases.read()
@@ -120,7 +120,7 @@ class KubernetesLease:
             is_ours, tries = False, 0
             while not (is_ours or over.is_set() or tries == _TRIES):
                 tries += 1
-                with suppress(Conflict):
+                with suppress(ObjectChanged):
                     is_ours = self._try()
                     break
             self._is_ours = is_ours

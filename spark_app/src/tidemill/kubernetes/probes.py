@@ -22,7 +22,7 @@ SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 3
 
 
 @dataclass
-class Told:
+class DriverHealth:
     """What the probes tell; the driver writes it, requests read it."""
 
     state: State = "starting"
@@ -38,10 +38,10 @@ class Told:
         return self.is_warm and self.state in READY
 
 
-class Metrics(Collector):
+class DriverMetrics(Collector):
     """The metrics of one driver; values are read when they are asked for."""
 
-    def __init__(self, told: Told, labels: dict[str, str]) -> None:
+    def __init__(self, told: DriverHealth, labels: dict[str, str]) -> None:
         self.registry = CollectorRegistry()
         self._told = told
         self._labels = labels
@@ -99,7 +99,9 @@ class Metrics(Collector):
 class ProbeServer:
     """Serves the probes in threads of its own until it is closed; port 0 takes any free one."""
 
-    def __init__(self, port: int, told: Told, metrics: Metrics, trouble: Callable[[], str], host: str = "") -> None:
+    def __init__(
+        self, port: int, told: DriverHealth, metrics: DriverMetrics, trouble: Callable[[], str], host: str = ""
+    ) -> None:
         """`trouble` says why the driver is sick; empty is healthy."""
 
         class Handler(_Handler):
@@ -125,7 +127,7 @@ class ProbeServer:
 Page = tuple[int, str, bytes]
 
 
-def _page(is_good: bool, told: Told, text: str) -> Page:
+def _page(is_good: bool, told: DriverHealth, text: str) -> Page:
     body = json.dumps({"state": told.state, "text": text}).encode()
     return 200 if is_good else 503, "application/json", body
 

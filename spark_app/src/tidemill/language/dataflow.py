@@ -59,14 +59,14 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Expr:
+class RecordedExpr:
     """A nested expression in argument position."""
 
     function: Function
     args: tuple[Arg, ...]
 
 
-Arg = Union[Var, Const, Expr]
+Arg = Union[Var, Const, RecordedExpr]
 
 
 # --- paths -----------------------------------------------------------------------------------------------------------
@@ -76,8 +76,9 @@ Arg = Union[Var, Const, Expr]
 class Nav:
     """One navigator: its name in snake case (`key`, `sorted_map_range`, `term_val`, …) and its arguments.
 
-    `args` holds `Arg`s, `Function`s (of `view`, `filter_pred`, `term`, …) and `Path`s (of `filter_selected`, `if_path`,
-    `multi_path`, …) in the order of the public signature; `options` the keyword options (`include_end`, `max_amt`, …).
+    `args` holds `Arg`s, `Function`s (of `view`, `filter_pred`, `term`, …) and `RecordedPath`s (of `if_path`,
+    `filter_selected`, `multi_path`, …) in the order of the public signature; `options` the keyword options
+    (`include_end`, `max_amt`, …).
     """
 
     name: str
@@ -86,7 +87,7 @@ class Nav:
 
 
 @dataclass(frozen=True)
-class Path:
+class RecordedPath:
     """A sequence of navigators, from a PState's partition to zero or more values (seed: "Paths")."""
 
     navs: tuple[Nav, ...] = ()
@@ -206,7 +207,7 @@ class Partition:
 @dataclass(frozen=True)
 class LocalSelect:
     pstate: str
-    path: Path
+    path: RecordedPath
     outs: tuple[str, ...]
     at: Location
 
@@ -214,7 +215,7 @@ class LocalSelect:
 @dataclass(frozen=True)
 class LocalTransform:
     pstate: str
-    path: Path
+    path: RecordedPath
     at: Location
 
 

@@ -17,7 +17,7 @@ from tidemill.journal.entries import Entry
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.snapshot import Part, Snapshot
 from tidemill.language.schema import Schema
-from tidemill.leader.deletions import Deletions, Fate
+from tidemill.leader.deletions import DeletionDecision, Deletions
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.tables.stored_parts import read_part
 from tidemill.tables.verify import faults_of
@@ -83,7 +83,7 @@ def _check_retired(store: ObjectStore, definition: StoredDefinition) -> list[Fin
     return [] if _is_done(deletions.fate(definition)) else found
 
 
-def _is_done(fate: Fate | None) -> bool:
+def _is_done(fate: DeletionDecision | None) -> bool:
     return fate is not None and fate.is_done
 
 

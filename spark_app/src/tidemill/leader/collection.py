@@ -18,7 +18,7 @@ from tidemill.journal.entries import Entry, SourceProgress
 from tidemill.journal.snapshot import Snapshot
 from tidemill.language.options import Values, resolve
 from tidemill.leader.garbage import remove_garbage
-from tidemill.leader.topology_store import World
+from tidemill.leader.topology_store import TopologyStore
 from tidemill.store.local import sweep_unfinished
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.values.errors import invariant
@@ -36,7 +36,7 @@ class Collected:
     entries: int
 
 
-def collect(world: World, retention_ms: int) -> Collected:
+def collect(world: TopologyStore, retention_ms: int) -> Collected:
     """Delete what nothing reaches in one topology, and what retention gives up of its depots."""
     old = world.old("commit log", world.commit_log.newest_number(), retention_ms)
     found = collect_topology(world.commit_log, world.store, world.prefix, world.clock.now_ms() - retention_ms, old)
@@ -50,7 +50,7 @@ def collect(world: World, retention_ms: int) -> Collected:
     return found
 
 
-def _sweep(world: World, prefix: str) -> None:
+def _sweep(world: TopologyStore, prefix: str) -> None:
     """Processes that were killed leave unfinished creates in a store that is a folder."""
     folder = world.store.local_path(prefix)
     if folder is not None:
@@ -146,18 +146,18 @@ def _is_over(name: str, entry: Entry) -> bool:
 # --- depots ----------------------------------------------------------------------------------------------------------
 
 
-def _is_keeper(world: World, depot: str) -> bool:
+def _is_keeper(world: TopologyStore, depot: str) -> bool:
     """One topology of the module looks after a depot: the first that reads it."""
     readers = _readers(world, depot)
     return bool(readers) and readers[0] == world.topology
 
 
-def _readers(world: World, depot: str) -> list[str]:
+def _readers(world: TopologyStore, depot: str) -> list[str]:
     topologies = world.definition.topologies.values()
     return sorted(t.name for t in topologies if any(source.depot == depot for source in t.sources))
 
 
-def _keep_depot(world: World, name: str) -> None:
+def _keep_depot(world: TopologyStore, name: str) -> None:
     log = world.depots[name]
     roll(log)
     values = world.options.read().values
@@ -175,7 +175,7 @@ def _excess(values: Values, name: str) -> float:
     return float(resolve("depot.excess.proportion", values, name))
 
 
-def _needed(world: World, depot: str) -> list[int] | None:
+def _needed(world: TopologyStore, depot: str) -> list[int] | None:
     """The lowest offset of each partition that a topology of the module still reads, or will after a rollback; None if
     one has not begun.
     """
@@ -188,7 +188,7 @@ def _needed(world: World, depot: str) -> list[int] | None:
     return needed
 
 
-def _live_sources(world: World, depot: str) -> Iterator[SourceProgress | None]:
+def _live_sources(world: TopologyStore, depot: str) -> Iterator[SourceProgress | None]:
     for topology in _readers(world, depot):
         head = CommitLog(world.store, world.definition.topology_prefix(topology)).head()
         met = met_sources(world.definition, topology, head[1] if head is not None else None)
@@ -197,7 +197,7 @@ def _live_sources(world: World, depot: str) -> Iterator[SourceProgress | None]:
                 yield met.get(source.source_id)
 
 
-def _retired_sources(world: World, depot: str) -> Iterator[SourceProgress]:
+def _retired_sources(world: TopologyStore, depot: str) -> Iterator[SourceProgress]:
     """Where one stands that a rollback may bring back, it needs what follows; one that never began needs nothing."""
     definition = world.definition
     place = definition.depot_prefix(depot).rpartition("/")[2]

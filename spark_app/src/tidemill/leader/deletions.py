@@ -27,7 +27,7 @@ Decision = Literal["done", "kept"]
 
 
 @dataclass(frozen=True)
-class Fate:
+class DeletionDecision:
     """What was decided of a definition's deletions, and when."""
 
     decision: Decision
@@ -48,7 +48,7 @@ class Deletions:
         self._log = Log(store, f"{module}/deletions", ".json", read_json_nonce, patience, is_dense=False)
         self._ids = ids or Ids()
 
-    def fate(self, definition: StoredDefinition) -> Fate | None:
+    def fate(self, definition: StoredDefinition) -> DeletionDecision | None:
         """What was decided; None if nothing was yet, or there is nothing to decide."""
         if not definition.retired:
             return None
@@ -74,7 +74,7 @@ class Deletions:
         """
         return not definition.retired or not self._decide(definition, "kept", now_ms).is_done
 
-    def _decide(self, definition: StoredDefinition, decision: Decision, now_ms: int) -> Fate:
+    def _decide(self, definition: StoredDefinition, decision: Decision, now_ms: int) -> DeletionDecision:
         found = self.fate(definition)
         if found is not None:
             return found
@@ -85,9 +85,9 @@ class Deletions:
             self._log.append_json(definition.number, data, nonce)
         except Lost:
             return self._read(definition.number)
-        return Fate(decision, now_ms)
+        return DeletionDecision(decision, now_ms)
 
-    def _read(self, number: int) -> Fate:
+    def _read(self, number: int) -> DeletionDecision:
         return _fate(self._log.read_json(number), self._log.key(number))
 
 
@@ -113,11 +113,11 @@ def following(
     return replace(made, garbage=tuple(folder for folder in made.garbage if held(store, folder)))
 
 
-def _fate(data: dict[str, Any], key: str) -> Fate:
+def _fate(data: dict[str, Any], key: str) -> DeletionDecision:
     try:
         if data["format"] > FORMAT:
             raise NewerFormat(f"{key} has format {data['format']}, this Tidemill reads {FORMAT}; use a newer one")
-        return Fate(_DECISIONS[data["decision"]], data["written_ms"])
+        return DeletionDecision(_DECISIONS[data["decision"]], data["written_ms"])
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptState(f"{key}: this decision cannot be read: {error!r}", key=key) from error
 

@@ -78,7 +78,7 @@ class StartsResolved:
 
 
 @dataclass(frozen=True)
-class Looked:
+class SourcesProbed:
     """What is there now: depots by source, options, the newest definition, the newest entry of each topology read."""
 
     ends: Mapping[str, DepotEnds]
@@ -162,8 +162,8 @@ class StopRequested:
 
 
 Event = Union[
-    LeaseAnswered, HeadRead, StartsResolved, Looked, EntryWritten, EntryLost, StoreFailed, AttemptDone, AttemptFailed,
-    CompactionDone, CompactionFailed, CollectionDone, TimePassed, LeaseLost, StopRequested,
+    LeaseAnswered, HeadRead, StartsResolved, SourcesProbed, EntryWritten, EntryLost, StoreFailed, AttemptDone,
+    AttemptFailed, CompactionDone, CompactionFailed, CollectionDone, TimePassed, LeaseLost, StopRequested,
 ]  # fmt: skip
 
 # --- instructions ----------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class StartCompaction:
 
 
 @dataclass(frozen=True)
-class Collect:
+class CollectGarbage:
     retention_ms: int
 
 
@@ -251,6 +251,6 @@ class Stop:
 
 
 Instruction = Union[
-    AskLease, ReadHead, ResolveStarts, Look, WriteEntry, StartAttempt, CancelAttempt, StartCompaction, Collect,
+    AskLease, ReadHead, ResolveStarts, Look, WriteEntry, StartAttempt, CancelAttempt, StartCompaction, CollectGarbage,
     Wait, Stop,
 ]  # fmt: skip

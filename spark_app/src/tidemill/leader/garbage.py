@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidemill.leader.closing import empty_folders, held
-from tidemill.leader.topology_store import World
+from tidemill.leader.topology_store import TopologyStore
 from tidemill.values.errors import invariant
 
 
-def remove_garbage(world: World, retention_ms: int) -> int:
+def remove_garbage(world: TopologyStore, retention_ms: int) -> int:
     """Delete what is in those folders, a while after they became garbage; how many objects.
 
     Readers that do not know of it yet finish in that time. One topology of the module looks after it.
@@ -36,7 +36,7 @@ def remove_garbage(world: World, retention_ms: int) -> int:
     return count
 
 
-def _folders(world: World, cutoff_ms: int) -> Iterator[str]:
+def _folders(world: TopologyStore, cutoff_ms: int) -> Iterator[str]:
     definition = world.definition
     if definition.garbage and definition.written_ms <= cutoff_ms:
         yield from definition.garbage
@@ -46,7 +46,7 @@ def _folders(world: World, cutoff_ms: int) -> Iterator[str]:
         yield from (folder for folder in folders if folder is not None)
 
 
-def _empty(world: World, folder: str) -> int:
+def _empty(world: TopologyStore, folder: str) -> int:
     keys = held(world.store, folder)
     empty_folders(world.store, [folder], keys)
     if not keys:

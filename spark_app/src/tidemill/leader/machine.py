@@ -14,9 +14,9 @@ from typing import Final, Literal
 from tidemill.journal.entries import Attempt, Entry, Failure
 from tidemill.language.options import ModuleOptions, resolve
 from tidemill.leader import events, ranges, transitions
-from tidemill.leader.events import Event, Instruction, Looked, Question, StartsResolved, TopologySpec
+from tidemill.leader.events import Event, Instruction, Question, SourcesProbed, StartsResolved, TopologySpec
 from tidemill.leader.maintenance import Upkeep
-from tidemill.leader.told import Now, Role, Running, Told
+from tidemill.leader.report import Now, Role, RunnerReport, Running
 from tidemill.leader.transitions import Author, Finished
 from tidemill.values.errors import UserCodeError, invariant
 from tidemill.values.ids import Ids
@@ -38,8 +38,8 @@ class Machine:
     role: Role = "standby"
     number: int = 0
     entry: Entry | None = None
-    told: Told = field(default_factory=Told)
-    look: Looked | None = None
+    told: RunnerReport = field(default_factory=RunnerReport)
+    look: SourcesProbed | None = None
     options: ModuleOptions = field(default_factory=ModuleOptions)
     running: Running | None = None
     is_refused: bool = False
@@ -106,7 +106,7 @@ class Machine:
         self.told = replace(self.told, store_trouble=event.text)
 
     def _take_answer(self, event: Event, now: Now) -> list[Instruction]:
-        if isinstance(event, Looked) and self._is_stale(event):
+        if isinstance(event, SourcesProbed) and self._is_stale(event):
             self._take_store_failure(events.StoreFailed(self._stale_text(event)), now)
             return []
         question, self._question = self._question, None
@@ -121,7 +121,7 @@ class Machine:
             return self._take_head(event, now)
         elif isinstance(event, StartsResolved):
             self._ask_claim(event, now)
-        elif isinstance(event, Looked):
+        elif isinstance(event, SourcesProbed):
             self.look, self._is_look_fresh, self.options = event, True, event.options
         elif isinstance(event, events.EntryWritten) and isinstance(question, events.WriteEntry):
             self._take_written(question, now)
@@ -129,11 +129,11 @@ class Machine:
             return self._take_lost(event, now)
         return []
 
-    def _is_stale(self, look: Looked) -> bool:
+    def _is_stale(self, look: SourcesProbed) -> bool:
         """Whether a look saw older options than a leader did before: with them a pause would be overlooked."""
         return look.options.number < self._head.paused_seen
 
-    def _stale_text(self, look: Looked) -> str:
+    def _stale_text(self, look: SourcesProbed) -> str:
         seen, found = self._head.paused_seen, look.options.number
         return (
             f"entry {seen} of the options, a pause, was seen before, but now the newest one is {found}: they are read "
@@ -395,7 +395,7 @@ class Machine:
         made = self._background(now)
         return [*made, *(self._compact_entry(now) or [events.Wait(now.at + 60_000, for_news=True)])]
 
-    def _new_attempt(self, look: Looked, now: Now) -> list[Instruction]:
+    def _new_attempt(self, look: SourcesProbed, now: Now) -> list[Instruction]:
         """Records are begun in the log before they are read; attempts without records are not."""
         if self.told.phase == "paused":
             self.told = replace(self.told, phase="idle")

@@ -59,7 +59,7 @@ class Upkeep:
             return []
         self._is_collecting = True
         self.start(at)
-        return [events.Collect(int(1000 * resolve("store.snapshot.retention.seconds", options.values)))]
+        return [events.CollectGarbage(int(1000 * resolve("store.snapshot.retention.seconds", options.values)))]
 
     def _compaction(self, entry: Entry, options: ModuleOptions, token: int, at: float) -> list[Instruction]:
         """Compactions are named after an ID that is not committed yet: collection leaves their objects alone."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from tidemill.journal.entries import Attempt, SourceProgress
 from tidemill.language.options import resolve
-from tidemill.leader.events import DepotEnds, Looked, SourceSpec, TopologySpec
+from tidemill.leader.events import DepotEnds, SourceSpec, SourcesProbed, TopologySpec
 from tidemill.values.errors import CorruptState, invariant
 from tidemill.values.offsets import OffsetRanges
 
@@ -44,7 +44,7 @@ def empty_range(progress: SourceProgress) -> OffsetRanges:
 
 
 def fix_ranges(
-    spec: TopologySpec, progress: Mapping[str, SourceProgress], look: Looked, limit: int | None = None
+    spec: TopologySpec, progress: Mapping[str, SourceProgress], look: SourcesProbed, limit: int | None = None
 ) -> dict[str, OffsetRanges]:
     """The range of each source that is no tick, as things stood at `look`; `limit` as `limit_after` gave it."""
     found = {}

@@ -40,7 +40,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RestorePlan:
     """A backup and an entry of each topology. Depots come as they were saved, so what follows is processed again."""
 
     backup: Backup
@@ -56,7 +56,7 @@ class At:
     entry: int = 0
 
 
-def plan_restore(folder: BackupFolder, backup_id: str = "", at: At | None = None) -> Plan:
+def plan_restore(folder: BackupFolder, backup_id: str = "", at: At | None = None) -> RestorePlan:
     """The newest consistent state in the backups, or the newest at or before a moment or an entry.
 
     Raises:
@@ -70,14 +70,16 @@ def plan_restore(folder: BackupFolder, backup_id: str = "", at: At | None = None
     if len(urls := sorted({backup.url for backup in chosen})) > 1:
         raise BadInput(f"{folder.store.url} has backups of {', '.join(urls)}; name one backup: --backup ID.")
     if at is None:
-        return Plan(chosen[0], tuple(_point(folder, chosen[0], topology, None) for topology in chosen[0].topologies))
+        return RestorePlan(
+            chosen[0], tuple(_point(folder, chosen[0], topology, None) for topology in chosen[0].topologies)
+        )
     millis = at.millis if at.millis is not None else _millis_of(folder, chosen, at)
     # The backup after a moment tells all that was before it; where that is gone from it, an older backup may do.
     after = [backup for backup in chosen if backup.written_ms >= millis][-1:]
     for backup in [*after, *(backup for backup in chosen if backup.written_ms < millis)]:
         points = [_point_at(folder, backup, topology, millis, at) for topology in backup.topologies]
         if all(point is not None for point in points):
-            return Plan(backup, tuple(point for point in points if point is not None))
+            return RestorePlan(backup, tuple(point for point in points if point is not None))
     raise BadInput(f"No backup in {folder.store.url} tells the state at that moment: it is too long ago.")
 
 
@@ -139,7 +141,7 @@ class Restored:
 
 
 def restore(
-    plan: Plan,
+    plan: RestorePlan,
     folder: BackupFolder,
     url: str,
     *,
@@ -182,7 +184,7 @@ def _has_definition(living: ObjectStore, module: str) -> bool:
     return any(key.endswith(".json") for key in living.list(f"{module}/definition"))
 
 
-def _fill(copy: ObjectStore, plan: Plan, folder: BackupFolder, tell: Callable[[str, Copied], None]) -> Copied:
+def _fill(copy: ObjectStore, plan: RestorePlan, folder: BackupFolder, tell: Callable[[str, Copied], None]) -> Copied:
     check_store(copy)
     copied = Copied()
     keys = sorted(needed_objects(plan))
@@ -197,13 +199,13 @@ def _fill(copy: ObjectStore, plan: Plan, folder: BackupFolder, tell: Callable[[s
     return copied
 
 
-def _copy_one(copy: ObjectStore, plan: Plan, folder: BackupFolder, key: str) -> int:
+def _copy_one(copy: ObjectStore, plan: RestorePlan, folder: BackupFolder, key: str) -> int:
     content = folder.get(plan.backup, key)
     copy.create(key, content)
     return len(content)
 
 
-def needed_objects(plan: Plan) -> set[str]:
+def needed_objects(plan: RestorePlan) -> set[str]:
     """All of the backup but the entries and parts of topologies that the points do without."""
     prefixes = tuple(f"{topology.prefix}/" for topology in plan.backup.topologies)
     needed = {key for key in plan.backup.objects if not key.startswith(prefixes)}
@@ -214,7 +216,7 @@ def needed_objects(plan: Plan) -> set[str]:
     return needed
 
 
-def _verify(copy: ObjectStore, plan: Plan) -> None:
+def _verify(copy: ObjectStore, plan: RestorePlan) -> None:
     for module in plan.backup.modules:
         faults = [finding for finding in check_module(copy, module) if finding.is_fault]
         if faults:

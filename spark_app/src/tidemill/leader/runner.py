@@ -14,7 +14,7 @@ from typing import Final
 
 from tidemill.clients.hub import AppendHub
 from tidemill.definition.definition import StoredDefinition
-from tidemill.engine.work import AttemptRunner, Cancel, Whereabouts
+from tidemill.engine.work import AttemptRunner, Cancel, CurrentStep
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.entries import Entry
 from tidemill.leader import events
@@ -22,8 +22,8 @@ from tidemill.leader.attempt_failures import attempt_failed, compaction_failed
 from tidemill.leader.collection import collect
 from tidemill.leader.machine import Machine
 from tidemill.leader.maintenance import Upkeep
-from tidemill.leader.told import Now, Role, Told
-from tidemill.leader.topology_store import World
+from tidemill.leader.report import Now, Role, RunnerReport
+from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.program import Program
 from tidemill.store.lease import FileLease, LeaderLease, describe_process
 from tidemill.store.objects import ObjectStore
@@ -48,7 +48,7 @@ class RunnerState:
     role: Role | str = "standby"
     number: int = 0
     entry: Entry | None = None
-    told: Told = field(default_factory=Told)
+    told: RunnerReport = field(default_factory=RunnerReport)
     version: int = 0
     is_idle: bool = False
     is_refused: bool = False
@@ -98,7 +98,7 @@ class TopologyRunner:
         self._lease = lease
         self._hub = hub or AppendHub()
         ids = ids or Ids()
-        self._world = World(store, definition, topology, program, lease, self._clock)
+        self._world = TopologyStore(store, definition, topology, program, lease, self._clock)
         pace = lease.pace
         wait_ms = pace.claim_wait_ms if claim_wait_ms is None else claim_wait_ms
         owner = f"{describe_process()} {ids.new_id()}"
@@ -255,7 +255,7 @@ class TopologyRunner:
             self._cancels.get(instruction.token, Cancel()).set()
         elif isinstance(instruction, events.StartCompaction):
             self._spawn(lambda: self._compact(instruction))
-        elif isinstance(instruction, events.Collect):
+        elif isinstance(instruction, events.CollectGarbage):
             self._spawn(lambda: self._collect(instruction))
 
     def _spawn(self, target: Callable[[], None]) -> None:
@@ -285,7 +285,7 @@ class TopologyRunner:
         except BaseException as error:  # noqa: BLE001 - a custom combiner is the user's code too
             self._events.put(compaction_failed(start.token, error))
 
-    def _collect(self, instruction: events.Collect) -> None:
+    def _collect(self, instruction: events.CollectGarbage) -> None:
         text = ""
         try:
             collect(self._world, instruction.retention_ms)
@@ -341,17 +341,17 @@ class TopologyRunner:
     def _now(self) -> Now:
         at, running = self._clock.monotonic_ms(), self._machine.running
         is_late = running is not None and at >= running.deadline
-        where = self._find(self._cancels.get(running.token)) if running is not None and is_late else Whereabouts()
+        where = self._find(self._cancels.get(running.token)) if running is not None and is_late else CurrentStep()
         return Now(self._clock.now_ms(), at, where)
 
-    def _find(self, cancel: Cancel | None) -> Whereabouts:
+    def _find(self, cancel: Cancel | None) -> CurrentStep:
         """Where the attempt under way is; who does not answer soon, such as a JVM that hangs, is not waited for."""
-        found: list[Whereabouts] = []
+        found: list[CurrentStep] = []
         if cancel is not None:
             asking = threading.Thread(target=lambda: found.append(cancel.find()), daemon=True)
             asking.start()
             asking.join(FIND_SECONDS)
-        return found[0] if found else Whereabouts()
+        return found[0] if found else CurrentStep()
 
     def _prefixes(self) -> list[str]:
         definition = self._world.definition

@@ -20,7 +20,7 @@ from tidemill.journal.snapshot import Snapshot
 from tidemill.language.options import ModuleOptions, resolve, resolve_all
 from tidemill.language.schema import Schema
 from tidemill.leader import events
-from tidemill.leader.deletions import Deletions, Fate
+from tidemill.leader.deletions import DeletionDecision, Deletions
 from tidemill.leader.events import DepotEnds, SourceSpec, TopologySpec
 from tidemill.leader.witness import Witness
 from tidemill.plan.program import Program
@@ -51,7 +51,7 @@ def _retired_sources(definition: StoredDefinition, topology: str) -> frozenset[s
     )
 
 
-class World:
+class TopologyStore:
     """One topology's logs, depots and lease on a store."""
 
     def __init__(
@@ -78,7 +78,7 @@ class World:
         self.deletions = Deletions(store, definition.module, patience=patience)
         self.emptied: set[str] = set()
         self.witnesses: dict[str, Witness] = {}
-        self._done: Fate | None = None
+        self._done: DeletionDecision | None = None
         self.options = OptionsLog(store, definition.module)
         self.others = {name: CommitLog(store, definition.topology_prefix(name)) for name in self.spec.reads}
         self.depots = {
@@ -149,7 +149,7 @@ class World:
             }
         )
 
-    def _look(self) -> events.Looked:
+    def _look(self) -> events.SourcesProbed:
         for depot in self.depots.values():
             depot.follow()
         ends = {
@@ -158,7 +158,7 @@ class World:
             if source.tick_millis is None
         }
         reads = {name: log.newest_number() for name, log in self.others.items()}
-        return events.Looked(ends, self.options.read(), self.definitions.newest_number(), reads)
+        return events.SourcesProbed(ends, self.options.read(), self.definitions.newest_number(), reads)
 
     def has_records(self) -> bool:
         """Whether any depot has grown since the last look: cheap probes."""
@@ -169,7 +169,7 @@ class World:
         before = self.options.number
         return self.options.read().number != before or self.definitions.newest_number() > self.definition.number
 
-    def fate(self) -> Fate | None:
+    def fate(self) -> DeletionDecision | None:
         """What became of the deletions of this definition. Once they are done they are; only that is remembered.
 
         Raises:
@@ -266,5 +266,5 @@ class World:
         return {item.id: item.schema for item in items if isinstance(item, StoredPState)}
 
 
-def _is_done(fate: Fate | None) -> bool:
+def _is_done(fate: DeletionDecision | None) -> bool:
     return fate is not None and fate.is_done

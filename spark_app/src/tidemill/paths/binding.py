@@ -1,4 +1,4 @@
-"""Paths with their arguments numbered: `Var`, `Const` and `Expr` become positions in the list of values of a call."""
+"""Paths with their arguments numbered: `Var`, `Const` and `RecordedExpr` become positions in the values of a call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidemill.language.dataflow import Arg, Const, Expr, Function, Nav, Path, Var
+from tidemill.language.dataflow import Arg, Const, Function, Nav, RecordedExpr, RecordedPath, Var
 from tidemill.values.errors import BadPath
 
 
@@ -48,21 +48,21 @@ class Binder:
     first: int = 0
     arguments: list[Arg] = field(default_factory=list)
 
-    def bind(self, path: Path) -> tuple[BoundNav, ...]:
+    def bind(self, path: RecordedPath) -> tuple[BoundNav, ...]:
         return self._bind_path(path, "path", self.first)
 
-    def _bind_path(self, path: Path, at: str, first: int = 0) -> tuple[BoundNav, ...]:
+    def _bind_path(self, path: RecordedPath, at: str, first: int = 0) -> tuple[BoundNav, ...]:
         places = enumerate(path.navs, first)
         return tuple(bound for index, nav in places for bound in self._bind_nav(nav, f"{at}[{index}]"))
 
     def _bind_nav(self, nav: Nav, at: str) -> Iterator[BoundNav]:
         slots, functions, paths = [], [], []
         for index, arg in enumerate(nav.args, 1):
-            if isinstance(arg, (Var, Const, Expr)):
+            if isinstance(arg, (Var, Const, RecordedExpr)):
                 slots.append(self._slot(arg))
             elif isinstance(arg, Function):
                 functions.append(arg)
-            elif isinstance(arg, Path):
+            elif isinstance(arg, RecordedPath):
                 paths.append(self._bind_path(arg, f"{at}[{index}]"))
             else:
                 raise BadPath(
@@ -75,7 +75,7 @@ class Binder:
         yield BoundNav(nav.name, tuple(slots), tuple(functions), tuple(paths), options, self.where, at)
 
     def _option(self, value: Any) -> Any:
-        return Slot(self._slot(value)) if isinstance(value, (Var, Const, Expr)) else value
+        return Slot(self._slot(value)) if isinstance(value, (Var, Const, RecordedExpr)) else value
 
     def _slot(self, arg: Arg) -> int:
         self.arguments.append(arg)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.language.dataflow import Arg, Const, Expr, Path, Var
+from tidemill.language.dataflow import Arg, Const, RecordedExpr, RecordedPath, Var
 from tidemill.language.schema import Schema
 from tidemill.paths import control, filters, lists, maps, sets
 from tidemill.paths.binding import Binder, BoundNav
@@ -80,7 +80,7 @@ class CompiledPath:
 
 
 def compile_path(
-    path: Path, schema: Schema | None, mode: Mode, *, pstate: str = "the PState", budget: Budget | None = None
+    path: RecordedPath, schema: Schema | None, mode: Mode, *, pstate: str = "the PState", budget: Budget | None = None
 ) -> CompiledPath:
     """Compile a path against the schema of its PState; `pstate` names it in errors.
 
@@ -106,22 +106,22 @@ def compile_path(
     return CompiledPath(tuple(binder.arguments), select, transform, keys, leading_key(path))
 
 
-def leading_key(path: Path) -> Arg | None:
+def leading_key(path: RecordedPath) -> Arg | None:
     """The key that a path begins with, None if it begins otherwise."""
     if not path.navs or path.navs[0].name not in ("key", "must") or not path.navs[0].args:
         return None
     first = path.navs[0].args[0]
-    return first if isinstance(first, (Var, Const, Expr)) else None
+    return first if isinstance(first, (Var, Const, RecordedExpr)) else None
 
 
-def refused_navigators(path: Path) -> list[str]:
+def refused_navigators(path: RecordedPath) -> list[str]:
     """Which navigators of a path this version does not have, nested paths included, in order."""
     found = []
     for nav in path.navs:
         if nav.name not in NAVIGATORS:
             found.append(nav.name)
         for arg in nav.args:
-            if isinstance(arg, Path):
+            if isinstance(arg, RecordedPath):
                 found.extend(refused_navigators(arg))
     return found
 

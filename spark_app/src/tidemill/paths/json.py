@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.language.dataflow import Const, Function, Nav, Path
+from tidemill.language.dataflow import Const, Function, Nav, RecordedPath
 from tidemill.language.operations import op_named
 from tidemill.paths.compiled import NAVIGATORS, REFUSED
 from tidemill.values.absent import ABSENT
@@ -71,7 +71,7 @@ class JsonPath:
     navigator in what was read.
     """
 
-    path: Path
+    path: RecordedPath
     pkey: Any = ABSENT
     first: int = 0
 
@@ -101,7 +101,7 @@ class _Reader:
         self._arguments = 0
         self._depth = 0
 
-    def path(self, data: Any, at: str, first: int = 0) -> Path:
+    def path(self, data: Any, at: str, first: int = 0) -> RecordedPath:
         if not isinstance(data, list):
             raise BadPath(f"at {at}: a path is a list of navigators, not {_shown(data)}", at=at)
         if self._depth > PATHS_DEPTH_MAX:
@@ -109,7 +109,7 @@ class _Reader:
         self._depth += 1
         navs = tuple(self._nav(item, f"{at}[{index}]") for index, item in enumerate(data, first))
         self._depth -= 1
-        return Path(navs)
+        return RecordedPath(navs)
 
     def _nav(self, item: Any, at: str) -> Nav:
         self._count(1, 0, at)

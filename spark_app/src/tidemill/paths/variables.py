@@ -12,7 +12,7 @@ import numpy as np
 
 from tidemill.language.combiners import Accumulator, Combiner, accumulator_of, combiner_of
 from tidemill.language.dataflow import Aggregator, AggTree, Arg
-from tidemill.tables.combining import Fold, group_columns, group_keys
+from tidemill.tables.combining import CombinerColumns, group_columns, group_keys
 from tidemill.values.columns import Column, from_values, gather_rows, length, to_values
 from tidemill.values.errors import DefinitionError
 
@@ -38,12 +38,16 @@ class VariableAggregation:
 
     def partial(self, group: Sequence[Column], args: Sequence[Column], rows: int) -> tuple[list[Column], list[Column]]:
         """(distinct groups in the order first seen, operands). Without group columns: one row, or none for no rows."""
-        return group_columns(group, rows, [Fold(c, tuple(args[p] for p in ps)) for c, ps in self._combiners()])
+        return group_columns(
+            group, rows, [CombinerColumns(c, tuple(args[p] for p in ps)) for c, ps in self._combiners()]
+        )
 
     def merge(self, group: Sequence[Column], operands: Sequence[Column]) -> tuple[list[Column], list[Column]]:
         """The same for operands, which come in the order in which they shall be combined."""
         rows = length(operands[0]) if operands else length(group[0])
-        folds = [Fold(c, (operand,), True) for (c, _), operand in zip(self._combiners(), operands, strict=True)]
+        folds = [
+            CombinerColumns(c, (operand,), True) for (c, _), operand in zip(self._combiners(), operands, strict=True)
+        ]
         return group_columns(group, rows, folds)
 
     def finish(self, operands: Sequence[Column]) -> list[Column]:

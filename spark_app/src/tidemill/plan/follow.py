@@ -30,7 +30,7 @@ class _Loop:
     again: list[Rows] = field(default_factory=list)
 
 
-class Follower:
+class SourceFollower:
     """Follows one source; `follow` gives its warnings."""
 
     def __init__(self, context: Context) -> None:
@@ -231,7 +231,7 @@ def _leaving(loop: _Loop, names: Sequence[str], args: Sequence[Arg], rows: Rows)
     return Rows({**loop.outside, **given}, rows.placement)
 
 
-def _leading_keys(path: df.Path) -> tuple[Arg, ...]:
+def _leading_keys(path: df.RecordedPath) -> tuple[Arg, ...]:
     """The key that a path begins with, if it begins with one."""
     first = path.navs[0] if path.navs else None
     return first.args[:1] if first is not None and first.name in ("key", "must") else ()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Union
 
-from tidemill.language.dataflow import AggTree, Arg, Function, Location, PartitionKind, Path, PStateDeclaration
+from tidemill.language.dataflow import AggTree, Arg, Function, Location, PartitionKind, PStateDeclaration, RecordedPath
 from tidemill.language.schema import Schema
 
 # --- operators -------------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Select:
     region: int
     at: Location
     pstate: str
-    path: Path
+    path: RecordedPath
     outs: tuple[str, ...]
 
 
@@ -126,7 +126,7 @@ class Transform:
     region: int
     at: Location
     pstate: str
-    path: Path
+    path: RecordedPath
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Superstep:
 
 
 @dataclass(frozen=True)
-class Segment:
+class ProgramSegment:
     """What runs without a message from operator `start` on: by columns, or row by row, and why."""
 
     start: int
@@ -269,7 +269,7 @@ class Program:
     live: tuple[tuple[str, ...], ...]
     keeps_order: tuple[bool, ...]
     regions: tuple[Region, ...]
-    segments: Mapping[int, Segment]
+    segments: Mapping[int, ProgramSegment]
     pstates: Mapping[str, PStatePlan]
     reads: Mapping[str, str]
     others: Mapping[str, PStatePlan]

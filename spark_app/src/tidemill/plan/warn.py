@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Location, ModuleDeclaration, Node, TopologyDeclaration
 from tidemill.plan.check.context import Context
-from tidemill.plan.follow import Follower
+from tidemill.plan.follow import SourceFollower
 from tidemill.plan.warn_constants import ConstantCheck
 from tidemill.values.errors import DefinitionWarning, Fault
 
@@ -44,7 +44,7 @@ def _of_topology(context: Context, topology: TopologyDeclaration) -> Iterator[Fa
                 source.at, f"Nothing follows the source of '{source.depot}'.", "Add its steps, or remove it."
             )
         yield from ConstantCheck(source, list(every_node(source.body))).warnings()
-        yield from Follower(context).follow(source)
+        yield from SourceFollower(context).follow(source)
     nodes = [node for source in topology.sources for node in every_node(source.body)]
     written = {node.pstate for node in nodes if isinstance(node, (df.LocalTransform, df.LocalClear, df.Aggregate))}
     for pstate in topology.pstates:

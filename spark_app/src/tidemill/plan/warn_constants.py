@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tidemill.language import dataflow as df
-from tidemill.language.dataflow import Arg, Const, Expr, Function, Location, Node, SourceDeclaration
+from tidemill.language.dataflow import Arg, Const, Function, Location, Node, RecordedExpr, SourceDeclaration
 from tidemill.language.operations import Op
 from tidemill.values.errors import Fault
 
@@ -43,7 +43,7 @@ class ConstantCheck:
             yield from self._inside(arg, at)
 
     def _inside(self, arg: Arg, at: Location) -> Iterator[Fault]:
-        if isinstance(arg, Expr):
+        if isinstance(arg, RecordedExpr):
             yield from self._call(arg.function, arg.args, at)
 
     def _all(self, args: Sequence[Arg], at: Location, what: str) -> Iterator[Fault]:

@@ -24,7 +24,7 @@ from tidemill.pstate.targets import Target, targets_of
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.tables.cells import cells_of
 from tidemill.tables.codecs import Misfit, checker, refusal, value_codec
-from tidemill.tables.combining import Fold, combine_groups
+from tidemill.tables.combining import CombinerColumns, combine_groups
 from tidemill.tables.container import OPERAND, PUT
 from tidemill.tables.folding import Identities, key_columns, key_rows, resolve, rows_frame
 from tidemill.tables.null_keys import shown
@@ -144,7 +144,7 @@ class FoldStep(Step):
 
     def write(self, state: ThreadState, pstate: str, tasks: pl.Series, args: Sequence[Column]) -> None:
         keys = state.written_keys(pstate, self.table, tasks, [args[p] for p in self.targets[0].keys])
-        folds = [Fold(_combiner(target), tuple(args[p] for p in target.args)) for target in self.targets]
+        folds = [CombinerColumns(_combiner(target), tuple(args[p] for p in target.args)) for target in self.targets]
         groups, operands = combine_groups(keys, len(tasks), folds, keeps_order=False)
         rows = self._operand_rows(groups, operands)
         identities = self._identities()

@@ -1,7 +1,7 @@
 """What an attempt changed and not yet wrote: rows in dicts (for row steps) above sorted overlay levels (for everything
 else).
 
-`TaskTable` is one task's view of one table; `Cells` are its rows that share all keys but the last, with a cache of
+`TaskTable` is one task's view of one table; `DirtyRows` are its rows that share all keys but the last, with a cache of
 what was read or written. Flushing turns written cells into a sorted level, the same kind of data as a committed
 one.
 """
@@ -24,7 +24,7 @@ End = tuple[Any, bool] | None
 """An end of a range: (stored key, is included), or None for open."""
 
 
-class Cells:
+class DirtyRows:
     """Rows of one table and task below one prefix, by their last key in stored form (None in a table without keys)."""
 
     __slots__ = ("cache", "count", "dirty", "is_cleared", "prefix", "table", "takes_none")
@@ -132,9 +132,9 @@ class TaskTable:
         self.pstate, self.table, self.task = pstate, table, task
         self._count = count
         self.has_keys = bool(table.keys)
-        self.changed: list[Cells] = []
+        self.changed: list[DirtyRows] = []
         self.cleared: dict[Prefix, None] = {}
-        self._cells: dict[Prefix, Cells] = {}
+        self._cells: dict[Prefix, DirtyRows] = {}
         self._make_reader = make_reader
         self._reader: TaskReader | None = None
 
@@ -159,11 +159,11 @@ class TaskTable:
         """How many rows the levels below hold below a prefix of all keys but the last."""
         return self.reader.count(prefix) if self._count is None else self._count(prefix)
 
-    def cells(self, prefix: Prefix) -> Cells:
+    def cells(self, prefix: Prefix) -> DirtyRows:
         """The cells below a prefix of all keys but the last."""
         cells = self._cells.get(prefix)
         if cells is None:
-            cells = self._cells[prefix] = Cells(self, prefix, self.is_cleared(prefix))
+            cells = self._cells[prefix] = DirtyRows(self, prefix, self.is_cleared(prefix))
         return cells
 
     def is_cleared(self, prefix: Prefix) -> bool:
@@ -184,7 +184,7 @@ class TaskTable:
             cells.is_cleared, cells.count = True, 0
         self.changed = [cells for cells in self.changed if cells.dirty]
 
-    def _below(self, prefix: Prefix) -> list[Cells]:
+    def _below(self, prefix: Prefix) -> list[DirtyRows]:
         if len(prefix) == len(self.table.keys) - 1:
             return [self._cells[prefix]] if prefix in self._cells else []
         return [cells for known, cells in self._cells.items() if known[: len(prefix)] == prefix]
@@ -255,7 +255,7 @@ class ChangedRows:
         self.kinds: list[int] = []
         self.cells: list[Any] = []
 
-    def add(self, task: int, cells: Cells) -> None:
+    def add(self, task: int, cells: DirtyRows) -> None:
         keys = list(cells.dirty)
         held = [cells.cache[key] for key in keys]
         self.tasks += [task] * len(keys)

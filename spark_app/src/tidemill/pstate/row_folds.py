@@ -10,7 +10,7 @@ from typing import Any
 
 from tidemill.language.combiners import COMBINERS, onto_of
 from tidemill.language.dataflow import Aggregator, Arg
-from tidemill.pstate.row_nodes import Partition, value_schema
+from tidemill.pstate.row_nodes import TaskPartition, value_schema
 from tidemill.pstate.targets import Target
 from tidemill.tables.codecs import Misfit, checker, key_codec
 from tidemill.tables.null_keys import check_nulls, shown
@@ -21,7 +21,7 @@ from tidemill.values.absent import ABSENT
 Apply = Callable[[Any, Sequence[Any]], Any]
 """`apply(current, values)`: a value after one row was aggregated into it; None counts as nothing yet."""
 
-WriteRow = Callable[[Partition, Sequence[Any]], None]
+WriteRow = Callable[[TaskPartition, Sequence[Any]], None]
 """`write(partition, values)`: aggregates one row, whose values stand at the positions of the tree's arguments."""
 
 
@@ -51,14 +51,14 @@ class RowTarget:
         return _structure(self.target)
 
 
-Change = Callable[[Partition, Any, Sequence[Any]], Any]
+Change = Callable[[TaskPartition, Any, Sequence[Any]], Any]
 """`change(partition, held, values)`: what a cell holds after a row."""
 
 
 def _cell(table: Table, positions: Sequence[int], change: Change) -> WriteRow:
     path = _path_of(table, positions)
 
-    def write(partition: Partition, values: Sequence[Any]) -> None:
+    def write(partition: TaskPartition, values: Sequence[Any]) -> None:
         prefix = path(partition, values)
         cells = partition.tables[table.id].cells(prefix[:-1])
         key = prefix[-1] if prefix else None
@@ -70,11 +70,11 @@ def _cell(table: Table, positions: Sequence[int], change: Change) -> WriteRow:
     return write
 
 
-def _path_of(table: Table, positions: Sequence[int]) -> Callable[[Partition, Sequence[Any]], tuple[Any, ...]]:
+def _path_of(table: Table, positions: Sequence[int]) -> Callable[[TaskPartition, Sequence[Any]], tuple[Any, ...]]:
     """The stored keys of a row."""
     checks = [(key_codec(kind).check, position) for kind, position in zip(table.keys, positions, strict=False)]
 
-    def path(partition: Partition, values: Sequence[Any]) -> tuple[Any, ...]:
+    def path(partition: TaskPartition, values: Sequence[Any]) -> tuple[Any, ...]:
         try:
             stored = tuple([check(values[position]) for check, position in checks])
             if None in stored:
@@ -89,7 +89,7 @@ def _path_of(table: Table, positions: Sequence[int]) -> Callable[[Partition, Seq
 def _value(table: Table, apply: Apply) -> Change:
     check = checker(value_schema(table))
 
-    def change(partition: Partition, held: Any, values: Sequence[Any]) -> Any:
+    def change(partition: TaskPartition, held: Any, values: Sequence[Any]) -> Any:
         if held is ABSENT:
             held = None if table.keys else partition.initial_value
         return check(apply(held, values))
@@ -102,7 +102,7 @@ def _field(table: Table, field: str, apply: Apply) -> Change:
     schemas = dict(table.fields or ())
     check = checker(schemas[field])
 
-    def change(partition: Partition, held: Any, values: Sequence[Any]) -> Any:
+    def change(partition: TaskPartition, held: Any, values: Sequence[Any]) -> Any:
         record = held if isinstance(held, dict) else {}
         try:
             value = check(apply(record.get(field), values))
@@ -128,13 +128,13 @@ def _delete(table: Table, target: Target) -> WriteRow:
 def _structure(target: Target) -> WriteRow:
     """Lists, whole maps, and what `voided` removes."""
 
-    def write(partition: Partition, values: Sequence[Any]) -> None:
+    def write(partition: TaskPartition, values: Sequence[Any]) -> None:
         write_structure(partition, target, [values[p] for p in target.keys], [values[p] for p in target.args])
 
     return write
 
 
-def write_structure(partition: Partition, target: Target, path: Sequence[Any], args: Sequence[Any]) -> None:
+def write_structure(partition: TaskPartition, target: Target, path: Sequence[Any], args: Sequence[Any]) -> None:
     """One row of a target that is neither a fold nor a point; `path` are the keys above it.
 
     Raises:
@@ -151,7 +151,7 @@ def write_structure(partition: Partition, target: Target, path: Sequence[Any], a
         partition.node(target.place, stored).fill(merge.lift(*args) or {})
 
 
-def _clear(partition: Partition, target: Target, stored: tuple[Any, ...]) -> None:
+def _clear(partition: TaskPartition, target: Target, stored: tuple[Any, ...]) -> None:
     if target.field is None or target.table is None or not isinstance(target.place, ValuePlace):
         partition.clear(target.place, stored)
         return

@@ -10,7 +10,7 @@ from typing import Any
 
 from tidemill.language.schema import FixedKeysSchema, Schema
 from tidemill.paths.nodes import KeyRange
-from tidemill.pstate.overlay import Cells, End, Prefix, TaskTable
+from tidemill.pstate.overlay import DirtyRows, End, Prefix, TaskTable
 from tidemill.tables.codecs import KeyCodec, Misfit, checker, key_codec, refusal
 from tidemill.tables.null_keys import check_nulls, shown
 from tidemill.tables.tables import (
@@ -28,7 +28,7 @@ from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath, SchemaMismatch
 
 
-class Partition:
+class TaskPartition:
     """One task's partition of one PState: its tables, and the root node. `generation` grows when cells below the top
     go away.
     """
@@ -118,7 +118,7 @@ class _Structure:
 
     __slots__ = ("partition", "place", "prefix")
 
-    def __init__(self, partition: Partition, place: Any, prefix: Prefix) -> None:
+    def __init__(self, partition: TaskPartition, place: Any, prefix: Prefix) -> None:
         self.partition, self.place, self.prefix = partition, place, prefix
 
     def clear(self) -> None:
@@ -139,7 +139,7 @@ class _Structure:
             raise self.refusal(misfit) from None
         return low, high
 
-    def _scan(self, cells: Cells, codec: KeyCodec, bounds: KeyRange | None) -> Iterator[tuple[Any, Any]]:
+    def _scan(self, cells: DirtyRows, codec: KeyCodec, bounds: KeyRange | None) -> Iterator[tuple[Any, Any]]:
         low, high = self._ends(codec, bounds)
         if bounds is None or bounds.limit is None:
             return cells.scan(low, high)
@@ -173,7 +173,7 @@ class CodedMap(_Structure):
 
     __slots__ = ("_cache", "_cells", "_check", "_codec", "_dirty", "_table")
 
-    def __init__(self, partition: Partition, place: MapPlace, prefix: Prefix) -> None:
+    def __init__(self, partition: TaskPartition, place: MapPlace, prefix: Prefix) -> None:
         super().__init__(partition, place, prefix)
         assert isinstance(place.element, ValuePlace)
         self._codec = key_codec(place.key)
@@ -235,7 +235,7 @@ class StructureMap(_Structure):
 
     __slots__ = ("_children", "_codec", "_generation")
 
-    def __init__(self, partition: Partition, place: MapPlace, prefix: Prefix) -> None:
+    def __init__(self, partition: TaskPartition, place: MapPlace, prefix: Prefix) -> None:
         super().__init__(partition, place, prefix)
         self._codec = key_codec(place.key)
         self._children: dict[Any, Any] = {}
@@ -280,7 +280,7 @@ class StructureMap(_Structure):
 class SetNode(_Structure):
     __slots__ = ("_cells", "_codec")
 
-    def __init__(self, partition: Partition, place: SetPlace, prefix: Prefix) -> None:
+    def __init__(self, partition: TaskPartition, place: SetPlace, prefix: Prefix) -> None:
         super().__init__(partition, place, prefix)
         self._codec = key_codec(place.table.keys[-1])
         self._cells = partition.tables[place.table.id].cells(prefix)
@@ -320,7 +320,7 @@ class ListNode(_Structure):
 
     __slots__ = ("_check", "_table")
 
-    def __init__(self, partition: Partition, place: ListPlace, prefix: Prefix) -> None:
+    def __init__(self, partition: TaskPartition, place: ListPlace, prefix: Prefix) -> None:
         super().__init__(partition, place, prefix)
         self._table, self._check = None, None
         if isinstance(place.element, ValuePlace):
@@ -369,14 +369,14 @@ class RecordNode(_Structure):
 
     __slots__ = ("_checks",)
 
-    def __init__(self, partition: Partition, place: RecordPlace, prefix: Prefix) -> None:
+    def __init__(self, partition: TaskPartition, place: RecordPlace, prefix: Prefix) -> None:
         super().__init__(partition, place, prefix)
         own = place.own.fields if place.own is not None and place.own.fields is not None else ()
         if place.own is not None and isinstance(place.own.value, FixedKeysSchema):
             own = place.own.value.fields
         self._checks = {name: checker(schema) for name, schema in own}
 
-    def _row(self, table: Table) -> tuple[Cells, Any]:
+    def _row(self, table: Table) -> tuple[DirtyRows, Any]:
         task_table, prefix = self.partition.tables[table.id], self.prefix
         return (task_table.cells(prefix[:-1]), prefix[-1]) if prefix else (task_table.cells(()), None)
 
@@ -445,7 +445,7 @@ class RootNode:
 
     __slots__ = ("_cells", "_check", "_partition", "place", "prefix")
 
-    def __init__(self, partition: Partition, place: ValuePlace) -> None:
+    def __init__(self, partition: TaskPartition, place: ValuePlace) -> None:
         self._partition, self.place, self.prefix = partition, place, ()
         self._cells = partition.tables[place.table.id].cells(())
         self._check = checker(value_schema(place.table))

@@ -6,7 +6,7 @@ from typing import Any
 
 from tidemill.api.path import Path, path_of
 from tidemill.api.schemas import to_schema
-from tidemill.language.dataflow import Arg, Const, Expr, Location
+from tidemill.language.dataflow import Arg, Const, Location, RecordedExpr
 from tidemill.language.schema import Schema
 from tidemill.paths.compiled import compile_path
 from tidemill.paths.memory_nodes import memory_root
@@ -71,6 +71,6 @@ def argument_value(argument: Arg) -> Any:
     """The value of an argument outside a topology: there, a variable is the string that it is written as."""
     if isinstance(argument, Const):
         return argument.value
-    if isinstance(argument, Expr):
+    if isinstance(argument, RecordedExpr):
         return argument.function.call(*(argument_value(part) for part in argument.args))
     return argument.name

@@ -17,7 +17,7 @@ import polars as pl
 from tidemill.journal.snapshot import Part
 from tidemill.language.schema import Schema
 from tidemill.pstate.overlay import ChangedRows, TaskTable
-from tidemill.pstate.row_nodes import Partition, value_schema
+from tidemill.pstate.row_nodes import TaskPartition, value_schema
 from tidemill.tables.cells import cells_of
 from tidemill.tables.codecs import Misfit, checker, key_codec, refusal, value_codec
 from tidemill.tables.container import DELETE, OPERAND, PUT, TableKey, TableRows, decode, encode
@@ -75,7 +75,7 @@ class ThreadState:
         }
         self._names = {info.id: name for name, info in pstates.items()}
         self._overlay: dict[TableKey, list[SortedTable]] = {}
-        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._partitions: dict[tuple[str, int], TaskPartition] = {}
         self._task_tables: dict[TableKey, dict[int, TaskTable]] = {}
         if overlay:
             self._unpack(overlay)
@@ -89,12 +89,12 @@ class ThreadState:
         partition = self._partitions.get((pstate, task))
         return partition.root if partition is not None else self.partition(pstate, task).root
 
-    def partition(self, pstate: str, task: int) -> Partition:
+    def partition(self, pstate: str, task: int) -> TaskPartition:
         """One task's partition, for row writers; it stays valid as its root does."""
         partition = self._partitions.get((pstate, task))
         if partition is None:
             info = self.pstates[pstate]
-            partition = Partition(
+            partition = TaskPartition(
                 pstate,
                 self._layouts[pstate],
                 info.initial_value,

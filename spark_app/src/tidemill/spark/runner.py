@@ -16,8 +16,8 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from tidemill.engine.whereabouts import superstep_text
-from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel, CompactionWork, Whereabouts
+from tidemill.engine.current_step import superstep_text
+from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel, CompactionWork, CurrentStep
 from tidemill.journal.snapshot import Part
 from tidemill.plan.program import Superstep
 from tidemill.spark import wire
@@ -131,17 +131,17 @@ class _Attempt:
         self._shipped = ShippedWork.of(session.ship(work.program), work)
         self._broadcasts = session.broadcasts(work.program)
 
-    def find(self, placement: Placement, group: str) -> Whereabouts:
+    def find(self, placement: Placement, group: str) -> CurrentStep:
         """Where the attempt is, as far as the driver sees: the superstep whose stage runs."""
         if placement == "fused":
-            return Whereabouts(f"one Spark task with all steps; {PLACEMENT_ADVICE}")
+            return CurrentStep(f"one Spark task with all steps; {PLACEMENT_ADVICE}")
         try:
             number = self._number if self._work.program.schedule is None else self._session.running_stage(group)
         except (Py4JError, OSError):
-            return Whereabouts("Spark's JVM, which does not answer")
+            return CurrentStep("Spark's JVM, which does not answer")
         if number is None:
-            return Whereabouts("Spark, which runs no stage of it: do other jobs hold all its cores?")
-        return Whereabouts(superstep_text(self._work.program, number))
+            return CurrentStep("Spark, which runs no stage of it: do other jobs hold all its cores?")
+        return CurrentStep(superstep_text(self._work.program, number))
 
     def run(self, placement: Placement) -> AttemptOutcome:
         if placement == "fused":
@@ -218,7 +218,7 @@ def _results(records: list[bytes]) -> list[Any]:
     """What tasks returned; the first failure is raised."""
     controls = [wire.unpack_control(record) for record in records]
     for control in controls:
-        if isinstance(control, wire.Failure):
+        if isinstance(control, wire.TaskFailure):
             wire.raise_failure(control)
     return controls
 

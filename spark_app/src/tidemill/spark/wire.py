@@ -20,7 +20,7 @@ CONTROL = b"\x00tidemill-control\x00"
 
 
 @dataclass(frozen=True)
-class Failure:
+class TaskFailure:
     """What one task raised, as bytes: where they are read, its class need not be importable until then."""
 
     error: bytes
@@ -34,8 +34,8 @@ class Inbox:
     controls: list[Any] = field(default_factory=list)
 
     @property
-    def failure(self) -> Failure | None:
-        return next((control for control in self.controls if isinstance(control, Failure)), None)
+    def failure(self) -> TaskFailure | None:
+        return next((control for control in self.controls if isinstance(control, TaskFailure)), None)
 
 
 def pack_control(control: Any) -> bytes:
@@ -57,12 +57,12 @@ def read_inbox(records: Iterable[bytes]) -> Inbox:
     return inbox
 
 
-def pack_failure(error: BaseException) -> Failure:
+def pack_failure(error: BaseException) -> TaskFailure:
     """Any exception as data; one that cannot be pickled keeps its texts."""
     try:
-        return Failure(cloudpickle.dumps(error))
+        return TaskFailure(cloudpickle.dumps(error))
     except Exception:  # noqa: BLE001 - an exception's own pickling may raise anything
-        return Failure(pickle.dumps(_plain(error)))
+        return TaskFailure(pickle.dumps(_plain(error)))
 
 
 def _plain(error: BaseException) -> errors.TidemillError:
@@ -73,7 +73,7 @@ def _plain(error: BaseException) -> errors.TidemillError:
     return errors.InvariantViolation(f"{type(error).__name__}: {error}")
 
 
-def raise_failure(failure: Failure) -> None:
+def raise_failure(failure: TaskFailure) -> None:
     """Raises in the driver what a task raised."""
     error = pickle.loads(failure.error)
     if isinstance(error, Exception):

@@ -123,7 +123,7 @@ class StepStage:
             out += (_address(destination), payload)
         return out
 
-    def _pass_on(self, failure: wire.Failure) -> list[bytes]:
+    def _pass_on(self, failure: wire.TaskFailure) -> list[bytes]:
         """To all that read this stage: a later job, which runs it again, sees no reports but only what threads get."""
         packed = wire.pack_control(failure)
         readers = [*range(self.threads)] if self.reports_to is None else [*range(self.threads), self.reports_to]

@@ -50,14 +50,14 @@ class Lost(TidemillError):
     code = "Lost"
 
 
-class Void(Lost):
+class SlotTrimmed(Lost):
     """The slot was trimmed: this writer slept through it, and its object counts for nothing.
 
     A writer that slept between its create and the check cannot tell this from an entry that was in the
     log and has been trimmed since.
     """
 
-    code = "Void"
+    code = "SlotTrimmed"
 
 
 def _wait(seconds: float) -> None:
@@ -237,7 +237,7 @@ class Log:
 
         Raises:
             Lost: another writer has the slot; follow the log and decide anew.
-            Void: this writer slept through a trim.
+            SlotTrimmed: this writer slept through a trim.
             StoreRestored: the store is another one now; nothing was appended to it.
             Deleted: the log was deleted; nothing was appended to it.
             StoreUnavailable: nothing was written.
@@ -252,7 +252,7 @@ class Log:
                 self.store.delete(self.key(number))
             raise
         if floor > number:
-            raise Void(f"The log {self.prefix} was trimmed beyond entry {number}.", number=number)
+            raise SlotTrimmed(f"The log {self.prefix} was trimmed beyond entry {number}.", number=number)
         if not has_predecessor and floor < number and self.is_dense:
             self._check_predecessor(number)
 

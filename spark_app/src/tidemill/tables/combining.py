@@ -1,6 +1,6 @@
 """Combining many rows of arguments into one operand a group, by columns where that gives exactly what Python gives.
 
-A `Fold` is one aggregator over argument columns. `combine_groups` turns rows into groups and operands;
+A `CombinerColumns` is one aggregator over argument columns. `combine_groups` turns rows into groups and operands;
 `merge_groups` does the same with operands as input. Column forms are used for native columns without surprises (no
 overflow, no None where None counts); everything else is folded value by value in row order.
 """
@@ -26,7 +26,7 @@ _INT_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Fold:
+class CombinerColumns:
     """One combiner and its argument columns; with `is_merge` the single column holds operands already."""
 
     combiner: Combiner
@@ -41,7 +41,7 @@ class Fold:
 
 
 def combine_groups(
-    keys: pl.DataFrame, rows: int, folds: Sequence[Fold], *, keeps_order: bool
+    keys: pl.DataFrame, rows: int, folds: Sequence[CombinerColumns], *, keeps_order: bool
 ) -> tuple[pl.DataFrame, list[Column]]:
     """Distinct keys, and for each fold its operands; groups stand in the order in which they were first seen if asked
     for.
@@ -67,7 +67,9 @@ def combine_groups(
     return grouped.select(keys.columns), operands
 
 
-def _combine_runs(keys: pl.DataFrame, rows: int, folds: Sequence[Fold]) -> tuple[pl.DataFrame, list[Column]] | None:
+def _combine_runs(
+    keys: pl.DataFrame, rows: int, folds: Sequence[CombinerColumns]
+) -> tuple[pl.DataFrame, list[Column]] | None:
     """Number keys and number arguments: sort, then fold runs. The groups come out sorted, which is how they are
     stored.
     """
@@ -91,12 +93,12 @@ def _combine_runs(keys: pl.DataFrame, rows: int, folds: Sequence[Fold]) -> tuple
     return frame.select(keys.columns)[starts], operands
 
 
-def _expression_column(fold: Fold) -> pl.Series | None:
+def _expression_column(fold: CombinerColumns) -> pl.Series | None:
     column = fold.args[0] if fold.args else None
     return column if isinstance(column, pl.Series) else None
 
 
-def _is_exact(fold: Fold, rows: int) -> bool:
+def _is_exact(fold: CombinerColumns, rows: int) -> bool:
     """Whether a column expression gives what Python gives."""
     name = fold.combiner.identity
     if name == "count" and not fold.is_merge:
@@ -120,7 +122,7 @@ def _cannot_overflow(column: pl.Series, rows: int) -> bool:
     return isinstance(low, int) and isinstance(high, int) and max(-low, high) * rows <= _INT_MAX
 
 
-def _expression(fold: Fold, name: str) -> pl.Expr:
+def _expression(fold: CombinerColumns, name: str) -> pl.Expr:
     column, identity = pl.col(name), fold.combiner.identity
     if identity == "count" and not fold.is_merge:
         return pl.len().cast(pl.Int64)
@@ -137,12 +139,12 @@ def _expression(fold: Fold, name: str) -> pl.Expr:
     return column.drop_nulls().first() if identity == "first" else column.drop_nulls().last()
 
 
-def _expression_dtype(fold: Fold) -> Any:
+def _expression_dtype(fold: CombinerColumns) -> Any:
     column = _expression_column(fold)
     return None if column is None else column.dtype
 
 
-def _fold_all(fold: Fold, rows: int) -> Column:
+def _fold_all(fold: CombinerColumns, rows: int) -> Column:
     """All rows as one group."""
     if _is_exact(fold, rows):
         column = _expression_column(fold)
@@ -153,7 +155,7 @@ def _fold_all(fold: Fold, rows: int) -> Column:
     return from_values([reduce(fold.combiner.combine, fold.lifted())])
 
 
-def _fold_lists(folds: Sequence[Fold], fast: Sequence[int], grouped: pl.DataFrame) -> dict[int, Column]:
+def _fold_lists(folds: Sequence[CombinerColumns], fast: Sequence[int], grouped: pl.DataFrame) -> dict[int, Column]:
     """The folds that need Python, or float sums in row order, over the rows of each group."""
     if len(fast) == len(folds):
         return {}
@@ -165,7 +167,7 @@ def _fold_lists(folds: Sequence[Fold], fast: Sequence[int], grouped: pl.DataFram
         if i in fast:
             continue
         if _is_float_sum(fold):
-            sorted_fold = Fold(fold.combiner, (gather_rows(fold.args[0], order),))
+            sorted_fold = CombinerColumns(fold.combiner, (gather_rows(fold.args[0], order),))
             operands[i] = _float_sums(sorted_fold, np.repeat(np.arange(len(sizes)), sizes), len(sizes))
         else:
             lifted = fold.lifted()
@@ -178,13 +180,13 @@ def _reduce_runs(combine: Callable[[Any, Any], Any], values: list[Any], ends: li
     return from_values([reduce(combine, values[start:end]) for start, end in zip(starts, ends, strict=True)])
 
 
-def _is_float_sum(fold: Fold) -> bool:
+def _is_float_sum(fold: CombinerColumns) -> bool:
     column = _expression_column(fold)
     is_float = column is not None and column.dtype == pl.Float64 and column.null_count() == 0
     return is_float and fold.combiner.identity == "sum"
 
 
-def _float_sums(fold: Fold, groups: np.ndarray[Any, Any], count: int) -> pl.Series:
+def _float_sums(fold: CombinerColumns, groups: np.ndarray[Any, Any], count: int) -> pl.Series:
     """Sums in row order, as Python would add them: a vector sum would round differently."""
     column = fold.args[0]
     assert isinstance(column, pl.Series)
@@ -207,7 +209,9 @@ def _codes(column: Column) -> pl.Series:
     return pl.Series("", [codes.setdefault(token, len(codes)) for token in tokens], dtype=pl.Int64)
 
 
-def group_columns(columns: Sequence[Column], rows: int, folds: Sequence[Fold]) -> tuple[list[Column], list[Column]]:
+def group_columns(
+    columns: Sequence[Column], rows: int, folds: Sequence[CombinerColumns]
+) -> tuple[list[Column], list[Column]]:
     """`combine_groups` by columns of any kind: the distinct groups in the order first seen, and the operands."""
     if not columns:
         return [], combine_groups(pl.DataFrame(), rows, folds, keeps_order=True)[1]

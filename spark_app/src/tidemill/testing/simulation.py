@@ -34,8 +34,8 @@ from tidemill.leader.check import check_module
 from tidemill.leader.collection import collect
 from tidemill.leader.machine import Machine
 from tidemill.leader.maintenance import Upkeep
-from tidemill.leader.told import Now
-from tidemill.leader.topology_store import World
+from tidemill.leader.report import Now
+from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.compile.topology import compile_topology
 from tidemill.plan.program import Program
 from tidemill.store.lease import LeasePace
@@ -131,7 +131,7 @@ class Process:
 
     name: str
     machine: Machine
-    world: World
+    world: TopologyStore
     runner: AttemptRunner
     inbox: list[events.Event] = field(default_factory=list)
     work: list[Callable[[], events.Event]] = field(default_factory=list)
@@ -223,7 +223,9 @@ class Simulation:
         name = f"runner-{self._starts}"
         store = self._faulty()
         lease = DeskLease(self.desk, name, lambda: self._happens(self.chances.wrong_lease))
-        world = World(store, self.definition, TOPOLOGY, self._program(), lease, self.clock, PATIENCE, lambda _: None)
+        world = TopologyStore(
+            store, self.definition, TOPOLOGY, self._program(), lease, self.clock, PATIENCE, lambda _: None
+        )
         ids = Ids(f"{self.seed}-{name}")
         machine = Machine(world.spec, ids, name, Upkeep(plan_small))
         runner = self._engine(store, ids)
@@ -355,7 +357,7 @@ class Simulation:
             process.work.append(lambda: self._attempt(process, instruction))
         elif isinstance(instruction, events.StartCompaction):
             process.work.append(lambda: self._compact(process, instruction))
-        elif isinstance(instruction, events.Collect):
+        elif isinstance(instruction, events.CollectGarbage):
             process.work.append(lambda: self._collect(process, instruction))
         elif not isinstance(instruction, events.CancelAttempt):
             process.question = instruction
@@ -373,7 +375,7 @@ class Simulation:
         except TidemillError as error:
             return compaction_failed(start.token, error)
 
-    def _collect(self, process: Process, instruction: events.Collect) -> events.Event:
+    def _collect(self, process: Process, instruction: events.CollectGarbage) -> events.Event:
         try:
             collect(process.world, instruction.retention_ms)
         except InvariantViolation:

@@ -9,7 +9,7 @@ import datetime
 from collections.abc import Callable
 from typing import Any
 
-from tidemill.language.dataflow import Const, Location, Nav, Path, PStateDeclaration
+from tidemill.language.dataflow import Const, Location, Nav, PStateDeclaration, RecordedPath
 from tidemill.language.schema import (
     FixedKeysSchema,
     Leaf,
@@ -41,12 +41,12 @@ _ENDS_INSIDE = frozenset(("if_path", "multi_path", "with_page_size"))
 _CONTAINERS = {"map": ("dict",), "set": ("set",), "list": ("list",)}
 
 
-def check_select(context: Context, pstate: PStateDeclaration, path: Path, at: Location) -> None:
+def check_select(context: Context, pstate: PStateDeclaration, path: RecordedPath, at: Location) -> None:
     """A select has no terminal, and its navigators fit the schema."""
     _Walk(context, pstate, at).select(path, pstate.schema)
 
 
-def check_transform(context: Context, pstate: PStateDeclaration, path: Path, at: Location) -> None:
+def check_transform(context: Context, pstate: PStateDeclaration, path: RecordedPath, at: Location) -> None:
     """A transform ends in a terminal everywhere, and what it writes fits the schema."""
     _Walk(context, pstate, at).transform(path, pstate.schema)
     names = [nav.name for nav in path.navs if nav.name not in _STAYS]
@@ -106,13 +106,13 @@ class _Walk:
         self.pstate = pstate
         self.at = at
 
-    def select(self, path: Path, schema: Schema | None) -> None:
+    def select(self, path: RecordedPath, schema: Schema | None) -> None:
         for nav in path.navs:
             if nav.name in TERMINALS:
                 self._fault(f"{nav.name} changes a value, so it cannot be in a select.", "Use local_transform.")
             schema = self._step(nav, schema, self.select)
 
-    def transform(self, path: Path, schema: Schema | None) -> None:
+    def transform(self, path: RecordedPath, schema: Schema | None) -> None:
         last = path.navs[-1] if path.navs else None
         is_open = last is None or (last.name not in TERMINALS and last.name not in _ENDS_INSIDE and last.name != "stop")
         if is_open:
@@ -141,7 +141,9 @@ class _Walk:
             self._fault(text, "Write a value of that type, or change the schema.")
         self._step(nav, schema, self.transform if nav.name in _ENDS_INSIDE else self.select)
 
-    def _step(self, nav: Nav, schema: Schema | None, inside: Callable[[Path, Schema | None], None]) -> Schema | None:
+    def _step(
+        self, nav: Nav, schema: Schema | None, inside: Callable[[RecordedPath, Schema | None], None]
+    ) -> Schema | None:
         """The schema after a navigator; `inside` checks the paths that a control navigator goes on with."""
         if nav.name in LATER_NAVIGATORS:
             self._fault(f"Path.{nav.name}: not supported by this version of Tidemill.", "Remove it for now.")
@@ -153,9 +155,11 @@ class _Walk:
             return None
         return self._navigate(nav, schema)
 
-    def _inner_paths(self, nav: Nav, schema: Schema | None, inside: Callable[[Path, Schema | None], None]) -> None:
+    def _inner_paths(
+        self, nav: Nav, schema: Schema | None, inside: Callable[[RecordedPath, Schema | None], None]
+    ) -> None:
         for position, arg in enumerate(nav.args):
-            if not isinstance(arg, Path):
+            if not isinstance(arg, RecordedPath):
                 continue
             if nav.name == "transformed":
                 self.transform(arg, schema)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidemill.language.dataflow import Arg, Expr, Location, Path, Var
+from tidemill.language.dataflow import Arg, Location, RecordedExpr, RecordedPath, Var
 from tidemill.plan.check.context import Context, advice_for
 
 
@@ -80,9 +80,9 @@ def variables(part: Any) -> list[str]:
     """The names of all variables in arguments, expressions and paths, in order."""
     if isinstance(part, Var):
         return [part.name]
-    if isinstance(part, Expr):
+    if isinstance(part, RecordedExpr):
         return [name for arg in part.args for name in variables(arg)]
-    if isinstance(part, Path):
+    if isinstance(part, RecordedPath):
         return [
             name for nav in part.navs for inner in (*nav.args, *dict(nav.options).values()) for name in variables(inner)
         ]

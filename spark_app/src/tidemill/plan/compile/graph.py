@@ -18,14 +18,14 @@ from tidemill.values.errors import DefinitionError, Fault
 
 
 @dataclass
-class Place:
+class Attachment:
     """Where the next operator is attached, and what the names mean there."""
 
     operator: int
     names: dict[str, str]
 
-    def copy(self) -> Place:
-        return Place(self.operator, dict(self.names))
+    def copy(self) -> Attachment:
+        return Attachment(self.operator, dict(self.names))
 
 
 @dataclass
@@ -48,12 +48,12 @@ class GraphBuilder:
         self.operators: list[pg.Operator] = []
         self.next: list[list[int]] = []
         self.regions: list[pg.Region] = []
-        self._place = Place(-1, {})
+        self._place = Attachment(-1, {})
         self._region = 0
         self._source: df.SourceDeclaration | None = None
-        self._anchors: dict[str, Place] = {}
+        self._anchors: dict[str, Attachment] = {}
         self._loops: list[LoopFrame] = []
-        self._block_root: Place | None = None
+        self._block_root: Attachment | None = None
         self._has_exploded = False
         self._temporaries = 0
 
@@ -73,7 +73,7 @@ class GraphBuilder:
         """Adds the chain of one source as a region of its own."""
         self._region = len(self.regions)
         self._source, self._anchors, self._block_root = source, {}, None
-        self._place = Place(-1, {})
+        self._place = Attachment(-1, {})
         start = self.add(pg.Start, source.at, linked=False)
         self.regions.append(pg.Region(self._region, "source", start, source_id=source.source_id))
         self.block(source.body)
@@ -96,7 +96,7 @@ class GraphBuilder:
         """The argument as a variable or a constant; nested expressions become operators in front."""
         if isinstance(arg, df.Var):
             return df.Var(self._place.names.get(arg.name, arg.name))
-        if not isinstance(arg, df.Expr):
+        if not isinstance(arg, df.RecordedExpr):
             return arg
         args = tuple(self.flat(inner, at) for inner in arg.args)
         self._temporaries += 1
@@ -107,17 +107,17 @@ class GraphBuilder:
     def _flat_all(self, args: Sequence[df.Arg], at: df.Location) -> tuple[df.Arg, ...]:
         return tuple(self.flat(arg, at) for arg in args)
 
-    def _flat_path(self, path: df.Path, at: df.Location) -> df.Path:
-        return df.Path(tuple(self._flat_nav(nav, at) for nav in path.navs))
+    def _flat_path(self, path: df.RecordedPath, at: df.Location) -> df.RecordedPath:
+        return df.RecordedPath(tuple(self._flat_nav(nav, at) for nav in path.navs))
 
     def _flat_nav(self, nav: df.Nav, at: df.Location) -> df.Nav:
         options = tuple((name, self._flat_part(value, at)) for name, value in nav.options)
         return df.Nav(nav.name, tuple(self._flat_part(arg, at) for arg in nav.args), options)
 
     def _flat_part(self, part: Any, at: df.Location) -> Any:
-        if isinstance(part, df.Path):
+        if isinstance(part, df.RecordedPath):
             return self._flat_path(part, at)
-        return self.flat(part, at) if isinstance(part, (df.Var, df.Expr)) else part
+        return self.flat(part, at) if isinstance(part, (df.Var, df.RecordedExpr)) else part
 
     def _flat_tree(self, tree: df.AggTree, at: df.Location) -> df.AggTree:
         if isinstance(tree, df.AggMap):
@@ -178,7 +178,7 @@ class GraphBuilder:
 
     def _add_cond(self, node: df.Cond) -> None:
         """Case by case, so that a condition is evaluated only where those before it were false."""
-        ends: list[Place] = []
+        ends: list[Attachment] = []
         first: int | None = None
         for condition, body in node.cases:
             if isinstance(condition, df.Const) and condition.value not in (None, False):
@@ -196,19 +196,19 @@ class GraphBuilder:
         self.block(body)
         self._meet([*ends, self._place], first, node.at)
 
-    def _branch(self, body: Sequence[df.Node], at: df.Location) -> Place:
+    def _branch(self, body: Sequence[df.Node], at: df.Location) -> Attachment:
         self.add(pg.Join, at)
         self.block(body)
         return self._place
 
-    def _meet(self, ends: Sequence[Place], split: int | None, at: df.Location) -> None:
+    def _meet(self, ends: Sequence[Attachment], split: int | None, at: df.Location) -> None:
         """Lets several places go on as one, with the names that mean the same in all of them."""
         if not ends:
             return
         names = dict(ends[0].names)
         for end in ends[1:]:
             names = {name: bound for name, bound in names.items() if end.names.get(name) == bound}
-        self._place = Place(ends[0].operator, names)
+        self._place = Attachment(ends[0].operator, names)
         join = self.add(pg.Join, at, linked=False, split=split)
         for end in ends:
             if join not in self.next[end.operator]:
@@ -218,7 +218,7 @@ class GraphBuilder:
         self.add(pg.Join, node.at)
         self._anchors[node.name] = self._place.copy()
 
-    def _anchor(self, name: str, at: df.Location) -> Place:
+    def _anchor(self, name: str, at: df.Location) -> Attachment:
         if name not in self._anchors:
             raise DefinitionError([Fault(str(at), f"There is no anchor {name!r} here.")])
         return self._anchors[name].copy()
@@ -259,7 +259,7 @@ class GraphBuilder:
         self.add(pg.Assign, node.at, outs=outs, args=sources, purpose="head", loop=frame.id)
 
     def _leave(self, node: df.Loop, outside: dict[str, str], frame: LoopFrame) -> None:
-        self._place = Place(-1, outside)
+        self._place = Attachment(-1, outside)
         outs = self._bind_all(node.outs)
         leave = self.add(pg.Join, node.at, linked=False, split=frame.id)
         for number in frame.emits:
@@ -303,7 +303,7 @@ class GraphBuilder:
         pre, aggregates, post = _phases(node.body)
         self._add_phases(number, pre, aggregates, post)
         self._region, self._anchors, self._block_root, self._has_exploded = outer
-        self._place = Place(enter, outside)
+        self._place = Attachment(enter, outside)
         after = self.add(pg.Join, node.at, linked=False)
         self.regions[number] = replace(self.regions[number], after=after)
 
@@ -329,7 +329,7 @@ class GraphBuilder:
         bound = None if keys is None else tuple(self._place.names.get(key, key) for key in keys)
         collect = self.add(pg.Collect, aggregates[0].at)
         self._block_root = None
-        self._place = Place(collect, dict(zip(keys or (), bound or (), strict=True)))
+        self._place = Attachment(collect, dict(zip(keys or (), bound or (), strict=True)))
         outputs = tuple(
             pg.Output(tree, item.pstate, self._bind(item.outs[0]) if item.outs else None, item.at)
             for tree, item in zip(trees, items, strict=True)
@@ -380,7 +380,7 @@ def _aggregation(nodes: Sequence[df.Node]) -> tuple[tuple[str, ...] | None, list
 
 
 def _needs_context(part: Any) -> bool:
-    if isinstance(part, df.Expr):
+    if isinstance(part, df.RecordedExpr):
         call = part.function.call
         return (isinstance(call, Op) and call.needs_context) or any(map(_needs_context, part.args))
     if isinstance(part, df.AggMap):

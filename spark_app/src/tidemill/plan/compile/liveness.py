@@ -13,7 +13,7 @@ def variables_in(part: Any) -> Iterator[str]:
     """The variables inside an argument, a path, an aggregator or a tuple of them."""
     if isinstance(part, df.Var):
         yield part.name
-    elif isinstance(part, df.Path):
+    elif isinstance(part, df.RecordedPath):
         for nav in part.navs:
             yield from variables_in(nav.args)
             yield from variables_in(tuple(value for _, value in nav.options))

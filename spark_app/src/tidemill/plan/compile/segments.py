@@ -22,7 +22,7 @@ def segments_of(
     following: Sequence[Sequence[int]],
     regions: Sequence[pg.Region],
     schemas: Mapping[str, Any],
-) -> dict[int, pg.Segment]:
+) -> dict[int, pg.ProgramSegment]:
     """The segment that begins at each place where rows can arrive."""
     starts = [op.id for op in operators if isinstance(op, (pg.Start, pg.Move, pg.Explode))]
     starts += [place for region in regions for place in (region.post, region.after) if place is not None]
@@ -30,7 +30,7 @@ def segments_of(
     for start in sorted(set(starts)):
         reached = _reached(start, operators, following)
         mode, reason = _mode(reached, operators, following, schemas)
-        found[start] = pg.Segment(start, tuple(sorted(reached)), mode, reason)
+        found[start] = pg.ProgramSegment(start, tuple(sorted(reached)), mode, reason)
     return found
 
 

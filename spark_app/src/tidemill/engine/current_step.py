@@ -14,7 +14,7 @@ from types import FrameType
 
 from tidemill.engine.rows.walk import SegmentCode, step_of
 from tidemill.engine.thread import ThreadRun
-from tidemill.engine.work import Whereabouts
+from tidemill.engine.work import CurrentStep
 from tidemill.plan import program as pg
 from tidemill.plan.compile.schedule import operators_of
 
@@ -27,14 +27,14 @@ def named(operator: pg.Operator) -> str:
     return f"{step_of(operator)} at {operator.at}"
 
 
-def finder(runs: Sequence[ThreadRun], thread: int) -> Callable[[], Whereabouts]:
+def finder(runs: Sequence[ThreadRun], thread: int) -> Callable[[], CurrentStep]:
     """What tells where `runs` are, which the Python thread `thread` takes from superstep to superstep."""
 
-    def find() -> Whereabouts:
+    def find() -> CurrentStep:
         frame = sys._current_frames().get(thread)
         found = [_operator(run.program, run.doing, frame) for run in runs if run.doing is not None]
         step = named(found[0]) if found else "writing what the steps changed"
-        return Whereabouts(step, _own_stack(frame))
+        return CurrentStep(step, _own_stack(frame))
 
     return find
 

@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from tidemill_operator.observe.mattering import what_matters
+from tidemill_operator.observe.fingerprint import change_fingerprint
 from tidemill_operator.resources import names
 from tidemill_operator.resources.names import Json
 
@@ -39,7 +39,7 @@ def module_of(obj: Mapping[str, Any]) -> str | None:
     return found
 
 
-class World:
+class ObjectCache:
     """Objects by reference, and by (kind, namespace, Module)."""
 
     def __init__(self, notify: Callable[[Json], None] | None = None) -> None:
@@ -77,7 +77,7 @@ class World:
         module = module_of(trimmed)
         if module is not None:
             self._by_module[(ref.kind, ref.namespace, module)][ref.name] = None
-        if known is None or what_matters(known) != what_matters(trimmed):
+        if known is None or change_fingerprint(known) != change_fingerprint(trimmed):
             self._notify(trimmed)
 
     def remove(self, obj: Mapping[str, Any]) -> None:

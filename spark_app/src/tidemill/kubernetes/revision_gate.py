@@ -109,7 +109,7 @@ def _other_tasks(before: int, now: int) -> Fault:
     return Fault("tasks", f"changes from {before} to {now}.", "The number of tasks never changes: keep it.")
 
 
-class Turn:
+class RevisionGate:
     """Follows the definitions of one module in the store for one revision."""
 
     def __init__(self, store: ObjectStore, plan: RevisionPlan, clock: Clock) -> None:

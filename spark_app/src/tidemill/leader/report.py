@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tidemill.engine.work import Whereabouts
+from tidemill.engine.work import CurrentStep
 from tidemill.journal.entries import Attempt, Failure
 
 Role = Literal["standby", "claiming", "leader", "stopped", "fenced", "superseded"]
@@ -21,7 +21,7 @@ class Now:
 
     wall_ms: int
     at: float
-    whereabouts: Whereabouts = Whereabouts()
+    whereabouts: CurrentStep = CurrentStep()
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Told:
+class RunnerReport:
     """What a person may want to know about a machine; the machine itself reads only `phase` and `failure`, to note
     failures in the log.
     """

@@ -9,7 +9,7 @@ _COMMITS_COUNTED: Final = 10
 """More commits since a claim than this are not told apart here; a rollout that wants more is looked at by time."""
 
 
-def what_matters(obj: Mapping[str, Any]) -> Any:
+def change_fingerprint(obj: Mapping[str, Any]) -> Any:
     """A value that is equal for two states of an object between which nothing has to be decided."""
     metadata = obj["metadata"]
     frame = (metadata.get("generation"), metadata.get("deletionTimestamp"), metadata.get("labels"), metadata.get("uid"))

@@ -24,11 +24,11 @@ from tidemill.journal.clock import SystemClock
 from tidemill.kubernetes.api import ClusterApi
 from tidemill.kubernetes.drive import START_MS, patiently
 from tidemill.kubernetes.driver import Driver, DriverNames
-from tidemill.kubernetes.probes import Metrics, Told
-from tidemill.kubernetes.turn import RevisionPlan
+from tidemill.kubernetes.probes import DriverHealth, DriverMetrics
+from tidemill.kubernetes.revision_gate import RevisionPlan
 from tidemill.local.runner import LocalRunner
-from tidemill.spark import opening as openings
-from tidemill.spark.opening import Engine, Opening
+from tidemill.spark import deferred_runner as openings
+from tidemill.spark.deferred_runner import DeferredRunner, Engine
 from tidemill.store.urls import open_store
 from tidemill.values.errors import AttemptLost, AttemptTimeout, EngineUnavailable, StoreUnavailable
 
@@ -89,7 +89,7 @@ def attempts(tmp_path: Path) -> Attempts:
 
 
 def test_a_small_attempt_runs_at_once_when_the_engine_is_not_there(gate: Gate, attempts: Attempts) -> None:
-    opening = Opening(gate, SystemClock())
+    opening = DeferredRunner(gate, SystemClock())
 
     outcome = opening.run(attempts.work(), threading.Event())
 
@@ -100,7 +100,7 @@ def test_a_small_attempt_runs_at_once_when_the_engine_is_not_there(gate: Gate, a
 
 def test_a_small_attempt_runs_here_when_the_engine_has_lost_its_workers(gate: Gate, attempts: Attempts) -> None:
     gate.is_open.set()
-    opening = Opening(gate, SystemClock())
+    opening = DeferredRunner(gate, SystemClock())
     eventually(lambda: opening.is_warm)
     gate.has_workers = False
     opening.run(attempts.work(), threading.Event())
@@ -114,7 +114,7 @@ def test_a_small_attempt_runs_here_when_the_engine_has_lost_its_workers(gate: Ga
 
 def test_an_attempt_runs_here_when_it_has_no_records(gate: Gate, tmp_path: Path) -> None:
     gate.is_open.set()
-    opening = Opening(gate, SystemClock())
+    opening = DeferredRunner(gate, SystemClock())
     eventually(lambda: opening.is_warm)
     empty = Attempts(tmp_path, Counting())
 
@@ -135,7 +135,7 @@ def test_an_attempt_waits_when_it_is_large(gate: Gate, attempts: Attempts, monke
 
 
 def _check_waits(gate: Gate, work: AttemptWork) -> None:
-    opening, cancel = Opening(gate, SystemClock()), Cancel()
+    opening, cancel = DeferredRunner(gate, SystemClock()), Cancel()
     outcomes: list[AttemptOutcome] = []
     thread = threading.Thread(target=lambda: outcomes.append(opening.run(work, cancel)))
     thread.start()
@@ -152,14 +152,14 @@ def test_an_attempt_that_waits_ends_when_it_is_cancelled(gate: Gate, attempts: A
     cancel.set()
 
     with pytest.raises(AttemptTimeout):
-        Opening(gate, SystemClock()).run(attempts.work(), cancel)
+        DeferredRunner(gate, SystemClock()).run(attempts.work(), cancel)
 
 
 def test_what_waits_fails_and_the_reason_is_told_when_the_engine_does_not_open(gate: Gate, attempts: Attempts) -> None:
     attempts.options["topology.microbatch.placement"] = "spread"
     gate.error = EngineUnavailable("no room for executors")
     gate.is_open.set()
-    opening = Opening(gate, SystemClock())
+    opening = DeferredRunner(gate, SystemClock())
 
     with pytest.raises(AttemptLost, match="no room"):
         opening.run(attempts.work(), threading.Event())
@@ -168,7 +168,7 @@ def test_what_waits_fails_and_the_reason_is_told_when_the_engine_does_not_open(g
 
 
 def test_an_engine_is_ended_when_it_opens_for_a_driver_that_is_through(gate: Gate) -> None:
-    opening = Opening(gate, SystemClock())
+    opening = DeferredRunner(gate, SystemClock())
     opening.close()
     assert gate.closed == 0
 
@@ -202,7 +202,7 @@ def test_a_start_waits_when_the_store_does_not_answer_yet() -> None:
             raise answer
         return answer
 
-    told = Told()
+    told = DriverHealth()
     assert patiently(make, told, threading.Event(), Ticking()) == "a driver"
     assert told.text == "busy"
 
@@ -213,14 +213,14 @@ def test_a_start_ends_with_the_reason_when_the_store_does_not_answer_for_long() 
 
     clock = Ticking()
     with pytest.raises(StoreUnavailable):
-        patiently(make, Told(), threading.Event(), clock)
+        patiently(make, DriverHealth(), threading.Event(), clock)
     assert clock.at >= START_MS
 
 
 def test_a_start_ends_when_it_is_asked_to_stop() -> None:
     stop = threading.Event()
     stop.set()
-    assert patiently(lambda: "a driver", Told(), stop, Ticking()) is None
+    assert patiently(lambda: "a driver", DriverHealth(), stop, Ticking()) is None
 
 
 # --- a whole driver
@@ -235,7 +235,7 @@ class Field:
         self.fake.put("topologies", "t", spec={})
         self.kubeconfig = str(self.fake.kubeconfig(folder))
         self.store = open_store((folder / "store").as_uri())
-        self.told, self.stop, self.errors = Told(), threading.Event(), list[BaseException]()
+        self.told, self.stop, self.errors = DriverHealth(), threading.Event(), list[BaseException]()
         self._gate = gate
         self.client = ModuleClient(self.store, "Counting", AppendHub(), SystemClock())
 
@@ -244,7 +244,7 @@ class Field:
         self.api = ClusterApi("default")
         driver = Driver(
             DriverNames("m", "t", "mb", "pod", "uid"), plan, self.store, self.api, self._gate, self.told,
-            Metrics(self.told, {}), SystemClock(),
+            DriverMetrics(self.told, {}), SystemClock(),
         )  # fmt: skip
         self._thread = threading.Thread(target=self._run, args=(driver.run,))
         self._thread.start()

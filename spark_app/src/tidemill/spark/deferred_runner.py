@@ -19,7 +19,7 @@ from tidemill.engine.work import (
     AttemptWork,
     Cancel,
     CompactionWork,
-    Whereabouts,
+    CurrentStep,
 )
 from tidemill.journal.clock import Clock
 from tidemill.journal.snapshot import Part
@@ -42,7 +42,7 @@ class Engine:
     close: Callable[[], None] = lambda: None
 
 
-class Opening:
+class DeferredRunner:
     """Opens an engine in a thread of its own; an `AttemptRunner` from the start."""
 
     def __init__(self, open_engine: Callable[[], Engine], clock: Clock) -> None:
@@ -87,7 +87,7 @@ class Opening:
         if is_at_most(work, 0) or (is_at_most(work, EARLY_ROWS_MAX) and not self._has_workers()):
             return run_attempt(replace(work, threads=1), cancel)
         if isinstance(cancel, Cancel):
-            cancel.find = lambda: Whereabouts("the engine, which is still starting: look at its executors' pods")
+            cancel.find = lambda: CurrentStep("the engine, which is still starting: look at its executors' pods")
         return self._wait(cancel).runner.run(work, cancel)
 
     def compact(self, work: CompactionWork) -> tuple[Part, ...]:

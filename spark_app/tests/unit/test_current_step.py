@@ -9,12 +9,12 @@ from attempts import Attempts
 
 from tidemill import Agg, Block, CompoundAgg, Depot, LoopVars, Module, Path, PState
 from tidemill.api.recording import record_module
-from tidemill.engine.whereabouts import superstep_text
-from tidemill.engine.work import Cancel, Whereabouts
+from tidemill.engine.current_step import superstep_text
+from tidemill.engine.work import Cancel, CurrentStep
 from tidemill.plan.compile.topology import compile_topology
 
 asked = [Cancel()]
-found: list[Whereabouts] = []
+found: list[CurrentStep] = []
 
 
 def look(_word: str) -> int:
