@@ -29,7 +29,8 @@ from examples.flights import data, tables, truth
 from tidemill.clients.depot import DepotHandle
 from tidemill.clients.module import ModuleClient
 from tidemill.clients.pstate import PStateHandle
-from tidemill.clients.status import TopologyStatus, topology_status
+from tidemill.clients.status import TopologyStatus
+from tidemill.clients.status_reader import topology_status
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.options_log import OptionsLog
 from tidemill.store.objects import ObjectStore
@@ -92,7 +93,7 @@ class Demo:
                 depot.append_many(piece)
                 self.appended += piece.height
 
-    def statuses(self, definition: StoredDefinition) -> dict[str, TopologyStatus | None]:
+    def statuses(self, definition: StoredDefinition) -> dict[str, TopologyStatus]:
         return {name: topology_status(self.store, definition, name) for name in TOPOLOGIES}
 
     def kill_leader(self, status: TopologyStatus) -> None:
@@ -127,7 +128,7 @@ class Demo:
                 now = self.statuses(definition)
                 live.update(self.picture(now))
                 flights = now["flights"]
-                if not is_killed and flights is not None and flights.processed >= KILL_AFTER_ROWS:
+                if not is_killed and flights.processed >= KILL_AFTER_ROWS:
                     self.kill_leader(flights)
                     is_killed = True
                 if self.is_done(now):
@@ -141,7 +142,7 @@ class Demo:
         with console.status("Starting Spark and the module ..."):
             while True:
                 definition = self.definition()
-                if definition is not None and all(self.statuses(definition).values()):
+                if definition is not None and all(status.entry for status in self.statuses(definition).values()):
                     return
                 self.check_alive(False)
                 time.sleep(0.1)
@@ -153,8 +154,8 @@ class Demo:
                 self.check_alive(False)
                 time.sleep(0.1)
 
-    def is_done(self, now: dict[str, TopologyStatus | None]) -> bool:
-        return sum(status.processed for status in now.values() if status) >= self.total
+    def is_done(self, now: dict[str, TopologyStatus]) -> bool:
+        return sum(status.processed for status in now.values()) >= self.total
 
     def check_alive(self, is_killed: bool) -> None:
         for number, runner in enumerate(self.runners, start=1):
@@ -164,16 +165,15 @@ class Demo:
         if time.monotonic() - self.began > SECONDS_MAX:
             raise SystemExit(f"Not done after {SECONDS_MAX} s; see runner-*.log in {self.folder.parent}")
 
-    def picture(self, now: dict[str, TopologyStatus | None]) -> Table:
+    def picture(self, now: dict[str, TopologyStatus]) -> Table:
         """What is going on, in one table."""
         seconds = time.monotonic() - self.began
         table = Table(title=f"{self.appended:,} of {self.total:,} records appended, {seconds:.0f} s", min_width=90)
         for column in ("topology", "processed", "microbatch", "version", "leader's epoch", "rows/s"):
             table.add_column(column, justify="left" if column == "topology" else "right")
         for name, status in now.items():
-            if status is not None:
-                ids = (str(status.microbatch_id), str(status.version), str(status.epoch))
-                table.add_row(name, f"{status.processed:,}", *ids, f"{status.rows_per_second:,.0f}")
+            ids = (str(status.microbatch_id), str(status.version), str(status.epoch))
+            table.add_row(name, f"{status.processed:,}", *ids, f"{status.rows_per_second:,.0f}")
         table.caption = "\n".join(self.events)
         return table
 

@@ -12,7 +12,7 @@ from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Mo
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Failure
-from tidemill.leader.runner import RunnerState
+from tidemill.leader.report import RunnerState
 from tidemill.store import urls
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
 
@@ -80,9 +80,8 @@ def state(cluster: InProcessCluster) -> RunnerState:
 
 def failure(cluster: InProcessCluster) -> Failure:
     """Why the newest attempt failed; waits for one."""
-    found = (
-        cluster._running[NAME].topologies["tally"].wait_for(lambda now: now.told.failure is not None, 20).told.failure
-    )
+    runner = cluster._running[NAME].topologies["tally"]
+    found: Failure | None = runner.wait_for(lambda now: now.report.failure is not None, 20).report.failure
     assert found is not None
     return found
 

@@ -242,9 +242,9 @@ def test_rolled_segments_know_no_more_than_the_saved_log_when_they_are_rolled_me
 
 def _roll_and_collect(cluster: InProcessCluster, url: str) -> None:
     for runner in cluster._running[MODULE].topologies.values():
-        for depot in runner._world.depots.values():
+        for depot in runner._topology_store.depots.values():
             roll(depot, RollingLimits(2, 8))
-        collect(runner._world, 0)
+        collect(runner._topology_store, 0)
 
 
 def test_objects_are_copied_once_when_backups_share_them(local: Site) -> None:
@@ -322,7 +322,7 @@ def test_an_earlier_state_comes_back_when_a_time_or_an_entry_is_named(local: Sit
     with local.running() as cluster:
         local.append(cluster, *words(3))
         local.wait(cluster)
-        world = cluster._running[MODULE].topologies["first"]._world
+        world = cluster._running[MODULE].topologies["first"]._topology_store
         number, entry = world.commit_log.head()
         local.append(cluster, *words(3))
         local.wait(cluster)
@@ -360,7 +360,7 @@ def test_whoever_has_the_store_open_stops_when_it_is_restored(local: Site) -> No
         runner.wait_for(lambda state: state.is_over, 30)
         assert isinstance(runner.state.error, StoreRestored)
         with pytest.raises(StoreRestored):
-            collect(runner._world, 0)
+            collect(runner._topology_store, 0)
     local.appended = words(3)
     with local.running() as cluster:
         local.append(cluster, "new")

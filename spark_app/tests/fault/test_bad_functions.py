@@ -12,7 +12,8 @@ import pytest
 from poison import Tally, append, commit_log, counts, failure, launch, objects, state, wait
 
 from tidemill import Agg, DefinitionError, InProcessCluster, PState, vectorized
-from tidemill.clients.status import topology_history, topology_status
+from tidemill.clients.history import topology_history
+from tidemill.clients.status_reader import topology_status
 
 MAX_MS = "topology.microbatch.retry.delay.max.millis"
 BASE_MS = "topology.microbatch.retry.delay.base.millis"
@@ -57,7 +58,7 @@ def test_status_and_log_tell_the_failure_when_the_topology_retries() -> None:
             wait(cluster, 1, timeout_millis=500)
         definition = cluster._client("Tally").definition()
         status = topology_status(cluster.store, definition, "tally")
-        assert status is not None and status.failure is not None
+        assert status.failure is not None
         assert 'raise KeyError("no such thing")' in status.failure.trace
         told = [line for line in topology_history(cluster.store, definition, "tally") if line["failure"]]
         assert told and told[-1]["failure"]["sample"] == "*record='poison'"
@@ -68,7 +69,7 @@ def test_pauses_grow_and_the_records_stay_the_same_when_an_attempt_fails_again_a
         launch(cluster, Tally(refuse_poison, options={BASE_MS: 30, MAX_MS: 10_000}))
         append(cluster, "poison", "a")
         wanted = cluster._running["Tally"].topologies["tally"]
-        wanted.wait_for(lambda now: now.told.failures_in_row >= 4, 30)
+        wanted.wait_for(lambda now: now.report.failures_in_row >= 4, 30)
         append(cluster, "later")
         entries = [entry for _, entry in commit_log(cluster).tail(20) if entry.kind == "begin"]
         attempts = [entry.attempt for entry in entries if entry.attempt is not None]
@@ -99,7 +100,7 @@ def test_every_record_counts_once_when_the_code_is_fixed(tmp_path: Folder, how: 
         microbatch_id, version = cluster.microbatch_state("Tally", "tally")
         assert microbatch_id == 1
         assert version >= 2
-        assert state(cluster).told.failure is None
+        assert state(cluster).report.failure is None
 
 
 is_free = threading.Event()

@@ -93,7 +93,7 @@ def test_commit_waits_and_says_why_when_the_store_fills_up_after_an_append(tmp_p
         launch(cluster, Tally(options=FAST))
         trouble.is_on = True
         append(cluster, "a")
-        cluster._running["Tally"].topologies["tally"].wait_for(lambda now: "full" in now.told.store_trouble, 20)
+        cluster._running["Tally"].topologies["tally"].wait_for(lambda now: "full" in now.report.store_trouble, 20)
         with pytest.raises(TimeoutError, match="waits for the store: The store is full"):
             wait(cluster, 1, timeout_millis=50)
         trouble.is_on = False

@@ -123,7 +123,7 @@ class Desk:
 
     def watching(self, entry: int) -> AttemptWork:
         """An attempt of the topology that reads the notes, pinned to an entry of theirs."""
-        world = self.cluster._running["Notes"].topologies["watch"]._world
+        world = self.cluster._running["Notes"].topologies["watch"]._topology_store
         head = world.commit_log.head()
         assert head is not None
         attempt = Attempt(1, 1, {}, {}, {"mb": entry})

@@ -18,7 +18,7 @@ from ledger import Gate, Ledger, Ledgers, Reader, Transfers
 from waiting import eventually
 
 from tidemill import InProcessCluster, LaunchConfig
-from tidemill.clients.status import topology_history
+from tidemill.clients.history import topology_history
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.leader.check import check_module
 from tidemill.store.urls import connect
@@ -166,8 +166,8 @@ def test_each_record_counts_once_when_minio_is_killed_in_mid_microbatch(
 
 def is_troubled(cluster: InProcessCluster) -> bool:
     """Whether the store's absence reached the runner: its attempt failed, or its commit has no answer."""
-    told = cluster._running["Ledger"].topologies["mb"].state.told
-    return bool(told.store_trouble or told.failure)
+    report = cluster._running["Ledger"].topologies["mb"].state.report
+    return bool(report.store_trouble or report.failure)
 
 
 def dislike_some(number: Any) -> Any:

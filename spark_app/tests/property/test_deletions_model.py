@@ -171,7 +171,7 @@ class Deleting(RuleBasedStateMachine):
     @rule()
     def the_leader_compacts(self) -> None:
         """Its entry is written only while nobody else claimed: older leaders compact for nothing."""
-        world = self._world(self.number, self.store)
+        world = self._topology_store(self.number, self.store)
         core = world.definition.topology("core")
         self.rows &= {*world._retired_pstates(), *(pstate.id for pstate in core.pstates.values())}
 
@@ -205,7 +205,7 @@ class Deleting(RuleBasedStateMachine):
         fate = Deletions(self.store, "M")
         is_done = fate.settle(definition, 0)
         for _ in range(2):
-            remove_garbage(self._world(self.number, self.store), 0)
+            remove_garbage(self._topology_store(self.number, self.store), 0)
         live = {definition.depot_prefix(name) for name in definition.depots}
         live |= {definition.topology_prefix(name) for name in definition.topologies}
         folders = {"/".join(key.split("/")[:3]) for part in ("depots", "topologies") for key in self._keys(part)}
@@ -228,7 +228,7 @@ class Deleting(RuleBasedStateMachine):
         if "settle" in acts:
             Deletions(store, "M").settle(self.log.read(number), 0)
         if "collect" in acts:
-            remove_garbage(self._world(number, store), 0)
+            remove_garbage(self._topology_store(number, store), 0)
 
     def _carry_out(self, turn: RevisionGate, crash: tuple[int, bool] | None, interrupts: bool) -> None:
         """It may die, or sleep while the leaders before it find their revision stable."""

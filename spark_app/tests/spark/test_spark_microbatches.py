@@ -121,7 +121,7 @@ def test_where_an_attempt_hangs_is_told_when_it_is_late(spark: Session, tmp_path
     with launched(module) as cluster:
         append(cluster, module, [["hang", 1]])
         runner = cluster._running["Hangs"].topologies["mb"]
-        failure = runner.wait_for(lambda now: now.told.failure is not None, 30).told.failure
+        failure = runner.wait_for(lambda now: now.report.failure is not None, 30).report.failure
 
         assert failure is not None
         assert failure.code == "PhaseTimeout"
@@ -136,7 +136,7 @@ def test_a_failing_function_is_told_and_tried_again_when_it_raises(
     with launched(module) as cluster:
         append(cluster, module, [*WORDS, ["bad", 1]])
         runner = cluster._running["Fails"].topologies["mb"]
-        failure = runner.wait_for(lambda now: now.told.failure is not None, 30).told.failure
+        failure = runner.wait_for(lambda now: now.report.failure is not None, 30).report.failure
         assert failure is not None and "this key is bad" in failure.message
         (tmp_path / "fixed").touch()
         wait(cluster, module, len(WORDS) + 1)

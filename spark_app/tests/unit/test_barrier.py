@@ -28,8 +28,7 @@ from tidemill import (
 from tidemill import Path as To
 from tidemill.api.recording import record_module
 from tidemill.clients.barrier import Barrier, ProcessedWatch
-from tidemill.clients.lag import LagReader
-from tidemill.clients.status import topology_status
+from tidemill.clients.status_reader import LagReader, topology_status
 from tidemill.cluster.launch import update
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.commit_log import CommitLog
@@ -119,7 +118,7 @@ def test_a_source_is_not_met_when_its_progress_is_of_another_one_of_its_id(
     assert ProcessedWatch.of_all(store, definition, None).look() is False
     assert LagReader(store, definition, "mb").read(head[1]).keys() == {"other"}
     status = topology_status(store, definition, "mb")
-    assert status is not None and status.progress.keys() == {"other"}
+    assert status.progress.keys() == {"other"}
     world = SimpleNamespace(store=store, definition=definition, restorable=lambda: ())
     assert _needed(cast(TopologyStore, world), changes[-1] or "") is None  # so retention deletes nothing
 

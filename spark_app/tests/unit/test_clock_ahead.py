@@ -9,7 +9,7 @@ import pytest
 from rollouts import SECONDS, Clock, Rollouts, Shop
 
 from tidemill.api.recording import record_module
-from tidemill.clients.overview import topology_overview
+from tidemill.clients.status_reader import topology_status
 from tidemill.cluster.launch import RunningModule, programs
 from tidemill.journal.leading import topology_lease
 from tidemill.leader.check import check_module
@@ -98,10 +98,10 @@ def test_records_of_a_depot_go_when_their_start_was_seen_so_long_ago(shop: Rollo
 
 def test_status_says_how_far_ahead_the_newest_entry_is_dated(shop: Rollouts) -> None:
     world = led_a_day_ahead(shop)
-    found = topology_overview(shop.store, world.definition, "count", shop.clock)
-    assert DAY_MS / 1000 - 600 < found["clock_ahead_seconds"] <= DAY_MS / 1000
+    found = topology_status(shop.store, world.definition, "count", shop.clock)
+    assert DAY_MS / 1000 - 600 < found.clock_ahead_seconds <= DAY_MS / 1000
     shop.clock.ahead_ms = DAY_MS
-    assert topology_overview(shop.store, world.definition, "count", shop.clock)["clock_ahead_seconds"] == 0
+    assert topology_status(shop.store, world.definition, "count", shop.clock).clock_ahead_seconds == 0
 
 
 def test_witness_calls_nothing_older_than_it_is_when_it_saw_more_than_it_keeps() -> None:

@@ -426,7 +426,7 @@ def test_retention_spares_what_a_new_topology_reads_when_the_old_version_collect
         options = OptionsLog(cluster.store, "Counter")
         options.set("depot", "*words", "depot.max.entries.per.partition", 10)
         options.pause("late")
-        asleep = cluster._running["Counter"].topologies["count"]._world
+        asleep = cluster._running["Counter"].topologies["count"]._topology_store
         cluster.update_module(Latecomer())
 
         collect(asleep, 0)

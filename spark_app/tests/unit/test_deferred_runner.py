@@ -235,7 +235,7 @@ class Field:
         self.fake.put("topologies", "t", spec={})
         self.kubeconfig = str(self.fake.kubeconfig(folder))
         self.store = open_store((folder / "store").as_uri())
-        self.told, self.stop, self.errors = DriverHealth(), threading.Event(), list[BaseException]()
+        self.health, self.stop, self.errors = DriverHealth(), threading.Event(), list[BaseException]()
         self._gate = gate
         self.client = ModuleClient(self.store, "Counting", AppendHub(), SystemClock())
 
@@ -243,8 +243,8 @@ class Field:
         plan = RevisionPlan(record_module(Counting()), 1, 0, 2, 1)
         self.api = ClusterApi("default")
         driver = Driver(
-            DriverNames("m", "t", "mb", "pod", "uid"), plan, self.store, self.api, self._gate, self.told,
-            DriverMetrics(self.told, {}), SystemClock(),
+            DriverNames("m", "t", "mb", "pod", "uid"), plan, self.store, self.api, self._gate, self.health,
+            DriverMetrics(self.health, {}), SystemClock(),
         )  # fmt: skip
         self._thread = threading.Thread(target=self._run, args=(driver.run,))
         self._thread.start()
@@ -285,13 +285,13 @@ def field(tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def test_rows_come_before_the_engine_and_the_driver_is_ready_with_it_when_nobody_else_leads(
     field: Field, gate: Gate
 ) -> None:
-    eventually(lambda: field.told.state == "leader")
+    eventually(lambda: field.health.state == "leader")
     field.append(7)
     eventually(lambda: field.count(7) == 1)
-    assert not field.told.is_ready
+    assert not field.health.is_ready
 
     gate.is_open.set()
-    eventually(lambda: field.told.is_ready)
+    eventually(lambda: field.health.is_ready)
     field.append(8)
     eventually(lambda: field.count(8) == 1)
 
@@ -300,7 +300,7 @@ def test_rows_come_before_the_engine_and_the_driver_is_ready_with_it_when_nobody
 
 
 def test_the_driver_ends_with_the_reason_when_its_engine_does_not_open_while_it_leads(field: Field, gate: Gate) -> None:
-    eventually(lambda: field.told.state == "leader")
+    eventually(lambda: field.health.state == "leader")
     gate.error = EngineUnavailable("no room for executors")
     gate.is_open.set()
 

@@ -14,6 +14,7 @@ from waiting import eventually
 
 from tidemill import Depot, MicrobatchSourceOptions, Module
 from tidemill.api.recording import record_module
+from tidemill.clients.status import Phase
 from tidemill.definition import definition as definitions
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.entries import Committed, Entry
@@ -23,8 +24,8 @@ from tidemill.kubernetes.follower import HEARTBEAT_MS, LAG_OLD_MS, SILENCE_MS, T
 from tidemill.kubernetes.probes import DriverHealth, DriverMetrics
 from tidemill.kubernetes.revision_gate import RevisionPlan
 from tidemill.kubernetes.status import RATE_OLD_MS
-from tidemill.leader.report import RunnerReport
-from tidemill.leader.runner import RunnerState, TopologyRunner
+from tidemill.leader.report import RunnerReport, RunnerState
+from tidemill.leader.runner import TopologyRunner
 from tidemill.local.runner import LocalRunner
 from tidemill.spark.deferred_runner import Engine
 from tidemill.store.objects import Buffer, ObjectStore
@@ -149,12 +150,16 @@ class Followed:
     """A follower whose runner, clock and store's silence a test sets."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock, self.resources, self.told = ManualClock(), Resources(), DriverHealth()
+        self.clock, self.resources, self.health = ManualClock(), Resources(), DriverHealth()
         self.silence: tuple[float, str] = (0.0, "")
-        self.runner = SimpleNamespace(topology="mb", wake=lambda: None, state=committed_state())
+        definition = definitions.launch(record_module(Small()), 2, 1, Ids(1))
+        self.runner = SimpleNamespace(
+            topology="mb", wake=lambda: None, state=committed_state(),
+            status=lambda: self.runner.state.status(definition, "mb"),
+        )  # fmt: skip
         self.follower = TopologyFollower(
-            self.resources, open_store(folder.as_uri()), definitions.launch(record_module(Small()), 2, 1, Ids(1)),
-            cast(TopologyRunner, self.runner), self.told, self.clock, module="m", topology="t", revision=1,
+            self.resources, open_store(folder.as_uri()), definition,
+            cast(TopologyRunner, self.runner), self.health, self.clock, module="m", topology="t", revision=1,
             leader="pod", silence=lambda: self.silence,
         )  # fmt: skip
 
@@ -163,13 +168,11 @@ class Followed:
         return self.resources.written[-1]
 
 
-def committed_state(phase: str = "process", trouble: str = "") -> RunnerState:
+def committed_state(phase: Phase = "process", trouble: str = "") -> RunnerState:
     metrics = {"prime_ms": 50.0, "process_ms": 40.0, "commit_ms": 10.0}
     done = Committed(5, 0, 7, 100, metrics)
-    entry = cast(Entry, SimpleNamespace(
-        epoch=1, definition=1, last_id=5, last_version=0, processed=100, skipped=0, committed=(done,), progress={},
-    ))  # fmt: skip
-    return RunnerState(role="leader", entry=entry, told=RunnerReport(phase=phase, store_trouble=trouble))  # type: ignore[arg-type]
+    entry = Entry("commit", "nonce", 1, 1, 0, processed=100, committed=(done,))
+    return RunnerState("leader", 7, entry, RunnerReport(phase=phase, store_trouble=trouble))
 
 
 @pytest.fixture

@@ -181,7 +181,7 @@ def test_a_gateway_is_not_ready_when_its_store_is_gone(tmp_path: Path) -> None:
         assert http.get("/readyz").status_code == 503
 
 
-@pytest.mark.parametrize(("path", "look"), [("/readyz", "readiness"), ("/metrics", "overviews")])
+@pytest.mark.parametrize(("path", "look"), [("/readyz", "readiness"), ("/metrics", "statuses")])
 def test_the_store_is_asked_once_a_second_when_many_probes_come(
     http: TestClient, monkeypatch: pytest.MonkeyPatch, path: str, look: str
 ) -> None:

@@ -186,7 +186,7 @@ def test_a_pause_holds_at_once_when_the_microbatch_under_way_fails_each_time() -
     assert paused.attempt is not None and paused.failure is not None
     driver.at += 3_600_000
     driver.say(events.TimePassed())
-    assert driver.machine.running is None and driver.machine.told.phase == "paused"
+    assert driver.machine.running is None and driver.machine.report.phase == "paused"
     driver.options = ModuleOptions(8)
     driver.say(events.TimePassed(has_news=True))
     assert driver.one(events.StartAttempt).attempt.records == 2
@@ -215,11 +215,11 @@ def test_a_pause_holds_when_a_new_leader_reads_options_that_are_older_than_it() 
         driver.say(events.TimePassed())
         driver.at = driver.one(events.Wait).until_ms
         assert driver.machine.running is None
-        assert "entry 7 of the options" in driver.machine.told.store_trouble
+        assert "entry 7 of the options" in driver.machine.report.store_trouble
     assert driver.at > 20_000, "it waits longer and longer"
     driver.options = before.options
     driver.say(events.TimePassed())
-    assert (driver.machine.told.phase, driver.machine.told.store_trouble) == ("paused", "")
+    assert (driver.machine.report.phase, driver.machine.report.store_trouble) == ("paused", "")
     driver.options = ModuleOptions(8)
     driver.say(events.TimePassed(has_news=True))
     assert driver.one(events.StartAttempt).attempt.records == 5
@@ -354,7 +354,7 @@ def test_the_step_that_hangs_is_told_when_an_attempt_is_late() -> None:
     late = Now(1_300_000, driver.at, CurrentStep("each(f) at m.py:3", "f, line 9"))
     made = driver.machine.handle(events.TimePassed(), late)
     assert isinstance(made[0], events.CancelAttempt)
-    failure = driver.machine.told.failure
+    failure = driver.machine.report.failure
     assert failure is not None
     assert (failure.phase, failure.step, failure.trace) == ("process", "each(f) at m.py:3", "f, line 9")
     assert "it was at: each(f) at m.py:3; if it needs longer, set topology.microbatch.phase" in failure.message

@@ -144,8 +144,8 @@ def test_retry_names_the_record_when_the_first_attempt_had_lost_it() -> None:
         cluster.launch_module(Failing(later), LaunchConfig(4, 2))
         cluster.cluster_depot("Failing", "*d").append_many(RECORDS[:3])
         runner = cluster._running["Failing"].topologies["mb"]
-        found = runner.wait_for(lambda now: now.told.failure is not None and now.told.failure.version > 1, 20)
-        failure = found.told.failure
+        found = runner.wait_for(lambda now: now.report.failure is not None and now.report.failure.version > 1, 20)
+        failure = found.report.failure
         assert failure is not None and "*r=['bad', 3]" in failure.sample
         place = re.search(r"The record is at offset (\d+) of partition (\d+) of \*d\.$", failure.message)
         assert place is not None

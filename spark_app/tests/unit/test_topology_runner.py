@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from tidemill.clients.history import topology_history
 from tidemill.clients.hub import AppendHub
-from tidemill.clients.status import topology_history, topology_status
+from tidemill.clients.status_reader import topology_status
 from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition
 from tidemill.depot.log import DepotLog
@@ -126,11 +127,10 @@ def test_failure_is_shown_and_retried_when_user_code_raises(bench: Bench) -> Non
     runner.wait_until_claimed(SECONDS)
     bench.fails = lambda: True
     bench.append(1)
-    state = runner.wait_for(lambda state: state.told.failures_in_row >= 2, SECONDS)
-    assert state.told.failure is not None
-    assert state.told.failure.trace == "Traceback"
+    state = runner.wait_for(lambda state: state.report.failures_in_row >= 2, SECONDS)
+    assert state.report.failure is not None
+    assert state.report.failure.trace == "Traceback"
     status = topology_status(bench.store, bench.definition, "mb")
-    assert status is not None
     assert status.failure is not None
     assert status.failure.sample == "17"
     with pytest.raises(TimeoutError, match="the record is not liked"):
@@ -138,7 +138,7 @@ def test_failure_is_shown_and_retried_when_user_code_raises(bench: Bench) -> Non
     bench.fails = lambda: False
     after = runner.wait_for(lambda state: state.processed == 1, SECONDS)
     assert after.entry is not None
-    assert (after.entry.last_id, after.entry.last_version) == (1, state.told.failure.version + 1)
+    assert (after.entry.last_id, after.entry.last_version) == (1, state.report.failure.version + 1)
     kinds = [line["kind"] for line in topology_history(bench.store, bench.definition, "mb")]
     assert kinds[0] == "claim"
     assert kinds[-1] == "commit"
@@ -170,7 +170,7 @@ def test_nothing_is_processed_when_a_pause_was_seen_and_its_options_are_gone_unt
         bench.store.delete(key)
     second = bench.start()
     bench.append(1)
-    second.wait_for(lambda state: f"entry {number} of the options" in state.told.store_trouble, SECONDS)
+    second.wait_for(lambda state: f"entry {number} of the options" in state.report.store_trouble, SECONDS)
     assert bench.counts() == {}
     assert [finding.place for finding in check_module(bench.store, "Bench")] == ["mb"]
     anew = OptionsLog(bench.store, "Bench")

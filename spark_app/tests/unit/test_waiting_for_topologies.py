@@ -15,7 +15,7 @@ from tidemill.cli.watching import TopologyWatch
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.entries import Failure
 from tidemill.journal.failures import Repetition
-from tidemill.leader.runner import RunnerState
+from tidemill.leader.report import RunnerState
 from tidemill.store.local import LocalStore
 from tidemill.values.errors import BadInput, CorruptState, MicrobatchFails, StoreUnavailable
 
@@ -78,10 +78,10 @@ def test_a_pause_returns_when_the_microbatch_fails_each_time(cluster: InProcessC
     with pytest.raises(MicrobatchFails):
         cluster.wait_for_microbatch_processed_count("Liked", "mb", 1)
     cluster.pause_microbatch_topology("Liked", "mb")
-    version = cluster._running["Liked"].topologies["mb"].state.told.failure
+    version = cluster._running["Liked"].topologies["mb"].state.report.failure
     cluster.resume_microbatch_topology("Liked", "mb")
     runner = cluster._running["Liked"].topologies["mb"]
-    eventually(lambda: runner.state.told.failure != version)
+    eventually(lambda: runner.state.report.failure != version)
 
 
 # --- `tidemill run` --------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def test_a_standby_shows_the_logs_numbers_when_another_process_leads(cluster: In
     cluster.wait_for_microbatch_processed_count("Liked", "mb", 3)
     watching = watch(cluster)
     line = watching.look(RunnerState())
-    assert (line.processed, line.waiting, line.microbatch_id, line.phase) == (3, 0, 1, "standby")
+    assert (line.processed, line.waiting, line.microbatch_id, line.role, line.phase) == (3, 0, 1, "standby", None)
     assert line.is_idle and _is_done({"mb": watching}, [line], 3)
 
 

@@ -15,9 +15,10 @@ import typer
 
 from tidemill.cli.loading import STORE_DEFAULT, ClassArgument, DeleteOption, JsonOption, StoreOption, load_module
 from tidemill.cli.output import command, say, wants_json
-from tidemill.cli.screens import Line, screen
+from tidemill.cli.screens import screen
 from tidemill.cli.serving import serving_beside
 from tidemill.cli.watching import TopologyWatch
+from tidemill.clients.status import TopologyStatus
 from tidemill.journal.clock import SystemClock
 from tidemill.values.errors import BadInput, Fenced, TidemillError
 
@@ -176,7 +177,7 @@ def _watch(running: Any, until_idle: bool, is_json: bool, check: Callable[[], No
             clock.wait(pause, _LOOK_MILLIS)
 
 
-def _is_done(watches: dict[str, TopologyWatch], lines: list[Line], idle_looks: int) -> bool:
+def _is_done(watches: dict[str, TopologyWatch], lines: list[TopologyStatus], idle_looks: int) -> bool:
     """Whether every record is processed.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from rich.live import Live
@@ -13,32 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tidemill.cli.output import messages, say, show_json
+from tidemill.clients.status import TopologyStatus
 from tidemill.journal.entries import Failure
-
-
-@dataclass(frozen=True)
-class Line:
-    """What the live progress shows of one topology."""
-
-    topology: str
-    role: str
-    phase: str
-    records_in: int
-    processed: int
-    waiting: int
-    microbatch_id: int
-    version: int
-    under_way: tuple[int, int] | None
-    rows_per_second: float
-    failure: Failure | None
-    trouble: str = ""
-    """Why the store could not be asked; the other numbers are then the last that were seen."""
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing will happen without new records."""
-        is_at_rest = self.waiting == 0 and self.under_way is None and self.phase in ("idle", "standby")
-        return not self.trouble and (self.phase == "paused" or is_at_rest)
 
 
 class Screen:
@@ -48,10 +23,9 @@ class Screen:
         self._shown: dict[str, Any] = {}
         self._failed: dict[str, Failure | None] = {}
 
-    def show(self, lines: list[Line]) -> None:
+    def show(self, lines: list[TopologyStatus]) -> None:
         for line in lines:
-            is_paused, is_in_trouble = line.phase == "paused", bool(line.trouble)
-            key = (line.role, line.microbatch_id, line.version, line.processed, is_paused, is_in_trouble)
+            key = (line.role, line.microbatch, line.processed, line.rests_paused, bool(line.trouble))
             if self._shown.get(line.topology) != key:
                 self._shown[line.topology] = key
                 self.write(line)
@@ -59,11 +33,11 @@ class Screen:
                 self.write_failure(line.topology, line.failure)
             self._failed[line.topology] = line.failure
 
-    def write(self, line: Line) -> None:
+    def write(self, line: TopologyStatus) -> None:
         if line.trouble:
             say(f"{line.topology}: the store does not answer; it is asked again and again: {line.trouble}")
             return
-        done = f"microbatch {line.microbatch_id}/{line.version}, {line.processed:,} processed, {line.waiting:,} waiting"
+        done = f"microbatch {line.microbatch}, {line.processed:,} processed, {line.waiting:,} waiting"
         say(f"{line.topology}: {line.role}, {done}, {line.rows_per_second:,.0f} rows/s")
 
     def write_failure(self, topology: str, failure: Failure) -> None:
@@ -78,8 +52,8 @@ class Screen:
 class _JsonScreen(Screen):
     """One JSON object a change."""
 
-    def write(self, line: Line) -> None:
-        show_json({**vars(line), "failure": vars(line.failure) if line.failure else None})
+    def write(self, line: TopologyStatus) -> None:
+        show_json(line.to_json())
         sys.stdout.flush()
 
     def write_failure(self, topology: str, failure: Failure) -> None:
@@ -94,23 +68,23 @@ class _LiveScreen(Screen):
         super().__init__()
         self._live = live
 
-    def show(self, lines: list[Line]) -> None:
+    def show(self, lines: list[TopologyStatus]) -> None:
         super().show(lines)
         table = Table()
         for column in ("topology", "role", "records in", "processed", "microbatch", "under way", "rows/s", "phase"):
             table.add_column(column)
         for line in lines:
             under_way = "-" if line.under_way is None else "{}/{}".format(*line.under_way)
-            phase = "waits for the store" if line.trouble else line.phase
+            phase: str = "waits for the store" if line.trouble else line.phase or line.state
             phase = f"{phase}, failing" if line.failure else phase
             cells = (
-                line.topology, line.role, f"{line.records_in:,}", f"{line.processed:,}",
-                f"{line.microbatch_id}/{line.version}", under_way, f"{line.rows_per_second:,.0f}", phase,
+                line.topology, str(line.role), f"{line.processed + line.waiting:,}", f"{line.processed:,}",
+                line.microbatch, under_way, f"{line.rows_per_second:,.0f}", phase,
             )  # fmt: skip
             table.add_row(*map(Text, cells))
         self._live.update(table)
 
-    def write(self, line: Line) -> None:
+    def write(self, line: TopologyStatus) -> None:
         """The table shows it."""
 
 

@@ -25,7 +25,8 @@ from tidemill.cli.output import (
     time_text,
     wants_json,
 )
-from tidemill.clients.status import topology_history
+from tidemill.clients.history import topology_history
+from tidemill.clients.status import TopologyStatus
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.commit_log import CommitLog
@@ -47,34 +48,38 @@ def status(
     json_: JsonOption = False,
 ) -> None:
     """Show how the topologies of a store stand; works on running and on stopped modules."""
-    from tidemill.clients.overview import topology_overview  # looks at depots: loads PyArrow
+    from tidemill.clients.status_reader import topology_status  # looks at depots: loads PyArrow
 
     wants_json(json_)
     opened = existing_store(store)
     names = [module] if module else modules_of(opened)
     found = [stored_definition(opened, name) for name in names if module or _is_there(opened, name)]
-    rows = [
-        topology_overview(opened, definition, topology) for definition in found for topology in definition.topologies
-    ]
+    rows = [topology_status(opened, definition, topology) for definition in found for topology in definition.topologies]
     if json_:
-        show_json(rows)
+        show_json([row.to_json() for row in rows])
         return
     columns = ("module", "topology", "state", "microbatch", "under way", "processed", "waiting", "rows/s")
-    show_table("", columns, ([row[column] for column in columns] for row in rows), ("processed", "waiting", "rows/s"))
+    show_table("", columns, map(_status_row, rows), ("processed", "waiting", "rows/s"))
     for row in rows:
-        if row["failure"] is not None:
-            show_failure(f"{row['module']} {row['topology']}", Failure(**row["failure"]))
-        if row["clock_ahead_seconds"]:
-            text = (
-                f"{row['module']} {row['topology']}: the newest entry is dated {row['clock_ahead_seconds']:,} s ahead"
-            )
-            text += " of this machine's clock: one of the two clocks is wrong"
-            console().print(text, style="bold red", markup=False)
-        if row["skipped"]:
-            text = (
-                f"{row['module']} {row['topology']}: retention deleted {row['skipped']:,} records before they were read"
-            )
-            console().print(text, style="bold red", markup=False)
+        _show_troubles(row)
+
+
+def _status_row(row: TopologyStatus) -> tuple[Any, ...]:
+    under_way = "{}/{}".format(*row.under_way) if row.under_way else None
+    where = (row.module, row.topology, row.state, row.microbatch, under_way)
+    return (*where, row.processed, row.waiting, row.rows_per_second)
+
+
+def _show_troubles(row: TopologyStatus) -> None:
+    title = f"{row.module} {row.topology}"
+    if row.failure is not None:
+        show_failure(title, row.failure)
+    if row.clock_ahead_seconds:
+        text = f"{title}: the newest entry is dated {row.clock_ahead_seconds:,} s ahead of this machine's clock"
+        console().print(f"{text}: one of the two clocks is wrong", style="bold red", markup=False)
+    if row.skipped:
+        text = f"{title}: retention deleted {row.skipped:,} records before they were read"
+        console().print(text, style="bold red", markup=False)
 
 
 def _is_there(store: ObjectStore, name: str) -> bool:

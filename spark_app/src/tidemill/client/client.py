@@ -10,6 +10,7 @@ from urllib.parse import quote
 from tidemill.client.connection import RETRY_SECONDS, Connection, Request, packed
 from tidemill.client.depot import DepotClient
 from tidemill.client.pstate import PStateClient
+from tidemill.clients.status import TopologyStatus
 from tidemill.values.errors import BadInput
 
 
@@ -54,9 +55,9 @@ class Client:
         """What the module declares: depots, PStates, topologies."""
         return self._get(_module(module))  # type: ignore[no-any-return]
 
-    def status(self, module: str, topology: str) -> dict[str, Any]:
-        """How a topology stands, as `tidemill status --json` shows it."""
-        return self._get(_topology(module, topology))  # type: ignore[no-any-return]
+    def status(self, module: str, topology: str) -> TopologyStatus:
+        """How a topology stands, as `tidemill status` shows it."""
+        return TopologyStatus.from_json(self._get(_topology(module, topology)))
 
     def options(self, module: str) -> dict[str, Any]:
         """What is set on the module and its objects, and what a resource decides."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidemill.clients.standing import met_sources
+from tidemill.clients.status import met_sources
 from tidemill.definition.definition import StoredDefinition
 from tidemill.depot.end import DepotEnd
 from tidemill.journal.clock import Clock

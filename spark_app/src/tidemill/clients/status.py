@@ -1,65 +1,137 @@
-"""What `status` and `log` show of a topology, read from its commit log alone: any process can, running or not.
+"""How a topology stands: the one record that every reader of it gets, and its JSON.
 
-Nothing is stored for people only: durations ride in the entries of commits, and a failure rides in the entry that
-begins the next attempt.
+`clients.status_reader` reads it from the store alone; a runner in this process (`leader.report`) knows more of it: its
+phase, its failures in a row. Nothing is stored for people only: durations ride in the entries of commits, and a failure
+rides in the entry that begins the next attempt.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from tidemill.clients.standing import met_sources
+import msgspec
+
 from tidemill.definition.definition import StoredDefinition
-from tidemill.journal.commit_log import CommitLog
-from tidemill.journal.entries import Committed, Entry, Failure
-from tidemill.journal.options_log import OptionsLog
-from tidemill.store.objects import ObjectStore
+from tidemill.journal.entries import Committed, Entry, Failure, SourceProgress
+
+State = Literal["stopped", "stopped, paused", "starting", "pausing", "paused", "failing", "running"]
+Role = Literal["standby", "claiming", "leader", "stopped", "fenced", "superseded", "failed"]
+Phase = Literal["idle", "prime", "process", "commit", "back-off", "paused"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TopologyStatus:
-    """A topology as its log tells it; `lag` counts records of its depots that are not processed yet, if it is known."""
+    """How a topology stands. `entry` is the number of the newest entry of its commit log, 0 before its first claim;
+    what follows it is said by that entry.
 
+    `lag` counts by source the records that are appended and not processed; None is not known, and a source that the
+    topology has not met yet is left out. `under_way` and `microbatch_id` with `version` name an attempt: ID, version.
+
+    `role`, `phase`, `failures_in_row` and `commits_since_claim` are None where the store alone tells; `trouble` is why
+    a runner in this process gets no further.
+    """
+
+    module: str
     topology: str
-    entry: int
-    kind: str
-    epoch: int
-    definition: int
-    microbatch_id: int
-    version: int
-    under_way: tuple[int, int] | None
-    processed: int
-    skipped: int
-    rows_per_second: float
-    metrics: dict[str, float]
-    is_paused: bool
-    is_pause_seen: bool
-    failure: Failure | None
-    progress: dict[str, tuple[int, ...]]
-    levels: int
-    state_bytes: int
-    state_rows: int
-    written_ms: int
-    owner: str
+    tasks: int = 0
+    state: State = "stopped"
+    is_running: bool = False
+    leader: str | None = None
+    is_paused: bool = False
+    is_pause_seen: bool = False
+    lag: dict[str, int] | None = None
+    clock_ahead_seconds: int = 0
+
+    entry: int = 0
+    kind: str = ""
+    epoch: int = 0
+    definition: int = 0
+    microbatch_id: int = 0
+    version: int = 0
+    under_way: tuple[int, int] | None = None
+    processed: int = 0
+    skipped: int = 0
+    rows_per_second: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+    failure: Failure | None = None
+    progress: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    levels: int = 0
+    state_bytes: int = 0
+    state_rows: int = 0
+    paused_seen: int = 0
+    written_ms: int = 0
+    owner: str = ""
+
+    role: Role | None = None
+    phase: Phase | None = None
+    failures_in_row: int | None = None
+    commits_since_claim: int | None = None
+    trouble: str = ""
+
+    @property
+    def waiting(self) -> int:
+        """Records that wait, in all sources."""
+        return sum((self.lag or {}).values())
+
+    @property
+    def microbatch(self) -> str:
+        """The newest committed microbatch, for people: ID/version."""
+        return f"{self.microbatch_id}/{self.version}"
+
+    @property
+    def rests_paused(self) -> bool:
+        """Whether nothing is begun because of a pause; one that only begins to hold is none yet."""
+        return self.is_paused if self.phase is None else self.phase == "paused"
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing will happen without new records, or before somebody ends a pause."""
+        is_at_rest = self.waiting == 0 and self.under_way is None and self.phase in (None, "idle")
+        return self.entry > 0 and not self.trouble and (self.rests_paused or is_at_rest)
 
     def to_json(self) -> dict[str, Any]:
-        """As the command line prints it with `--json`."""
-        return {**vars(self), "failure": vars(self.failure) if self.failure else None}
+        """All fields by their names, and `waiting`."""
+        return {**msgspec.to_builtins(self), "waiting": self.waiting}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TopologyStatus:
+        """The inverse of `to_json`; fields that a newer gateway adds are passed over."""
+        return msgspec.convert(data, cls)
 
 
-def topology_status(store: ObjectStore, definition: StoredDefinition, topology: str) -> TopologyStatus | None:
-    """How a topology stands; None before its first claim."""
-    head = CommitLog(store, definition.topology_prefix(topology)).head()
+def entry_status(
+    definition: StoredDefinition,
+    topology: str,
+    head: tuple[int, Entry] | None,
+    *,
+    is_running: bool = False,
+    pause: int | None = None,
+) -> TopologyStatus:
+    """What the newest entry of a topology's log says (None: it is empty). `pause` is the entry of the options that
+    pauses the topology, None where none does.
+
+    Raises:
+        UnknownName: the module has no such topology.
+    """
+    state = _state(head[1] if head else None, is_running, pause)
     if head is None:
-        return None
+        return TopologyStatus(
+            module=definition.module, topology=topology, tasks=definition.tasks, state=state, is_running=is_running,
+            is_paused=pause is not None,
+        )  # fmt: skip
     number, entry = head
-    paused = OptionsLog(store, definition.module).read().paused.get(topology)
     parts = list(entry.snapshot.parts())
-    met = met_sources(definition, topology, entry)
     newest = entry.committed[0] if entry.committed else None
     return TopologyStatus(
+        module=definition.module,
         topology=topology,
+        tasks=definition.tasks,
+        state=state,
+        is_running=is_running,
+        is_paused=pause is not None,
+        is_pause_seen=_is_seen(entry, pause),
         entry=number,
         kind=entry.kind,
         epoch=entry.epoch,
@@ -71,16 +143,29 @@ def topology_status(store: ObjectStore, definition: StoredDefinition, topology: 
         skipped=entry.skipped,
         rows_per_second=rows_per_second(newest) if newest else 0.0,
         metrics=dict(newest.metrics) if newest else {},
-        is_paused=paused is not None,
-        is_pause_seen=paused is not None and entry.paused_seen >= paused,
         failure=entry.failure,
-        progress={source: progress.offsets for source, progress in met.items()},
+        progress={source: met.offsets for source, met in met_sources(definition, topology, entry).items()},
         levels=len(entry.snapshot.levels),
         state_bytes=sum(part.bytes for part in parts),
         state_rows=sum(sum(part.rows.values()) for part in parts),
+        paused_seen=entry.paused_seen,
         written_ms=entry.written_ms,
         owner=entry.owner,
     )
+
+
+def _state(entry: Entry | None, is_running: bool, pause: int | None) -> State:
+    if not is_running:
+        return "stopped" if pause is None else "stopped, paused"
+    if entry is None:
+        return "starting"
+    if pause is not None:
+        return "paused" if _is_seen(entry, pause) else "pausing"
+    return "failing" if entry.failure is not None else "running"
+
+
+def _is_seen(entry: Entry, pause: int | None) -> bool:
+    return pause is not None and entry.paused_seen >= pause
 
 
 def rows_per_second(committed: Committed) -> float:
@@ -89,32 +174,18 @@ def rows_per_second(committed: Committed) -> float:
     return round(1000 * committed.records / milliseconds, 1) if milliseconds else 0.0
 
 
-def topology_history(
-    store: ObjectStore, definition: StoredDefinition, topology: str, limit: int = 20
-) -> list[dict[str, Any]]:
-    """What the newest entries of the commit log say, oldest first: claims, attempts, commits and failures."""
-    entries = CommitLog(store, definition.topology_prefix(topology)).tail(limit + 1)
-    commits = {c.entry: c for _, entry in entries for c in reversed(entry.committed)}
-    return [_line(number, entry, commits) for number, entry in entries[-limit:]]
+def met_sources(definition: StoredDefinition, topology: str, entry: Entry | None) -> dict[str, SourceProgress]:
+    """Source ID -> progress, of the sources that the topology has met.
 
-
-def _line(number: int, entry: Entry, commits: dict[int, Committed]) -> dict[str, Any]:
-    line: dict[str, Any] = {
-        "entry": number,
-        "kind": entry.kind,
-        "epoch": entry.epoch,
-        "definition": entry.definition,
-        "written_ms": entry.written_ms,
-        "owner": entry.owner,
-        "failure": vars(entry.failure) if entry.failure else None,
+    Until a leader with the newest definition claims, the entry may tell of a source of the same ID that went before
+    this one came, or that reads another depot. Raises UnknownName.
+    """
+    if entry is None:
+        return {}
+    return {
+        source.source_id: entry.progress[source.source_id]
+        for source in definition.topology(topology).sources
+        if source.source_id in entry.progress
+        and source.since <= entry.definition
+        and entry.progress[source.source_id].depot == definition.depot_prefix(source.depot).rpartition("/")[2]
     }
-    if entry.kind == "commit":
-        done = commits.get(number, entry.committed[0])
-        line |= {"microbatch_id": done.microbatch_id, "version": done.version, "records": done.records}
-        line |= {"rows_per_second": rows_per_second(done), "metrics": dict(done.metrics)}
-    if entry.skipped:
-        line["skipped"] = entry.skipped
-    if entry.attempt is not None:
-        begun = entry.attempt
-        line["begun"] = {"microbatch_id": begun.microbatch_id, "version": begun.version, "records": begun.records}
-    return line

@@ -18,7 +18,7 @@ from tidemill.clients.depot import DepotHandle
 from tidemill.clients.hub import AppendHub
 from tidemill.clients.module import ModuleClient
 from tidemill.clients.pstate import PStateHandle
-from tidemill.clients.standing import met_sources
+from tidemill.clients.status import TopologyStatus, met_sources
 from tidemill.cluster.engines import engine_name, open_engine
 from tidemill.cluster.launch import (
     RunningModule,
@@ -29,7 +29,7 @@ from tidemill.cluster.launch import (
     finish_deletions,
     follow,
 )
-from tidemill.cluster.progress import Progress, ProgressReader, wait_text
+from tidemill.cluster.progress import ProgressReader, wait_text
 from tidemill.cluster.stores import absolute_url
 from tidemill.definition.definition import StoredDefinition
 from tidemill.engine.work import AttemptRunner
@@ -39,6 +39,7 @@ from tidemill.journal.failures import Repetition, fails
 from tidemill.journal.leading import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
 from tidemill.language.dataflow import ModuleDeclaration
+from tidemill.leader.runner import TopologyRunner
 from tidemill.plan.check.module import checked
 from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput, ModuleExists, RetryableError, UnknownName
@@ -292,17 +293,17 @@ class InProcessCluster:
 
     def microbatch_state(self, module: str, topology: str) -> tuple[int, int]:
         """(last committed microbatch ID, the version that committed it); (0, 0) before any."""
-        definition = self._topology(module, topology)
-        entry = self._progress(definition, topology).entry
-        return (0, 0) if entry is None else (entry.last_id, entry.last_version)
+        found = self._progress(self._topology(module, topology), topology)
+        return found.microbatch_id, found.version
 
     def get_microbatch_depot_info(
         self, module: str, topology: str
     ) -> dict[str, dict[str, dict[int, MicrobatchParams]]]:
         """depot -> source ID -> partition -> how far the topology has come there."""
         definition = self._topology(module, topology)
-        entry = self._progress(definition, topology).entry
-        met = met_sources(definition, topology, entry)
+        reader, runner = self._reader(definition, topology)
+        head = reader.head(runner)
+        met = met_sources(definition, topology, head[1] if head is not None else None)
         info: dict[str, dict[str, dict[int, MicrobatchParams]]] = {}
         for source in definition.topology(topology).sources:
             progress = met.get(source.source_id)
@@ -316,36 +317,40 @@ class InProcessCluster:
         module: str,
         topology: str,
         timeout_millis: float,
-        is_reached: Callable[[Progress], bool],
+        is_reached: Callable[[TopologyStatus], bool],
         wanted: str,
         fails_fast: bool = False,
     ) -> None:
         deadline = self._clock.monotonic_ms() + timeout_millis
         pause = threading.Event()
-        progress, repetition = Progress(), Repetition()
+        found, repetition = TopologyStatus(module=module, topology=topology), Repetition()
         while True:
             self._check_open()
             try:
-                progress = self._progress(self._topology(module, topology), topology)
+                found = self._progress(self._topology(module, topology), topology)
             except RetryableError as error:
-                progress = replace(progress, trouble=str(error))
-            if is_reached(progress):
+                found = replace(found, trouble=str(error))
+            if is_reached(found):
                 return
             left = deadline - self._clock.monotonic_ms()
-            if fails_fast and progress.failure is not None and repetition.sees(progress.failure):
-                text = wait_text(module, topology, timeout_millis - left, wanted, progress)
-                raise fails(progress.failure, f"{text.rstrip()}\nIt fails in the same way each time.")
+            if fails_fast and found.failure is not None and repetition.sees(found.failure):
+                text = wait_text(wanted, timeout_millis - left, found)
+                raise fails(found.failure, f"{text.rstrip()}\nIt fails in the same way each time.")
             if left <= 0:
-                raise TimeoutError(wait_text(module, topology, timeout_millis, wanted, progress))
+                raise TimeoutError(wait_text(wanted, timeout_millis, found))
             self._clock.wait(pause, min(_LOOK_MILLIS, left))
 
-    def _progress(self, definition: StoredDefinition, topology: str) -> Progress:
+    def _progress(self, definition: StoredDefinition, topology: str) -> TopologyStatus:
+        reader, runner = self._reader(definition, topology)
+        return reader.read(definition, topology, runner)
+
+    def _reader(self, definition: StoredDefinition, topology: str) -> tuple[ProgressReader, TopologyRunner | None]:
         prefix = definition.topology_prefix(topology)
         reader = self._readers.get(prefix)
         if reader is None:
             reader = self._readers[prefix] = ProgressReader(self.store, prefix)
         running = self._running.get(definition.module)
-        return reader.read(None if running is None else running.topologies.get(topology))
+        return reader, None if running is None else running.topologies.get(topology)
 
     def _topology(self, module: str, topology: str) -> StoredDefinition:
         definition = self._client(module).definition()

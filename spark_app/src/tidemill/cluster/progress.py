@@ -2,62 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Final
 
+from tidemill.clients.status import TopologyStatus
+from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.commit_log import CommitLog
-from tidemill.journal.entries import Entry, Failure
+from tidemill.journal.entries import Entry
 from tidemill.journal.failures import failure_text
-from tidemill.leader.runner import RunnerState
+from tidemill.leader.report import RunnerState
+from tidemill.leader.runner import TopologyRunner
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import TidemillError
 
-
-@dataclass(frozen=True)
-class Progress:
-    """`number` and `entry` are the newest of the commit log; `failure` is the last one since the last commit.
-
-    `trouble` is why the runner in this process stopped, or what it asks the store for in vain.
-    """
-
-    number: int = 0
-    entry: Entry | None = None
-    failure: Failure | None = None
-    trouble: str = ""
-
-    @property
-    def processed(self) -> int:
-        return self.entry.processed if self.entry is not None else 0
-
-    @property
-    def paused_seen(self) -> int:
-        return self.entry.paused_seen if self.entry is not None else 0
+_NO_RUNNER: Final = RunnerState()
 
 
 class ProgressReader:
     """Follows one topology; cheap to ask again and again."""
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
-        self.prefix = prefix
         self._log = CommitLog(store, prefix)
+        self._last: tuple[RunnerState, int, int, TopologyStatus] | None = None
 
-    def read(self, runner: Any = None) -> Progress:
-        """The progress now; `runner` is the topology's runner in this process, if there is one."""
-        head = self._head(runner)
-        seen = runner.state.told.failure if runner is not None else None
-        trouble = trouble_of(runner.state) if runner is not None else ""
-        if head is None:
-            return Progress(failure=seen, trouble=trouble)
-        return Progress(head[0], head[1], seen or head[1].failure, trouble)
+    def read(self, definition: StoredDefinition, topology: str, runner: TopologyRunner | None = None) -> TopologyStatus:
+        """How the topology stands but for what waits; `runner` is its runner in this process, if there is one."""
+        state, head = runner.state if runner is not None else _NO_RUNNER, self.head(runner)
+        number = head[0] if head is not None else 0
+        last = self._last
+        if last is not None and last[0] is state and last[1:3] == (number, definition.number):
+            return last[3]
+        found = replace(state.status(definition, topology, head), trouble=trouble_of(state))
+        self._last = state, number, definition.number, found
+        return found
 
-    def _head(self, runner: Any) -> tuple[int, Entry] | None:
+    def head(self, runner: TopologyRunner | None = None) -> tuple[int, Entry] | None:
         """The newest entry; what the runner wrote itself is not read again."""
-        state = runner.state if runner is not None else RunnerState()
-        number: int = state.number
-        entry: Entry | None = state.entry
-        if state.role != "leader" or entry is None or self._log.log.newest(number) != number:
+        state = runner.state if runner is not None else _NO_RUNNER
+        if state.role != "leader" or state.entry is None or self._log.log.newest(state.number) != state.number:
             return self._log.head()
-        return number, entry
+        return state.number, state.entry
 
 
 def trouble_of(state: RunnerState) -> str:
@@ -67,21 +51,20 @@ def trouble_of(state: RunnerState) -> str:
         return f"its runner stopped: {code}: {state.error}"
     if state.is_over:
         return f"its runner is {state.role}: {state.stop_text}".rstrip(": ")
-    return f"its runner waits for the store: {state.told.store_trouble}" if state.told.store_trouble else ""
+    return f"its runner waits for the store: {state.report.store_trouble}" if state.report.store_trouble else ""
 
 
-def wait_text(module: str, topology: str, timeout_millis: float, wanted: str, progress: Progress) -> str:
+def wait_text(wanted: str, timeout_millis: float, found: TopologyStatus) -> str:
     """What a person needs to know when waiting took too long."""
-    entry = progress.entry
-    done = f"{progress.processed} of {wanted}" if wanted[:1].isdigit() else f"waiting for {wanted}"
-    text = f"{module} {topology}: {done} after {timeout_millis:.0f} ms"
-    if entry is not None:
-        text += f"; microbatch {entry.last_id} version {entry.last_version} is committed"
-        if entry.attempt is not None:
-            text += f", {entry.attempt.microbatch_id} version {entry.attempt.version} is under way"
-    if progress.trouble:
-        text += f"; {progress.trouble}"
-    if progress.failure is not None:
-        text += f"; the last attempt failed: {failure_text(progress.failure)}"
-        text += f"\n{progress.failure.trace.rstrip()}" if progress.failure.trace else ""
+    done = f"{found.processed} of {wanted}" if wanted[:1].isdigit() else f"waiting for {wanted}"
+    text = f"{found.module} {found.topology}: {done} after {timeout_millis:.0f} ms"
+    if found.entry:
+        text += f"; microbatch {found.microbatch_id} version {found.version} is committed"
+    if found.under_way is not None:
+        text += ", {} version {} is under way".format(*found.under_way)
+    if found.trouble:
+        text += f"; {found.trouble}"
+    if found.failure is not None:
+        text += f"; the last attempt failed: {failure_text(found.failure)}"
+        text += f"\n{found.failure.trace.rstrip()}" if found.failure.trace else ""
     return text

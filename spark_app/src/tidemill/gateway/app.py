@@ -13,7 +13,8 @@ from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
-from tidemill.clients.overview import topology_overview
+from tidemill.clients.status import TopologyStatus
+from tidemill.clients.status_reader import topology_status
 from tidemill.gateway import depots, faults, pstates, schemas, topologies, waits
 from tidemill.gateway.admission import Admission
 from tidemill.gateway.exchange import Gateway, gateway_of
@@ -40,8 +41,8 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
     `is_local_only` refuses what other machines and web pages ask: for a port of loopback without a token.
     """
     work, waiting = Work(settings.threads, settings.seconds_max), Admission(settings.waiting_max, 0)
-    overviews = SharedLook("metrics", lambda: _overviews(modules), settings.seconds_max)
-    gateway = Gateway(settings, modules, work, waiting, GatewayMetrics(), readiness_of(modules), overviews)
+    statuses = SharedLook("metrics", lambda: _statuses(modules), settings.seconds_max)
+    gateway = Gateway(settings, modules, work, waiting, GatewayMetrics(), readiness_of(modules), statuses)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -49,7 +50,7 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
         await asyncio.to_thread(modules.close)
         gateway.work.close()
         gateway.readiness.close()
-        gateway.overviews.close()
+        gateway.statuses.close()
 
     app = FastAPIOffline(
         redoc_url=None,
@@ -93,20 +94,20 @@ async def metrics(request: Request) -> Response:
     """Prometheus metrics of this gateway and of the topologies that it serves."""
     gateway = gateway_of(request)
     try:
-        shown = await gateway.overviews.get()
+        shown = await gateway.statuses.get()
         gateway.metrics.topologies.show(shown, is_store_up=True)
     except TidemillError:
         gateway.metrics.topologies.show((), is_store_up=False)
     return Response(gateway.metrics.text(), media_type=CONTENT_TYPE)
 
 
-def _overviews(modules: Modules) -> list[dict[str, Any]]:
+def _statuses(modules: Modules) -> list[TopologyStatus]:
     found = []
     for name in modules.served():
         definition = DefinitionLog(modules.store, name).newest()
         if definition is not None and not definition.is_destroyed:
             found += [
-                topology_overview(modules.store, definition, topology, modules.clock)
+                topology_status(modules.store, definition, topology, modules.clock)
                 for topology in definition.topologies
             ]
     return found
@@ -146,7 +147,7 @@ def _document(app: FastAPI, settings: GatewaySettings) -> dict[str, Any]:
     if app.openapi_schema is None:
         found = get_openapi(title=app.title, version=app.version, summary="Streams and state", routes=app.routes)
         parts = found.setdefault("components", {})
-        parts["schemas"] = {"Error": schemas.ERROR}
+        parts["schemas"] = dict(schemas.COMPONENTS)
         for path, operations_ in found["paths"].items():
             for operation in operations_.values():
                 operation["responses"].pop("422", None) if path in OPEN_PATHS else None

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
+from tidemill.clients.status import TopologyStatus
 from tidemill.gateway.admission import Admission, Ticket
 from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import answer_type, encoded
@@ -29,7 +30,7 @@ class Gateway:
     waiting: Admission
     metrics: GatewayMetrics
     readiness: SharedLook[None]
-    overviews: SharedLook[list[dict[str, Any]]]
+    statuses: SharedLook[list[TopologyStatus]]
 
 
 def gateway_of(request: Request) -> Gateway:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from tidemill.clients.status import TopologyStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -52,11 +53,11 @@ class TopologyCollector(Collector):
     """The topologies as they were when somebody looked last; `show` is told before each scrape."""
 
     def __init__(self) -> None:
-        self._shown: Sequence[dict[str, Any]] = ()
+        self._shown: Sequence[TopologyStatus] = ()
         self._is_store_up = False
 
-    def show(self, overviews: Sequence[dict[str, Any]], is_store_up: bool) -> None:
-        self._shown, self._is_store_up = overviews, is_store_up
+    def show(self, statuses: Sequence[TopologyStatus], is_store_up: bool) -> None:
+        self._shown, self._is_store_up = statuses, is_store_up
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("tidemill_store_up", "Whether the store answered.", value=float(self._is_store_up))
@@ -72,15 +73,15 @@ class TopologyCollector(Collector):
             labels=("module", "topology"),
         )
         states = {
-            key: GaugeMetricFamily(f"tidemill_topology_{name}", text, labels=("module", "topology"))
-            for key, name, text in _STATES
+            field: GaugeMetricFamily(f"tidemill_topology_{name}", text, labels=("module", "topology"))
+            for field, name, text in _STATES
         }
         for one in self._shown:
-            place = (one["module"], one["topology"])
-            for source, waiting in one["lag"].items():
+            place = (one.module, one.topology)
+            for source, waiting in (one.lag or {}).items():
                 lag.add_metric((*place, source), waiting)
-            processed.add_metric(place, one["processed"])
-            skipped.add_metric(place, one["skipped"])
-            for key, family in states.items():
-                family.add_metric(place, float(one.get(key) or 0))
+            processed.add_metric(place, one.processed)
+            skipped.add_metric(place, one.skipped)
+            for field, family in states.items():
+                family.add_metric(place, float(getattr(one, field)))
         yield from (lag, processed, skipped, *states.values())

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from tidemill.clients.status import TopologyStatus
 from tidemill.gateway.formats import ARROW, JSON, MSGPACK, NDJSON
 
 Schema = dict[str, Any]
@@ -125,6 +128,13 @@ SETTINGS: Schema = {
     },
     "additionalProperties": False,
 }
+
+_COMPONENTS = msgspec.json.schema_components((TopologyStatus,), ref_template="#/components/schemas/{name}")
+STATUS: Schema = _COMPONENTS[0][0]
+COMPONENTS: dict[str, Schema] = {"Error": ERROR, **_COMPONENTS[1]}
+"""What the schemas above and below refer to."""
+
+COMPONENTS["TopologyStatus"]["properties"]["waiting"] = {"type": "integer", "description": "The sum of `lag`."}
 
 APPENDED: Schema = {
     "type": "object",

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from tidemill.clients.overview import topology_overview
+from tidemill.clients.status_reader import topology_status
 from tidemill.definition.definition import StoredDefinition
 from tidemill.gateway import schemas
 from tidemill.gateway.access import Access
@@ -91,7 +91,7 @@ def _topology(topology: Any) -> dict[str, Any]:
     }
 
 
-@routes.get("/modules/{module}/topologies/{topology}", responses=schemas.answers(schemas.ANYTHING))
+@routes.get("/modules/{module}/topologies/{topology}", responses=schemas.answers(schemas.STATUS))
 async def status(request: Request, module: str, topology: str) -> Response:
     """How a topology stands, as `tidemill status --json` shows it."""
     gateway = gateway_of(request)
@@ -99,7 +99,7 @@ async def status(request: Request, module: str, topology: str) -> Response:
     def read() -> Any:
         definition = _definition(gateway, module)
         definition.topology(topology)
-        return topology_overview(gateway.modules.store, definition, topology, gateway.modules.clock)
+        return topology_status(gateway.modules.store, definition, topology, gateway.modules.clock).to_json()
 
     return await answered(request, read)
 

@@ -57,11 +57,11 @@ def drive(
         RetryableError: store, API or engine did not answer at the start.
     """
     pod = pod_from_environment(resources.topology)
-    clock, told = SystemClock(), DriverHealth()
+    clock, health = SystemClock(), DriverHealth()
     labels = {"module": resources.module, "topology": resources.topology, "revision": str(plan.revision)}
-    metrics = DriverMetrics(told, labels)
+    metrics = DriverMetrics(health, labels)
     drivers: list[Driver] = []
-    server = ProbeServer(port, told, metrics, lambda: drivers[0].trouble if drivers else "")
+    server = ProbeServer(port, health, metrics, lambda: drivers[0].trouble if drivers else "")
     api = ClusterApi(pod.namespace)
     try:
         names = DriverNames(resources.module, resources.topology, resources.code_topology, pod.name, pod.uid)
@@ -69,9 +69,9 @@ def drive(
 
         def make() -> Driver:
             store = WatchedStore(open_store(absolute_url(store_url)), clock.monotonic_ms)
-            return Driver(names, plan, store, api, opener, told, metrics, clock, store.silence)
+            return Driver(names, plan, store, api, opener, health, metrics, clock, store.silence)
 
-        driver = patiently(make, told, stop, clock)
+        driver = patiently(make, health, stop, clock)
         if driver is not None:
             drivers.append(driver)
             driver.run(stop)
@@ -80,7 +80,7 @@ def drive(
         server.close()
 
 
-def patiently(make: Callable[[], Made], told: DriverHealth, stop: threading.Event, clock: Clock) -> Made | None:
+def patiently(make: Callable[[], Made], health: DriverHealth, stop: threading.Event, clock: Clock) -> Made | None:
     """What `make` makes, as soon as the store answers; None where `stop` came first.
 
     A driver that ends would only start again, with all that it costs, on a store that is busy already.
@@ -96,7 +96,7 @@ def patiently(make: Callable[[], Made], told: DriverHealth, stop: threading.Even
             if clock.monotonic_ms() >= end:
                 raise
             log.warning("%s", error)
-            told.text = str(error)
+            health.text = str(error)
             clock.wait(stop, AGAIN_MS)
     return None
 

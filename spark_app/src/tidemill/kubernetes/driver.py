@@ -19,7 +19,8 @@ from tidemill.kubernetes.probes import DriverHealth, DriverMetrics
 from tidemill.kubernetes.resources import active_revision, with_starts
 from tidemill.kubernetes.revision_gate import RevisionGate, RevisionPlan
 from tidemill.kubernetes.shown_lease import ShownLease
-from tidemill.leader.runner import RunnerState, TopologyRunner, describe
+from tidemill.leader.report import RunnerState
+from tidemill.leader.runner import TopologyRunner, describe
 from tidemill.spark.deferred_runner import DeferredRunner, Engine
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import RetryableError
@@ -67,7 +68,7 @@ class Driver:
         store: ObjectStore,
         api: DriverApi,
         open_engine: Callable[[], Engine],
-        told: DriverHealth,
+        health: DriverHealth,
         metrics: DriverMetrics,
         clock: Clock,
         silence: Callable[[], tuple[float, str]] = lambda: (0.0, ""),
@@ -80,7 +81,7 @@ class Driver:
             OwnedByAnother: the module belongs to somebody else.
         """
         self._names, self._plan, self._store, self._api = names, plan, store, api
-        self._open_engine, self._told, self._metrics, self._clock = open_engine, told, metrics, clock
+        self._open_engine, self._health, self._metrics, self._clock = open_engine, health, metrics, clock
         self._silence = silence
         self._turn = RevisionGate(store, plan, clock)
         self._turn.planned.topology(names.code_topology)
@@ -121,8 +122,8 @@ class Driver:
     def _look(self, opening: DeferredRunner) -> None:
         """Raises: what kept the engine from opening."""
         opening.check()
-        if opening.is_warm and not self._told.is_warm:
-            self._told.is_warm = True
+        if opening.is_warm and not self._health.is_warm:
+            self._health.is_warm = True
             log.info("warm %s", opening.application)
 
     def _await_turn(self, opening: DeferredRunner, stop: threading.Event) -> StoredDefinition | None:
@@ -165,13 +166,13 @@ class Driver:
             program=programs(self._plan.declaration, definition)[name], clock=self._clock,
         )  # fmt: skip
         follower = TopologyFollower(
-            self._api, self._store, definition, runner, self._told, self._clock, module=self._names.module,
+            self._api, self._store, definition, runner, self._health, self._clock, module=self._names.module,
             topology=self._names.topology, revision=self._plan.revision, leader=self._names.pod,
             application=lambda: opening.application, silence=self._silence,
         )  # fmt: skip
         runner.start()
         follower.start()
-        self._runner = runner
+        self._runner, self._health.status = runner, runner.status
         try:
             self._watch(opening, runner, follower, stop)
         finally:
@@ -219,16 +220,15 @@ class Driver:
             return seen
         follower.note()
         role = "leader" if state.role == "leader" else "standby"
-        if self._told.state != role:
+        if self._health.state != role:
             log.info("%s", describe(runner.topology, state))
-        self._told.runner = state
-        self._tell(role, state.told.store_trouble)
+        self._tell(role, state.report.store_trouble)
         before, after = seen.entry, state.entry
         if before is not None and after is not None and after.committed and after.last_id != before.last_id:
             self._metrics.observe(dict(after.committed[0].metrics))
-        if state.told.failure is not None and state.told.failures_in_row > seen.told.failures_in_row:
-            self._told.failures += 1
-            failure = state.told.failure
+        if state.report.failure is not None and state.report.failures_in_row > seen.report.failures_in_row:
+            self._health.failures += 1
+            failure = state.report.failure
             log.warning(
                 "attempt %d/%d failed: %s: %s", failure.microbatch_id, failure.version, failure.code, failure.message
             )
@@ -236,7 +236,7 @@ class Driver:
 
     def _take_end(self, state: RunnerState, stop: threading.Event) -> None:
         """Why a runner is over: what can be waited for is, the rest is the process's end."""
-        self._told.runner = None
+        self._health.status = None
         if stop.is_set():
             return
         log.info("the runner ended: %s %s %s", state.role, state.stop_text, state.error or "")
@@ -246,6 +246,6 @@ class Driver:
         self._clock.wait(stop, AGAIN_MS if state.error is not None else 0)
 
     def _tell(self, state: str, text: str) -> None:
-        if self._told.state != state:
+        if self._health.state != state:
             log.info("%s %s", state, text)
-        self._told.state, self._told.text = state, text  # type: ignore[assignment]
+        self._health.state, self._health.text = state, text  # type: ignore[assignment]

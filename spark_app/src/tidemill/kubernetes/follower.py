@@ -9,16 +9,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from tidemill.clients.lag import LagReader
+from tidemill.clients.status_reader import LagReader
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import Clock
 from tidemill.journal.options_log import OptionsLog
 from tidemill.kubernetes.api import Document
 from tidemill.kubernetes.probes import DriverHealth
 from tidemill.kubernetes.resources import Wanted, current_revision, module_settings, topology_settings
-from tidemill.kubernetes.status import Standing, status_of, time_text
+from tidemill.kubernetes.status import LeaderHistory, lag_by_depot, resource_status, time_text
 from tidemill.leader.deletions import Deletions
 from tidemill.leader.runner import TopologyRunner
 from tidemill.store.objects import ObjectStore
@@ -59,7 +60,7 @@ class TopologyFollower:
         store: ObjectStore,
         definition: StoredDefinition,
         runner: TopologyRunner,
-        told: DriverHealth,
+        health: DriverHealth,
         clock: Clock,
         *,
         module: str,
@@ -73,7 +74,7 @@ class TopologyFollower:
         self._resources = resources
         self._definition = definition
         self._runner = runner
-        self._told = told
+        self._health = health
         self._clock = clock
         self._module, self._topology = module, topology
         self._known: dict[str, Any] = {"revision": revision, "leader": leader}
@@ -84,7 +85,7 @@ class TopologyFollower:
         self._is_settled = not definition.retired
         self._lag = LagReader(store, definition, runner.topology)
         self._lag_at: float | None = None
-        self._standing = Standing()
+        self._history = LeaderHistory()
         self._applied: tuple[dict[str, Any], float] | None = None
         self._released_at: float | None = None
         self._troubles: dict[str, str] = {}
@@ -104,7 +105,7 @@ class TopologyFollower:
 
     def note(self) -> None:
         """The runner's state changed: called often, and never blocks."""
-        self._standing = self._standing.seen(self._runner.state)
+        self._history = self._history.seen(self._runner.state)
 
     def _follow_on(self) -> None:
         while not self._clock.wait(self._over, PERIOD_MS):
@@ -174,16 +175,18 @@ class TopologyFollower:
 
     def measure(self) -> None:
         """Ask the store what waits."""
-        self._told.lag = self._depot_lags()
+        lag = self._lag.read(self._runner.state.entry)
+        self._health.lag = lag_by_depot(self._definition, self._runner.topology, lag)
         self._lag_at = self._clock.monotonic_ms()
 
     def report(self) -> None:
         """Write the status if it changed, or if its heartbeat is due; asks the store for nothing."""
         now = self._clock.monotonic_ms()
         is_known = self._lag_at is not None and now - self._lag_at < LAG_OLD_MS
-        status = status_of(
-            self._runner.state, self._standing, self._told.lag if is_known else None, trouble=self._store_trouble(),
-            now_ms=self._clock.now_ms(), application=self._application(), **self._known,
+        status = resource_status(
+            replace(self._runner.status(), trouble=self._store_trouble()), self._history,
+            self._health.lag if is_known else None, now_ms=self._clock.now_ms(), application=self._application(),
+            **self._known,
         )  # fmt: skip
         if self._applied is not None:
             before, at = self._applied
@@ -197,18 +200,9 @@ class TopologyFollower:
         """What the store answered last, or since when it does not; empty while it works."""
         silent_ms, call = self._silence()
         if silent_ms < SILENCE_MS:
-            return self._runner.state.told.store_trouble
+            return self._runner.state.report.store_trouble
         # Since when, not for how long: the text stays the same while it lasts.
         return f"the store has not answered since {time_text(self._clock.now_ms() - int(silent_ms))} ({call})"
-
-    def _depot_lags(self) -> dict[str, int]:
-        """By depot; of several sources of one depot the one that is furthest behind."""
-        lags: dict[str, int] = {}
-        by_source = self._lag.read(self._runner.state.entry)
-        for source in self._definition.topology(self._runner.topology).sources:
-            if source.source_id in by_source:
-                lags[source.depot] = max(lags.get(source.depot, 0), by_source[source.source_id])
-        return lags
 
 
 def _refuse(wanted: Wanted) -> None:

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from tidemill.leader.runner import RunnerState
+from tidemill.clients.status import TopologyStatus
 
 State = Literal["starting", "waiting", "standby", "leader", "superseded", "stopping"]
 READY: tuple[State, ...] = ("waiting", "standby", "leader")
@@ -23,12 +23,12 @@ SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 3
 
 @dataclass
 class DriverHealth:
-    """What the probes tell; the driver writes it, requests read it."""
+    """What the probes tell; the driver writes it, requests read it. `lag` counts what waits by depot."""
 
     state: State = "starting"
     text: str = ""
     is_warm: bool = False
-    runner: RunnerState | None = None
+    status: Callable[[], TopologyStatus] | None = None
     lag: dict[str, int] = field(default_factory=dict)
     failures: int = 0
 
@@ -41,9 +41,9 @@ class DriverHealth:
 class DriverMetrics(Collector):
     """The metrics of one driver; values are read when they are asked for."""
 
-    def __init__(self, told: DriverHealth, labels: dict[str, str]) -> None:
+    def __init__(self, health: DriverHealth, labels: dict[str, str]) -> None:
         self.registry = CollectorRegistry()
-        self._told = told
+        self._health = health
         self._labels = labels
         self._phases = Histogram(
             "tidemill_microbatch_phase_seconds", "Duration of a phase of a committed microbatch.",
@@ -58,22 +58,22 @@ class DriverMetrics(Collector):
                 self._phases.labels(**self._labels, phase=phase).observe(metrics[f"{phase}_ms"] / 1000)
 
     def collect(self) -> Iterator[Metric]:
-        runner, told = self._told.runner, self._told
-        entry = runner.entry if runner is not None else None
-        yield self._gauge("tidemill_leader", "1 where this driver leads.", float(told.state == "leader"))
-        yield self._gauge("tidemill_ready", "1 where this driver is ready.", float(told.is_ready))
-        if runner is None or entry is None:
+        health = self._health
+        status = health.status() if health.status is not None else None
+        yield self._gauge("tidemill_leader", "1 where this driver leads.", float(health.state == "leader"))
+        yield self._gauge("tidemill_ready", "1 where this driver is ready.", float(health.is_ready))
+        if status is None or not status.entry:
             return
-        yield self._gauge("tidemill_microbatch_id", "ID of the newest committed microbatch.", entry.last_id)
-        yield self._gauge("tidemill_microbatch_version", "The attempt that committed it.", entry.last_version)
-        yield self._gauge("tidemill_epoch", "How often the topology was claimed.", entry.epoch)
-        yield self._gauge("tidemill_failures_in_row", "Failed attempts since a commit.", runner.told.failures_in_row)
-        yield self._counter("tidemill_processed_records", "Records processed since the first launch.", entry.processed)
-        yield self._counter("tidemill_skipped_records", "Records that retention deleted unread.", entry.skipped)
-        yield self._counter("tidemill_failed_attempts", "Failed attempts seen by this driver.", told.failures)
-        yield self._each("tidemill_lag_records", "Records that wait.", "depot", told.lag)
-        phases = {str(runner.told.phase if runner.role == "leader" else runner.role): 1}
-        yield self._each("tidemill_phase", "1 for what the runner does now.", "phase", phases)
+        yield self._gauge("tidemill_microbatch_id", "ID of the newest committed microbatch.", status.microbatch_id)
+        yield self._gauge("tidemill_microbatch_version", "The attempt that committed it.", status.version)
+        yield self._gauge("tidemill_epoch", "How often the topology was claimed.", status.epoch)
+        yield self._gauge("tidemill_failures_in_row", "Failed attempts since a commit.", status.failures_in_row or 0)
+        yield self._counter("tidemill_processed_records", "Records processed since the first launch.", status.processed)
+        yield self._counter("tidemill_skipped_records", "Records that retention deleted unread.", status.skipped)
+        yield self._counter("tidemill_failed_attempts", "Failed attempts seen by this driver.", health.failures)
+        yield self._each("tidemill_lag_records", "Records that wait.", "depot", health.lag)
+        phase = str(status.phase or status.role)
+        yield self._each("tidemill_phase", "1 for what the runner does now.", "phase", {phase: 1})
 
     def text(self) -> bytes:
         """In Prometheus' text format."""
@@ -100,14 +100,14 @@ class ProbeServer:
     """Serves the probes in threads of its own until it is closed; port 0 takes any free one."""
 
     def __init__(
-        self, port: int, told: DriverHealth, metrics: DriverMetrics, trouble: Callable[[], str], host: str = ""
+        self, port: int, health: DriverHealth, metrics: DriverMetrics, trouble: Callable[[], str], host: str = ""
     ) -> None:
         """`trouble` says why the driver is sick; empty is healthy."""
 
         class Handler(_Handler):
             pages = {
-                "/healthz": lambda: _page(not (sick := trouble()), told, sick),
-                "/readyz": lambda: _page(told.is_ready, told, told.text),
+                "/healthz": lambda: _page(not (sick := trouble()), health, sick),
+                "/readyz": lambda: _page(health.is_ready, health, health.text),
                 "/metrics": lambda: (200, CONTENT_TYPE_LATEST, metrics.text()),
             }
 
@@ -127,8 +127,8 @@ class ProbeServer:
 Page = tuple[int, str, bytes]
 
 
-def _page(is_good: bool, told: DriverHealth, text: str) -> Page:
-    body = json.dumps({"state": told.state, "text": text}).encode()
+def _page(is_good: bool, health: DriverHealth, text: str) -> Page:
+    body = json.dumps({"state": health.state, "text": text}).encode()
     return 200 if is_good else 503, "application/json", body
 
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tidemill.clients.status import rows_per_second
-from tidemill.journal.entries import Entry, Failure
-from tidemill.leader.runner import RunnerState
+from tidemill.clients.status import TopologyStatus
+from tidemill.definition.definition import StoredDefinition
+from tidemill.journal.entries import Failure
+from tidemill.leader.report import RunnerState
 
 FAILURES_MAX: Final = 3
 TEXT_MAX: Final = 500
@@ -24,17 +25,17 @@ _PHASES: Final = {
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How a topology stands, as one leader saw it so far. `claimed_ms` and `committed_ms` are wall times, 0: none."""
+class LeaderHistory:
+    """What one leader saw so far. `claimed_ms` and `committed_ms` are wall times, 0: none."""
 
     epoch: int = 0
     claimed_ms: int = 0
     committed_ms: int = 0
     failures: tuple[Failure, ...] = ()
 
-    def seen(self, state: RunnerState) -> Standing:
+    def seen(self, state: RunnerState) -> LeaderHistory:
         """With what a newer state of the runner says."""
-        entry, failure = state.entry, state.told.failure
+        entry, failure = state.entry, state.report.failure
         if entry is None:
             return self
         found = self
@@ -47,70 +48,67 @@ class Standing:
         return found
 
 
-def status_of(
-    state: RunnerState,
-    standing: Standing,
+def resource_status(
+    status: TopologyStatus,
+    history: LeaderHistory,
     lag: Mapping[str, int] | None,
     *,
-    trouble: str,
     now_ms: int,
     revision: int,
     leader: str,
     application: str,
 ) -> dict[str, Any]:
-    """`Topology.status` as the leader writes it; fields without a value are left out.
+    """`Topology.status` as the leader writes it, in the names of the CRD; fields without a value are left out.
 
-    `lag` None: what waits is not known now. `trouble`: what is wrong with the store.
+    `lag` counts by depot; None: what waits is not known now. The trouble of `status` is what is wrong with the store.
     """
-    entry = state.entry
-    if entry is None:
-        found = {"revision": revision, "leader": leader, "phase": "Claiming"}
-        return found | ({"storeTrouble": trouble[:TEXT_MAX]} if trouble else {})
     optional = {
         "sparkApplicationId": application,
-        "storeTrouble": trouble[:TEXT_MAX],
-        "lastCommitTime": time_text(standing.committed_ms),
-        "claimTime": time_text(standing.claimed_ms),
+        "storeTrouble": status.trouble[:TEXT_MAX],
+        "lastCommitTime": time_text(history.committed_ms),
+        "claimTime": time_text(history.claimed_ms),
     }
+    if not status.entry:
+        found = {"revision": revision, "leader": leader, "phase": "Claiming"}
+        return found | ({"storeTrouble": optional["storeTrouble"]} if status.trouble else {})
     return {
         "revision": revision,
         "leader": leader,
-        "epoch": entry.epoch,
-        "definition": entry.definition,
-        "microbatchId": entry.last_id,
-        "version": entry.last_version,
-        "microbatch": f"{entry.last_id}/{entry.last_version}",
-        "phase": phase_of(state),
-        "processedCount": entry.processed,
-        "skippedCount": entry.skipped,
+        "epoch": status.epoch,
+        "definition": status.definition,
+        "microbatchId": status.microbatch_id,
+        "version": status.version,
+        "microbatch": status.microbatch,
+        "phase": _phase(status),
+        "processedCount": status.processed,
+        "skippedCount": status.skipped,
         **({"lag": dict(lag), "lagTotal": sum(lag.values())} if lag is not None else {}),
-        "rowsPerSecond": _rate(state, standing, trouble, now_ms),
-        "commitsSinceClaim": commits_since_claim(state, entry),
-        "failuresInRow": state.told.failures_in_row,
-        "failures": [_failure(failure) for failure in standing.failures],
+        "rowsPerSecond": _rate(status, history, now_ms),
+        "commitsSinceClaim": status.commits_since_claim or 0,
+        "failuresInRow": status.failures_in_row or 0,
+        "failures": [_failure(failure) for failure in history.failures],
         **{name: value for name, value in optional.items() if value},
     }
 
 
-def _rate(state: RunnerState, standing: Standing, trouble: str, now_ms: int) -> float:
+def lag_by_depot(definition: StoredDefinition, topology: str, lag: Mapping[str, int]) -> dict[str, int]:
+    """What waits, by depot where it was by source; of several sources of one depot the one that is furthest behind."""
+    found: dict[str, int] = {}
+    for source in definition.topology(topology).sources:
+        if source.source_id in lag:
+            found[source.depot] = max(found.get(source.depot, 0), lag[source.source_id])
+    return found
+
+
+def _rate(status: TopologyStatus, history: LeaderHistory, now_ms: int) -> float:
     """That of the last microbatch, for as long as it says something of now."""
-    entry = state.entry
-    is_quiet = phase_of(state) in _QUIET and now_ms - standing.committed_ms > RATE_OLD_MS
-    if entry is None or not entry.committed or trouble or is_quiet:
-        return 0.0
-    return rows_per_second(entry.committed[0])
+    is_quiet = _phase(status) in _QUIET and now_ms - history.committed_ms > RATE_OLD_MS
+    return 0.0 if status.trouble or is_quiet else status.rows_per_second
 
 
-def phase_of(state: RunnerState) -> str:
+def _phase(status: TopologyStatus) -> str:
     """One word for what a runner does."""
-    if state.role == "leader":
-        return _PHASES[state.told.phase]
-    return "Claiming" if state.role == "claiming" else str(state.role).capitalize()
-
-
-def commits_since_claim(state: RunnerState, entry: Entry) -> int:
-    """Microbatches that this leader committed."""
-    return max(0, entry.last_id - state.claimed_id)
+    return _PHASES[status.phase] if status.phase is not None else str(status.role).capitalize()
 
 
 def time_text(millis: int) -> str:

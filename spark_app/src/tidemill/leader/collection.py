@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tidemill.clients.standing import met_sources
+from tidemill.clients.status import met_sources
 from tidemill.definition.stored import StoredSource, StoredTopology, topology_folder
 from tidemill.depot.retention import GRACE_MILLIS, retain, roll
 from tidemill.journal.commit_log import CommitLog

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from tidemill.clients.status import Role
 from tidemill.journal.entries import Attempt, Entry, Failure
 from tidemill.language.options import ModuleOptions, resolve
 from tidemill.leader import events, ranges, transitions
 from tidemill.leader.events import Event, Instruction, Question, SourcesProbed, StartsResolved, TopologySpec
 from tidemill.leader.maintenance import Upkeep
-from tidemill.leader.report import Now, Role, RunnerReport, Running
+from tidemill.leader.report import Now, RunnerReport, Running
 from tidemill.leader.transitions import Author, Finished
 from tidemill.values.errors import UserCodeError, invariant
 from tidemill.values.ids import Ids
@@ -38,7 +39,7 @@ class Machine:
     role: Role = "standby"
     number: int = 0
     entry: Entry | None = None
-    told: RunnerReport = field(default_factory=RunnerReport)
+    report: RunnerReport = field(default_factory=RunnerReport)
     look: SourcesProbed | None = None
     options: ModuleOptions = field(default_factory=ModuleOptions)
     running: Running | None = None
@@ -74,7 +75,7 @@ class Machine:
         made = self._take(event, now)
         while self.role not in ("stopped", "fenced", "superseded"):
             step = self._step(now)
-            invariant(bool(step), "a machine always knows what to do or to wait for", phase=self.told.phase)
+            invariant(bool(step), "a machine always knows what to do or to wait for", phase=self.report.phase)
             made += step
             if isinstance(step[-1], (events.Wait, *_QUESTIONS)):
                 break
@@ -90,7 +91,7 @@ class Machine:
             self._take_attempt(event, now)
         elif isinstance(event, (events.CompactionDone, events.CompactionFailed, events.CollectionDone)):
             self.upkeep.take(event, now.at)
-            self.told = replace(self.told, upkeep_trouble=self.upkeep.trouble)
+            self.report = replace(self.report, upkeep_trouble=self.upkeep.trouble)
         elif isinstance(event, events.TimePassed):
             self._is_look_fresh = self._is_look_fresh and not event.has_news
         elif isinstance(event, events.StoreFailed):
@@ -103,7 +104,7 @@ class Machine:
         """The same question is asked again: an unanswered create must be settled before anything else."""
         self._ask_at = now.at + STORE_BACK_OFF_MS[min(self._store_failures, len(STORE_BACK_OFF_MS) - 1)]
         self._store_failures += 1
-        self.told = replace(self.told, store_trouble=event.text)
+        self.report = replace(self.report, store_trouble=event.text)
 
     def _take_answer(self, event: Event, now: Now) -> list[Instruction]:
         if isinstance(event, SourcesProbed) and self._is_stale(event):
@@ -111,7 +112,7 @@ class Machine:
             return []
         question, self._question = self._question, None
         self._ask_at, self._store_failures = 0.0, 0
-        self.told = replace(self.told, store_trouble="")
+        self.report = replace(self.report, store_trouble="")
         if isinstance(event, events.LeaseAnswered):
             self.role = "claiming" if event.is_mine else "standby"
             self.is_refused = not event.is_mine
@@ -196,7 +197,7 @@ class Machine:
         newest = replace(entry.committed[0], metrics={**entry.committed[0].metrics, "commit_ms": round(took, 3)})
         self.entry = replace(entry, committed=(newest, *entry.committed[1:]))
         self._ticks.update(entry.ticks)
-        self.told = replace(self.told, phase="idle", failure=None, failures_in_row=0)
+        self.report = replace(self.report, phase="idle", failure=None, failures_in_row=0)
         self._rest(now)
 
     def _rest(self, now: Now) -> None:
@@ -217,7 +218,7 @@ class Machine:
         self._finished = (Finished(running.attempt, event.outcome, metrics), running.is_begun)
         self._is_look_fresh = False
         self._commit_started = now.at
-        self.told = replace(self.told, phase="commit")
+        self.report = replace(self.report, phase="commit")
 
     def _fail(self, now: Now, code: str, message: str, step: str = "", trace: str = "", sample: str = "") -> None:
         running = self.running
@@ -228,9 +229,9 @@ class Machine:
         wait = min(base * 2 ** min(self._failures, 30), self._option("topology.microbatch.retry.delay.max.millis"))
         self._failures += 1
         self._retry_at = now.at + wait
-        where = (attempt.microbatch_id, attempt.version, self.told.phase)
+        where = (attempt.microbatch_id, attempt.version, self.report.phase)
         failure = Failure(*where, code, message, now.wall_ms, step, trace, sample)
-        self.told = replace(self.told, phase="back-off", failure=failure, failures_in_row=self._failures)
+        self.report = replace(self.report, phase="back-off", failure=failure, failures_in_row=self._failures)
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
@@ -269,7 +270,7 @@ class Machine:
 
     def _fail_store(self, phase: Literal["prime", "commit"], attempt: Attempt, is_begun: bool, now: Now) -> None:
         """A phase that only waits for the store took too long."""
-        self.told = replace(self.told, phase=phase)
+        self.report = replace(self.report, phase=phase)
         self._finished, self.running = None, Running(0, attempt, is_begun, 0, 0)
         step = f"the store, which answers too slowly for {_TIMEOUT}"
         self._fail(now, "PhaseTimeout", self._timeout_text(phase, step), step)
@@ -299,7 +300,7 @@ class Machine:
         self._ticks.update(attempt.ticks)
         self._finished, self._failures = None, 0
         self._unbegun_version = (attempt.microbatch_id, attempt.version - 1)
-        self.told = replace(self.told, phase="idle", failure=None, failures_in_row=0)
+        self.report = replace(self.report, phase="idle", failure=None, failures_in_row=0)
         self._rest(now)
         return self._step(now)
 
@@ -328,7 +329,7 @@ class Machine:
             return self._paused_step(now)
         if is_begun:
             if now.at < self._retry_at:
-                self.told = replace(self.told, phase="back-off")
+                self.report = replace(self.report, phase="back-off")
                 return [*self._background(now), events.Wait(self._retry_at, for_news=True)]
             return self._start(attempt, True, now)
         assert self.look is not None
@@ -341,11 +342,11 @@ class Machine:
         if self._pin_again or any(name not in again.reads for name in self.spec.reads):
             again = replace(again, reads=dict(self.look.reads))
         self._pin_again = False
-        return [self._write(transitions.begin(self._settled_head(), again, self.told.failure, self._author(now)))]
+        return [self._write(transitions.begin(self._settled_head(), again, self.report.failure, self._author(now)))]
 
     def _has_failed(self, attempt: Attempt) -> bool:
         """Whether the log's newest begin is that of the version that failed last."""
-        failure, where = self.told.failure, (attempt.microbatch_id, attempt.version)
+        failure, where = self.report.failure, (attempt.microbatch_id, attempt.version)
         return failure is not None and (failure.microbatch_id, failure.version) == where
 
     def _start(self, attempt: Attempt, is_begun: bool, now: Now) -> list[Instruction]:
@@ -353,8 +354,8 @@ class Machine:
         self._tokens += 1
         deadline = now.at + 1000 * self._option(_TIMEOUT)
         self.running = Running(self._tokens, attempt, is_begun, deadline, now.at)
-        self.told = replace(self.told, phase="process")
-        last = self.told.failure
+        self.report = replace(self.report, phase="process")
+        last = self.report.failure
         is_traced = last is not None and last.microbatch_id == attempt.microbatch_id and last.code == UserCodeError.code
         return [events.StartAttempt(self._tokens, attempt, self._head, self.options, is_traced)]
 
@@ -367,9 +368,9 @@ class Machine:
             return self._superseded()
         if self._is_paused:
             return self._paused_step(now)
-        if not self._is_failure_told():
+        if not self._is_failure_in_log():
             note = transitions.follow(self._settled_head(), "note", self._author(now))
-            return [self._write(replace(note, failure=self.told.failure))]
+            return [self._write(replace(note, failure=self.report.failure))]
         made = self._background(now)
         if self._failures > 0 and now.at < self._retry_at:
             return [*made, events.Wait(self._retry_at)]
@@ -378,27 +379,27 @@ class Machine:
         step = [] if self.upkeep.is_crowded(self._head) else self._new_attempt(look, now)
         return [*made, *(step or self._compact_entry(now) or self._rest_until(now))]
 
-    def _is_failure_told(self) -> bool:
+    def _is_failure_in_log(self) -> bool:
         """Whether the log tells people how attempts without records fare; those with records tell it in their begin."""
-        told, known = self.told.failure, self._head.failure
-        if told is None or known is None:
-            return told is known
-        return (told.code, told.message) == (known.code, known.message)
+        mine, known = self.report.failure, self._head.failure
+        if mine is None or known is None:
+            return mine is known
+        return (mine.code, mine.message) == (known.code, known.message)
 
     def _paused_step(self, now: Now) -> list[Instruction]:
         """The caller of a pause waits until the log says that its entry was seen."""
-        self.told = replace(self.told, phase="paused")
+        self.report = replace(self.report, phase="paused")
         asked = self.options.paused[self.spec.name]
         if self._head.paused_seen < asked:
             note = transitions.follow(self._settled_head(), "note", self._author(now))
-            return [self._write(replace(note, paused_seen=asked, failure=self.told.failure or note.failure))]
+            return [self._write(replace(note, paused_seen=asked, failure=self.report.failure or note.failure))]
         made = self._background(now)
         return [*made, *(self._compact_entry(now) or [events.Wait(now.at + 60_000, for_news=True)])]
 
     def _new_attempt(self, look: SourcesProbed, now: Now) -> list[Instruction]:
         """Records are begun in the log before they are read; attempts without records are not."""
-        if self.told.phase == "paused":
-            self.told = replace(self.told, phase="idle")
+        if self.report.phase == "paused":
+            self.report = replace(self.report, phase="idle")
         head = self._head
         microbatch_id = head.last_id + 1
         known = self._unbegun_version[1] if self._unbegun_version[0] == microbatch_id else 0
@@ -407,9 +408,11 @@ class Machine:
         is_time = now.at >= self._empty_at or self._failures > 0
         if ranges.has_records(fixed, self._wanted() if not is_time else fixed):
             self._prime_started = self._priming_since = now.at
-            self.told = replace(self.told, phase="prime")
+            self.report = replace(self.report, phase="prime")
             attempt = self._attempt(head, fixed, microbatch_id, known + 1, now, self._ticks)
-            return [self._write(transitions.begin(self._settled_head(), attempt, self.told.failure, self._author(now)))]
+            return [
+                self._write(transitions.begin(self._settled_head(), attempt, self.report.failure, self._author(now)))
+            ]
         if not ticks and not is_time:
             return []
         self._prime_started = now.at
@@ -432,7 +435,7 @@ class Machine:
         until = min(self._empty_at, tick, max(now.at + 1000, self.upkeep.collect_at(self.options)))
         if self.upkeep.is_crowded(self._head):
             until = now.at + 1000
-        self.told = replace(self.told, phase="idle")
+        self.report = replace(self.report, phase="idle")
         return [events.Wait(until, for_news=True)]
 
     # --- upkeep ------------------------------------------------------------------------------------------------------
@@ -469,8 +472,13 @@ class Machine:
         return self._rested_at + self._option("topology.microbatch.empty.sleep.time.millis")
 
     @property
+    def pause(self) -> int | None:
+        """The entry of the options that pauses the topology, as far as the machine has looked; None is no pause."""
+        return self.options.paused.get(self.spec.name)
+
+    @property
     def _is_paused(self) -> bool:
-        return self.spec.name in self.options.paused
+        return self.pause is not None
 
     def _option(self, name: str) -> float:
         return float(resolve(name, self.options.values, self.spec.name))

@@ -1,15 +1,13 @@
-"""What is known of a runner machine at one moment: the clocks, the attempt under way, and its report for people."""
+"""What is known of a runner and its machine at one moment: the clocks, the attempt under way, reports for people."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field, replace
 
+from tidemill.clients.status import Phase, Role, TopologyStatus, entry_status
+from tidemill.definition.definition import StoredDefinition
 from tidemill.engine.work import CurrentStep
-from tidemill.journal.entries import Attempt, Failure
-
-Role = Literal["standby", "claiming", "leader", "stopped", "fenced", "superseded"]
-Phase = Literal["idle", "prime", "process", "commit", "back-off", "paused"]
+from tidemill.journal.entries import Attempt, Entry, Failure
 
 
 @dataclass(frozen=True)
@@ -46,3 +44,56 @@ class RunnerReport:
     failures_in_row: int = 0
     store_trouble: str = ""
     upkeep_trouble: str = ""
+
+
+@dataclass(frozen=True)
+class RunnerState:
+    """What a runner is doing; `entry` is the newest entry that it knows, `is_refused` that another one holds the
+    lease, `pause` the entry of the options that pauses the topology.
+    """
+
+    role: Role = "standby"
+    number: int = 0
+    entry: Entry | None = None
+    report: RunnerReport = field(default_factory=RunnerReport)
+    version: int = 0
+    is_idle: bool = False
+    is_refused: bool = False
+    error: BaseException | None = None
+    stop_text: str = ""
+    claimed_id: int = 0
+    pause: int | None = None
+
+    @property
+    def processed(self) -> int:
+        """Records processed so far; ticks do not count."""
+        return self.entry.processed if self.entry else 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.role in ("stopped", "fenced", "superseded", "failed")
+
+    @property
+    def is_displaced(self) -> bool:
+        """Whether another leader ended this runner: one that stands by anew may lead again."""
+        return self.role == "fenced" or (self.role == "stopped" and self.stop_text != "")
+
+    def status(
+        self,
+        definition: StoredDefinition,
+        topology: str,
+        head: tuple[int, Entry] | None = None,
+        pause: int | None = None,
+    ) -> TopologyStatus:
+        """How the topology stands but for what waits. `head` and `pause` are what the store says, for a runner that
+        does not lead; a leader knows them.
+        """
+        is_leader, report = self.role == "leader", self.report
+        known = (self.number, self.entry) if self.entry is not None else None
+        is_running, pause = is_leader or self.is_refused, self.pause if is_leader else pause
+        found = entry_status(definition, topology, head or known, is_running=is_running, pause=pause)
+        found = replace(found, role=self.role, failure=report.failure or found.failure, trouble=report.store_trouble)
+        if not is_leader:
+            return found
+        claimed = max(0, found.microbatch_id - self.claimed_id)
+        return replace(found, phase=report.phase, failures_in_row=report.failures_in_row, commits_since_claim=claimed)

@@ -9,20 +9,20 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from tidemill.clients.hub import AppendHub
+from tidemill.clients.status import Role, TopologyStatus
 from tidemill.definition.definition import StoredDefinition
 from tidemill.engine.work import AttemptRunner, Cancel, CurrentStep
 from tidemill.journal.clock import Clock, SystemClock
-from tidemill.journal.entries import Entry
 from tidemill.leader import events
 from tidemill.leader.attempt_failures import attempt_failed, compaction_failed
 from tidemill.leader.collection import collect
 from tidemill.leader.machine import Machine
 from tidemill.leader.maintenance import Upkeep
-from tidemill.leader.report import Now, Role, RunnerReport
+from tidemill.leader.report import Now, RunnerState
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.program import Program
 from tidemill.store.lease import FileLease, LeaderLease, describe_process
@@ -37,38 +37,6 @@ PROBE_MS_REMOTE_MAX: Final = 100.0
 CHANGES_PROBE_MS: Final = 200.0
 STOP_SECONDS: Final = 10.0
 FIND_SECONDS: Final = 1.0
-
-
-@dataclass(frozen=True)
-class RunnerState:
-    """What a runner is doing; `entry` is the newest entry that it knows, `is_refused` that another one holds the
-    lease.
-    """
-
-    role: Role | str = "standby"
-    number: int = 0
-    entry: Entry | None = None
-    told: RunnerReport = field(default_factory=RunnerReport)
-    version: int = 0
-    is_idle: bool = False
-    is_refused: bool = False
-    error: BaseException | None = None
-    stop_text: str = ""
-    claimed_id: int = 0
-
-    @property
-    def processed(self) -> int:
-        """Records processed so far; ticks do not count."""
-        return self.entry.processed if self.entry else 0
-
-    @property
-    def is_over(self) -> bool:
-        return self.role in ("stopped", "fenced", "superseded", "failed")
-
-    @property
-    def is_displaced(self) -> bool:
-        """Whether another leader ended this runner: one that stands by anew may lead again."""
-        return self.role == "fenced" or (self.role == "stopped" and self.stop_text != "")
 
 
 class TopologyRunner:
@@ -98,11 +66,11 @@ class TopologyRunner:
         self._lease = lease
         self._hub = hub or AppendHub()
         ids = ids or Ids()
-        self._world = TopologyStore(store, definition, topology, program, lease, self._clock)
+        self._topology_store = TopologyStore(store, definition, topology, program, lease, self._clock)
         pace = lease.pace
         wait_ms = pace.claim_wait_ms if claim_wait_ms is None else claim_wait_ms
         owner = f"{describe_process()} {ids.new_id()}"
-        self._machine = Machine(self._world.spec, ids, owner, Upkeep(plan), wait_ms, pace.poll_ms)
+        self._machine = Machine(self._topology_store.spec, ids, owner, Upkeep(plan), wait_ms, pace.poll_ms)
         self._renew_ms = pace.renew_ms
         self._probe_ms_max = PROBE_MS_MAX if store.local_path("x") is not None else PROBE_MS_REMOTE_MAX
         self._events: queue.SimpleQueue[events.Event] = queue.SimpleQueue()
@@ -123,6 +91,10 @@ class TopologyRunner:
     @property
     def state(self) -> RunnerState:
         return self._state
+
+    def status(self) -> TopologyStatus:
+        """How the topology stands, as this runner knows it: without a look at the store, so without what waits."""
+        return self._state.status(self._topology_store.definition, self.topology)
 
     @property
     def turned_ms(self) -> float:
@@ -154,10 +126,10 @@ class TopologyRunner:
         if state.role == "leader":
             return True
         try:
-            head = self._world.commit_log.head() if state.role == "standby" and state.is_refused else None
+            head = self._topology_store.commit_log.head() if state.role == "standby" and state.is_refused else None
         except (RetryableError, Deleted):
             return False
-        return head is not None and head[1].definition >= self._world.definition.number
+        return head is not None and head[1].definition >= self._topology_store.definition.number
 
     def wait_for(self, predicate: Callable[[RunnerState], bool], timeout_s: float) -> RunnerState:
         """Wait until the state is as wanted.
@@ -240,9 +212,9 @@ class TopologyRunner:
 
     def _ask(self, instruction: events.Instruction) -> events.Event:
         if isinstance(instruction, (events.AskLease, events.ReadHead, events.ResolveStarts, events.Look)):
-            return self._world.answer(instruction)
+            return self._topology_store.answer(instruction)
         if isinstance(instruction, events.WriteEntry):
-            return self._world.answer(instruction)
+            return self._topology_store.answer(instruction)
         self._begin(instruction)
         return events.TimePassed()
 
@@ -271,7 +243,7 @@ class TopologyRunner:
 
     def _attempt(self, start: events.StartAttempt, cancel: Cancel) -> None:
         try:
-            outcome = self._runner.run(self._world.attempt_work(start), cancel)
+            outcome = self._runner.run(self._topology_store.attempt_work(start), cancel)
             self._events.put(events.AttemptDone(start.token, outcome))
         except BaseException as error:  # noqa: BLE001 - a user's function raises anything, sys.exit included
             self._events.put(attempt_failed(start.token, error))
@@ -280,7 +252,7 @@ class TopologyRunner:
 
     def _compact(self, start: events.StartCompaction) -> None:
         try:
-            parts = self._runner.compact(self._world.compaction_work(start))
+            parts = self._runner.compact(self._topology_store.compaction_work(start))
             self._events.put(events.CompactionDone(start.token, parts))
         except BaseException as error:  # noqa: BLE001 - a custom combiner is the user's code too
             self._events.put(compaction_failed(start.token, error))
@@ -288,7 +260,7 @@ class TopologyRunner:
     def _collect(self, instruction: events.CollectGarbage) -> None:
         text = ""
         try:
-            collect(self._world, instruction.retention_ms)
+            collect(self._topology_store, instruction.retention_ms)
         except BaseException as error:  # noqa: BLE001 - the next collection tries again; without an answer there is none
             text = f"{type(error).__name__}: {error}"
         self._events.put(events.CollectionDone(text))
@@ -316,7 +288,7 @@ class TopologyRunner:
     def _is_news(self) -> bool:
         """Probe less and less often while nothing happens."""
         try:
-            is_news = self._world.has_records() or self._is_changed()
+            is_news = self._topology_store.has_records() or self._is_changed()
         except (RetryableError, Deleted):
             is_news = True
         self._probe_ms = PROBE_MS_MIN if is_news else min(self._probe_ms * 1.1, self._probe_ms_max)
@@ -327,7 +299,7 @@ class TopologyRunner:
         if now < self._changes_at:
             return False
         self._changes_at = now + CHANGES_PROBE_MS
-        return self._world.has_changes()
+        return self._topology_store.has_changes()
 
     def _renew(self, now: float) -> bool:
         if now < self._renew_at:
@@ -354,17 +326,17 @@ class TopologyRunner:
         return found[0] if found else CurrentStep()
 
     def _prefixes(self) -> list[str]:
-        definition = self._world.definition
-        depots = [definition.depot_prefix(name) for name in self._world.depots]
+        definition = self._topology_store.definition
+        depots = [definition.depot_prefix(name) for name in self._topology_store.depots]
         return [*depots, definition.options_prefix, f"{definition.module}/definition"]
 
     def _show(self) -> None:
         machine = self._machine
         version = machine.running.attempt.version if machine.running else 0
-        is_idle = machine.role == "leader" and machine.told.phase in ("idle", "paused")
+        is_idle = machine.role == "leader" and machine.report.phase in ("idle", "paused")
         state = RunnerState(
-            machine.role, machine.number, machine.entry, machine.told, version, is_idle, machine.is_refused,
-            claimed_id=machine.claimed_id,
+            machine.role, machine.number, machine.entry, machine.report, version, is_idle, machine.is_refused,
+            claimed_id=machine.claimed_id, pause=machine.pause,
         )  # fmt: skip
         self._turned_at = self._clock.monotonic_ms()
         with self._changed:
@@ -389,7 +361,7 @@ class TopologyRunner:
 
     def _show_end(self, error: BaseException | None) -> None:
         before = self._state
-        role = "failed" if error is not None else ("stopped" if self._is_killed else self._machine.role)
+        role: Role = "failed" if error is not None else ("stopped" if self._is_killed else self._machine.role)
         with self._changed:
             self._state = replace(before, role=role, version=0, is_idle=False, error=error, stop_text=self._stop_text)
             self._changed.notify_all()
@@ -397,14 +369,14 @@ class TopologyRunner:
 
 def describe(topology: str, state: RunnerState) -> str:
     """In one sentence what a runner is doing and what went wrong last."""
-    entry, told = state.entry, state.told
+    entry, report = state.entry, state.report
     last = f"last committed ID {entry.last_id}, {entry.processed} records processed" if entry else "nothing committed"
-    text = f"topology {topology} is {state.role}, phase {told.phase}; {last}"
-    if told.store_trouble:
-        text += f"; the store: {told.store_trouble}"
-    if told.upkeep_trouble:
-        text += f"; compaction or collection failed and is tried again: {told.upkeep_trouble}"
-    if told.failure is not None:
-        failure = told.failure
+    text = f"topology {topology} is {state.role}, phase {report.phase}; {last}"
+    if report.store_trouble:
+        text += f"; the store: {report.store_trouble}"
+    if report.upkeep_trouble:
+        text += f"; compaction or collection failed and is tried again: {report.upkeep_trouble}"
+    if report.failure is not None:
+        failure = report.failure
         text += f"; attempt {failure.microbatch_id}/{failure.version} failed: {failure.message}\n{failure.trace}"
     return text

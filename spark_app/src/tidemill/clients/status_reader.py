@@ -1,0 +1,68 @@
+"""Reading how a topology stands from the store alone: any process can, whether the topology runs or not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tidemill.clients.status import TopologyStatus, entry_status, met_sources
+from tidemill.definition.definition import StoredDefinition
+from tidemill.depot.end import DepotEnd
+from tidemill.journal.clock import Clock, SystemClock
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.entries import Entry
+from tidemill.journal.leading import LeaderWatch
+from tidemill.journal.options_log import OptionsLog
+from tidemill.store.objects import ObjectStore
+
+AHEAD_MS: Final = 60_000
+"""Clocks of machines that are kept in time differ by less."""
+
+
+class LagReader:
+    """Follows the depots of one topology; cheap to ask again and again."""
+
+    def __init__(self, store: ObjectStore, definition: StoredDefinition, topology: str) -> None:
+        self._definition, self._topology = definition, topology
+        self._depots = {
+            source.source_id: DepotEnd(
+                store, definition.depot_prefix(source.depot), definition.partitions(source.depot)
+            )
+            for source in definition.topology(topology).sources
+            if definition.depot(source.depot).tick_millis is None
+        }
+
+    def read(self, entry: Entry | None) -> dict[str, int]:
+        """Source ID -> records appended that are not processed; a source the topology has not met yet is left out."""
+        lags = {}
+        met = met_sources(self._definition, self._topology, entry)
+        for source_id, depot in self._depots.items():
+            progress = met.get(source_id)
+            if progress is not None:
+                depot.follow()
+                lags[source_id] = sum(depot.ends()) - sum(progress.offsets)
+        return lags
+
+
+def topology_status(
+    store: ObjectStore, definition: StoredDefinition, topology: str, clock: Clock | None = None
+) -> TopologyStatus:
+    """How a topology stands.
+
+    Raises:
+        UnknownName: the module has no such topology.
+        StoreUnavailable: the store does not answer.
+    """
+    clock = clock or SystemClock()
+    lags = LagReader(store, definition, topology)
+    leader = LeaderWatch(store, definition, topology, clock).leader()
+    head = CommitLog(store, definition.topology_prefix(topology)).head()
+    pause = OptionsLog(store, definition.module).read().paused.get(topology)
+    found = entry_status(definition, topology, head, is_running=bool(leader), pause=pause)
+    ahead_ms = found.written_ms - clock.now_ms() if head else 0
+    return replace(
+        found,
+        leader=leader or None,
+        lag=lags.read(head[1] if head else None),
+        clock_ahead_seconds=ahead_ms // 1000 if ahead_ms >= AHEAD_MS else 0,
+    )
