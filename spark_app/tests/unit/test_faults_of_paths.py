@@ -21,8 +21,6 @@ from tidemill import (
     vectorized,
 )
 from tidemill.api.path import path_of
-from tidemill.paths.compiled import REFUSED
-from tidemill.plan.check.paths import LATER_NAVIGATORS
 
 cases = Cases()
 expect = cases.expect
@@ -318,10 +316,6 @@ def what_fits(setup: Any, topologies: Any) -> None:
 
 def test_no_fault_is_found_when_paths_and_aggregators_fit() -> None:
     assert faults_of(what_fits) == []
-
-
-def test_the_same_navigators_are_refused_in_topologies_as_for_clients() -> None:
-    assert LATER_NAVIGATORS == REFUSED
 
 
 def test_client_path_is_refused_with_its_fault_when_it_is_wrong() -> None:

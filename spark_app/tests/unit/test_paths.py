@@ -12,7 +12,7 @@ from tidemill.api.schemas import PState
 from tidemill.language import dataflow, schema
 from tidemill.language.dataflow import Const, Function, FunctionKind, Nav, Var
 from tidemill.language.operations import Ops
-from tidemill.paths.compiled import compile_path, leading_key, refused_navigators
+from tidemill.paths.compiled import compile_path
 from tidemill.pstate.test_pstate import TestPState
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadInput, BadPath, NotOneValue, NotSelectable, SchemaMismatch
@@ -90,9 +90,9 @@ def test_arguments_stand_in_order_when_paths_nest() -> None:
 
 
 def test_leading_key_when_the_path_begins_with_a_key() -> None:
-    assert leading_key(Path.must("*k").all().path) == Var("*k")
-    assert leading_key(Path.all().path) is None
-    assert leading_key(Path.key(Expr(Ops.INC, "*k")).path) is not None
+    assert Path.must("*k").all().path.leading_key == Var("*k")
+    assert Path.all().path.leading_key is None
+    assert Path.key(Expr(Ops.INC, "*k")).path.leading_key is not None
 
 
 @pytest.mark.parametrize(
@@ -331,11 +331,17 @@ def test_refused_when_a_function_does_not_give_one_value_for_another(kind: Funct
         compile_path(dataflow.RecordedPath((Nav("view", (Function("f", kind, lambda value: value),)),)), None, "select")
 
 
-def test_refused_navigators_are_listed_when_nested() -> None:
-    path = Path.key("a").multi_path(Path.sublist(0, 1), Path.first()).before_elem()
-    assert refused_navigators(path.path) == ["sublist", "before_elem"]
-    with pytest.raises(BadPath, match="no navigator"):
+@pytest.mark.parametrize(
+    "path", [Path.key("a").before_elem(), Path.key("a").multi_path(Path.first(), Path.before_elem()).all()]
+)
+def test_refused_when_a_later_version_has_the_navigator(path: Path) -> None:
+    with pytest.raises(BadPath, match="no navigator before_elem"):
         compile_path(path.path, None, "select")
+
+
+def test_refused_when_no_version_has_the_navigator() -> None:
+    with pytest.raises(BadPath, match="there is no navigator nope"):
+        compile_path(dataflow.RecordedPath((Nav("nope"),)), None, "select")
 
 
 def test_no_element_is_not_an_element_that_is_none() -> None:

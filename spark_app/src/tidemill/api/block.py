@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 from tidemill.api.aggregators import recorded_tree
 from tidemill.api.arguments import (
@@ -422,8 +422,7 @@ def _target(args: tuple[Any, ...]) -> tuple[str | None, tuple[Any, ...]]:
 def _path_partition(pstate: Any, path: dataflow.RecordedPath, at: Location, faults: list[Fault]) -> dataflow.Partition:
     """Its argument is the path's leading key; no argument if the path begins with something else."""
     name = to_name(pstate, "$$", "PState", at, faults)
-    first = path.navs[0] if path.navs else None
-    args = cast("tuple[Arg, ...]", first.args[:1]) if first is not None and first.name in ("key", "must") else ()
+    args = () if path.leading_key is None else (path.leading_key,)
     return dataflow.Partition("path", args, name, at)
 
 

@@ -36,8 +36,7 @@ def value_to_json(value: Any) -> Any:
 def _nav(nav: Nav) -> list[Any]:
     args = [_arg(nav, arg) for arg in nav.args]
     options = {name: _arg(nav, value) for name, value in nav.options if value is not None}
-    is_mistakable = "_range" in nav.name and bool(args) and isinstance(args[-1], dict)
-    return [nav.name, *args, *([options] if options or is_mistakable else [])]
+    return [nav.name, *args, *([options] if options else [])]
 
 
 def _arg(nav: Nav, arg: Any) -> Any:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from tidemill.api.arguments import Constant
+from tidemill.api.path import Path
 from tidemill.language import dataflow
-from tidemill.language.dataflow import Const, Nav
 from tidemill.language.schema import MapSchema, Schema, has_indexed
 from tidemill.values.errors import BadInput, BadPath
 from tidemill.values.packing import pack, unpack
@@ -104,15 +105,11 @@ def page_of(
 
 
 def _items(cursor: Cursor, path: dataflow.RecordedPath | None, wanted: int, select: Select) -> Iterator[list[Any]]:
-    amount = ("max_amt", Const(wanted))
-    options = (("include_end", False), ("include_start", False), amount)
-    part = (
-        Nav("sorted_map_range_from", (Const(cursor.keys[0]),), options)
-        if cursor.keys
-        else Nav("sorted_map_range_from_start", (Const(wanted),))
-    )
+    part = Path.sorted_map_range_from_start(wanted)
+    if cursor.keys:
+        part = Path.sorted_map_range_from(Constant(cursor.keys[0]), include_start=False, max_amt=wanted)
     if path is None:
-        yield from select(cursor.task, dataflow.RecordedPath((part, Nav("all"))))
+        yield from select(cursor.task, part.all().path)
         return
-    for key in select(cursor.task, dataflow.RecordedPath((part, Nav("map_keys")))):
-        yield [key, select(cursor.task, dataflow.RecordedPath((Nav("key", (Const(key),)), *path.navs)))]
+    for key in select(cursor.task, part.map_keys().path):
+        yield [key, select(cursor.task, dataflow.RecordedPath((*Path.key(Constant(key)).path.navs, *path.navs)))]

@@ -92,6 +92,13 @@ class RecordedPath:
 
     navs: tuple[Nav, ...] = ()
 
+    @property
+    def leading_key(self) -> Arg | None:
+        """The key that the path begins with, which says its task; None if it begins otherwise."""
+        if not self.navs or self.navs[0].name not in ("key", "must"):
+            return None
+        return next(iter(self.navs[0].args), None)
+
 
 # --- aggregators -----------------------------------------------------------------------------------------------------
 

@@ -30,10 +30,6 @@ _ELEMENTS_PER_STEP = 8
 _STEPS_PER_LOOK = 64
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _DATA = frozenset({type(None), bool, int, float, str, bytes, datetime.datetime, *_CONTAINERS})
-_COPYING = frozenset({"view", "filter_pred", "term", "transformed", "is_collected"})
-"""Navigators that copy the value they meet, before they look at it."""
-
-_LINEAR = frozenset({"map_vals", "map_keys", "all", "first", "last", "nth", "sub_map", "subset"})
 _GROWING = frozenset({"TIMES", "TIMES_LONG"})
 _WRONG = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
 T = TypeVar("T")
@@ -132,9 +128,10 @@ class Budget:
 
     # --- what is built into a path ---
 
-    def stepping(self, name: str, at: str, step: Step) -> Step:
-        """The step of a navigator, counted at each visit, with the copies that it makes."""
-        copies, looks_through = name in _COPYING, name in _LINEAR or "_range" in name
+    def stepping(self, at: str, step: Step, *, copies: bool, looks_through: bool) -> Step:
+        """The step of a navigator, counted at each visit, with the copies that it makes and the elements that it looks
+        through.
+        """
 
         def visited(value: Any, values: Sequence[Any], collected: tuple[Any, ...]) -> Any:
             self.at = at

@@ -6,60 +6,20 @@ that row-at-a-time code runs most often have closures of their own (`paths.point
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.language.dataflow import Arg, Const, RecordedExpr, RecordedPath, Var
+from tidemill.language.dataflow import Arg, RecordedPath
 from tidemill.language.schema import Schema
-from tidemill.paths import control, filters, lists, maps, sets
-from tidemill.paths.binding import Binder, BoundNav
+from tidemill.paths.binding import Binder
 from tidemill.paths.budget import Budget
 from tidemill.paths.containers import UNCHANGED, node_kind, replace_node
 from tidemill.paths.control import outcome
-from tidemill.paths.navigator import Builder, Hits, Mode, Navigator, Step, check_ends, hit, unterminated
-from tidemill.paths.points import fast_select, fast_transform, point_levels
+from tidemill.paths.navigator import Builder, Hits, Mode, Step, TransformCall, check_ends, hit, unterminated
+from tidemill.paths.points import SelectCall, fast_select, fast_transform, is_point
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
-
-SelectCall = Callable[[Any, Sequence[Any]], list[Any]]
-TransformCall = Callable[[Any, Sequence[Any]], None]
-
-NAVIGATORS: Mapping[str, type[Navigator]] = {
-    "key": maps.Key, "must": maps.Must, "map_vals": maps.MapVals, "map_keys": maps.MapKeys,
-    "map_key": maps.MapKey, "all": maps.All, "sub_map": maps.SubMap,
-    **dict.fromkeys(
-        ("sorted_map_range", "sorted_map_range_from", "sorted_map_range_from_start", "sorted_map_range_to",
-         "sorted_map_range_to_end"), maps.SortedMapRange,
-    ),
-    "set_elem": sets.SetElem, "void_set_elem": sets.VoidSetElem, "subset": sets.Subset,
-    **dict.fromkeys(
-        ("sorted_set_range", "sorted_set_range_from", "sorted_set_range_from_start", "sorted_set_range_to",
-         "sorted_set_range_to_end"), sets.SortedSetRange,
-    ),
-    "first": lists.First, "last": lists.Last, "nth": lists.Nth,
-    "filter_pred": filters.FilterPred, "filter_selected": filters.FilterSelected,
-    "filter_not_selected": filters.FilterSelected, "is_collected": filters.IsCollected,
-    **dict.fromkeys(
-        ("filter_equal", "filter_not_equal", "filter_less_than", "filter_less_than_or_equal", "filter_greater_than",
-         "filter_greater_than_or_equal"), filters.Comparison,
-    ),
-    "null_to_val": filters.Default, "null_to_list": filters.Default, "null_to_set": filters.Default,
-    "view": filters.Viewed, "transformed": filters.Transformed,
-    "stay": filters.Stay, "stop": filters.Stop, "if_path": control.IfPath,
-    "multi_path": control.MultiPath, "subselect": control.Subselect,
-    "with_page_size": control.WithPageSize, "collect": control.Collect,
-    "collect_one": control.CollectOne, "put_collected": control.PutCollected,
-    "dispense_collected": control.DispenseCollected,
-    "term": control.Term, "term_val": control.TermVal, "term_void": control.TermVoid,
-}  # fmt: skip
-"""Every navigator of this version by the name that `api.Path` records."""
-
-REFUSED: frozenset[str] = frozenset(
-    ("index", "indexed_vals", "before_elem", "after_elem", "before_index", "beginning", "end", "sublist",
-     "sublist_dynamic", "filtered_list", "custom_nav", "custom_nav_builder")
-)  # fmt: skip
-"""Navigators that a later version brings."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +51,7 @@ def compile_path(
     """
     binder = Binder(pstate, budget.first if budget is not None else 0)
     bound = binder.bind(path)
-    builder = Builder(mode, NAVIGATORS, budget)
+    builder = Builder(mode, budget)
     if mode == "select":
         fast = fast_select(bound, schema, pstate)
         chosen = fast if fast is None or budget is None else _charged(fast, budget)
@@ -102,32 +62,8 @@ def compile_path(
         select = _refuse_select
         step = builder.chain(bound, unterminated)
         transform = fast_transform(bound, schema, pstate) or _transform_call(step, pstate)
-    keys = tuple(nav.slots[0] for nav in bound) if mode == "select" and _is_point(bound, schema) else None
-    return CompiledPath(tuple(binder.arguments), select, transform, keys, leading_key(path))
-
-
-def leading_key(path: RecordedPath) -> Arg | None:
-    """The key that a path begins with, None if it begins otherwise."""
-    if not path.navs or path.navs[0].name not in ("key", "must") or not path.navs[0].args:
-        return None
-    first = path.navs[0].args[0]
-    return first if isinstance(first, (Var, Const, RecordedExpr)) else None
-
-
-def refused_navigators(path: RecordedPath) -> list[str]:
-    """Which navigators of a path this version does not have, nested paths included, in order."""
-    found = []
-    for nav in path.navs:
-        if nav.name not in NAVIGATORS:
-            found.append(nav.name)
-        for arg in nav.args:
-            if isinstance(arg, RecordedPath):
-                found.extend(refused_navigators(arg))
-    return found
-
-
-def _is_point(bound: Sequence[BoundNav], schema: Schema | None) -> bool:
-    return all(nav.name == "key" for nav in bound) and len(bound) == point_levels(schema)
+    keys = tuple(nav.slots[0] for nav in bound) if mode == "select" and is_point(bound, schema) else None
+    return CompiledPath(tuple(binder.arguments), select, transform, keys, path.leading_key)
 
 
 def _charged(fast: SelectCall, budget: Budget) -> SelectCall:

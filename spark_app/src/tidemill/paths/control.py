@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
-from tidemill.paths.binding import BoundNav
+from tidemill.paths.arguments import CONDITION, VALUE, Arguments
 from tidemill.paths.containers import UNCHANGED, list_of, plain
-from tidemill.paths.navigator import Builder, Hits, Navigator, Step, private, selects_any
+from tidemill.paths.fitting import stays
+from tidemill.paths.navigator import (
+    BoundNav,
+    Builder,
+    Collected,
+    Hits,
+    Navigator,
+    Step,
+    Steps,
+    Values,
+    private,
+    selects_any,
+)
+from tidemill.paths.points import delete, put_value, update
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath, NotOneValue
 
-Values = Sequence[Any]
-Collected = tuple[Any, ...]
 
-
-class IfPath(Navigator):
+class IfPath(Steps):
     """`if_path(condition, then, else)`: the rest of the path follows the branch that was taken."""
 
     def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
         super().__init__(nav, following, builder)
-        self.condition = builder.condition(self.path(0))
-        self.then = builder.chain(self.path(1), following)
-        self.otherwise = builder.chain(self.path(2), following) if len(nav.paths) > 2 else None
+        self.condition = builder.condition(nav.paths[0])
+        self.then = builder.chain(nav.paths[1], following)
+        self.otherwise = builder.chain(nav.paths[2], following) if len(nav.paths) > 2 else None
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
         branch = self._branch(value, values, collected)
@@ -37,7 +47,7 @@ class IfPath(Navigator):
         return self.then if selects_any(self.condition, value, values, collected) else self.otherwise
 
 
-class MultiPath(Navigator):
+class MultiPath(Steps):
     """`multi_path(p…)`: each path in turn; in a transform each one sees what the ones before it made."""
 
     def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
@@ -58,12 +68,12 @@ class MultiPath(Navigator):
         return result
 
 
-class WithPageSize(Navigator):
+class WithPageSize(Steps):
     """`with_page_size(n, path)`: `path`; how much is read at a time is no part of a result."""
 
     def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
         super().__init__(nav, following, builder)
-        self.inner = builder.chain(self.path(), following)
+        self.inner = builder.chain(nav.paths[0], following)
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
         hits: Hits = self.inner(value, values, collected)
@@ -73,7 +83,7 @@ class WithPageSize(Navigator):
         return self.inner(value, values, collected)
 
 
-class Subselect(Navigator):
+class Subselect(Steps):
     """`subselect(path)`: the list of all that the path selects; a transform writes a new list back to the same places.
 
     Places for which the new list is too short are voided.
@@ -81,9 +91,9 @@ class Subselect(Navigator):
 
     def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
         super().__init__(nav, following, builder)
-        _refuse_collection(self.path(), self)
-        self.inner = builder.condition(self.path())
-        self.write_back = builder.chain(self.path(), _take) if builder.mode == "transform" else None
+        _refuse_collection(nav.paths[0], self)
+        self.inner = builder.condition(nav.paths[0])
+        self.write_back = builder.chain(nav.paths[0], _take) if builder.mode == "transform" else None
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
         hits: Hits = self.following(self._found(value, values), values, collected)
@@ -107,18 +117,18 @@ def _take(value: Any, values: Values, carried: Collected) -> Any:
     return next(source, ABSENT)
 
 
-def _refuse_collection(path: Sequence[BoundNav], navigator: Navigator) -> None:
+def _refuse_collection(path: Sequence[BoundNav], steps: Steps) -> None:
     for nav in path:
-        if nav.name in ("collect", "collect_one", "put_collected", "dispense_collected", "is_collected"):
-            raise BadPath(f"{navigator.where}: {nav.name} cannot be inside a {navigator.name}", navigator=nav.name)
+        if nav.navigator.uses_collected:
+            raise BadPath(f"{steps.where}: {nav.name} cannot be inside a {steps.name}", navigator=nav.name)
         for inner in nav.paths:
-            _refuse_collection(inner, navigator)
+            _refuse_collection(inner, steps)
 
 
 # --- value collection ------------------------------------------------------------------------------------------------
 
 
-class Collecting(Navigator):
+class Collecting(Steps):
     """A navigator that stays where it is and changes the collected values."""
 
     def gathered(self, value: Any, values: Values, collected: Collected) -> Collected:
@@ -132,12 +142,12 @@ class Collecting(Navigator):
         return self.following(value, values, self.gathered(value, values, collected))
 
 
-class Collect(Collecting):
+class CollectAll(Collecting):
     """`collect(path)`: add the list of all that the path selects."""
 
     def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
         super().__init__(nav, following, builder)
-        self.inner = builder.condition(self.path(), is_copied=True)
+        self.inner = builder.condition(nav.paths[0], is_copied=True)
 
     def gathered(self, value: Any, values: Values, collected: Collected) -> Collected:
         return (*collected, self._found(value, values))
@@ -146,19 +156,19 @@ class Collect(Collecting):
         return [outcome(item, own, self.where) for item, own in self.inner(value, values, ())]
 
 
-class CollectOne(Collect):
+class CollectOne(CollectAll):
     """`collect_one(path)`: add the one value that the path selects."""
 
     def gathered(self, value: Any, values: Values, collected: Collected) -> Collected:
         found = self._found(value, values)
         if len(found) != 1:
-            raise NotOneValue(f"{self.where}: collect_one needs one value, its path selected {len(found)}")
+            raise NotOneValue(f"{self.where}: {self.name} needs one value, its path selected {len(found)}")
         return (*collected, found[0])
 
 
 class PutCollected(Collecting):
     def gathered(self, value: Any, values: Values, collected: Collected) -> Collected:
-        return (*collected, values[self.slot()])
+        return (*collected, values[self.slots[0]])
 
 
 class DispenseCollected(Collecting):
@@ -175,7 +185,7 @@ def outcome(value: Any, collected: Collected, where: str) -> Any:
 # --- terminals -------------------------------------------------------------------------------------------------------
 
 
-class Term(Navigator):
+class Term(Steps):
     """`term(fn, args…)`: replace the value by `fn(collected…, value, args…)`."""
 
     def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
@@ -188,11 +198,32 @@ class Term(Navigator):
         return self.call(*gathered, private(value, self.where), *args)
 
 
-class TermVal(Navigator):
+class TermVal(Steps):
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
-        return values[self.slot()]
+        return values[self.slots[0]]
 
 
-class TermVoid(Navigator):
+class TermVoid(Steps):
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
         return ABSENT
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+NAVIGATORS: Final = (
+    Navigator("if_path", IfPath, Arguments(("condition", "branch", "branch"), optional=1)),
+    Navigator("multi_path", MultiPath, Arguments(more="branch")),
+    Navigator("subselect", Subselect, CONDITION),
+    Navigator("with_page_size", WithPageSize, Arguments(("value", "branch"))),
+    Navigator("collect", CollectAll, CONDITION, stays, uses_collected=True),
+    Navigator("collect_one", CollectOne, CONDITION, stays, uses_collected=True),
+    Navigator("put_collected", PutCollected, VALUE, stays, uses_collected=True),
+    Navigator("dispense_collected", DispenseCollected, after=stays, uses_collected=True),
+    Navigator(
+        "term", Term, Arguments(("function",), more="value"), terminal="function", takes_collected=True, copies=True,
+        point=update,
+    ),
+    Navigator("term_val", TermVal, VALUE, terminal="value", point=put_value),
+    Navigator("term_void", TermVoid, terminal="void", point=delete),
+    *map(Navigator, ("custom_nav", "custom_nav_builder")),
+)  # fmt: skip

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
 
 from tidemill.language.operations import is_true
-from tidemill.paths.binding import BoundNav
+from tidemill.paths.arguments import CONDITION, FUNCTION, VALUE, Arguments
 from tidemill.paths.containers import UNCHANGED, map_of, node_kind, plain, set_of
-from tidemill.paths.navigator import Builder, Hits, Navigator, Step, private, selects_any
+from tidemill.paths.fitting import stays
+from tidemill.paths.navigator import (
+    BoundNav,
+    Builder,
+    Collected,
+    Hits,
+    Navigator,
+    Step,
+    Steps,
+    Values,
+    private,
+    selects_any,
+)
+from tidemill.paths.points import update_or_begin
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 
-Values = Sequence[Any]
-Collected = tuple[Any, ...]
 
-
-class Filter(Navigator):
+class Filter(Steps):
     """A navigator that passes the value on, or navigates nowhere."""
 
     def passes(self, value: Any, values: Values, collected: Collected) -> bool:
@@ -38,7 +49,7 @@ class Stay(Filter):
         return True
 
 
-class Stop(Filter):
+class Nowhere(Filter):
     def passes(self, value: Any, values: Values, collected: Collected) -> bool:
         return False
 
@@ -59,23 +70,19 @@ class IsCollected(FilterPred):
         return is_true(self.call([private(item, self.where) for item in collected]))
 
 
-_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "filter_equal": operator.eq,
-    "filter_not_equal": operator.ne,
-    "filter_less_than": operator.lt,
-    "filter_less_than_or_equal": operator.le,
-    "filter_greater_than": operator.gt,
-    "filter_greater_than_or_equal": operator.ge,
-}
-
-
 class Comparison(Filter):
+    """`filter_equal(v)` and its kind: stay where the value compares so with `v`."""
+
+    def __init__(self, compare: Callable[[Any, Any], Any], nav: BoundNav, following: Step, builder: Builder) -> None:
+        super().__init__(nav, following, builder)
+        self.compare = compare
+
     def passes(self, value: Any, values: Values, collected: Collected) -> bool:
-        limit = values[self.slot()]
+        limit = values[self.slots[0]]
         if node_kind(value):
             plain(value, self.where)
         try:
-            return bool(_COMPARISONS[self.name](value, limit))
+            return bool(self.compare(value, limit))
         except TypeError:
             kinds = (type(value).__name__, type(limit).__name__)
             text = f"{self.where}: {self.name} cannot compare {kinds[0]} with {kinds[1]}"
@@ -83,18 +90,18 @@ class Comparison(Filter):
 
 
 class FilterSelected(Filter):
-    """`filter_selected(path)`: stay where the path selects at least one value."""
+    """`filter_selected(path)`: stay where the path selects at least one value; or, where it selects none."""
 
-    def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
+    def __init__(self, is_wanted: bool, nav: BoundNav, following: Step, builder: Builder) -> None:
         super().__init__(nav, following, builder)
-        self.condition = builder.condition(self.path())
-        self.is_wanted = nav.name == "filter_selected"
+        self.condition = builder.condition(nav.paths[0])
+        self.is_wanted = is_wanted
 
     def passes(self, value: Any, values: Values, collected: Collected) -> bool:
         return selects_any(self.condition, value, values, collected) is self.is_wanted
 
 
-class View(Navigator):
+class View(Steps):
     """A navigator to a value made from the value; in a transform it replaces the value, and then the path goes on."""
 
     def seen(self, value: Any, values: Values) -> Any:
@@ -110,15 +117,22 @@ class View(Navigator):
         return new if new is not UNCHANGED else UNCHANGED if seen is value else seen
 
 
-class Default(View):
-    """`null_to_val(v)`, `null_to_list()`, `null_to_set()`."""
+class NullToValue(View):
+    """`null_to_val(v)`."""
 
     def seen(self, value: Any, values: Values) -> Any:
-        if value is not None:
-            return value
-        if self.name == "null_to_list":
-            return []
-        return set() if self.name == "null_to_set" else values[self.slot()]
+        return values[self.slots[0]] if value is None else value
+
+
+class NullToEmpty(View):
+    """`null_to_list()`, `null_to_set()`."""
+
+    def __init__(self, kind: type, nav: BoundNav, following: Step, builder: Builder) -> None:
+        super().__init__(nav, following, builder)
+        self.kind = kind
+
+    def seen(self, value: Any, values: Values) -> Any:
+        return self.kind() if value is None else value
 
 
 class Viewed(View):
@@ -158,9 +172,37 @@ class Transformed(View):
 
     def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
         super().__init__(nav, following, builder)
-        self.replacement = builder.replacement(self.path())
+        self.replacement = builder.replacement(nav.paths[0])
 
     def seen(self, value: Any, values: Values) -> Any:
         plain(value, self.where)
         new = self.replacement(value, values, ())
         return value if new is UNCHANGED else None if new is ABSENT else new
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def _comparison(name: str, compare: Callable[[Any, Any], Any]) -> Navigator:
+    return Navigator(name, partial(Comparison, compare), VALUE, stays)
+
+
+NAVIGATORS: Final = (
+    Navigator("stay", Stay, after=stays, is_identity=True),
+    Navigator("stop", Nowhere, is_nowhere=True),
+    Navigator("filter_pred", FilterPred, FUNCTION, stays, copies=True),
+    Navigator("is_collected", IsCollected, FUNCTION, stays, copies=True, uses_collected=True),
+    _comparison("filter_equal", operator.eq),
+    _comparison("filter_not_equal", operator.ne),
+    _comparison("filter_less_than", operator.lt),
+    _comparison("filter_less_than_or_equal", operator.le),
+    _comparison("filter_greater_than", operator.gt),
+    _comparison("filter_greater_than_or_equal", operator.ge),
+    Navigator("filter_selected", partial(FilterSelected, True), CONDITION, stays),
+    Navigator("filter_not_selected", partial(FilterSelected, False), CONDITION, stays),
+    Navigator("null_to_val", NullToValue, VALUE, stays, point=update_or_begin),
+    Navigator("null_to_list", partial(NullToEmpty, list), after=stays),
+    Navigator("null_to_set", partial(NullToEmpty, set), after=stays),
+    Navigator("view", Viewed, Arguments(("function",), more="value"), copies=True),
+    Navigator("transformed", Transformed, Arguments(("change",)), copies=True),
+)

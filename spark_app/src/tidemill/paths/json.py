@@ -17,38 +17,22 @@ from typing import Any
 
 from tidemill.language.dataflow import Const, Function, Nav, RecordedPath
 from tidemill.language.operations import op_named
-from tidemill.paths.compiled import NAVIGATORS, REFUSED
+from tidemill.paths.arguments import PATHS
+from tidemill.paths.navigator import Navigator
+from tidemill.paths.navigators import NAVIGATORS
 from tidemill.values.absent import ABSENT
 from tidemill.values.data import INT_MAX, INT_MIN
 from tidemill.values.errors import BadInput, BadPath
 
-_PATH_ARGUMENTS: Mapping[str, int] = {
-    "filter_selected": 0, "filter_not_selected": 0, "transformed": 0, "if_path": 0, "multi_path": 0, "subselect": 0,
-    "with_page_size": 1, "collect": 0, "collect_one": 0,
-}  # fmt: skip
-"""Navigators whose arguments are paths, and how many plain arguments come before them."""
-
-_REPEATED = frozenset({"key", "must", "nth"})
 _EFFECTS = frozenset({"PRINTLN"})
 """Functions that do something where they are called."""
 
-_FUNCTION_FIRST = frozenset({"filter_pred", "view", "term", "is_collected"})
 _OPTIONS: Mapping[str, tuple[str, bool]] = {
     "inclusive_start": ("include_start", True), "include_start": ("include_start", True),
     "exclude_start": ("include_start", False), "inclusive_end": ("include_end", True),
     "include_end": ("include_end", True), "exclude_end": ("include_end", False), "max_amt": ("max_amt", True),
 }  # fmt: skip
 """The options of ranges by their names in JSON, and whether true means it, or the opposite."""
-
-_OPTIONS_OF: Mapping[str, frozenset[str]] = {
-    "range": frozenset({"include_start", "include_end", "max_amt"}),
-    "range_from": frozenset({"include_start", "max_amt"}),
-    "range_to": frozenset({"include_end", "max_amt"}),
-    "range_from_start": frozenset(),
-    "range_to_end": frozenset(),
-}
-"""Which of them a range takes, by its name without what it is a range of."""
-
 
 NAVIGATORS_MAX = 100
 """Navigators of one path with all paths in it; each key of `["key", a, b]` is one."""
@@ -121,28 +105,30 @@ class _Reader:
         name = _snake(item[0][:_TEXT_CHARS_MAX])
         if name == "pkey":
             raise BadPath(f'at {at}: ["pkey", key] can only be the first navigator', at=at)
-        if name not in NAVIGATORS:
-            reason = "is not in this version" if name in REFUSED else "does not exist"
+        navigator = NAVIGATORS.get(name)
+        if navigator is None or navigator.steps is None:
+            reason = "does not exist" if navigator is None else "is not in this version"
             raise BadPath(f"at {at}: the navigator {_shown(item[0])} {reason}", at=at, navigator=name)
         many = len(item) - 1
-        self._count(max(0, many - 1) if name in _REPEATED else 0, many, at)
-        return self._with_arguments(name, item[1:], at)
+        self._count(max(0, many - 1) if navigator.is_repeated else 0, many, at)
+        return self._with_arguments(navigator, item[1:], at)
 
-    def _with_arguments(self, name: str, given: Sequence[Any], at: str) -> Nav:
+    def _with_arguments(self, navigator: Navigator, given: Sequence[Any], at: str) -> Nav:
         options: tuple[tuple[str, Any], ...] = ()
-        if given and isinstance(given[-1], dict) and "_range" in name:
-            options, given = _options(name, given[-1], at), given[:-1]
-        first_path = _PATH_ARGUMENTS.get(name)
+        if _ends_with_options(navigator, given):
+            options, given = _options(navigator, given[-1], at), given[:-1]
         args: list[Any] = []
         for index, item in enumerate(given):
             place = f"{at}[{index + 1}]"
-            if first_path is not None and index >= first_path:
+            kind = navigator.arguments.kind(index)
+            if kind in PATHS:
                 args.append(self.path(item, place))
-            elif index == 0 and name in _FUNCTION_FIRST:
-                args.append(_function(item, place, _values_of(name, given)))
+            elif kind == "function":
+                # The function is called with the value that the navigator meets, and with the arguments after it.
+                args.append(_function(item, place, len(given), has_more=navigator.takes_collected))
             else:
                 args.append(Const(value_from_json(item, place)))
-        return Nav(name, tuple(args), options)
+        return Nav(navigator.name, tuple(args), options)
 
     def _count(self, navigators: int, arguments: int, at: str) -> None:
         self._navigators += navigators
@@ -154,22 +140,22 @@ class _Reader:
             raise BadPath(f"at {at}: {text}", at=at)
 
 
-def _values_of(name: str, given: Sequence[Any]) -> tuple[int, int | None]:
-    """With how many values a navigator calls its function: at least, at most (None: as many as were collected)."""
-    if name == "view":
-        return len(given), len(given)
-    return (len(given), None) if name == "term" else (1, 1)
+def _ends_with_options(navigator: Navigator, given: Sequence[Any]) -> bool:
+    """Whether the last that is given is no argument but options: where there are some, or no place for an argument."""
+    if not (given and isinstance(given[-1], dict)):
+        return False
+    return bool(navigator.options) or navigator.arguments.kind(len(given) - 1) is None
 
 
-def _options(navigator: str, given: Mapping[str, Any], at: str) -> tuple[tuple[str, Any], ...]:
-    allowed = _OPTIONS_OF[navigator.split("_", 2)[2]]
+def _options(navigator: Navigator, given: Mapping[str, Any], at: str) -> tuple[tuple[str, Any], ...]:
+    allowed = navigator.options
     found: dict[str, Any] = {}
     for key, value in given.items():
         name, is_as_said = _OPTIONS.get(_snake(str(key)[:_TEXT_CHARS_MAX]).rstrip("?").replace("-", "_"), ("", True))
         if name not in allowed:
             there = ", ".join(sorted(option for option, (meant, _) in _OPTIONS.items() if meant in allowed))
-            text = f"at {at}: {navigator} has no option {_shown(key)}; it has {there or 'none'}"
-            raise BadPath(text, at=at, navigator=navigator)
+            text = f"at {at}: {navigator.name} has no option {_shown(key)}; it has {there or 'none'}"
+            raise BadPath(text, at=at, navigator=navigator.name)
         if name in found:
             raise BadPath(f"at {at}: the option {_shown(key)} says again what another one said", at=at)
         found[name] = value_from_json(value, at)
@@ -184,7 +170,8 @@ def _truth(option: Any, value: Any, at: str) -> bool:
     return value
 
 
-def _function(item: Any, at: str, values: tuple[int, int | None]) -> Function:
+def _function(item: Any, at: str, values: int, *, has_more: bool) -> Function:
+    """The function of a name, which is called with so many values, or with more."""
     if not (isinstance(item, str) and item.startswith("#__f")):
         raise BadPath(f'at {at}: {_shown(item)} is no function; write one such as "#__fOps.IS_EVEN"', at=at)
     name = item.removeprefix("#__f").removeprefix("Ops.")[:_TEXT_CHARS_MAX]
@@ -194,10 +181,9 @@ def _function(item: Any, at: str, values: tuple[int, int | None]) -> Function:
         raise BadPath(f"at {at}: there is no built-in function {name!r}", at=at) from None
     if op.needs_context or op.emits != "one" or name in _EFFECTS:
         raise BadPath(f"at {at}: {name} cannot be called in a path", at=at)
-    least, most = values
-    if (op.args_max is not None and least > op.args_max) or (most is not None and most < op.args_min):
+    if (op.args_max is not None and values > op.args_max) or (values < op.args_min and not has_more):
         wanted = f"{op.args_min} to {op.args_max}" if op.args_max != op.args_min else f"{op.args_min}"
-        raise BadPath(f"at {at}: {name} takes {wanted} values, the one that is met among them, not {least}", at=at)
+        raise BadPath(f"at {at}: {name} takes {wanted} values, the one that is met among them, not {values}", at=at)
     return Function(name, "builtin", op)
 
 

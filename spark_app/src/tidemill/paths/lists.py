@@ -1,20 +1,21 @@
-"""Navigators of lists; those that change a list's length wait for a later version (`paths.REFUSED`)."""
+"""Navigators of lists; most of those that change a list's length wait for a later version."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from tidemill.language.dataflow import Nav
+from tidemill.language.schema import ListSchema, Schema
+from tidemill.paths.arguments import VALUES
 from tidemill.paths.containers import UNCHANGED, list_of, node_kind, refill_list
-from tidemill.paths.navigator import Hits, Navigator
+from tidemill.paths.fitting import SchemaFaults
+from tidemill.paths.navigator import Collected, Hits, Navigator, Steps, Values
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 
-Values = Sequence[Any]
-Collected = tuple[Any, ...]
 
-
-class ListPlace(Navigator):
+class OneElement(Steps):
     """A navigator to one element of a list; `place` gives its index, or None to navigate nowhere."""
 
     def place(self, size: int, values: Values) -> int | None:
@@ -42,17 +43,17 @@ class ListPlace(Navigator):
         return kept
 
 
-class First(ListPlace):
+class First(OneElement):
     def place(self, size: int, values: Values) -> int | None:
         return 0 if size else None
 
 
-class Last(ListPlace):
+class Last(OneElement):
     def place(self, size: int, values: Values) -> int | None:
         return size - 1 if size else None
 
 
-class Nth(ListPlace):
+class Nth(OneElement):
     """`nth(i)`: element i; a place outside the list is an error of the caller."""
 
     def place(self, size: int, values: Values) -> int | None:
@@ -60,3 +61,25 @@ class Nth(ListPlace):
         if type(index) is not int or not 0 <= index < size:
             raise BadPath(f"{self.where}: a list of {size} elements has no place {index!r}", navigator=self.name)
         return index
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+def _element(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
+    faults.expect(nav, schema, "list")
+    return schema.element if isinstance(schema, ListSchema) and len(nav.args) < 2 else None
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+NAVIGATORS: Final = (
+    Navigator("first", First, after=_element, looks_through=True),
+    Navigator("last", Last, after=_element, looks_through=True),
+    Navigator("nth", Nth, VALUES, _element, is_repeated=True, looks_through=True),
+    *map(
+        Navigator,
+        ("index", "indexed_vals", "before_elem", "after_elem", "before_index", "beginning", "end", "sublist",
+         "sublist_dynamic", "filtered_list"),
+    ),
+)  # fmt: skip

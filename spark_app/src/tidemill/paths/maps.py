@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
-from tidemill.paths.binding import BoundNav, Slot
+from tidemill.language.dataflow import Const, Nav
+from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
+from tidemill.paths.arguments import VALUE, VALUES
 from tidemill.paths.containers import (
     UNCHANGED,
     KeyBounds,
@@ -17,16 +20,25 @@ from tidemill.paths.containers import (
     refill_list,
     set_of,
 )
-from tidemill.paths.navigator import Builder, Hits, Navigator, Step, settle
+from tidemill.paths.fitting import SchemaFaults, kind_of
+from tidemill.paths.navigator import (
+    BoundNav,
+    Builder,
+    Collected,
+    Hits,
+    Navigator,
+    Step,
+    Steps,
+    Values,
+    change_entry,
+)
+from tidemill.paths.ranges import BETWEEN, FROM, FROM_START, TO, TO_END, BoundsOfCalls, SortedRange
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 from tidemill.values.keys import plain_map, same_key
 
-Values = Sequence[Any]
-Collected = tuple[Any, ...]
 
-
-class Key(Navigator):
+class AtKey(Steps):
     """`key(k)`: the value at a key, None where it is absent."""
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
@@ -40,11 +52,11 @@ class Key(Navigator):
         container = map_of(value, self.name, self.where, is_keyed=True)
         old = container.get(key)
         new = self.following(None if old is ABSENT else old, values, collected)
-        settle(container, key, old, new, self.where)
+        change_entry(container, key, old, new, self.where)
         return container.result()
 
 
-class Must(Navigator):
+class AtPresentKey(Steps):
     """`must(k)`: as `key`, but an absent key navigates nowhere."""
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
@@ -60,11 +72,11 @@ class Must(Navigator):
         old = container.get(key)
         if old is ABSENT or is_empty_node(old):
             return UNCHANGED
-        settle(container, key, old, self.following(old, values, collected), self.where)
+        change_entry(container, key, old, self.following(old, values, collected), self.where)
         return container.result()
 
 
-class MapVals(Navigator):
+class MapVals(Steps):
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
         entries = map_of(value, self.name, self.where).items()
         for _, item in entries:
@@ -73,11 +85,11 @@ class MapVals(Navigator):
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
         container = map_of(value, self.name, self.where)
         for key, item in list(container.items()):
-            settle(container, key, item, self.following(item, values, collected), self.where)
+            change_entry(container, key, item, self.following(item, values, collected), self.where)
         return container.result()
 
 
-class MapKeys(Navigator):
+class MapKeys(Steps):
     """Every key; a transform renames it, so all changed keys leave before any new one comes in."""
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
@@ -96,11 +108,11 @@ class MapKeys(Navigator):
         return container.result()
 
 
-class MapKey(Navigator):
+class MapKey(Steps):
     """`map_key(k)`: the key itself where it is present."""
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
-        key = values[self.slot()]
+        key = values[self.slots[0]]
         found = map_of(value, self.name, self.where).get(key)
         if found is ABSENT or is_empty_node(found):
             return ()
@@ -108,7 +120,7 @@ class MapKey(Navigator):
         return hits
 
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
-        key = values[self.slot()]
+        key = values[self.slots[0]]
         container = map_of(value, self.name, self.where)
         item = container.get(key)
         if item is ABSENT or is_empty_node(item):
@@ -119,12 +131,12 @@ class MapKey(Navigator):
         return container.result()
 
 
-def rename(container: Any, renamed: Sequence[tuple[Any, Any, Any]], navigator: Navigator) -> None:
+def rename(container: Any, renamed: Sequence[tuple[Any, Any, Any]], steps: Steps) -> None:
     """Move (old key, new key, value); a new key of ABSENT removes the entry."""
     for _, new, item in renamed:
         if new is not ABSENT and node_kind(item):
-            text = f"{navigator.where}: {navigator.name} cannot rename a key that holds an indexed structure"
-            raise BadPath(text, navigator=navigator.name)
+            text = f"{steps.where}: {steps.name} cannot rename a key that holds an indexed structure"
+            raise BadPath(text, navigator=steps.name)
     for key, _, _ in renamed:
         container.delete(key)
     for _, new, item in renamed:
@@ -132,7 +144,7 @@ def rename(container: Any, renamed: Sequence[tuple[Any, Any, Any]], navigator: N
             container.put(new, item)
 
 
-class SubMap(Navigator):
+class SubMap(Steps):
     """`sub_map(k…)`: the part of a map with these keys; a transform replaces that part."""
 
     def entries(self, container: Any, values: Values) -> Iterable[tuple[Any, Any]]:
@@ -165,61 +177,19 @@ class SubMap(Navigator):
         return container.result()
 
 
-def _count(limit: Any) -> int:
-    """Raises BadPath: it is none."""
-    if type(limit) is not int or limit < 0:
-        raise BadPath(f"the greatest number of elements of a range is {limit!r}, which is no count", limit=limit)
-    return limit
-
-
-class Bounds:
-    """The bounds of a sorted range navigator, made anew from the values of each call."""
-
-    def __init__(self, nav: BoundNav) -> None:
-        self._kind = nav.name.replace("_set_", "_map_")
-        self._slots = nav.slots
-        self._includes_start = _flag(nav, "include_start", "exclude_start", default=True)
-        self._includes_end = _flag(nav, "include_end", "exclude_end", default=False)
-        self._limit = nav.option("max_amt")
-        wanted = 2 if self._kind == "sorted_map_range" else 1
-        if not wanted <= len(nav.slots) <= 2:
-            raise BadPath(f"{nav.where}: {nav.name} needs {wanted} arguments", navigator=nav.name)
-
-    def of(self, values: Values) -> KeyBounds:
-        first = values[self._slots[0]]
-        start_in, end_in = self._includes_start, self._includes_end
-        if self._kind == "sorted_map_range":
-            return KeyBounds(first, values[self._slots[1]], start_in, end_in, self._amount(values, False))
-        if self._kind == "sorted_map_range_from":
-            return KeyBounds(first, None, start_in, end_in, self._amount(values, True))
-        if self._kind == "sorted_map_range_to":
-            return KeyBounds(None, first, start_in, end_in, self._amount(values, True), is_reverse=True)
-        return KeyBounds(limit=_count(first), is_reverse=self._kind == "sorted_map_range_to_end")
-
-    def _amount(self, values: Values, may_be_argument: bool) -> int | None:
-        limit = self._limit.of(values) if isinstance(self._limit, Slot) else self._limit
-        if limit is None and may_be_argument and len(self._slots) == 2:
-            limit = values[self._slots[1]]
-        return None if limit is None else _count(limit)
-
-
-def _flag(nav: BoundNav, included: str, excluded: str, *, default: bool) -> bool:
-    return bool(nav.option(included, default=not nav.option(excluded, default=not default)))
-
-
 class SortedMapRange(SubMap):
     """All `sorted_map_range…` navigators: they differ in their bounds."""
 
-    def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
+    def __init__(self, kind: SortedRange, nav: BoundNav, following: Step, builder: Builder) -> None:
         super().__init__(nav, following, builder)
-        self.bounds = Bounds(nav)
+        self.bounds = BoundsOfCalls(kind, nav)
 
     def entries(self, container: Any, values: Values) -> Iterable[tuple[Any, Any]]:
         found: Iterable[tuple[Any, Any]] = container.items(self.bounds.of(values))
         return found
 
 
-class All(Navigator):
+class All(Steps):
     """Every element: `[key, value]` of a map, elements of a list or a set."""
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
@@ -247,7 +217,7 @@ class All(Navigator):
                 continue
             new_key, new_item = pair
             if same_key(new_key, key):
-                settle(container, key, item, UNCHANGED if new_item is item else new_item, self.where)
+                change_entry(container, key, item, UNCHANGED if new_item is item else new_item, self.where)
             else:
                 renamed.append((key, new_key, new_item))
         rename(container, renamed, self)
@@ -275,27 +245,27 @@ class All(Navigator):
         return kept
 
 
-def elements_of(value: Any, navigator: Navigator) -> Iterable[Any]:
+def elements_of(value: Any, steps: Steps) -> Iterable[Any]:
     """What `all` navigates to, in the order of the container."""
     kind = node_kind(value)
     if isinstance(value, dict) or kind in ("map", "record"):
-        return ([key, item] for key, item in map_of(value, navigator.name, navigator.where).items())
+        return ([key, item] for key, item in map_of(value, steps.name, steps.where).items())
     if isinstance(value, (set, frozenset)) or kind == "set":
-        elements: Iterable[Any] = set_of(value, navigator.name, navigator.where).elements()
+        elements: Iterable[Any] = set_of(value, steps.name, steps.where).elements()
         return elements
     if kind == "list":
         items: Iterable[Any] = value.values()
         return items
-    return list_of(value, navigator.name, navigator.where)
+    return list_of(value, steps.name, steps.where)
 
 
 def transform_elements(
-    container: Any, bounds: KeyBounds | None, navigator: Navigator, values: Values, collected: Collected
+    container: Any, bounds: KeyBounds | None, steps: Steps, values: Values, collected: Collected
 ) -> Any:
     """Replace elements of a set one by one: all that change leave before any new one comes in."""
     changed = []
     for element in list(container.elements(bounds)):
-        new = navigator.following(element, values, collected)
+        new = steps.following(element, values, collected)
         if new is not UNCHANGED and not same_key(new, element):
             changed.append((element, new))
     for element, _ in changed:
@@ -304,3 +274,93 @@ def transform_elements(
         if new is not ABSENT:
             container.add(new)
     return container.result()
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+def _below_keys(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
+    """Each key leads on from where the one before it led."""
+    found: Schema | None = schema
+    for key in nav.args:
+        found = None if found is None else _below(faults, nav, key, found)
+    return found
+
+
+def _below(faults: SchemaFaults, nav: Nav, key: Any, schema: Schema) -> Schema | None:
+    if isinstance(schema, ListSchema):
+        return schema.element
+    if isinstance(schema, FixedKeysSchema):
+        return _field(faults, key, schema)
+    faults.expect(nav, schema, "map", also=("list",))
+    if not isinstance(schema, MapSchema):
+        return None
+    faults.check_key(key, schema)
+    return schema.value
+
+
+def _field(faults: SchemaFaults, key: Any, schema: FixedKeysSchema) -> Schema | None:
+    if not isinstance(key, Const):
+        return None
+    found = schema.field(key.value)
+    if found is None:
+        names = ", ".join(repr(name) for name, _ in schema.fields)
+        faults.fault(f"'{faults.pstate}' has no key {key.value!r} here.", f"It has {names}.")
+    return found
+
+
+def _map(faults: SchemaFaults, nav: Nav, schema: Schema) -> MapSchema | None:
+    """A part of the map that it meets."""
+    faults.expect(nav, schema, "map")
+    return schema if isinstance(schema, MapSchema) else None
+
+
+def _part(faults: SchemaFaults, nav: Nav, schema: Schema) -> MapSchema | None:
+    found = _map(faults, nav, schema)
+    if found is not None:
+        for key in nav.args:
+            faults.check_key(key, found)
+    return found
+
+
+def _values(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
+    found = _map(faults, nav, schema)
+    return found.value if found is not None else None
+
+
+def _keys(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
+    found = _part(faults, nav, schema)
+    return Leaf(found.key) if found is not None else None
+
+
+def _elements(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
+    if isinstance(schema, Leaf) and schema.type not in ("list", "dict", "set", "object"):
+        text = f"{nav.name} meets {kind_of(schema)} in '{faults.pstate}'."
+        faults.fault(text, "It needs a map, set or list.")
+    if isinstance(schema, SetSchema):
+        return Leaf(schema.element)
+    return schema.element if isinstance(schema, ListSchema) else None
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def _range(name: str, kind: SortedRange) -> Navigator:
+    steps = partial(SortedMapRange, kind)
+    return Navigator(name, steps, kind.arguments, _map, kind.options, looks_through=True)
+
+
+NAVIGATORS: Final = (
+    Navigator("key", AtKey, VALUES, _below_keys, is_repeated=True, is_point_key=True),
+    Navigator("must", AtPresentKey, VALUES, _below_keys, is_repeated=True),
+    Navigator("map_vals", MapVals, after=_values, looks_through=True),
+    Navigator("map_keys", MapKeys, after=_keys, is_at_key=True, looks_through=True),
+    Navigator("map_key", MapKey, VALUE, _keys, is_at_key=True),
+    Navigator("all", All, after=_elements, looks_through=True),
+    Navigator("sub_map", SubMap, VALUES, _part, looks_through=True),
+    _range("sorted_map_range", BETWEEN),
+    _range("sorted_map_range_from", FROM),
+    _range("sorted_map_range_from_start", FROM_START),
+    _range("sorted_map_range_to", TO),
+    _range("sorted_map_range_to_end", TO_END),
+)

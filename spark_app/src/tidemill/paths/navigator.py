@@ -1,4 +1,4 @@
-"""What a navigator is: one step of a path that knows the step after it.
+"""What a navigator is: a record of all that is known of it, and its steps in one path, which know the step after them.
 
 A step is called with (value, argument values, collected values). In a select it gives the hits below, pairs of (value,
 collected values), lazily where there may be many. In a transform it gives what shall stand in place of the value:
@@ -7,28 +7,151 @@ a new value, ABSENT to remove it, or UNCHANGED.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
-from tidemill.paths.binding import BoundNav, callable_of
+from tidemill.language.dataflow import Function
+from tidemill.paths.arguments import NOTHING, Arguments
 from tidemill.paths.budget import Budget
 from tidemill.paths.containers import SCALARS, UNCHANGED, node_kind, plain, replace_node
+from tidemill.paths.fitting import SchemaRule, stays, unknown
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 
-Step = Callable[[Any, Sequence[Any], tuple[Any, ...]], Any]
+Values = Sequence[Any]
+Collected = tuple[Any, ...]
+Step = Callable[[Any, Values, Collected], Any]
+Hits = Iterable[tuple[Any, Collected]]
+TransformCall = Callable[[Any, Values], None]
 T = TypeVar("T")
 Mode = Literal["select", "transform"]
-Hits = Iterable[tuple[Any, tuple[Any, ...]]]
-
-TERMINALS = frozenset({"term", "term_val", "term_void"})
-BRANCHING: Mapping[str, int] = {"multi_path": 0, "if_path": 1, "with_page_size": 0}
-"""Navigators whose paths continue the path, and how many of their first paths do not."""
 
 
+@dataclass(frozen=True)
 class Navigator:
-    """One navigator of one path; `following` is the step after it."""
+    """One navigator, declared once: all that reads paths asks this record. `api.Path` has the method that records it.
+
+    `steps` makes its steps in one path; None stands for a navigator that a later version brings. `after` checks it
+    against the schema that it meets, and gives the schema after it. `options` are the keyword options that it takes.
+    """
+
+    name: str
+    steps: Callable[[BoundNav, Step, Builder], Steps] | None = None
+    arguments: Arguments = NOTHING
+    after: SchemaRule = unknown
+    options: frozenset[str] = frozenset()
+
+    terminal: Literal["value", "function", "void"] | None = None
+    """What a transform that it ends writes: a value as given, what a function makes, or nothing (it removes)."""
+
+    is_repeated: bool = False
+    """Each of its arguments is a navigator of its own: `key("a", "b")` is `key("a").key("b")`."""
+
+    is_at_key: bool = False
+    """A terminal after it writes a key of the map, or an element of the set, around the value."""
+
+    is_nowhere: bool = False
+    """The path ends here, in a select and in a transform."""
+
+    is_identity: bool = False
+    """It leads from each value to itself, whatever its arguments."""
+
+    uses_collected: bool = False
+    """It reads or changes the collected values."""
+
+    takes_collected: bool = False
+    """Its function is called with the collected values first."""
+
+    copies: bool = False
+    """It copies the value that it meets before it looks at it."""
+
+    looks_through: bool = False
+    """It may look at each element of a plain value."""
+
+    is_point_key: bool = False
+    """Keys of this kind, down to one indexed element, have fast forms (`paths.points`)."""
+
+    point: Callable[[PointPlace], TransformCall | None] | None = None
+    """The fast form of a transform that goes on with this navigator where such keys have led."""
+
+    @property
+    def is_staying(self) -> bool:
+        """It goes on with what it meets, so the schema is the same after it."""
+        return self.after is stays
+
+
+@dataclass(frozen=True)
+class BoundNav:
+    """One navigator of a path with its arguments numbered.
+
+    `slots` are the positions of its plain arguments among the values of a call, `functions` and `paths` its other
+    arguments. Options hold values as they are, or a `Slot` where the option's value is known only at the call. `at` is
+    the place in the path as its writer wrote it, such as `path[2][1]`.
+    """
+
+    navigator: Navigator
+    slots: tuple[int, ...] = ()
+    functions: tuple[Function, ...] = ()
+    paths: tuple[tuple[BoundNav, ...], ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+    where: str = ""
+    at: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.navigator.name
+
+    @property
+    def branches(self) -> Sequence[tuple[BoundNav, ...]]:
+        """Those of its paths that the path goes on with."""
+        kinds = self.navigator.arguments.path_kinds(len(self.paths))
+        return [path for path, kind in zip(self.paths, kinds, strict=True) if kind == "branch"]
+
+    def option(self, name: str, default: Any = None) -> Any:
+        return next((value for key, value in self.options if key == name), default)
+
+    def check_arguments(self) -> None:
+        """Raises BadPath: there are too few or too many; whoever wrote the path corrects it."""
+        takes = self.navigator.arguments
+        for given, (least, most), noun in (
+            (self.functions, takes.functions, "function"),
+            (self.slots, takes.values, "argument"),
+            (self.paths, takes.paths, "path"),
+        ):
+            if not least <= len(given) <= most:
+                verb, count = ("needs", least) if len(given) < least else ("takes", most)
+                nouns = noun if count == 1 else f"{noun}s"
+                text = f"{self.where}: {self.name} {verb} {count} {nouns}, not {len(given)}"
+                raise BadPath(text, navigator=self.name)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The position of a value among the arguments of a call."""
+
+    index: int
+
+    def of(self, values: Values) -> Any:
+        return values[self.index]
+
+
+@dataclass(frozen=True)
+class PointPlace:
+    """Where keys lead to in a transform, and the navigators from there on.
+
+    `is_element`: to one indexed element whose value is plain. `is_set`: to a subindexed set.
+    """
+
+    slots: tuple[int, ...]
+    rest: tuple[BoundNav, ...]
+    is_element: bool
+    is_set: bool
+    where: str
+
+
+class Steps:
+    """The steps of one navigator in one path; `following` is the step after it."""
 
     def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
         self.nav = nav
@@ -38,17 +161,15 @@ class Navigator:
         self.following = following
         self.budget = builder.budget
 
-    def select(self, value: Any, values: Sequence[Any], collected: tuple[Any, ...]) -> Hits:
+    def select(self, value: Any, values: Values, collected: Collected) -> Hits:
         raise NotImplementedError
 
-    def transform(self, value: Any, values: Sequence[Any], collected: tuple[Any, ...]) -> Any:
+    def transform(self, value: Any, values: Values, collected: Collected) -> Any:
         raise NotImplementedError
 
-    def function(self, index: int = 0) -> Callable[..., Any]:
-        """The row form of a function argument; containers are copied before the user's code sees them."""
-        if len(self.nav.functions) <= index:
-            raise BadPath(f"{self.where}: {self.name} needs a function", navigator=self.name)
-        function = self.nav.functions[index]
+    def function(self) -> Callable[..., Any]:
+        """The row form of the function argument; containers are copied before the user's code sees them."""
+        function = self.nav.functions[0]
         call = callable_of(function, self.where)
         return call if self.budget is None else self.budget.calling(function.name, call, self.nav.at)
 
@@ -56,42 +177,32 @@ class Navigator:
         """Items that are taken whole before the path goes on."""
         return items if self.budget is None else self.budget.metered(items)
 
-    def slot(self, index: int = 0) -> int:
-        if len(self.slots) <= index:
-            raise BadPath(f"{self.where}: {self.name} needs {index + 1} arguments", navigator=self.name)
-        return self.slots[index]
-
-    def path(self, index: int = 0) -> tuple[BoundNav, ...]:
-        if len(self.nav.paths) <= index:
-            raise BadPath(f"{self.where}: {self.name} needs {index + 1} paths", navigator=self.name)
-        return self.nav.paths[index]
-
 
 @dataclass(frozen=True)
 class Builder:
     """Turns bound paths into steps, last navigator first; each visit counts where there is a budget."""
 
     mode: Mode
-    navigators: Mapping[str, type[Navigator]]
     budget: Budget | None = None
 
     def chain(self, path: Sequence[BoundNav], last: Step) -> Step:
         step = last
         for nav in reversed(path):
-            kind = self.navigators.get(nav.name)
-            if kind is None:
-                raise BadPath(f"{nav.where}: this version has no navigator {nav.name}", navigator=nav.name)
-            if nav.name in TERMINALS and self.mode == "select":
+            if nav.navigator.terminal and self.mode == "select":
                 raise BadPath(f"{nav.where}: {nav.name} changes state, it cannot be in a select", navigator=nav.name)
-            navigator = self._made(kind, nav, step)
-            step = navigator.select if self.mode == "select" else navigator.transform
+            steps = self._made(nav, step)
+            step = steps.select if self.mode == "select" else steps.transform
             if self.budget is not None:
-                step = self.budget.stepping(nav.name, nav.at, step)
+                known = nav.navigator
+                step = self.budget.stepping(nav.at, step, copies=known.copies, looks_through=known.looks_through)
         return step
 
-    def _made(self, kind: type[Navigator], nav: BoundNav, step: Step) -> Navigator:
+    def _made(self, nav: BoundNav, step: Step) -> Steps:
         try:
-            return kind(nav, step, self)
+            if nav.navigator.steps is None:
+                raise BadPath(f"{nav.where}: this version has no navigator {nav.name}", navigator=nav.name)
+            nav.check_arguments()
+            return nav.navigator.steps(nav, step, self)
         except BadPath as error:
             error.context.setdefault("at", nav.at)
             raise
@@ -99,9 +210,9 @@ class Builder:
     def condition(self, path: Sequence[BoundNav], *, is_copied: bool = False) -> Step:
         """The path as a select of its own, whatever the path around it does; whether all its hits will be copied."""
         last = hit if self.budget is None or not is_copied else self._charged_hit
-        return Builder("select", self.navigators, self.budget).chain(path, last)
+        return Builder("select", self.budget).chain(path, last)
 
-    def _charged_hit(self, value: Any, values: Sequence[Any], collected: tuple[Any, ...]) -> Hits:
+    def _charged_hit(self, value: Any, values: Values, collected: Collected) -> Hits:
         if self.budget is not None:
             self.budget.result(value, collected)
         return hit(value, values, collected)
@@ -109,17 +220,35 @@ class Builder:
     def replacement(self, path: Sequence[BoundNav]) -> Step:
         """The path as a transform of its own; it ends in a terminal."""
         check_ends(path)
-        return Builder("transform", self.navigators, self.budget).chain(path, unterminated)
+        return Builder("transform", self.budget).chain(path, unterminated)
 
 
-def hit(value: Any, values: Sequence[Any], collected: tuple[Any, ...]) -> Hits:
+def callable_of(function: Function, where: str) -> Callable[..., Any]:
+    """The row form of a function in a path: one result for each call.
+
+    Raises:
+        BadPath: it emits any number of rows, or works on columns.
+    """
+    if function.kind == "operation":
+        raise BadPath(
+            f"{where}: {function.name} is an operation; paths call functions of one result", name=function.name
+        )
+    if function.kind == "vectorized":
+        raise BadPath(f"{where}: {function.name} works on columns; paths call functions of values", name=function.name)
+    return function.call
+
+
+def hit(value: Any, values: Values, collected: Collected) -> Hits:
     """The step after the last navigator of a select."""
     return ((value, collected),)
 
 
-def unterminated(value: Any, values: Sequence[Any], collected: tuple[Any, ...]) -> Any:
+_OPEN: Final = "a transform needs a terminal at its end: term, term_val or term_void"
+
+
+def unterminated(value: Any, values: Values, collected: Collected) -> Any:
     """The step after a terminal, never taken: `check_ends` refuses other paths before they run."""
-    raise BadPath("a transform needs a terminal at its end: term, term_val or term_void")
+    raise BadPath(_OPEN)
 
 
 def check_ends(path: Sequence[BoundNav], where: str = "") -> None:
@@ -129,28 +258,25 @@ def check_ends(path: Sequence[BoundNav], where: str = "") -> None:
         BadPath: whoever wrote the path adds or moves the terminal.
     """
     for nav in path[:-1]:
-        if nav.name in TERMINALS:
+        if nav.navigator.terminal:
             raise BadPath(f"{nav.where}: {nav.name} must be the last navigator of its path", navigator=nav.name)
     if not (path and _ends(path[-1])):
         where = path[-1].where if path else where
-        raise BadPath(f"{where}: a transform needs a terminal at its end: term, term_val or term_void", pstate=where)
+        raise BadPath(f"{where}: {_OPEN}", pstate=where)
 
 
 def _ends(nav: BoundNav) -> bool:
-    if nav.name in TERMINALS or nav.name == "stop":
+    if nav.navigator.terminal or nav.navigator.is_nowhere:
         return True
-    first = BRANCHING.get(nav.name)
-    if first is None or len(nav.paths) <= first:
-        return False
-    return all(path and _ends(path[-1]) for path in nav.paths[first:])
+    return bool(nav.branches) and all(path and _ends(path[-1]) for path in nav.branches)
 
 
-def selects_any(step: Step, value: Any, values: Sequence[Any], collected: tuple[Any, ...]) -> bool:
+def selects_any(step: Step, value: Any, values: Values, collected: Collected) -> bool:
     """Whether a select step has at least one hit; looks no further than the first."""
     return any(True for _ in step(value, values, collected))
 
 
-def settle(container: Any, key: Any, old: Any, new: Any, where: str) -> None:
+def change_entry(container: Any, key: Any, old: Any, new: Any, where: str) -> None:
     """Bring what a transform made of the value at a key back into its container."""
     if new is UNCHANGED:
         return

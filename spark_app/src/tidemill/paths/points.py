@@ -1,22 +1,22 @@
 """Closures of their own for the paths that row-at-a-time code runs most: keys down to one indexed element, a terminal.
 
-They neither build hits nor look at what kind a value is, because the schema says so.
+They neither build hits nor look at what kind a value is, because the schema says so. A navigator says by `is_point_key`
+that it is such a key, and by `point` which of these closures it makes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from tidemill.language.operations import Op
 from tidemill.language.schema import Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
-from tidemill.paths.binding import BoundNav, callable_of
 from tidemill.paths.containers import SCALARS, plain
-from tidemill.paths.navigator import private
+from tidemill.paths.navigator import BoundNav, PointPlace, TransformCall, callable_of, private
 from tidemill.values.absent import ABSENT
 
 SelectCall = Callable[[Any, Sequence[Any]], list[Any]]
-TransformCall = Callable[[Any, Sequence[Any]], None]
 
 
 def point_levels(schema: Schema | None) -> int:
@@ -28,14 +28,19 @@ def point_levels(schema: Schema | None) -> int:
     return levels if schema is not None and levels and not has_indexed(schema) else 0
 
 
+def is_point(bound: Sequence[BoundNav], schema: Schema | None) -> bool:
+    """Whether a path is nothing but keys down to one indexed element whose value is plain."""
+    return all(nav.navigator.is_point_key for nav in bound) and len(bound) == point_levels(schema)
+
+
 def fast_select(bound: Sequence[BoundNav], schema: Schema | None, where: str) -> SelectCall | None:
     """The closure of a select of one indexed element, or of a whole plain PState; None for all other paths."""
-    names = [nav.name for nav in bound if nav.name != "stay"]
-    if not names and _is_root_value(schema):
+    moving = [nav for nav in bound if not nav.navigator.is_identity]
+    if not moving and _is_root_value(schema):
         return _root_select(where)
-    if names != ["key"] * point_levels(schema) or not names:
+    if not moving or not is_point(moving, schema):
         return None
-    slots = tuple(nav.slots[0] for nav in bound if nav.name == "key")
+    slots = tuple(nav.slots[0] for nav in moving)
     if len(slots) == 1:
         return _select_one_key(slots[0], where)
     return _select_keys(slots[:-1], slots[-1], where)
@@ -43,20 +48,22 @@ def fast_select(bound: Sequence[BoundNav], schema: Schema | None, where: str) ->
 
 def fast_transform(bound: Sequence[BoundNav], schema: Schema | None, where: str) -> TransformCall | None:
     """The closure of a transform of one indexed element; None for all other paths."""
-    *keys, terminal = bound
-    default = keys.pop().slots[0] if keys and terminal.name == "term" and keys[-1].name == "null_to_val" else None
-    if any(nav.name != "key" for nav in keys):
-        return _fast_set_transform(bound, schema)
-    if not keys or len(keys) != point_levels(schema):
+    keys = list(takewhile(lambda nav: nav.navigator.is_point_key, bound))
+    rest = tuple(bound[len(keys) :])
+    form = rest[0].navigator.point if keys and rest else None
+    if form is None:
         return None
-    slots = tuple(nav.slots[0] for nav in keys)
-    if terminal.name == "term_val":
-        return _put(slots[:-1], slots[-1], terminal.slots[0])
-    if terminal.name == "term_void":
-        return _delete(slots[:-1], slots[-1])
-    if terminal.name == "term":
-        return _update(slots[:-1], slots[-1], default, terminal, where)
-    return None
+    is_element = len(keys) == point_levels(schema)
+    return form(PointPlace(tuple(nav.slots[0] for nav in keys), rest, is_element, _is_set(len(keys), schema), where))
+
+
+def _is_set(keys: int, schema: Schema | None) -> bool:
+    """Whether so many keys lead to a subindexed set."""
+    for _ in range(keys):
+        if not isinstance(schema, MapSchema):
+            return False
+        schema = schema.value
+    return isinstance(schema, SetSchema) and schema.subindexed
 
 
 def _is_root_value(schema: Schema | None) -> bool:
@@ -94,7 +101,16 @@ def _select_keys(through: tuple[int, ...], last: int, where: str) -> SelectCall:
     return select
 
 
-def _put(through: tuple[int, ...], last: int, new: int) -> TransformCall:
+# --- forms of transforms: `Navigator.point` --------------------------------------------------------------------------
+
+
+def put_value(place: PointPlace) -> TransformCall | None:
+    """`key(…).term_val(v)`: written unread."""
+    if not place.is_element:
+        return None
+    *through, last = place.slots
+    new = place.rest[0].slots[0]
+
     def transform(node: Any, values: Sequence[Any]) -> None:
         for slot in through:
             node = node.get(values[slot])
@@ -103,7 +119,12 @@ def _put(through: tuple[int, ...], last: int, new: int) -> TransformCall:
     return transform
 
 
-def _delete(through: tuple[int, ...], last: int) -> TransformCall:
+def delete(place: PointPlace) -> TransformCall | None:
+    """`key(…).term_void()`: removed unread."""
+    if not place.is_element:
+        return None
+    *through, last = place.slots
+
     def transform(node: Any, values: Sequence[Any]) -> None:
         for slot in through:
             node = node.get(values[slot])
@@ -112,11 +133,25 @@ def _delete(through: tuple[int, ...], last: int) -> TransformCall:
     return transform
 
 
-def _update(through: tuple[int, ...], last: int, default: int | None, terminal: BoundNav, where: str) -> TransformCall:
-    """`key(…).term(fn, args…)`, perhaps with `null_to_val` before the terminal."""
+def update(place: PointPlace) -> TransformCall | None:
+    """`key(…).term(fn, args…)`."""
+    return _update(place, place.rest[0], None) if place.is_element else None
+
+
+def update_or_begin(place: PointPlace) -> TransformCall | None:
+    """`key(…).null_to_val(v).term(fn, args…)`."""
+    first, terminal = place.rest[0], place.rest[1]
+    if not place.is_element or terminal.navigator.terminal != "function":
+        return None
+    return _update(place, terminal, first.slots[0])
+
+
+def _update(place: PointPlace, terminal: BoundNav, default: int | None) -> TransformCall:
+    where = place.where
     call = callable_of(terminal.functions[0], where)
     call = call.call if isinstance(call, Op) else call  # spares the frame of its `__call__`
     extra = terminal.slots
+    *through, last = place.slots
 
     def transform(node: Any, values: Sequence[Any]) -> None:
         for slot in through:
@@ -132,23 +167,12 @@ def _update(through: tuple[int, ...], last: int, default: int | None, terminal: 
     return transform
 
 
-def _fast_set_transform(bound: Sequence[BoundNav], schema: Schema | None) -> TransformCall | None:
-    """`key(…).set_elem(e).term_void()` and `key(…).void_set_elem().term_val(e)` on a subindexed set: written unread."""
-    *keys, place, terminal = bound
-    for nav in keys:
-        if nav.name != "key" or not isinstance(schema, MapSchema):
-            return None
-        schema = schema.value
-    if not (keys and isinstance(schema, SetSchema) and schema.subindexed):
+def discard_element(place: PointPlace) -> TransformCall | None:
+    """`key(…).set_elem(e).term_void()` on a subindexed set: removed unread."""
+    if not place.is_set or place.rest[1].navigator.terminal != "void":
         return None
-    shape = (place.name, terminal.name)
-    if shape not in (("set_elem", "term_void"), ("void_set_elem", "term_val")):
-        return None
-    through = tuple(nav.slots[0] for nav in keys)
-    return _discard(through, place.slots[0]) if terminal.name == "term_void" else _add(through, terminal.slots[0])
+    through, element = place.slots, place.rest[0].slots[0]
 
-
-def _discard(through: tuple[int, ...], element: int) -> TransformCall:
     def transform(node: Any, values: Sequence[Any]) -> None:
         for slot in through:
             node = node.get(values[slot])
@@ -157,7 +181,12 @@ def _discard(through: tuple[int, ...], element: int) -> TransformCall:
     return transform
 
 
-def _add(through: tuple[int, ...], element: int) -> TransformCall:
+def add_element(place: PointPlace) -> TransformCall | None:
+    """`key(…).void_set_elem().term_val(e)` on a subindexed set: added unread."""
+    if not place.is_set or place.rest[1].navigator.terminal != "value":
+        return None
+    through, element = place.slots, place.rest[1].slots[0]
+
     def transform(node: Any, values: Sequence[Any]) -> None:
         for slot in through:
             node = node.get(values[slot])

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final
 
-from tidemill.paths.binding import BoundNav
+from tidemill.language.dataflow import Nav
+from tidemill.language.schema import Leaf, Schema, SetSchema
+from tidemill.paths.arguments import VALUE, VALUES
 from tidemill.paths.containers import UNCHANGED, set_of
-from tidemill.paths.maps import Bounds
-from tidemill.paths.navigator import Builder, Hits, Navigator, Step
+from tidemill.paths.fitting import SchemaFaults
+from tidemill.paths.navigator import BoundNav, Builder, Collected, Hits, Navigator, Step, Steps, Values
+from tidemill.paths.points import add_element, discard_element
+from tidemill.paths.ranges import BETWEEN, FROM, FROM_START, TO, TO_END, BoundsOfCalls, SortedRange
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 from tidemill.values.keys import plain_set, same_key
 
-Values = Sequence[Any]
-Collected = tuple[Any, ...]
 
-
-class SetElem(Navigator):
+class SetElem(Steps):
     """`set_elem(e)`: the element where it is in the set; a transform replaces it."""
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
-        element = values[self.slot()]
+        element = values[self.slots[0]]
         if not set_of(value, self.name, self.where).contains(element):
             return ()
         hits: Hits = self.following(element, values, collected)
         return hits
 
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
-        element = values[self.slot()]
+        element = values[self.slots[0]]
         container = set_of(value, self.name, self.where)
         if not container.contains(element):
             return UNCHANGED
@@ -40,7 +42,7 @@ class SetElem(Navigator):
         return container.result()
 
 
-class VoidSetElem(Navigator):
+class VoidSetElem(Steps):
     """`void_set_elem()`: the place where a transform adds an element; nothing can be selected there."""
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
@@ -54,7 +56,7 @@ class VoidSetElem(Navigator):
         return container.result()
 
 
-class Subset(Navigator):
+class Subset(Steps):
     """`subset(e…)`: the part of a set among these elements; a transform replaces that part."""
 
     def elements(self, container: Any, values: Values) -> Iterable[Any]:
@@ -84,10 +86,52 @@ class Subset(Navigator):
 class SortedSetRange(Subset):
     """All `sorted_set_range…` navigators."""
 
-    def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
+    def __init__(self, kind: SortedRange, nav: BoundNav, following: Step, builder: Builder) -> None:
         super().__init__(nav, following, builder)
-        self.bounds = Bounds(nav)
+        self.bounds = BoundsOfCalls(kind, nav)
 
     def elements(self, container: Any, values: Values) -> Iterable[Any]:
         found: Iterable[Any] = container.elements(self.bounds.of(values))
         return found
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+def _set(faults: SchemaFaults, nav: Nav, schema: Schema) -> SetSchema | None:
+    """A part of the set that it meets."""
+    faults.expect(nav, schema, "set")
+    return schema if isinstance(schema, SetSchema) else None
+
+
+def _part(faults: SchemaFaults, nav: Nav, schema: Schema) -> SetSchema | None:
+    found = _set(faults, nav, schema)
+    if found is not None:
+        for element in nav.args:
+            faults.check_key(element, found)
+    return found
+
+
+def _element(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
+    found = _part(faults, nav, schema)
+    return Leaf(found.element) if found is not None else None
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def _range(name: str, kind: SortedRange) -> Navigator:
+    steps = partial(SortedSetRange, kind)
+    return Navigator(name, steps, kind.arguments, _set, kind.options, looks_through=True)
+
+
+NAVIGATORS: Final = (
+    Navigator("set_elem", SetElem, VALUE, _element, is_at_key=True, point=discard_element),
+    Navigator("void_set_elem", VoidSetElem, after=_element, is_at_key=True, point=add_element),
+    Navigator("subset", Subset, VALUES, _part, looks_through=True),
+    _range("sorted_set_range", BETWEEN),
+    _range("sorted_set_range_from", FROM),
+    _range("sorted_set_range_from_start", FROM_START),
+    _range("sorted_set_range_to", TO),
+    _range("sorted_set_range_to_end", TO_END),
+)

@@ -233,8 +233,7 @@ def _leaving(loop: _Loop, names: Sequence[str], args: Sequence[Arg], rows: Rows)
 
 def _leading_keys(path: df.RecordedPath) -> tuple[Arg, ...]:
     """The key that a path begins with, if it begins with one."""
-    first = path.navs[0] if path.navs else None
-    return first.args[:1] if first is not None and first.name in ("key", "must") else ()
+    return () if path.leading_key is None else (path.leading_key,)
 
 
 _STEPS: dict[type, str] = {

@@ -24,9 +24,9 @@ from tidemill.language.schema import (
     has_indexed,
     to_text,
 )
+from tidemill.paths.fitting import fits
 from tidemill.plan.check.blocks import ChainCheck
 from tidemill.plan.check.context import Context, advice_for
-from tidemill.plan.check.paths import fits
 from tidemill.plan.check.scope import Scope
 from tidemill.values.errors import DefinitionError, Fault, OptionError
 

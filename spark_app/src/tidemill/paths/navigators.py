@@ -1,0 +1,15 @@
+"""Every navigator by the name that `api.Path` records; each is declared in the file of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidemill.paths import control, filters, lists, maps, sets
+from tidemill.paths.navigator import Navigator
+
+NAVIGATORS: Final[Mapping[str, Navigator]] = {
+    navigator.name: navigator
+    for kind in (maps, sets, lists, filters, control)
+    for navigator in kind.NAVIGATORS
+}  # fmt: skip

@@ -1,0 +1,72 @@
+"""The sorted ranges, of maps and of sets alike: their arguments, their options, and the bounds that they make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from tidemill.paths.arguments import VALUE, Arguments
+from tidemill.paths.containers import KeyBounds
+from tidemill.paths.navigator import BoundNav, Slot, Values
+from tidemill.values.errors import BadPath
+
+
+@dataclass(frozen=True)
+class SortedRange:
+    """What the arguments say, in order; an amount after something else may be left out. With `is_reverse` the amount
+    counts from the high end.
+    """
+
+    says: tuple[Literal["start", "end", "amount"], ...]
+    options: frozenset[str] = frozenset()
+    is_reverse: bool = False
+
+    @property
+    def arguments(self) -> Arguments:
+        return Arguments(VALUE.kinds * len(self.says), optional=int("amount" in self.says[1:]))
+
+
+BETWEEN: Final = SortedRange(("start", "end"), frozenset({"include_start", "include_end", "max_amt"}))
+FROM: Final = SortedRange(("start", "amount"), frozenset({"include_start", "max_amt"}))
+FROM_START: Final = SortedRange(("amount",))
+TO: Final = SortedRange(("end", "amount"), frozenset({"include_end", "max_amt"}), is_reverse=True)
+TO_END: Final = SortedRange(("amount",), is_reverse=True)
+
+
+class BoundsOfCalls:
+    """The bounds of one range in one path, made anew from the values of each call."""
+
+    def __init__(self, kind: SortedRange, nav: BoundNav) -> None:
+        slots: dict[str, int] = dict(zip(kind.says, nav.slots, strict=False))
+        self._start = slots.get("start")
+        self._end = slots.get("end")
+        self._amount = slots.get("amount")
+        self._must_count = kind.says == ("amount",)
+        self._is_reverse = kind.is_reverse
+        self._includes_start = bool(nav.option("include_start", default=True))
+        self._includes_end = bool(nav.option("include_end", default=False))
+        self._limit = nav.option("max_amt")
+
+    def of(self, values: Values) -> KeyBounds:
+        """Raises BadPath: the greatest number of elements is no count."""
+        return KeyBounds(
+            None if self._start is None else values[self._start],
+            None if self._end is None else values[self._end],
+            self._includes_start,
+            self._includes_end,
+            self._limit_of(values),
+            self._is_reverse,
+        )
+
+    def _limit_of(self, values: Values) -> int | None:
+        limit = self._limit.of(values) if isinstance(self._limit, Slot) else self._limit
+        if limit is None and self._amount is not None:
+            limit = values[self._amount]
+        return None if limit is None and not self._must_count else count_of_elements(limit)
+
+
+def count_of_elements(limit: Any) -> int:
+    """Raises BadPath: it is no count."""
+    if type(limit) is not int or limit < 0:
+        raise BadPath(f"the greatest number of elements of a range is {limit!r}, which is no count", limit=limit)
+    return limit
