@@ -76,7 +76,15 @@ def test_same_value_when_aggregated_into_a_stored_value(combiner: Combiner, data
 @given(data=st.data())
 def test_same_value_when_order_differs(combiner: Combiner, data: st.DataObject) -> None:
     items = data.draw(operands(combiner))
-    assert fold(combiner, data.draw(st.permutations(items))) == fold(combiner, items)
+    permuted = data.draw(st.permutations(items))
+    assert combiner.finish(fold(combiner, permuted)) == combiner.finish(fold(combiner, items))
+
+
+@given(st.lists(st.sampled_from([1, 1.0, True, 0.0, -0.0, float("nan"), 2]), max_size=8), st.data())
+def test_same_ranking_of_equal_values_when_order_differs(values: list[Any], data: st.DataObject) -> None:
+    permuted = data.draw(st.permutations(values))
+    results = [TOP.finish(fold(TOP, [TOP.lift(2, value) for value in held])) for held in (values, permuted)]
+    assert repr(results[0]) == repr(results[1])
 
 
 @pytest.mark.parametrize("combiner", [c for c in (*ALL, TOP_BY_ID) if c.identity], ids=lambda combiner: combiner.name)

@@ -9,6 +9,8 @@ import pytest
 
 from tidemill.language.combiners import COMBINERS, accumulator_of, by_identity, combiner_of
 from tidemill.language.dataflow import Aggregator, Const, Function, Var
+from tidemill.paths.variables import compile_aggregation
+from tidemill.values.columns import from_values, to_values
 from tidemill.values.errors import BadInput, DefinitionError
 
 ZEROS: list[tuple[str, Any]] = [
@@ -82,7 +84,7 @@ def test_elements_leave_when_set_remove() -> None:
 def test_own_combiner_works_when_wrapped() -> None:
     combiner = combiner_of(Aggregator("longest", "combiner", (Var("*v"),), Longest()))
     assert combiner.onto(None, combiner.combine(combiner.lift("ab"), combiner.lift("c"))) == "ab"
-    assert (combiner.identity, combiner.is_foldable, combiner.is_flush_required) == (None, False, True)
+    assert (combiner.identity, combiner.is_stored, combiner.is_flush_required) == (None, False, True)
 
 
 def test_own_accumulator_works_when_wrapped() -> None:
@@ -96,13 +98,23 @@ def test_no_identity_when_the_ranking_uses_code_of_the_module() -> None:
         "top_monotonic", "combiner", (Const(3), Var("*v")), options=(("sort_val_function", by_size),)
     )
     combiner = combiner_of(aggregator)
-    assert (combiner.identity, combiner.is_foldable) == (None, False)
+    assert (combiner.identity, combiner.is_stored) == (None, False)
     assert combiner.finish(["a", "ccc", "bb"]) == ["ccc", "bb", "a"]
 
 
 def test_ranking_drops_repeats_when_values_are_lists() -> None:
     combiner = combiner_of(Aggregator("top_monotonic", "combiner", (Const(3), Var("*v"))))
     assert combiner.finish([[1, [2]], [1, [2]], [0, []]]) == [[1, [2]], [0, []]]
+
+
+@pytest.mark.parametrize("group", [[], ["a"]])
+@pytest.mark.parametrize("values", [[1, 5, 3], [1, 5, 5], [2, 1]])
+def test_the_best_are_cut_and_ranked_when_a_ranking_goes_into_a_variable(group: list[Any], values: list[int]) -> None:
+    ranking = Aggregator("top_monotonic", "combiner", (Const(2), Var("*v")))
+    found = compile_aggregation([ranking], {Const(2): 0, Var("*v"): 1}.__getitem__)
+    columns = [from_values([2] * len(values)), from_values(values)]
+    _, (results,) = found.run([from_values(group * len(values))] if group else [], columns, len(values))
+    assert to_values(results) == [sorted(set(values), reverse=True)[:2]]
 
 
 @pytest.mark.parametrize("amount", [Var("*n"), Const(0), Const("3"), Const(True)])

@@ -164,7 +164,11 @@ class Agg(metaclass=Suggesting):
         sort_val_function: Any = None,
         ascending: bool = False,
     ) -> Agg:
-        """The `amount` greatest values, where the rank of an identity only ever rises (or falls, if ascending)."""
+        """The `amount` greatest values, where the rank of an identity only ever rises (or falls, if ascending).
+
+        With `sort_val_function`, the earliest of equally good values counts. Then the order of rows matters, and a
+        batch block sends all rows instead of partial results.
+        """
         chosen = {"id_function": id_function, "sort_val_function": sort_val_function, "ascending": ascending}
         chosen.update(options.given if options else {})
         at = caller_location()

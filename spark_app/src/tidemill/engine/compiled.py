@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from tidemill.language.combiners import combiner_of
 from tidemill.language.dataflow import AggList, AggMap, Aggregator, AggTree, Arg, Var
 from tidemill.language.schema import Schema
 from tidemill.paths.compiled import CompiledPath, compile_path
@@ -120,9 +121,9 @@ class CompiledProgram:
         found = [leaf for output in region.outputs for leaf in leaves(output.tree)]
         for output in region.outputs:
             is_stored = self.program.pstates[output.pstate or ""].merges is not None
-            names = {leaf.name if leaf.implementation is None else "" for leaf in leaves(output.tree)}
-            if not names <= ({"sum", "min", "max"} if is_stored else {"sum", "min", "max", "count"}):
-                return None
+            for combiner in map(combiner_of, leaves(output.tree)):
+                if combiner.merged_by is None or (is_stored and combiner.merged_by != combiner.name):
+                    return None
         keys = [tuple(sorted(set(key_variables(output.tree)))) for output in region.outputs]
         if len(set(keys)) != 1:
             return None
@@ -158,7 +159,8 @@ def with_operands(tree: AggTree, numbers: Iterator[int]) -> AggTree:
         return AggMap(tuple((key, with_operands(inner, numbers)) for key, inner in tree.entries))
     if isinstance(tree, AggList):
         return AggList(tuple(with_operands(inner, numbers) for inner in tree.items))
-    name = "sum" if tree.name == "count" else tree.name
+    name = combiner_of(tree).merged_by
+    assert name is not None
     return Aggregator(name, "combiner", (Var(f"*operand{next(numbers)}"),))
 
 

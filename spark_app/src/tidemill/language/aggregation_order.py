@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from tidemill.language.combiners import combiner_of
+from tidemill.language.combiners import accumulator_of, combiner_of
 from tidemill.language.dataflow import AggList, AggMap, Aggregator, AggTree, Arg, Const
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema
-
-_ADDING = frozenset({"count", "sum"})
 
 
 @dataclass(frozen=True)
@@ -24,14 +22,13 @@ class LeafPlace:
     @property
     def depends(self) -> bool:
         """Whether swapping two rows may change what it aggregates; sums of floats round, so they depend on it."""
-        leaf = self.leaf
-        if leaf.kind == "void":
+        if self.leaf.kind == "void":
             return False
-        if leaf.kind == "accumulator":
-            return leaf.implementation is not None
-        if leaf.name == "sum" and leaf.implementation is None:
-            return isinstance(self.schema, Leaf) and self.schema.type != "int"
-        return combiner_of(leaf).is_order_dependent
+        if self.leaf.kind == "accumulator":
+            return accumulator_of(self.leaf).is_order_dependent
+        combiner = combiner_of(self.leaf)
+        is_float = isinstance(self.schema, Leaf) and self.schema.type != "int"
+        return combiner.is_order_dependent or (combiner.rounds and is_float)
 
     def may_meet(self, other: LeafPlace) -> bool:
         """Whether some rows make both write to one place, or one of them to a part of what the other writes."""
@@ -41,7 +38,9 @@ class LeafPlace:
         """Whether one row of each gives the same in both orders."""
         if self.depends or other.depends or len(self.keys) != len(other.keys):
             return False
-        return self.leaf.name == other.leaf.name or {self.leaf.name, other.leaf.name} <= _ADDING
+        if self.leaf.kind != "combiner" or other.leaf.kind != "combiner":
+            return self.leaf.kind == other.leaf.kind
+        return combiner_of(self.leaf).commutes_with(combiner_of(other.leaf))
 
 
 def _may_be_equal(a: Arg, b: Arg) -> bool:
@@ -72,7 +71,11 @@ def has_order_between_leaves(tree: AggTree, schema: Schema | None = None) -> boo
     """Whether two leaves may meet in one place in an order that shows: then each row writes all leaves before the next
     row writes any.
     """
-    places = list(leaf_places(tree, schema))
+    return has_order_between(list(leaf_places(tree, schema)))
+
+
+def has_order_between(places: Sequence[LeafPlace]) -> bool:
+    """Whether two aggregators of one structure may meet in one place in an order that shows."""
     return any(not a.commutes_with(b) and a.may_meet(b) for a, b in combinations(places, 2))
 
 

@@ -12,25 +12,42 @@ from __future__ import annotations
 
 import datetime
 import operator
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from tidemill.language.dataflow import Aggregator
 from tidemill.language.operations import is_true
-from tidemill.language.ranking import Ranking, top_monotonic_of, top_monotonic_of_identity
+from tidemill.language.ranking import Ranking, is_nan, top_monotonic_of, top_monotonic_of_identity
 from tidemill.values.errors import BadInput, DefinitionError
 from tidemill.values.keys import admit_all, has_key, key_token, plain_key, settled_map
+
+Result = Literal["any", "number", "list", "set", "map", "counts"]
+"""What an aggregator's results are: a number, a structure, a map from values to how often they occur, or any value."""
+
+ElementWrite = Literal["put", "delete", "append", "entries", "count"]
+"""How one row is written into a structure whose elements are stored one by one."""
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 @dataclass(frozen=True)
 class Combiner:
-    """A two-phase aggregator.
+    """A two-phase aggregator, and what the rest of the code asks of it.
 
-    `identity` names built-in combiners whose operands may be stored and folded later by other processes
-    (`by_identity`); None for code of the module. `is_foldable` tells whether operands may be stored unmerged: only then
-    is a merged operand a value but for `finish`. `is_order_dependent` tells whether swapping operands may change it.
+    `identity` names built-in combiners whose operands may be stored unmerged and folded later by other processes
+    (`by_identity`); None where operands are merged at once. `is_order_dependent` tells whether swapping operands may
+    change the result. `key` is equal for combiners that are the same one.
+
+    `result` is the kind of its results. `elements` tells how a row is written into an indexed "map", "set", "list" or
+    "record", where it can be; `is_keyed` whether its first argument is a key or an element there, and
+    `holds_any_keys` whether operands hold keys, which a plain structure may refuse when they meet.
+
+    `adds`: operands are numbers that are added, so that they can leave 64 bits and commute with others that are added;
+    `rounds`: they may be floats. `merged_by` names the aggregator that takes operands as its arguments.
     """
 
     name: str
@@ -38,49 +55,71 @@ class Combiner:
     zero: Callable[[], Any]
     lift: Callable[..., Any]
     combine: Callable[[Any, Any], Any]
-    finish: Callable[[Any], Any]
+    finish: Callable[[Any], Any] = _same
     is_flush_required: bool = False
     is_order_dependent: bool = False
-    is_foldable: bool = True
+    key: Any = None
+    result: Result = "any"
+    elements: Mapping[str, ElementWrite] = field(default_factory=dict)
+    is_keyed: bool = False
+    holds_any_keys: bool = False
+    adds: bool = False
+    rounds: bool = False
+    merged_by: str | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether operands may be stored unmerged."""
+        return self.identity is not None
+
+    @property
+    def has_finish(self) -> bool:
+        """Whether a merged operand is not the value already."""
+        return self.finish is not _same
 
     def onto(self, current: Any, operand: Any) -> Any:
         """The value after `operand` is aggregated into the stored value `current`; None counts as nothing yet."""
         return self.finish(self.combine(self.zero() if current is None else current, operand))
 
+    def commutes_with(self, other: Combiner) -> bool:
+        """Whether operands of the two, aggregated into one place, give the same in both orders."""
+        if self.is_order_dependent or other.is_order_dependent:
+            return False
+        return self.key == other.key or (self.adds and other.adds)
+
 
 @dataclass(frozen=True)
 class Accumulator:
-    """A sequential aggregator: `finish(accumulate(… accumulate(init(), *row1) …, *rowN))`."""
+    """A sequential aggregator: `finish(accumulate(… accumulate(init(), *row1) …, *rowN))`.
+
+    `only_result` names a result from which no aggregation can go on, so that it fits variables only, and `instead`
+    says what to keep in a PState.
+    """
 
     name: str
     init: Callable[[], Any]
     accumulate: Callable[..., Any]
     finish: Callable[[Any], Any]
-
-
-def _same(value: Any) -> Any:
-    return value
+    is_order_dependent: bool = True
+    only_result: str = ""
+    instead: str = ""
 
 
 def _none() -> Any:
     return None
 
 
-def _lift_number(value: Any) -> Any:
+def _number(value: Any, name: str = "sum") -> Any:
     kind = type(value)
     if kind is int or kind is float:
         return value
     if kind is bool:
         return int(value)
-    raise BadInput(f"sum takes numbers, not {value!r}", value=value)
+    raise BadInput(f"{name} takes numbers, not {value!r}", value=value)
 
 
 _ONE_FORM = frozenset({int, str, bool, bytes, datetime.datetime})
 """Types whose equal values cannot be told apart."""
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and value != value
 
 
 def _smaller(a: Any, b: Any) -> Any:
@@ -89,7 +128,7 @@ def _smaller(a: Any, b: Any) -> Any:
     """
     if a is None or b is None:
         return b if a is None else a
-    if _is_nan(a):
+    if is_nan(a):
         return b
     return b if b < a or (a == b and _stands_before(b, a)) else a
 
@@ -97,9 +136,9 @@ def _smaller(a: Any, b: Any) -> Any:
 def _greater(a: Any, b: Any) -> Any:
     if a is None or b is None:
         return b if a is None else a
-    if _is_nan(a):
+    if is_nan(a):
         return a
-    return b if _is_nan(b) or b > a or (a == b and _stands_before(a, b)) else a
+    return b if is_nan(b) or b > a or (a == b and _stands_before(a, b)) else a
 
 
 def _stands_before(a: Any, b: Any) -> bool:
@@ -197,39 +236,71 @@ def _built_in(
     zero: Callable[[], Any],
     lift: Callable[..., Any],
     combine: Callable[[Any, Any], Any],
-    *,
-    is_order_dependent: bool = False,
+    **traits: Any,
 ) -> Combiner:
-    return Combiner(name, name, zero, lift, combine, _same, is_order_dependent=is_order_dependent)
+    """A combiner whose operands are stored under its name and are values as they are."""
+    return replace(Combiner(name, name, zero, lift, combine, key=name), **traits)
 
 
 COMBINERS: dict[str, Combiner] = {
     combiner.name: combiner
     for combiner in (
-        _built_in("count", int, lambda: 1, operator.add),
-        _built_in("sum", int, _lift_number, operator.add),
-        _built_in("min", _none, _same, _smaller),
-        _built_in("max", _none, _same, _greater),
+        _built_in("count", int, lambda: 1, operator.add, result="number", adds=True, merged_by="sum"),
+        _built_in("sum", int, _number, operator.add, result="number", adds=True, rounds=True, merged_by="sum"),
+        _built_in("min", _none, _same, _smaller, merged_by="min"),
+        _built_in("max", _none, _same, _greater, merged_by="max"),
         _built_in("and", lambda: True, _lift_condition, _and, is_order_dependent=True),
         _built_in("or", lambda: False, _same, _or, is_order_dependent=True),
         _built_in("first", _none, _same, _first, is_order_dependent=True),
         _built_in("last", _none, _same, _last, is_order_dependent=True),
-        _built_in("list", list, lambda value: [value], operator.add, is_order_dependent=True),
-        _built_in("set", _none, _lift_element, _union),
-        Combiner("set_remove", None, _none, _lift_removal, _remove, _finish_removal, is_foldable=False),
-        _built_in("multi_set", _none, _lift_occurrence, _add_counts),
-        _built_in("map", _none, _lift_entry, _merge, is_order_dependent=True),
-        _built_in("merge", _none, _lift_map, _merge, is_order_dependent=True),
+        _built_in(
+            "list", list, lambda value: [value], operator.add,
+            is_order_dependent=True, result="list", elements={"list": "append"},
+        ),
+        _built_in(
+            "set", _none, _lift_element, _union,
+            result="set", elements={"set": "put"}, is_keyed=True, holds_any_keys=True,
+        ),
+        Combiner(
+            "set_remove", None, _none, _lift_removal, _remove, _finish_removal,
+            key="set_remove", result="set", elements={"set": "delete"}, is_keyed=True,
+        ),
+        _built_in(
+            "map", _none, _lift_entry, _merge,
+            is_order_dependent=True, result="map", elements={"map": "put", "record": "entries"},
+            is_keyed=True, holds_any_keys=True,
+        ),
+        _built_in(
+            "merge", _none, _lift_map, _merge,
+            is_order_dependent=True, result="map", elements={"map": "entries", "record": "entries"},
+            holds_any_keys=True,
+        ),
+        _built_in(
+            "multi_set", _none, _lift_occurrence, _add_counts,
+            result="counts", elements={"map": "count"}, is_keyed=True, holds_any_keys=True,
+        ),
     )
-}
+}  # fmt: skip
 """The built-in combiners without parameters, by name."""
 
-AVG = Accumulator(
-    "avg",
-    lambda: (0, 0),
-    lambda state, value: (state[0] + _lift_number(value), state[1] + 1),
-    lambda state: state[0] / state[1] if state[1] else None,
-)
+ACCUMULATORS: dict[str, Accumulator] = {
+    accumulator.name: accumulator
+    for accumulator in (
+        Accumulator(
+            "avg",
+            lambda: (0, 0),
+            lambda state, value: (state[0] + _number(value, "avg"), state[1] + 1),
+            lambda state: state[0] / state[1] if state[1] else None,
+            is_order_dependent=False,
+            only_result="a mean",
+            instead="Keep a sum and a count with CompoundAgg",
+        ),
+    )
+}
+"""The built-in accumulators, by name."""
+
+RESULTS: dict[str, Result] = {name: combiner.result for name, combiner in COMBINERS.items()} | {"top_monotonic": "list"}
+"""The kind of the results of each built-in combiner, those with parameters too."""
 
 
 def combiner_of(aggregator: Aggregator) -> Combiner:
@@ -257,9 +328,10 @@ def accumulator_of(aggregator: Aggregator) -> Accumulator:
     if aggregator.implementation is not None:
         own = aggregator.implementation
         return Accumulator(aggregator.name, own.init_val, own.accumulate, _same)
-    if aggregator.name != "avg":
+    accumulator = ACCUMULATORS.get(aggregator.name)
+    if accumulator is None:
         raise DefinitionError(f"there is no accumulator {aggregator.name!r}")
-    return AVG
+    return accumulator
 
 
 @lru_cache(maxsize=256)
@@ -298,7 +370,10 @@ def _as_accumulator(combiner: Combiner) -> Accumulator:
 
 
 def _custom_combiner(name: str, own: Any) -> Combiner:
-    """The module's own combiner: an object with `combine(a, b)`, `zero_val()` and perhaps `is_flush_required()`."""
+    """The module's own combiner: an object with `combine(a, b)`, `zero_val()` and perhaps `is_flush_required()`.
+
+    Its contract says that it is commutative (`api.aggregators.CombinerAgg`), so the order of rows does not show.
+    """
     flush = getattr(own, "is_flush_required", False)
     return Combiner(
         name,
@@ -306,10 +381,8 @@ def _custom_combiner(name: str, own: Any) -> Combiner:
         own.zero_val,
         _same,
         own.combine,
-        _same,
         is_flush_required=bool(flush() if callable(flush) else flush),
-        is_order_dependent=True,
-        is_foldable=False,
+        key=id(own),
     )
 
 
@@ -321,6 +394,7 @@ def _ranking_combiner(ranking: Ranking) -> Combiner:
         ranking.lift,
         ranking.combine,
         ranking.cut,
-        is_order_dependent=True,
-        is_foldable=ranking.identity is not None,
+        is_order_dependent=ranking.is_order_dependent,
+        key=ranking,
+        result=RESULTS["top_monotonic"],
     )

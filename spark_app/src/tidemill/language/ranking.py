@@ -15,12 +15,24 @@ from tidemill.values.keys import key_token
 _IDENTITY = re.compile(r"top_monotonic\((\d+),(asc|desc),id=(\w*),sort=(\w*)\)")
 
 
+def is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value
+
+
+def rank(value: Any) -> Any:
+    """What values are sorted by so that they come out alike in whatever order they went in: NaN last, and equal values
+    (1 and 1.0) by their texts.
+    """
+    return (True, 0, "") if is_nan(value) else (False, value, repr(value))
+
+
 @dataclass(frozen=True)
 class Ranking:
     """The best `amount` values by `sort_value_of`, at most one for each `id_of`.
 
-    Of several values of one id the best counts, of equally good ones the earliest. So the result does not depend on
-    where a batch was cut, as long as values only get better.
+    Of several values of one id the best counts. Equal values that differ (1 and 1.0) always rank alike, and NaN is
+    greater than every number, so the order of rows does not matter. With `sort_value_of`, the earliest of equally good
+    values counts, and the order of rows matters.
     """
 
     amount: int
@@ -28,6 +40,11 @@ class Ranking:
     id_of: Callable[[Any], Any] | None
     sort_value_of: Callable[[Any], Any] | None
     identity: str | None
+
+    @property
+    def is_order_dependent(self) -> bool:
+        """Whether values can be equally good and yet differ."""
+        return self.sort_value_of is not None
 
     def lift(self, *args: Any) -> list[Any]:
         """One value as a list; the last argument is the value, an amount before it is already known."""
@@ -38,13 +55,16 @@ class Ranking:
         return self.cut(both) if len(both) >= 2 * self.amount else both
 
     def cut(self, values: Any) -> list[Any]:
-        ranked = sorted(values or (), key=self.sort_value_of, reverse=not self.is_ascending)
+        ranked = sorted(values or (), key=self._rank_of, reverse=not self.is_ascending)
         distinct: list[Any] = []
         for value in self._without_repeated_ids(ranked):
             if len(distinct) == self.amount:
                 break
             distinct.append(value)
         return distinct
+
+    def _rank_of(self, value: Any) -> Any:
+        return rank(value) if self.sort_value_of is None else self.sort_value_of(value)
 
     def _without_repeated_ids(self, ranked: list[Any]) -> Iterator[Any]:
         seen = set()

@@ -93,10 +93,8 @@ def compile_aggregation(trees: Sequence[AggTree], arg_index: Callable[[Arg], int
 
 
 def _finished(combiner: Combiner, operand: Column) -> Column:
-    """Built-in combiners whose operands are their values need no call."""
-    if combiner.identity is not None and not isinstance(operand, list):
-        return operand
-    return from_values([combiner.finish(value) for value in to_values(operand)])
+    """Most combiners' operands are their values already."""
+    return from_values(list(map(combiner.finish, to_values(operand)))) if combiner.has_finish else operand
 
 
 def _members(group: Sequence[Column], rows: int) -> list[list[int]]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import polars as pl
 
 from tidemill.language.aggregation_order import has_order_between_leaves
-from tidemill.language.combiners import Combiner
+from tidemill.language.combiners import Combiner, by_identity
 from tidemill.language.dataflow import AggTree, Arg
 from tidemill.language.schema import Leaf, MapSchema, Schema, SetSchema
 from tidemill.pstate.row_folds import Apply, RowTarget, WriteRow, apply_of, write_structure
@@ -171,12 +171,16 @@ class FoldStep(Step):
         """
         if not self.table.keys:
             return False
-        pairs = zip(self.table.columns, identities, strict=True)
         return all(
-            not (i in ("count", "sum") and value_codec(s).leaf != "int")
-            and not (i in ("set", "multi_set", "map", "merge") and has_any_keys(s))
-            for (_, s), i in pairs
+            not (combiner.adds and value_codec(schema).leaf != "int")
+            and not (combiner.holds_any_keys and has_any_keys(schema))
+            for _, schema, combiner in self._stored(identities)
         )
+
+    def _stored(self, identities: Identities) -> list[tuple[str, Schema, Combiner]]:
+        """The value columns that hold operands: name, schema, and combiner."""
+        pairs = zip(self.table.columns, identities, strict=True)
+        return [(name, schema, by_identity(identity)) for (name, schema), identity in pairs if identity is not None]
 
     def _operand_rows(self, groups: pl.DataFrame, operands: Sequence[Column]) -> pl.DataFrame | None:
         """The operands as rows, or None where only Python can merge them."""
@@ -184,7 +188,7 @@ class FoldStep(Step):
         by_field = {target.field: operand for target, operand in zip(self.targets, operands, strict=True)}
         if self.table.fields is not None and None in by_field:
             return None
-        if any(_combiner(t).identity is None or not _combiner(t).is_foldable for t in self.targets):
+        if not all(_combiner(target).is_stored for target in self.targets):
             return None
         for name, schema in self.table.columns:
             codec = value_codec(schema)
@@ -203,8 +207,7 @@ class FoldStep(Step):
 
     def _can_fold(self, state: ThreadState, pstate: str, rows: pl.DataFrame, identities: Identities) -> bool:
         """Whether no integer sum can leave 64 bits."""
-        pairs = zip(self.table.columns, identities, strict=True)
-        sums = [(name, schema) for (name, schema), identity in pairs if identity in ("count", "sum")]
+        sums = [(name, schema) for name, schema, combiner in self._stored(identities) if combiner.adds]
         if any(value_codec(schema).leaf is None for _, schema in sums):
             return False  # how large the integers in an `object` are is not known
         summed = [name for name, _ in sums]

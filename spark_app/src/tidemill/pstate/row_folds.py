@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.language.combiners import COMBINERS, onto_of
+from tidemill.language.combiners import combiner_of, onto_of
 from tidemill.language.dataflow import Aggregator, Arg
 from tidemill.pstate.row_nodes import TaskPartition, value_schema
 from tidemill.pstate.targets import Target
@@ -147,8 +147,8 @@ def write_structure(partition: TaskPartition, target: Target, path: Sequence[Any
     elif target.how == "append":
         partition.node(target.place, stored).append(args[0])
     else:
-        merge = COMBINERS[target.tree.name] if isinstance(target.tree, Aggregator) else COMBINERS["merge"]
-        partition.node(target.place, stored).fill(merge.lift(*args) or {})
+        assert isinstance(target.tree, Aggregator)
+        partition.node(target.place, stored).fill(combiner_of(target.tree).lift(*args) or {})
 
 
 def _clear(partition: TaskPartition, target: Target, stored: tuple[Any, ...]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tidemill.language.combiners import combiner_of
 from tidemill.language.dataflow import AggList, AggMap, Aggregator, AggTree, Arg, Const
 from tidemill.tables.tables import Layout, ListPlace, MapPlace, Place, RecordPlace, SetPlace, Table, ValuePlace
 from tidemill.values.errors import DefinitionError
@@ -105,21 +106,21 @@ def _leaf(tree: Aggregator, place: Place, keys: tuple[int, ...], args: tuple[int
         return Target("clear", place, table, keys, tree)
     if isinstance(place, ValuePlace):
         return Target("fold", place, table, keys, tree, args)
-    if isinstance(place, SetPlace) and tree.name in ("set", "set_remove"):
-        return Target("put" if tree.name == "set" else "delete", place, table, keys, tree, args)
-    if isinstance(place, MapPlace) and isinstance(place.element, ValuePlace):
-        if tree.name == "map":
-            return Target("put", place, place.element.table, keys, tree, args)
-        if tree.name == "multi_set":
-            count = Aggregator("count", "combiner")
-            return Target("fold", place.element, place.element.table, (*keys, *args), count)
-    if isinstance(place, (MapPlace, RecordPlace)) and tree.name in ("map", "merge"):
+    how = combiner_of(tree).elements.get(_STRUCTURES[type(place)]) if tree.kind == "combiner" else None
+    element = place.element if isinstance(place, MapPlace) else None
+    if how == "count":
+        if isinstance(element, ValuePlace):
+            return Target("fold", element, element.table, (*keys, *args), Aggregator("count", "combiner"))
+    elif how == "put" and element is not None:
+        if isinstance(element, ValuePlace):
+            return Target("put", place, element.table, keys, tree, args)
         return Target("entries", place, None, keys, tree, args)
-    if isinstance(place, ListPlace) and tree.name == "list":
-        return Target("append", place, None, keys, tree, args)
+    elif how is not None:
+        return Target(how, place, table, keys, tree, args)
     raise DefinitionError(f"the aggregator {tree.name} does not fit {_kind(place)}")
 
 
+_STRUCTURES: dict[type[Any], str] = {MapPlace: "map", SetPlace: "set", ListPlace: "list", RecordPlace: "record"}
 _NAMES: dict[type[Any], str] = {
     AggMap: "CompoundAgg.map",
     AggList: "CompoundAgg.list",

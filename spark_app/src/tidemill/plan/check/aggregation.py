@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from tidemill.language.combiners import ACCUMULATORS, COMBINERS, RESULTS
 from tidemill.language.dataflow import (
     AggList,
     AggMap,
@@ -29,16 +30,7 @@ from tidemill.plan.check.context import Context
 from tidemill.plan.check.paths import check_key
 
 _NUMBERS = ("int", "float", "object")
-_ELEMENT_WRITERS: dict[type, tuple[str, ...]] = {
-    SetSchema: ("set", "set_remove"),
-    ListSchema: ("list",),
-    MapSchema: ("map", "merge", "multi_set"),
-    FixedKeysSchema: ("map", "merge"),
-}
-"""What writes single elements of an indexed structure."""
-
-_KEYED = ("set", "set_remove", "multi_set", "map")
-"""Aggregators whose first argument is an element, or a key."""
+_STRUCTURES: dict[type, str] = {SetSchema: "set", ListSchema: "list", MapSchema: "map", FixedKeysSchema: "record"}
 
 
 def check_into_pstate(context: Context, pstate: PStateDeclaration, tree: AggTree, at: Location) -> None:
@@ -120,14 +112,16 @@ def _into_list(context: Context, pstate: PStateDeclaration, tree: AggList, schem
 def _into_place(
     context: Context, pstate: PStateDeclaration, tree: Aggregator, schema: Schema | None, at: Location
 ) -> None:
-    if tree.name == "avg" and tree.implementation is None:
-        text = f"Agg.avg cannot aggregate into '{pstate.name}': a mean is not enough to go on from."
-        context.fault(at, text, "Keep a sum and a count with CompoundAgg, or use it in a batch block with .out(…).")
+    combiner = COMBINERS.get(tree.name)
+    only = ACCUMULATORS.get(tree.name)
+    if only is not None and only.only_result:
+        text = f"Agg.{only.name} cannot aggregate into '{pstate.name}': {only.only_result} is not enough to go on from."
+        context.fault(at, text, f"{only.instead}, or use it in a batch block with .out(…).")
     elif not _fits_place(tree, schema):
         _misfit(context, pstate, f"Agg.{_public(tree)}", schema, at)
     elif schema is not None and _is_indexed(schema, pstate) and tree.kind != "void":
         _into_indexed(context, pstate, tree, schema, at)
-    if tree.name in _KEYED and tree.implementation is None and isinstance(schema, (MapSchema, SetSchema)):
+    if combiner is not None and combiner.is_keyed and isinstance(schema, (MapSchema, SetSchema)):
         check_key(context, pstate, tree.args[0], schema, at)
 
 
@@ -139,7 +133,8 @@ def _is_indexed(schema: Schema, pstate: PStateDeclaration) -> bool:
 
 def _into_indexed(context: Context, pstate: PStateDeclaration, tree: Aggregator, schema: Schema, at: Location) -> None:
     """Of what fits by its result, only aggregators that write single elements can write an indexed structure."""
-    fitting = next(names for kind, names in _ELEMENT_WRITERS.items() if isinstance(schema, kind))
+    structure = _STRUCTURES[type(schema)]
+    fitting = [name for name, combiner in COMBINERS.items() if structure in combiner.elements]
     if tree.implementation is None and tree.name in fitting:
         return
     text = f"Agg.{_public(tree)} takes a structure whole, but elements of '{pstate.name}' are stored one by one here."
@@ -152,18 +147,19 @@ def _fits_place(tree: Aggregator, schema: Schema | None) -> bool:
     if schema is None or tree.implementation is not None or schema == Leaf("object"):
         return True
     leaf = schema.type if isinstance(schema, Leaf) else ""
-    if tree.name in ("count", "sum"):
-        return leaf in _NUMBERS
-    if tree.name in ("list", "top_monotonic"):
-        return leaf == "list" or isinstance(schema, ListSchema)
-    if tree.name in ("set", "set_remove"):
-        return leaf == "set" or isinstance(schema, SetSchema)
-    if tree.name in ("map", "merge"):
-        return leaf == "dict" or isinstance(schema, (MapSchema, FixedKeysSchema))
-    if tree.name == "multi_set":
-        counts = isinstance(schema, MapSchema) and schema.value in (Leaf("int"), Leaf("float"), Leaf("object"))
-        return leaf == "dict" or counts
-    return True
+    result = RESULTS.get(tree.name, "any")
+    is_map = leaf == "dict" or isinstance(schema, (MapSchema, FixedKeysSchema))
+    if result == "counts" and leaf != "dict":
+        return isinstance(schema, MapSchema) and schema.value in (Leaf("int"), Leaf("float"), Leaf("object"))
+    fits = {
+        "any": True,
+        "number": leaf in _NUMBERS,
+        "list": leaf == "list" or isinstance(schema, ListSchema),
+        "set": leaf == "set" or isinstance(schema, SetSchema),
+        "map": is_map,
+        "counts": is_map,
+    }
+    return fits[result]
 
 
 def _check_own(context: Context, tree: Aggregator, at: Location) -> None:

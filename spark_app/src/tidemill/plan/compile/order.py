@@ -80,11 +80,11 @@ def merging_trees(
 def _is_mergeable(trees: Sequence[df.AggTree]) -> bool:
     if not trees or len({repr(_outline(tree)) for tree in trees}) != 1:
         return False
-    return all(_is_foldable(leaf) for leaf in leaves(trees[0]))
+    return all(_is_stored(leaf) for leaf in leaves(trees[0]))
 
 
-def _is_foldable(leaf: df.Aggregator) -> bool:
-    return leaf.kind == "combiner" and leaf.implementation is None and combiner_of(leaf).is_foldable
+def _is_stored(leaf: df.Aggregator) -> bool:
+    return leaf.kind == "combiner" and combiner_of(leaf).is_stored
 
 
 def _outline(tree: df.AggTree) -> Any:

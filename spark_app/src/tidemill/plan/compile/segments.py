@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill.language.aggregation_order import depends_on_order
+from tidemill.language.aggregation_order import depends_on_order, has_order_between, leaf_places
 from tidemill.plan import program as pg
-from tidemill.plan.compile.order import leaves
-
-_ADDING = frozenset({"count", "sum"})
 
 
 def segments_of(
@@ -86,9 +83,7 @@ def _clash(touches: Sequence[pg.Operator], schema: Any) -> bool:
     folds = [operator for operator in touches if isinstance(operator, pg.Fold)]
     if any(depends_on_order(fold.tree, schema) for fold in folds):
         return True
-    names = {leaf.name for fold in folds for leaf in leaves(fold.tree)}
-    has_own = any(leaf.implementation is not None for fold in folds for leaf in leaves(fold.tree))
-    return has_own or (len(names) > 1 and not names <= _ADDING)
+    return has_order_between([place for fold in folds for place in leaf_places(fold.tree, schema)])
 
 
 def _is_in_loop(

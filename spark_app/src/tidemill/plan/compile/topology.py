@@ -10,6 +10,7 @@ from typing import Any
 import cloudpickle
 
 from tidemill.language import dataflow as df
+from tidemill.language.aggregation_order import depends_on_order
 from tidemill.plan import program as pg
 from tidemill.plan.compile.graph import GraphBuilder
 from tidemill.plan.compile.liveness import live_behind
@@ -17,9 +18,6 @@ from tidemill.plan.compile.order import leaves, merging_trees, ordered_points
 from tidemill.plan.compile.schedule import certain_operators, schedule_of
 from tidemill.plan.compile.segments import segments_of
 from tidemill.values.errors import DefinitionError, Fault, UnknownName
-
-_IN_ORDER = frozenset({"first", "last", "list", "map", "merge", "and", "or"})
-"""Combiners whose rows must come in the order of the sending tasks, whatever thread these are on."""
 
 
 def compile_topology(
@@ -83,10 +81,10 @@ def _program(
     declaration: df.ModuleDeclaration, topology: df.TopologyDeclaration, builder: GraphBuilder, ids: Mapping[str, str]
 ) -> pg.Program:
     following = tuple(tuple(successors) for successors in builder.next)
-    regions = tuple(_with_combining(region) for region in builder.regions)
+    schemas = {p.name: p.schema for found in declaration.topologies for p in found.pstates}
+    regions = tuple(_with_combining(region, schemas) for region in builder.regions)
     live = live_behind(builder.operators, following, regions)
     operators, regions = _with_direct_explodes(builder.operators, following, regions, live)
-    schemas = {p.name: p.schema for found in declaration.topologies for p in found.pstates}
     owners = {p.name: found.name for found in declaration.topologies for p in found.pstates if found is not topology}
     touched = {name for op in operators if (name := getattr(op, "pstate", None) or getattr(op, "target", None))}
     others = {name: owner for name, owner in owners.items() if name in touched}
@@ -126,12 +124,14 @@ def _other_plans(
     return {name: pg.PStatePlan(name, ids.get(name, name), found[name]) for name in others}
 
 
-def _with_combining(region: pg.Region) -> pg.Region:
-    """Rows may be combined before the final partitioner if every aggregator of the block is a combiner."""
+def _with_combining(region: pg.Region, schemas: Mapping[str, Any]) -> pg.Region:
+    """Rows may be combined before the final partitioner if every aggregator of the block is a combiner, and none shows
+    in which order, that is on which threads, the sending tasks are.
+    """
     is_combining = region.final is not None and all(
-        leaf.kind == "combiner" and leaf.name not in _IN_ORDER
+        all(leaf.kind == "combiner" for leaf in leaves(output.tree))
+        and not depends_on_order(output.tree, schemas.get(output.pstate or ""))
         for output in region.outputs
-        for leaf in leaves(output.tree)
     )
     return replace(region, combines=is_combining)
 
