@@ -52,7 +52,7 @@ def test_step_and_stack_of_the_function_are_told_when_it_runs(tmp_path: Any, by_
     assert cancel.find().step == "opening the state and the depots"
     attempts.feed("*d", ["a"])
     attempts.attempt(cancel)
-    assert found[0].step.startswith("each(look) at ") and "test_whereabouts.py" in found[0].step
+    assert found[0].step.startswith("each(look) at ") and "test_current_step.py" in found[0].step
     assert "found.append(asked[0].find())" in found[0].trace
     assert "engine/columns" not in found[0].trace and "engine/rows" not in found[0].trace
     assert cancel.find().step == "writing what the steps changed"

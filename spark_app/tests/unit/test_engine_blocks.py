@@ -8,7 +8,7 @@ import pytest
 from attempts import Attempts
 
 from tidemill import Agg, Block, CompoundAgg, Depot, Expr, LoopVars, Module, Ops, Path, PState
-from tidemill.engine import blocks
+from tidemill.engine import combined
 
 PLACES = [(1, 1, False), (4, 1, False), (4, 2, True), (8, 4, True)]
 places = pytest.mark.parametrize(("tasks", "threads", "as_bytes"), PLACES)
@@ -189,7 +189,7 @@ def test_fewer_rows_travel_when_combiners_run_before_the_final_partitioner(tmp_p
 
     results = []
     for name, least in (("two", 1), ("one", 10**9)):
-        monkeypatch.setattr(blocks, "COMBINE_ROWS_MIN", least)
+        monkeypatch.setattr(combined, "COMBINE_ROWS_MIN", least)
         attempts = Attempts(tmp_path / name, module_of(build), 4, 2, as_bytes=False)
         attempts.feed("*d", list(range(300)))
         outcome = attempts.attempt()
@@ -218,7 +218,7 @@ def test_tick_runs_the_chain_once_on_task_0_when_it_is_due(tmp_path: Any) -> Non
 def test_sums_into_pstates_are_equal_when_rows_are_combined_before_they_travel(
     tmp_path: Any, monkeypatch: Any, least: int
 ) -> None:
-    monkeypatch.setattr(blocks, "COMBINE_ROWS_MIN", least)
+    monkeypatch.setattr(combined, "COMBINE_ROWS_MIN", least)
 
     def build(mb: Any) -> None:
         exploded(mb).batch_block(
@@ -240,7 +240,7 @@ def test_sums_into_pstates_are_equal_when_rows_are_combined_before_they_travel(
 def test_arguments_that_show_the_task_are_computed_behind_the_final_partitioner(
     tmp_path: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(blocks, "COMBINE_ROWS_MIN", 1)
+    monkeypatch.setattr(combined, "COMBINE_ROWS_MIN", 1)
 
     def build(mb: Any) -> None:
         body = Block.explode_microbatch("*mb").out("*v").direct_partition(3)

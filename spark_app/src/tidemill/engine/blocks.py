@@ -1,33 +1,27 @@
-"""Batch blocks: entering, combining before the final partitioner, aggregation, post-agg, and what follows."""
+"""Batch blocks: entering, aggregation, post-agg, and what follows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from tidemill.engine.columns.access import fold
 from tidemill.engine.columns.functions import column_of, row_values
-from tidemill.engine.compiled import Combining, CompiledBlock
+from tidemill.engine.combined import as_tasks, received
+from tidemill.engine.compiled import CompiledBlock
 from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame, concat
-from tidemill.language.options import find_option
+from tidemill.engine.step import Step
 from tidemill.plan import program as pg
 from tidemill.tables.combining import group_columns
 from tidemill.values import columns as cols
 from tidemill.values.columns import Column
-from tidemill.values.errors import invariant
-
-if TYPE_CHECKING:
-    from tidemill.engine.thread import ThreadRun
-
-COMBINE_ROWS_MIN = 64
-SAMPLE_ROWS = 2048
 
 
-def enter(run: ThreadRun, operator: pg.Enter, frame: Frame) -> Frame | None:
+def enter(run: Step, operator: pg.Enter, frame: Frame) -> Frame | None:
     """The row that goes on into the block; rows that find it busy wait for its end."""
     tasks = set(frame.tasks().unique().to_list())
     if tasks != {0}:
@@ -46,13 +40,13 @@ def enter(run: ThreadRun, operator: pg.Enter, frame: Frame) -> Frame | None:
     return first
 
 
-def collect(run: ThreadRun, operator: pg.Collect, frame: Frame) -> None:
+def collect(run: Step, operator: pg.Collect, frame: Frame) -> None:
     """Rows wait for the end of their block."""
     columns = {name: column for name, column in frame.columns.items() if name[0] != "~"}
     run.collected.setdefault(operator.region, []).append(Frame(frame.rows, frame.task, columns))
 
 
-def finish(run: ThreadRun, region: pg.Region) -> None:
+def finish(run: Step, region: pg.Region) -> None:
     """No message of the block is under way: aggregates, runs post-agg, and on task 0 what follows the block."""
     _aggregate(run, region)
     if 0 not in run.task_set:
@@ -71,7 +65,7 @@ def finish(run: ThreadRun, region: pg.Region) -> None:
         run.walk(region.start, row)
 
 
-def _aggregate(run: ThreadRun, region: pg.Region) -> None:
+def _aggregate(run: Step, region: pg.Region) -> None:
     frames = run.collected.pop(region.id, [])
     partials = run.partials.pop(region.id, [])
     if region.collect is None or region.post is None:
@@ -93,7 +87,7 @@ def _aggregate(run: ThreadRun, region: pg.Region) -> None:
 
 
 def _results(
-    run: ThreadRun, region: pg.Region, block: CompiledBlock, frames: Sequence[Frame], partials: Sequence[Frame]
+    run: Step, region: pg.Region, block: CompiledBlock, frames: Sequence[Frame], partials: Sequence[Frame]
 ) -> Frame:
     """The rows of post-agg: one a task, or one a key."""
     aggregation = block.aggregation
@@ -102,14 +96,9 @@ def _results(
     group, results = _grouped(block, frames, partials)
     if region.keys is not None:
         columns = dict(zip(region.keys, group[1:], strict=True)) | dict(zip(block.outs, results, strict=True))
-        return Frame(cols.length(group[0]), _as_tasks(group[0]), columns)
+        return Frame(cols.length(group[0]), as_tasks(group[0]), columns)
     rows = {task: i for i, task in enumerate(cols.to_values(group[0]))}
     return _one_a_task(run, region, rows, results, block)
-
-
-def _as_tasks(column: Column) -> pl.Series:
-    values = column if isinstance(column, pl.Series) else pl.Series("", cols.to_values(column))
-    return values.cast(pl.Int32)
 
 
 def _grouped(
@@ -125,7 +114,7 @@ def _grouped(
             return [[] for _ in range(width)], [[] for _ in block.outs]
         group, args, rows = _inputs(block, concat(frames))
         return aggregation.run(group, args, rows)
-    pieces = [_partial(block, frame) for frame in frames] + [_received(block, frame) for frame in partials]
+    pieces = [_partial(block, frame) for frame in frames] + [received(block, frame) for frame in partials]
     if not pieces:
         return [[] for _ in range(width)], [[] for _ in block.outs]
     groups, operands = pieces[0]
@@ -157,7 +146,7 @@ def _partial(block: CompiledBlock, frame: Frame) -> tuple[list[Column], list[Col
 
 
 def _one_a_task(
-    run: ThreadRun,
+    run: Step,
     region: pg.Region,
     rows: dict[Any, int],
     results: Sequence[Column],
@@ -179,66 +168,3 @@ def _one_a_task(
         values = cols.to_values(column)
         columns[out] = cols.from_values([values[rows[task]] if task in rows else zero for task in tasks])
     return Frame(len(tasks), series, columns)
-
-
-# --- combining before the final partitioner --------------------------------------------------------------------------
-
-
-def send_combined(run: ThreadRun, move: pg.Move, frame: Frame) -> bool:
-    """Sends combined rows instead of the rows themselves where that is allowed and makes them noticeably fewer.
-
-    Combiners whose results grow without bound ask for a flush: then the results of so many rows are sent at a time.
-    """
-    region = run.program.regions[move.region]
-    if region.final != move.id or not region.combines or run.work.threads == 1 or frame.rows < COMBINE_ROWS_MIN:
-        return False
-    combining = run.compiled.blocks[region.id].combining
-    if run.program.next[move.id] != (region.collect,):
-        return False
-    if combining is None or move.kind not in ("hash", "global") or not _shrinks(combining, frame):
-        return False
-    limit = frame.rows
-    if combining.aggregation.is_flush_required:
-        limit = int(run.work.options.get("topology.combiner.limit", find_option("topology.combiner.limit").default))
-    for start in range(0, frame.rows, limit):
-        part = frame if limit >= frame.rows else frame.slice(start, min(limit, frame.rows - start))
-        _send_partial(run, move, combining, part)
-    return True
-
-
-def _send_partial(run: ThreadRun, move: pg.Move, combining: Combining, frame: Frame) -> None:
-    """Combines the rows of a frame and sends one row for each group."""
-    from tidemill.engine.partition import destinations
-
-    chosen = destinations(run, move, frame)
-    targets = np.full(frame.rows, chosen, dtype=np.int64) if isinstance(chosen, int) else chosen.astype(np.int64)
-    group: list[Column] = [pl.Series("", targets), *(frame.columns[key] for key in combining.keys)]
-    args = [column_of(frame, arg) for arg in combining.args]
-    try:
-        groups, operands = combining.aggregation.partial(group, args, frame.rows)
-    except Exception as error:  # combiners may be the module's, and refuse values
-        raise user_error(error, "agg", move.at, row_values(frame, 0)) from error
-    columns = dict(zip(combining.keys, groups[1:], strict=True))
-    columns |= {f"*operand{i}": column for i, column in enumerate(operands)}
-    tasks = _as_tasks(groups[0]).to_numpy()
-    run.post(move.id, Frame(len(tasks), min(run.tasks), columns), tasks, is_partial=True)
-
-
-def _shrinks(combining: Combining, frame: Frame) -> bool:
-    """Whether a sample of the rows has at most half as many groups as rows."""
-    if not combining.keys:
-        return True
-    count = min(SAMPLE_ROWS, frame.rows)
-    lists = [cols.to_values(cols.slice_rows(frame.columns[key], 0, count)) for key in combining.keys]
-    try:
-        return len(set(zip(*lists, strict=True))) * 2 <= count
-    except TypeError:
-        return False
-
-
-def _received(block: CompiledBlock, frame: Frame) -> tuple[list[Column], list[Column]]:
-    """Groups and operands out of the message that `send_combined` sent."""
-    keys = [frame.columns[key] for key in block.keys]
-    operands = [column for name, column in frame.columns.items() if name.startswith("*operand")]
-    invariant(bool(operands), "a combined message has operands", columns=list(frame.columns))
-    return [frame.tasks().cast(pl.Int64), *keys], operands

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from itertools import dropwhile
 from types import FrameType
 
-from tidemill.engine.rows.walk import SegmentCode, step_of
+from tidemill.engine.failures import step_of
+from tidemill.engine.rows.code import SegmentCode
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import CurrentStep
 from tidemill.plan import program as pg

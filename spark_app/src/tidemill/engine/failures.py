@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from tidemill.language.dataflow import Location
+from tidemill.plan import program as pg
 from tidemill.store.objects import NotFound
 from tidemill.values.errors import (
     AttemptTimeout,
@@ -111,3 +112,20 @@ def out_of_range(step: str, at: Location, target: Any, tasks: int) -> UserCodeEr
     """A partitioner that chose a task which does not exist."""
     error = BadInput(f"chose task {target!r}, but tasks are 0 to {tasks - 1}")
     return UserCodeError(f"{step} at {at} {error}.", step=f"{step} at {at}", trace=str(error), sample=repr(target))
+
+
+_STEP_NAMES: dict[type, str] = {
+    pg.Select: "local_select", pg.Transform: "local_transform", pg.Fold: "agg", pg.Collect: "agg",
+    pg.Clear: "local_clear", pg.Explode: "explode_microbatch",
+}  # fmt: skip
+
+
+def step_of(operator: pg.Operator) -> str:
+    """How a person calls an operator."""
+    if isinstance(operator, pg.Apply):
+        return f"each({operator.function.name})"
+    if isinstance(operator, pg.Move):
+        return f"{operator.kind}_partition"
+    kind = _STEP_NAMES.get(type(operator), type(operator).__name__.lower())
+    pstate = getattr(operator, "pstate", None)
+    return f"{kind}({pstate})" if pstate else kind

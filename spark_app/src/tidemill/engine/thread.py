@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from tidemill.engine import blocks
-from tidemill.engine.columns.walk import walk
+from tidemill.engine.column_walk import walk
 from tidemill.engine.compiled import compiled_program
 from tidemill.engine.context import StepContext
 from tidemill.engine.frame import Frame, single_row
@@ -21,7 +21,8 @@ from tidemill.engine.origins import with_origin
 from tidemill.engine.partition import split_by_thread
 from tidemill.engine.report import StepReport
 from tidemill.engine.resources import open_others, open_state, read_source
-from tidemill.engine.rows.walk import SegmentCode, walk_rows
+from tidemill.engine.row_walk import walk_rows
+from tidemill.engine.rows.code import SegmentCode
 from tidemill.engine.work import AttemptWork
 from tidemill.journal.snapshot import TaskSet
 from tidemill.plan import program as pg

@@ -63,12 +63,13 @@ class RunWriter:
         add_member(self._archive, self._file, "meta.json", meta_json(described, bounds))
         self._archive.comment = key.encode()
         self._archive.close()
-        size = self._file.tell()
-        self._file.seek(0)
-        if size <= MEMORY_BYTES_MAX:
-            return self._file.read()
-        self._file.flush()
-        return mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ)
+        with self._file:
+            size = self._file.tell()
+            self._file.seek(0)
+            if size <= MEMORY_BYTES_MAX:
+                return self._file.read()
+            self._file.flush()
+            return mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ)  # it keeps the file by itself
 
 
 def _parquet_writer(sink: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,15 +11,13 @@ from tidemill.engine.columns.functions import argument_values, column_of, row_va
 from tidemill.engine.compiled import CompiledFold
 from tidemill.engine.failures import error_of, failing_row, user_error
 from tidemill.engine.frame import Frame
+from tidemill.engine.step import Step
 from tidemill.paths.compiled import CompiledPath
 from tidemill.plan import program as pg
 from tidemill.values import columns as cols
 
-if TYPE_CHECKING:
-    from tidemill.engine.thread import ThreadRun
 
-
-def select(run: ThreadRun, operator: pg.Select, frame: Frame) -> Frame:
+def select(run: Step, operator: pg.Select, frame: Frame) -> Frame:
     """A row for each value that the path navigates to."""
     path = run.compiled.paths[operator.id]
     state = run.state_of(operator.pstate)
@@ -30,7 +28,7 @@ def select(run: ThreadRun, operator: pg.Select, frame: Frame) -> Frame:
     return _select_by_row(run, operator, path, frame)
 
 
-def _select_by_row(run: ThreadRun, operator: pg.Select, path: CompiledPath, frame: Frame) -> Frame:
+def _select_by_row(run: Step, operator: pg.Select, path: CompiledPath, frame: Frame) -> Frame:
     prefetch(run, operator.pstate, path, frame)
     state = run.state_of(operator.pstate)
     counts: list[int] = []
@@ -51,13 +49,13 @@ def _select_by_row(run: ThreadRun, operator: pg.Select, path: CompiledPath, fram
     return spread.with_columns({out: cols.from_values(found) for out in operator.outs})
 
 
-def prefetch(run: ThreadRun, pstate: str, path: CompiledPath, frame: Frame) -> None:
+def prefetch(run: Step, pstate: str, path: CompiledPath, frame: Frame) -> None:
     """Fetches the elements that a path begins with in bulk."""
     if path.leading_key is not None and frame.rows > 1:
         run.state_of(pstate).prefetch(pstate, frame.tasks(), column_of(frame, path.leading_key))
 
 
-def transform(run: ThreadRun, operator: pg.Transform, frame: Frame) -> None:
+def transform(run: Step, operator: pg.Transform, frame: Frame) -> None:
     """Changes the partitions row by row, in the order of the frame."""
     path = run.compiled.paths[operator.id]
     prefetch(run, operator.pstate, path, frame)
@@ -73,7 +71,7 @@ def transform(run: ThreadRun, operator: pg.Transform, frame: Frame) -> None:
     state.maybe_spill()
 
 
-def fold(run: ThreadRun, compiled: CompiledFold, frame: Frame, operator: Any) -> None:
+def fold(run: Step, compiled: CompiledFold, frame: Frame, operator: Any) -> None:
     """Aggregates all rows into a PState."""
 
     def write(part: Frame) -> None:

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Literal, Protocol
 
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Node
+from tidemill.plan.check.context import Context
 from tidemill.plan.check.scope import Scope, use
 
-if TYPE_CHECKING:
-    from tidemill.plan.check.blocks import ChainCheck
+Phase = Literal["plain", "pre", "post"]
 
 
-def check_batch_block(outer: ChainCheck, node: df.BatchBlock, scope: Scope) -> None:
+class PhaseCheck(Protocol):
+    """The check of one phase of a batch block: `blocks.ChainCheck`, of which this is the part that is used here."""
+
+    context: Context
+
+    def inside(self, phase: Phase, root: Scope) -> PhaseCheck:
+        """The check of a phase inside this one."""
+
+    def run(self, nodes: Sequence[Node], scope: Scope) -> Scope:
+        """Checks nodes one after the other; the scope behind them."""
+
+    def fault(self, at: Any, text: str, advice: str = "") -> None:
+        """Notes a mistake at its place."""
+
+    def later(self, node: df.Later, scope: Scope) -> Scope:
+        """A node that is not supported."""
+
+    def aggregation(self, node: df.Aggregate, scope: Scope) -> None:
+        """One aggregator with its arguments."""
+
+
+def check_batch_block(outer: PhaseCheck, node: df.BatchBlock, scope: Scope) -> None:
     """The three phases of one batch block that starts in `scope`."""
     pre, aggregators, post = phases(node.body)
     rows = outer.inside("pre", scope)
@@ -43,7 +64,7 @@ def phases(body: Sequence[Node]) -> tuple[Sequence[Node], Sequence[df.Aggregate 
     return body[:first], found, body[last:]
 
 
-def _check_aggregators(rows: ChainCheck, nodes: Sequence[df.Aggregate | df.GroupBy], scope: Scope) -> Scope:
+def _check_aggregators(rows: PhaseCheck, nodes: Sequence[df.Aggregate | df.GroupBy], scope: Scope) -> Scope:
     """The scope after the aggregators: their outputs and the keys of group_by, nothing else."""
     after = Scope(is_on_zero=False, hidden=scope.names)
     if isinstance(nodes[0], df.GroupBy) and len(nodes) > 1:
@@ -59,13 +80,13 @@ def _check_aggregators(rows: ChainCheck, nodes: Sequence[df.Aggregate | df.Group
     return after
 
 
-def _check_outs(rows: ChainCheck, node: df.Aggregate, after: Scope) -> None:
+def _check_outs(rows: PhaseCheck, node: df.Aggregate, after: Scope) -> None:
     for name in node.outs:
         if name in after.names:
             rows.fault(node.at, f"Two aggregators bind '{name}'.", "Give each output a name of its own.")
 
 
-def _check_group_by(rows: ChainCheck, node: df.GroupBy, scope: Scope) -> tuple[str, ...]:
+def _check_group_by(rows: PhaseCheck, node: df.GroupBy, scope: Scope) -> tuple[str, ...]:
     for key in node.keys:
         use(rows.context, scope, df.Var(key), node.at)
     outs: list[str] = []
@@ -84,7 +105,7 @@ def _check_group_by(rows: ChainCheck, node: df.GroupBy, scope: Scope) -> tuple[s
     return (*node.keys, *outs)
 
 
-def _check_single_tail(rows: ChainCheck, nodes: Sequence[Node]) -> None:
+def _check_single_tail(rows: PhaseCheck, nodes: Sequence[Node]) -> None:
     """Rows that begin anew (a second source, a hook) leave a tail that something must take up by its anchor."""
     taken = {name for node in nodes for name in _anchors_taken(node)}
     has_exploded = False

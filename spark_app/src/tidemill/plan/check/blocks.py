@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Location, Node, PStateDeclaration
 from tidemill.language.operations import Op
 from tidemill.plan.check.aggregation import check_into_pstate, check_into_variables
-from tidemill.plan.check.batch import check_batch_block
+from tidemill.plan.check.batch import Phase, check_batch_block
 from tidemill.plan.check.context import Context, advice_for, count_of
 from tidemill.plan.check.paths import check_select, check_transform
 from tidemill.plan.check.scope import LoopCheck, Scope, meet, use, use_all
-
-Phase = Literal["plain", "pre", "post"]
 
 
 class ChainCheck:

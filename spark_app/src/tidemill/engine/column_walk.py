@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,18 +17,17 @@ from tidemill.engine import blocks
 from tidemill.engine.columns import access
 from tidemill.engine.columns.arithmetic import truth
 from tidemill.engine.columns.functions import apply, column_of
+from tidemill.engine.combined import send_combined
 from tidemill.engine.frame import ORDER, Frame, concat, in_order, numbered
 from tidemill.engine.partition import send
+from tidemill.engine.step import Step
 from tidemill.plan import program as pg
-
-if TYPE_CHECKING:
-    from tidemill.engine.thread import ThreadRun
 
 
 class _Walk:
     """The rows under way in one segment: for each operator the frames that wait for it."""
 
-    def __init__(self, run: ThreadRun) -> None:
+    def __init__(self, run: Step) -> None:
         self.run = run
         self.program = run.program
         self.pending: dict[int, list[Frame]] = {}
@@ -79,13 +78,13 @@ class _Walk:
         if len(frames) > 1 and self.program.keeps_order[operator.id]:
             frame = in_order(frame)
         if isinstance(operator, pg.Move):
-            if not blocks.send_combined(self.run, operator, frame):
+            if not send_combined(self.run, operator, frame):
                 send(self.run, operator, frame)
         elif isinstance(operator, pg.Collect):
             blocks.collect(self.run, operator, frame)
 
 
-def walk(run: ThreadRun, start: int, frame: Frame) -> None:
+def walk(run: Step, start: int, frame: Frame) -> None:
     """Lets the frame go on behind the operator `start`, to the ends of the segment."""
     walker = _Walk(run)
     walker.go_on(start, frame)

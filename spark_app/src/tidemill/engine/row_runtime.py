@@ -1,0 +1,145 @@
+"""What the generated code of a segment calls: paths, functions, state, and the ends where its rows gather."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import polars as pl
+
+from tidemill.engine import blocks
+from tidemill.engine.columns.functions import as_series, as_tuples
+from tidemill.engine.combined import send_combined
+from tidemill.engine.frame import Frame
+from tidemill.engine.partition import send
+from tidemill.engine.rows.source import SegmentSource
+from tidemill.engine.step import Step
+from tidemill.language.operations import Op, expanded
+from tidemill.plan import program as pg
+from tidemill.values import columns as cols
+from tidemill.values.errors import BadInput
+
+
+class RowRuntime:
+    """What generated code calls."""
+
+    def __init__(self, run: Step, source: SegmentSource) -> None:
+        self._run = run
+        self._source = source
+        self._rows: dict[int, list[tuple[Any, ...]]] = {number: [] for number in source.buffers}
+        self.constants = source.constants
+
+    @property
+    def context(self) -> Callable[[str, int, int], Any]:
+        return self._run.context.value
+
+    def roots(self, pstate: str) -> _Roots:
+        return _Roots(self._run, pstate)
+
+    def select(self, number: int) -> Callable[..., list[Any]]:
+        return self._run.compiled.paths[number].select
+
+    def transform(self, number: int) -> Callable[..., None]:
+        return self._run.compiled.paths[number].transform
+
+    def clear(self, number: int) -> Callable[[int], None]:
+        operator = self._run.program.operators[number]
+        assert isinstance(operator, pg.Clear)
+        state, pstate = self._run.state, operator.pstate
+
+        def clear(task: int) -> None:
+            state.clear(pstate, task)
+
+        return clear
+
+    def fold(self, number: int) -> Callable[[int, Sequence[Any]], None]:
+        operator = self._run.program.operators[number]
+        assert isinstance(operator, pg.Fold)
+        write, state, pstate = self._run.compiled.folds[number].writer.by_row.write, self._run.state, operator.pstate
+
+        def fold(task: int, values: Sequence[Any]) -> None:
+            write(state, pstate, task, values)
+
+        return fold
+
+    def buffer(self, number: int) -> Callable[[tuple[Any, ...]], None]:
+        return self._rows[number].append
+
+    def _apply(self, number: int) -> pg.Apply:
+        operator = self._run.program.operators[number]
+        assert isinstance(operator, pg.Apply)
+        return operator
+
+    def call(self, number: int) -> Callable[..., Any]:
+        call = self._apply(number).function.call
+        plain: Callable[..., Any] = call.call if isinstance(call, Op) else call
+        return plain
+
+    def many(self, number: int) -> Callable[..., Any]:
+        operator = self._apply(number)
+        call, width = operator.function.call, len(operator.outs)
+
+        def many(*args: Any) -> Any:
+            return as_tuples(call(*args), width)
+
+        return many
+
+    def spread(self, number: int) -> Callable[..., tuple[Any, ...]]:
+        operator = self._apply(number)
+        call, width = operator.function.call, len(operator.outs)
+
+        def spread(*args: Any) -> tuple[Any, ...]:
+            row = tuple(call(*args))
+            if len(row) != width:
+                raise BadInput(f"{width} variables cannot take the {len(row)} elements of {list(row)!r}")
+            return row
+
+        return spread
+
+    def vector(self, number: int) -> Callable[..., Any]:
+        """A function of series on series of one value."""
+        operator = self._apply(number)
+        call, width = operator.function.call, len(operator.outs)
+
+        def vector(*args: Any) -> Any:
+            result = call(*(as_series(cols.from_values([arg])) for arg in args))
+            results = result if isinstance(result, tuple) else (result,)
+            values = [cols.to_values(cols.from_frame(pl.DataFrame({"v": series})).fields[0])[0] for series in results]
+            if width > 1 and len(values) == 1:
+                return tuple(expanded(values[0]))
+            return tuple(values) if width > 1 else values[0]
+
+        return vector
+
+    def flush(self) -> None:
+        """Sends what rows brought to the ends of the segment."""
+        for number, rows in sorted(self._rows.items()):
+            if not rows:
+                continue
+            lists = list(zip(*rows, strict=True))
+            names = self._source.buffers[number]
+            columns = {name: cols.from_values(values) for name, values in zip(names, lists[1:], strict=True)}
+            frame = Frame(len(rows), pl.Series("", lists[0], dtype=pl.Int32), columns)
+            self._end(self._run.program.operators[number], frame)
+
+    def _end(self, operator: pg.Operator, frame: Frame) -> None:
+        if isinstance(operator, pg.Move):
+            if not send_combined(self._run, operator, frame):
+                send(self._run, operator, frame)
+        elif isinstance(operator, pg.Explode):
+            self._run.explode(operator, frame)
+        elif isinstance(operator, pg.Collect):
+            blocks.collect(self._run, operator, frame)
+
+
+class _Roots(dict[int, Any]):
+    """The root nodes of a PState by task, opened when first asked for."""
+
+    def __init__(self, run: Step, pstate: str) -> None:
+        super().__init__()
+        self._state = run.state_of(pstate)
+        self._pstate = pstate
+
+    def __missing__(self, task: int) -> Any:
+        root = self[task] = self._state.root(self._pstate, task)
+        return root
