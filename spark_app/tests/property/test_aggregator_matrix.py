@@ -26,6 +26,7 @@ from tidemill import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, Depot, Expr,
 from tidemill.api.recording import record_module
 from tidemill.api.schemas import Schema
 from tidemill.language import schema as schemas
+from tidemill.paths.nodes import ListNode, MapNode, RootValue, SetNode
 from tidemill.plan.check.module import check
 from tidemill.spark.runner import SparkRunner
 from tidemill.values.errors import UserCodeError
@@ -75,19 +76,18 @@ def token(key: Any) -> Any:
 
 def canonical(value: Any) -> Any:
     """A value, or a node of an indexed structure, in a form that can be compared; what is empty is left out."""
-    if hasattr(value, "get_value"):
+    if isinstance(value, RootValue):
         return canonical(value.get_value())
-    if hasattr(value, "items") or hasattr(value, "fields"):
-        pairs = value.items() if hasattr(value, "items") else value.fields()
-        entries = [(repr(token(key)), canonical(item)) for key, item in pairs]
+    if isinstance(value, (dict, MapNode)):
+        entries = [(repr(token(key)), canonical(item)) for key, item in value.items()]
         assert len({key for key, _ in entries}) == len(entries), entries
         return "map", sorted(entry for entry in entries if not is_empty(entry[1]))
-    if isinstance(value, (set, frozenset)) or hasattr(value, "elements"):
+    if isinstance(value, (set, frozenset, SetNode, Elements)):
         found = [repr(token(key)) for key in (value if isinstance(value, (set, frozenset)) else value.elements())]
         assert len(set(found)) == len(found), found
         return "set", sorted(found)
-    if isinstance(value, (list, tuple)) or hasattr(value, "append"):
-        return "list", [canonical(item) for item in (value if isinstance(value, (list, tuple)) else value.values())]
+    if isinstance(value, (list, tuple, ListNode)):
+        return "list", [canonical(item) for item in (value.elements() if isinstance(value, ListNode) else value)]
     return type(value).__name__, repr(value)
 
 
@@ -337,10 +337,7 @@ def flat(value: Any, depth: int) -> dict[Any, Any]:
     if depth == 0:
         found = canonical(value)
         return {} if is_empty(found) else {(): found}
-    if hasattr(value, "append"):
-        pairs = enumerate(value if isinstance(value, list) else value.values())
-    else:
-        pairs = value.items() if hasattr(value, "items") else value.fields()
+    pairs = enumerate(value) if isinstance(value, list) else value.items()
     entries = [((repr(token(key)), *path), leaf) for key, item in pairs for path, leaf in flat(item, depth - 1).items()]
     assert len(dict(entries)) == len(entries), entries
     return dict(entries)

@@ -16,6 +16,7 @@ from tidemill.journal.snapshot import Level, Snapshot, TaskSet
 from tidemill.language.combiners import combiner_of
 from tidemill.language.dataflow import AggList, AggMap, Aggregator, AggTree, Const, Var
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
+from tidemill.paths.nodes import ListNode, MapNode, RootValue, SetNode
 from tidemill.paths.variables import compile_aggregation
 from tidemill.pstate.operands import compile_writer
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
@@ -122,15 +123,13 @@ def value_of(arg: Any, row: tuple[Any, ...]) -> Any:
 
 
 def plain(node: Any) -> Any:
-    if hasattr(node, "items") and not isinstance(node, dict):
+    if isinstance(node, MapNode):
         return {key: plain(value) for key, value in node.items()}
-    if hasattr(node, "elements"):
+    if isinstance(node, SetNode):
         return set(node.elements())
-    if hasattr(node, "fields"):
-        return dict(node.fields())
-    if hasattr(node, "get_value"):
+    if isinstance(node, RootValue):
         return node.get_value()
-    return list(node.values()) if hasattr(node, "append") and not isinstance(node, list) else node
+    return list(node.elements()) if isinstance(node, ListNode) else node
 
 
 def same(expected: Any, actual: Any) -> bool:

@@ -19,6 +19,7 @@ from tidemill.language.operations import Ops
 from tidemill.language.schema import Schema
 from tidemill.paths.compiled import compile_path
 from tidemill.paths.memory_nodes import contents, memory_root
+from tidemill.paths.nodes import RootValue
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.view import SnapshotView
@@ -161,7 +162,7 @@ def pruned(value: Any, depth: int) -> Any:
     return {key: item for key, item in kept.items() if depth == 1 or item not in ({}, set(), [], None)}
 
 
-class Whole:
+class Whole(RootValue):
     """The same state as one plain value."""
 
     def __init__(self) -> None:

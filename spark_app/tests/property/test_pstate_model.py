@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tidemill.journal.snapshot import Level, Snapshot, TaskSet
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
+from tidemill.paths.nodes import Node
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.tables import compaction, verify
 from tidemill.tables.parts import PartLoader
@@ -157,9 +158,9 @@ def write_one(draw: Any, schema: Schema, node: Any) -> None:
     else:
         name, field = draw(st.sampled_from(schema.fields))
         if has_indexed(field):
-            write_one(draw, field, node.get_field(name))
+            write_one(draw, field, node.get(name))
         else:
-            node.put_field(name, draw_value(draw, field))
+            node.put(name, draw_value(draw, field))
 
 
 def change_map(draw: Any, schema: MapSchema, node: Any, model: Any) -> None:
@@ -180,14 +181,14 @@ def change_list(draw: Any, schema: ListSchema, node: Any, model: Any) -> None:
     if has_indexed(schema.element):
         if model:
             index = draw(st.integers(0, len(model) - 1))
-            child = node.get_at(index)
+            child = node.get(index)
             if child is not ABSENT:
                 change(draw, schema.element, child, model[index])
         return
     value = draw_value(draw, schema.element)
     if model and draw(st.booleans()):
         index = draw(st.integers(0, len(model) - 1))
-        node.put_at(index, value)
+        node.put(index, value)
         model[index] = value
     else:
         node.append(value)
@@ -197,13 +198,13 @@ def change_list(draw: Any, schema: ListSchema, node: Any, model: Any) -> None:
 def change_record(draw: Any, schema: FixedKeysSchema, node: Any, model: Any) -> None:
     name, field = draw(st.sampled_from(schema.fields))
     if draw(st.integers(0, 4)) == 0:
-        node.delete_field(name)
+        node.delete(name)
         model.pop(name, None)
     elif has_indexed(field):
-        change(draw, field, node.get_field(name), model.setdefault(name, empty(field)))
+        change(draw, field, node.get(name), model.setdefault(name, empty(field)))
     else:
         value = draw_value(draw, field)
-        node.put_field(name, value)
+        node.put(name, value)
         model[name] = value
 
 
@@ -225,7 +226,7 @@ def pruned(schema: Schema, model: Any) -> Any:
 
 def read(schema: Schema, node: Any) -> Any:
     """Everything below a node, as plain values; sizes must be those of what is there."""
-    if not hasattr(node, "clear") or isinstance(node, (dict, list, set)):
+    if not isinstance(node, Node):
         return node
     size = None if isinstance(schema, FixedKeysSchema) else node.size()
     held = _read(schema, node)
@@ -239,8 +240,8 @@ def _read(schema: Schema, node: Any) -> Any:
     if isinstance(schema, SetSchema):
         return set(node.elements())
     if isinstance(schema, ListSchema):
-        return [read(schema.element, value) for value in node.values()]
-    return {name: read(schema.field(name), value) for name, value in node.fields()}
+        return [read(schema.element, value) for value in node.elements()]
+    return {name: read(schema.field(name), value) for name, value in node.items()}
 
 
 # --- the store around it ---

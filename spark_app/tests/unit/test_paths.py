@@ -288,6 +288,16 @@ def test_refused_when_an_indexed_structure_would_become_a_plain_value() -> None:
         TestPState.create(COUNTS).transform(Path.key("x").term_val(3))
 
 
+@pytest.mark.parametrize("index", [-1, 3, True, "a"])
+def test_refused_when_a_list_of_rows_has_no_such_index(index: Any) -> None:
+    pstate = TestPState.create(PState.map_schema(str, PState.list_schema(int).subindexed()))
+    pstate.transform(Path.key("x").term_val([1, 2]))
+    assert pstate.select(Path.key("x").key(index)) == [None]
+    with pytest.raises(BadPath, match="a list of 2 elements has no index"):
+        pstate.transform(Path.key("x").key(index).term_val(3))
+    assert pstate.select(Path.key("x").all()) == [1, 2]
+
+
 def test_absent_when_a_key_cannot_be_a_key() -> None:
     pstate = TestPState.create(object, {"a": {1}})
     assert pstate.select(Path.key({"a": 1})) == [None]

@@ -36,9 +36,9 @@ def sample() -> ThreadState:
     state = ThreadState(INFO, view)
     root = state.root("$$p", 3)
     for key in ("text", 5, 2.5, None, (1, "x"), b"\x00\x01"):
-        root.get(key).put_field("n", None if key is None else 7)
-    root.get(5).put_field("any", {"b": [1, {2}], "a": None})
-    root.get(5).get_field("ids").add(-9)
+        root.get(key).put("n", None if key is None else 7)
+    root.get(5).put("any", {"b": [1, {2}], "a": None})
+    root.get(5).get("ids").add(-9)
     return state
 
 
@@ -50,7 +50,7 @@ def read_all(data: bytes) -> dict[object, object]:
     view = SnapshotView(Snapshot((Level("delta", 1, 1, (part,)),)), TaskSet(2, 1), loader)
     root = ThreadState(INFO, view).root("$$p", 3)
     return {
-        key: {name: set(held.elements()) if name == "ids" else held for name, held in node.fields()}
+        key: {name: set(held.elements()) if name == "ids" else held for name, held in node.items()}
         for key, node in root.items()
     }
 
@@ -166,6 +166,6 @@ def test_values_keep_the_order_of_their_keys() -> None:
 def test_a_mismatch_names_pstate_path_value_and_type() -> None:
     root = sample().root("$$p", 1)
     with pytest.raises(SchemaMismatch, match=r"\$\$p\[.*\]\['n'\]: True \(bool\) does not fit, expected int"):
-        root.get("a").put_field("n", True)
+        root.get("a").put("n", True)
     with pytest.raises(SchemaMismatch, match="expected one of the fields 'n', 'any', 'ids'"):
-        root.get("a").put_field("other", 1)
+        root.get("a").put("other", 1)

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from tidemill.paths.containers import SCALARS, node_kind
+from tidemill.paths.containers import SCALARS
+from tidemill.paths.nodes import Node
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath, BudgetExceeded, NotOneValue, NotSelectable, TidemillError
 
@@ -94,7 +95,7 @@ class Budget:
                 left.extend(item.values())
             elif kind in _CONTAINERS:
                 left.extend(item)
-            elif kind not in _DATA and item is not ABSENT and not node_kind(item):
+            elif kind not in _DATA and item is not ABSENT and not isinstance(item, Node):
                 raise BadPath(f"at {self.at}: a {kind.__name__} is no data that could be an answer", at=self.at)
 
     def result(self, value: Any, collected: Sequence[Any]) -> None:

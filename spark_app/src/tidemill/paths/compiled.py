@@ -14,9 +14,9 @@ from tidemill.language.dataflow import Arg, RecordedPath
 from tidemill.language.schema import Schema
 from tidemill.paths.binding import Binder
 from tidemill.paths.budget import Budget
-from tidemill.paths.containers import UNCHANGED, node_kind, replace_node
 from tidemill.paths.control import outcome
 from tidemill.paths.navigator import Builder, Hits, Mode, Step, TransformCall, check_ends, hit, unterminated
+from tidemill.paths.nodes import UNCHANGED, RootValue
 from tidemill.paths.points import SelectCall, fast_select, fast_transform, is_point
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
@@ -78,7 +78,7 @@ def _charged(fast: SelectCall, budget: Budget) -> SelectCall:
 
 def _select_call(step: Step, where: str, budget: Budget | None) -> SelectCall:
     def select(node: Any, values: Sequence[Any]) -> list[Any]:
-        value = node.get_value() if node_kind(node) == "root" else node
+        value = node.get_value() if isinstance(node, RootValue) else node
         hits = step(value, values, ())
         return [outcome(found, collected, where) for found, collected in (hits if budget is None else counted(hits))]
 
@@ -93,7 +93,7 @@ def _select_call(step: Step, where: str, budget: Budget | None) -> SelectCall:
 
 def _transform_call(step: Step, where: str) -> TransformCall:
     def transform(node: Any, values: Sequence[Any]) -> None:
-        is_root = node_kind(node) == "root"
+        is_root = isinstance(node, RootValue)
         new = step(node.get_value() if is_root else node, values, ())
         if new is UNCHANGED:
             return
@@ -102,7 +102,7 @@ def _transform_call(step: Step, where: str) -> TransformCall:
         if is_root:
             node.put_value(new)
         else:
-            replace_node(node, new, where)
+            node.replace(new, where)
 
     return transform
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from tidemill.paths.arguments import CONDITION, VALUE, Arguments
-from tidemill.paths.containers import UNCHANGED, list_of, plain
+from tidemill.paths.containers import list_of, plain
 from tidemill.paths.fitting import stays
 from tidemill.paths.navigator import (
     BoundNav,
@@ -20,6 +20,7 @@ from tidemill.paths.navigator import (
     private,
     selects_any,
 )
+from tidemill.paths.nodes import UNCHANGED
 from tidemill.paths.points import delete, put_value, update
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath, NotOneValue

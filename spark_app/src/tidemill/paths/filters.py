@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tidemill.language.operations import is_true
 from tidemill.paths.arguments import CONDITION, FUNCTION, VALUE, Arguments
-from tidemill.paths.containers import UNCHANGED, map_of, node_kind, plain, set_of
+from tidemill.paths.containers import map_of, plain
 from tidemill.paths.fitting import stays
 from tidemill.paths.navigator import (
     BoundNav,
@@ -23,6 +23,7 @@ from tidemill.paths.navigator import (
     private,
     selects_any,
 )
+from tidemill.paths.nodes import UNCHANGED, Node, SetNode
 from tidemill.paths.points import update_or_begin
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
@@ -79,7 +80,7 @@ class Comparison(Filter):
 
     def passes(self, value: Any, values: Values, collected: Collected) -> bool:
         limit = values[self.slots[0]]
-        if node_kind(value):
+        if isinstance(value, Node):
             plain(value, self.where)
         try:
             return bool(self.compare(value, limit))
@@ -146,25 +147,18 @@ class Viewed(View):
 
     def seen(self, value: Any, values: Values) -> Any:
         args = [values[slot] for slot in self.slots]
-        if self.on_node is not None and node_kind(value):
+        if self.on_node is not None and isinstance(value, Node):
             return self.on_node(value, *args)
         return self.call(private(value, self.where), *args)
 
 
-def _node_size(node: Any) -> int:
-    if node_kind(node) == "record":
-        return sum(1 for _ in node.fields())
-    size: int = node.size()
-    return size
-
-
-def _node_contains(node: Any, element: Any) -> bool:
-    if node_kind(node) == "set":
-        return bool(set_of(node, "view", "").contains(element))
+def _contains(node: Node, element: Any) -> bool:
+    if isinstance(node, SetNode):
+        return node.contains(element)
     return map_of(node, "view", "", is_keyed=True).get(element) is not ABSENT
 
 
-_ON_NODES: dict[str, Callable[..., Any]] = {"SIZE": _node_size, "CONTAINS": _node_contains}
+_ON_NODES: dict[str, Callable[..., Any]] = {"SIZE": Node.size, "CONTAINS": _contains}
 
 
 class Transformed(View):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from tidemill.language.dataflow import Nav
 from tidemill.language.schema import ListSchema, Schema
 from tidemill.paths.arguments import VALUES
-from tidemill.paths.containers import UNCHANGED, list_of, node_kind, refill_list
+from tidemill.paths.containers import PlainList, list_of
 from tidemill.paths.fitting import SchemaFaults
 from tidemill.paths.navigator import Collected, Hits, Navigator, Steps, Values
+from tidemill.paths.nodes import UNCHANGED, ListNode
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 
@@ -22,12 +22,11 @@ class OneElement(Steps):
         raise NotImplementedError
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
-        is_node = node_kind(value) == "list"
-        items: Sequence[Any] = () if is_node else list_of(value, self.name, self.where)
-        index = self.place(value.size() if is_node else len(items), values)
+        items = value if isinstance(value, ListNode) else PlainList(list_of(value, self.name, self.where))
+        index = self.place(items.size(), values)
         if index is None:
             return ()
-        hits: Hits = self.following(value.get_at(index) if is_node else items[index], values, collected)
+        hits: Hits = self.following(items.get(index), values, collected)
         return hits
 
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
@@ -37,8 +36,8 @@ class OneElement(Steps):
         if index is None or new is UNCHANGED:
             return UNCHANGED
         kept = items[:index] + ([] if new is ABSENT else [new]) + items[index + 1 :]
-        if node_kind(value) == "list":
-            refill_list(value, kept)
+        if isinstance(value, ListNode):
+            value.replace(kept, self.where)
             return UNCHANGED
         return kept
 

@@ -9,17 +9,7 @@ from typing import Any, Final
 from tidemill.language.dataflow import Const, Nav
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
 from tidemill.paths.arguments import VALUE, VALUES
-from tidemill.paths.containers import (
-    UNCHANGED,
-    KeyBounds,
-    assign,
-    is_empty_node,
-    list_of,
-    map_of,
-    node_kind,
-    refill_list,
-    set_of,
-)
+from tidemill.paths.containers import PlainMap, PlainSet, list_of, map_of, set_of
 from tidemill.paths.fitting import SchemaFaults, kind_of
 from tidemill.paths.navigator import (
     BoundNav,
@@ -32,6 +22,7 @@ from tidemill.paths.navigator import (
     Values,
     change_entry,
 )
+from tidemill.paths.nodes import UNCHANGED, KeyRange, ListNode, MapNode, Node, SetNode, assign, is_empty_node
 from tidemill.paths.ranges import BETWEEN, FROM, FROM_START, TO, TO_END, BoundsOfCalls, SortedRange
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
@@ -134,7 +125,7 @@ class MapKey(Steps):
 def rename(container: Any, renamed: Sequence[tuple[Any, Any, Any]], steps: Steps) -> None:
     """Move (old key, new key, value); a new key of ABSENT removes the entry."""
     for _, new, item in renamed:
-        if new is not ABSENT and node_kind(item):
+        if new is not ABSENT and isinstance(item, Node):
             text = f"{steps.where}: {steps.name} cannot rename a key that holds an indexed structure"
             raise BadPath(text, navigator=steps.name)
     for key, _, _ in renamed:
@@ -197,10 +188,9 @@ class All(Steps):
             yield from self.following(item, values, collected)
 
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
-        kind = node_kind(value)
-        if isinstance(value, dict) or kind in ("map", "record"):
+        if isinstance(value, (dict, MapNode)):
             return self._transform_map(value, values, collected)
-        if isinstance(value, (set, frozenset)) or kind == "set":
+        if isinstance(value, (set, frozenset, SetNode)):
             return transform_elements(set_of(value, self.name, self.where), None, self, values, collected)
         return self._transform_list(value, values, collected)
 
@@ -239,28 +229,25 @@ class All(Steps):
         kept = [
             item if new is UNCHANGED else new for item, new in zip(items, changed, strict=True) if new is not ABSENT
         ]
-        if node_kind(value) == "list":
-            refill_list(value, kept)
+        if isinstance(value, ListNode):
+            value.replace(kept, self.where)
             return UNCHANGED
         return kept
 
 
 def elements_of(value: Any, steps: Steps) -> Iterable[Any]:
     """What `all` navigates to, in the order of the container."""
-    kind = node_kind(value)
-    if isinstance(value, dict) or kind in ("map", "record"):
-        return ([key, item] for key, item in map_of(value, steps.name, steps.where).items())
-    if isinstance(value, (set, frozenset)) or kind == "set":
-        elements: Iterable[Any] = set_of(value, steps.name, steps.where).elements()
-        return elements
-    if kind == "list":
-        items: Iterable[Any] = value.values()
-        return items
+    if isinstance(value, Node):
+        return value.elements()
+    if isinstance(value, dict):
+        return PlainMap(value).elements()
+    if isinstance(value, (set, frozenset)):
+        return PlainSet(value).elements()
     return list_of(value, steps.name, steps.where)
 
 
 def transform_elements(
-    container: Any, bounds: KeyBounds | None, steps: Steps, values: Values, collected: Collected
+    container: Any, bounds: KeyRange | None, steps: Steps, values: Values, collected: Collected
 ) -> Any:
     """Replace elements of a set one by one: all that change leave before any new one comes in."""
     changed = []

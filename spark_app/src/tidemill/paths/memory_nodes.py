@@ -6,11 +6,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tidemill.language.schema import FixedKeysSchema, ListSchema, MapSchema, Schema, SetSchema, has_indexed
-from tidemill.paths.containers import is_empty_node, keys_within, node_kind, plain, replace_node, sorted_keys
-from tidemill.paths.nodes import KeyRange, Node
+from tidemill.paths.containers import keys_within, plain
+from tidemill.paths.nodes import (
+    KeyRange,
+    ListNode,
+    MapNode,
+    Node,
+    RecordNode,
+    RootValue,
+    SetNode,
+    is_empty_node,
+)
 from tidemill.tables.codecs import KeyCodec, Misfit, NullKey, checker, key_codec, refusal
 from tidemill.values.absent import ABSENT
-from tidemill.values.errors import SchemaMismatch
+from tidemill.values.errors import BadPath, SchemaMismatch
 
 Check = Callable[[Any], Any]
 
@@ -40,7 +49,9 @@ def _or_absent(check: Check, key: Any) -> Any:
 
 
 class MemoryNode:
-    """What writes need: `null` is the key on the way here that is None and must not be, so that nothing is written."""
+    """The data of a node, and what writes need: `null` is the key on the way here that is None and must not be, so that
+    nothing is written.
+    """
 
     def __init__(self, null: NullKey | None) -> None:
         self._null = null
@@ -61,7 +72,7 @@ def _written_key(codec: KeyCodec, is_nullable: bool) -> Check:
     return _checked(check)
 
 
-class MemoryMap(MemoryNode):
+class MemoryMap(MemoryNode, MapNode):
     """A top-level or subindexed map, by stored keys; nodes below it live as long as it does."""
 
     def __init__(self, schema: MapSchema, null: NullKey | None = None) -> None:
@@ -89,7 +100,7 @@ class MemoryMap(MemoryNode):
         self._check_place()
         key = self._written(key)
         if self._is_nested:
-            replace_node(self.get(key), value, "memory")
+            self.get(key).replace(value, "memory")
         else:
             self._data[key] = self._check(value)
 
@@ -105,19 +116,16 @@ class MemoryMap(MemoryNode):
         present = [self._codec.present(key) for key, value in self._data.items() if not is_empty_node(value)]
         return iter([(key, self._data[self._key(key)]) for key in keys_within(present, bounds)])
 
-    def size(self) -> int:
-        return sum(1 for _ in self.items())
-
     def clear(self) -> None:
         self._check_place()
         for key, value in self._data.items():
-            if node_kind(value) and (key is not None or self._is_nullable):
+            if isinstance(value, Node) and (key is not None or self._is_nullable):
                 value.clear()
         if not self._is_nested:
             self._data.clear()
 
 
-class MemorySet(MemoryNode):
+class MemorySet(MemoryNode, SetNode):
     def __init__(self, schema: SetSchema, null: NullKey | None = None) -> None:
         super().__init__(null)
         self._codec = key_codec(schema.element)
@@ -147,24 +155,27 @@ class MemorySet(MemoryNode):
         self._data.clear()
 
 
-class MemoryList(MemoryNode):
+class MemoryList(MemoryNode, ListNode):
     def __init__(self, schema: ListSchema, null: NullKey | None = None) -> None:
         super().__init__(null)
         self._check = _checked(checker(schema.element))
         self._data: list[Any] = []
 
-    def get_at(self, index: int) -> Any:
-        return self._data[index] if 0 <= index < len(self._data) else ABSENT
+    def get(self, index: Any) -> Any:
+        return self._data[index] if type(index) is int and 0 <= index < len(self._data) else ABSENT
 
-    def put_at(self, index: int, value: Any) -> None:
+    def put(self, index: Any, value: Any) -> None:
+        """Raises BadPath if there is no such index; the index after the last appends."""
         self._check_place()
-        self._data[index] = self._check(value)
+        if type(index) is not int or not 0 <= index <= len(self._data):
+            raise BadPath(f"TestPState: a list of {len(self._data)} elements has no index {index!r}")
+        self._data[index : index + 1] = [self._check(value)]
 
     def append(self, value: Any) -> None:
         self._check_place()
         self._data.append(self._check(value))
 
-    def values(self) -> Iterator[Any]:
+    def elements(self, bounds: KeyRange | None = None) -> Iterator[Any]:
         return iter(list(self._data))
 
     def size(self) -> int:
@@ -175,7 +186,7 @@ class MemoryList(MemoryNode):
         self._data.clear()
 
 
-class MemoryRecord(MemoryNode):
+class MemoryRecord(MemoryNode, RecordNode):
     """A fixed-keys record; fields iterate in the order of the schema."""
 
     def __init__(self, schema: FixedKeysSchema, null: NullKey | None = None) -> None:
@@ -184,27 +195,28 @@ class MemoryRecord(MemoryNode):
         self._nodes = {name: memory_node(field, null) for name, field in schema.fields if has_indexed(field)}
         self._data: dict[Any, Any] = {}
 
-    def get_field(self, name: Any) -> Any:
+    def get(self, name: Any) -> Any:
         self._check(name)
         return self._nodes[name] if name in self._nodes else self._data.get(name, ABSENT)
 
-    def put_field(self, name: Any, value: Any) -> None:
+    def put(self, name: Any, value: Any) -> None:
         self._check_place()
         if name in self._nodes:
-            replace_node(self._nodes[name], value, "memory")
+            self._nodes[name].replace(value, "memory")
         else:
             self._data[name] = self._check(name)(value)
 
-    def delete_field(self, name: Any) -> None:
+    def delete(self, name: Any) -> None:
         self._check_place()
         if name in self._nodes:
             self._nodes[name].clear()
         else:
             self._data.pop(name, None)
 
-    def fields(self) -> Iterator[tuple[Any, Any]]:
-        found = [(name, self.get_field(name)) for name in self._checks]
-        return iter([(name, value) for name, value in found if value is not ABSENT and not is_empty_node(value)])
+    def items(self, bounds: KeyRange | None = None) -> Iterator[tuple[Any, Any]]:
+        fields = {name: self.get(name) for name in self._checks}
+        held = {name: value for name, value in fields.items() if value is not ABSENT and not is_empty_node(value)}
+        return iter([(name, held[name]) for name in (held if bounds is None else keys_within(held, bounds))])
 
     def clear(self) -> None:
         self._check_place()
@@ -218,7 +230,7 @@ class MemoryRecord(MemoryNode):
         return self._checks[name]
 
 
-class MemoryValue:
+class MemoryValue(RootValue):
     """A PState whose partition is one plain value."""
 
     def __init__(self, schema: Schema, initial: Any = None) -> None:
@@ -245,7 +257,7 @@ def memory_node(schema: Schema, null: NullKey | None = None) -> Any:
     raise TypeError(f"{schema!r} is a plain value")
 
 
-def memory_root(schema: Schema, initial: Any = None) -> Node:
+def memory_root(schema: Schema, initial: Any = None) -> Node | RootValue:
     """The empty partition of a PState of this schema: maps and records are indexed, everything else is one value."""
     if isinstance(schema, (MapSchema, FixedKeysSchema)) or has_indexed(schema):
         node: Node = memory_node(schema)
@@ -255,13 +267,10 @@ def memory_root(schema: Schema, initial: Any = None) -> Node:
 
 def contents(node: Any) -> Any:
     """All that a node holds, as plain values: for tests and for looking inside."""
-    kind = node_kind(node)
-    if kind == "root":
+    if isinstance(node, RootValue):
         return plain(node.get_value(), "memory")
-    if kind == "map":
+    if isinstance(node, MapNode):
         return {key: contents(value) for key, value in node.items()}
-    if kind == "record":
-        return {name: contents(value) for name, value in node.fields()}
-    if kind == "set":
-        return set(sorted_keys(node.elements()))
-    return [contents(value) for value in node.values()] if kind == "list" else plain(node, "memory")
+    if isinstance(node, SetNode):
+        return set(node.elements())
+    return [contents(value) for value in node.elements()] if isinstance(node, ListNode) else plain(node, "memory")

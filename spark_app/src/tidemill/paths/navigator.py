@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, TypeVar
 from tidemill.language.dataflow import Function
 from tidemill.paths.arguments import NOTHING, Arguments
 from tidemill.paths.budget import Budget
-from tidemill.paths.containers import SCALARS, UNCHANGED, node_kind, plain, replace_node
+from tidemill.paths.containers import SCALARS, plain
 from tidemill.paths.fitting import SchemaRule, stays, unknown
+from tidemill.paths.nodes import UNCHANGED, Node
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 
@@ -282,8 +283,8 @@ def change_entry(container: Any, key: Any, old: Any, new: Any, where: str) -> No
         return
     if new is ABSENT:
         container.delete(key)
-    elif node_kind(old):
-        replace_node(old, new, where)
+    elif isinstance(old, Node):
+        old.replace(new, where)
     else:
         container.put(key, new)
 

@@ -1,76 +1,206 @@
-"""What paths navigate: indexed structures of one task's partition of a PState, as small protocols.
+"""What paths navigate: the nodes of a structure, by one protocol.
 
-`get` of an indexed structure returns a plain Python value (int, str, list, dict, …) where the element is a value, or
-another node where the schema has an indexed structure below it (always a node then, perhaps an empty one), or `ABSENT`.
-Plain values are never changed in place: a transform builds a new value and puts it.
+A node is a map, a set or a list. Rows of a PState, the values of a `TestPState` and plain Python values have their own
+forms of these three; a navigator does not know which one it met. `get` returns a plain Python value (int, str, list, …)
+where the element is a value, or another node where the schema has an indexed structure below it (always a node then,
+perhaps an empty one), or `ABSENT`.
+
+Plain values are never changed in place: their node changes a copy, which `result` hands to whoever holds the value. An
+indexed structure changes in place; its `result` is UNCHANGED, because nothing is left to do for the one above.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol, Union, runtime_checkable
+from typing import Any, ClassVar, Final
+
+from tidemill.values.errors import SchemaMismatch
 
 
-class KeyRange(Protocol):
+class _Unchanged:
+    """The type of `UNCHANGED`: a transform that left its place as it was, or changed a node in place."""
+
+    def __repr__(self) -> str:
+        return "UNCHANGED"
+
+
+UNCHANGED: Final = _Unchanged()
+
+
+class KeyRange:
     """Bounds of a sorted range; None is open. `limit` elements at most, from the high end if `is_reverse`."""
 
-    start: Any
-    end: Any
-    includes_start: bool
-    includes_end: bool
-    limit: int | None
-    is_reverse: bool
+    __slots__ = ("end", "includes_end", "includes_start", "is_reverse", "limit", "start")
+
+    def __init__(
+        self,
+        start: Any = None,
+        end: Any = None,
+        includes_start: bool = True,
+        includes_end: bool = False,
+        limit: int | None = None,
+        is_reverse: bool = False,
+    ) -> None:
+        self.start = start
+        self.end = end
+        self.includes_start = includes_start
+        self.includes_end = includes_end
+        self.limit = limit
+        self.is_reverse = is_reverse
 
 
-@runtime_checkable
-class IndexedMap(Protocol):
-    """A top-level or a subindexed map. Iteration is in key order; a reverse range is yielded in ascending order too."""
+class Node:
+    """A structure that a path can go into. Nodes of a snapshot have no methods that write."""
 
-    def get(self, key: Any) -> Any: ...
-    def put(self, key: Any, value: Any) -> None: ...
-    def delete(self, key: Any) -> None: ...
-    def items(self, bounds: KeyRange | None = None) -> Iterator[tuple[Any, Any]]: ...
-    def size(self) -> int: ...
-    def clear(self) -> None: ...
+    __slots__ = ()
+
+    noun: ClassVar[str]
+    """What errors call it: "map", "set", "list" or "record"."""
+
+    plain_types: ClassVar[tuple[type, ...]]
+    """The plain containers whose contents it can take over."""
+
+    def elements(self, bounds: KeyRange | None = None) -> Iterator[Any]:
+        """What the navigator `all` goes to, in order."""
+        raise NotImplementedError
+
+    def size(self) -> int:
+        return sum(1 for _ in self.elements())
+
+    def is_empty(self) -> bool:
+        return all(False for _ in self.elements())
+
+    def clear(self) -> None:
+        raise NotImplementedError
+
+    def fill(self, value: Any) -> None:
+        """Add what a plain value of `plain_types` holds."""
+        raise NotImplementedError
+
+    def replace(self, value: Any, where: str) -> None:
+        """Hold what a plain value holds, and nothing else; None stands for an empty one.
+
+        Raises:
+            SchemaMismatch: the value is no collection of this node's kind.
+        """
+        if value is not None and not isinstance(value, self.plain_types):
+            text = f"{where}: an indexed {self.noun} cannot become {type(value).__name__}"
+            raise SchemaMismatch(text, pstate=where, value=value)
+        self.clear()
+        if value is not None:
+            self.fill(value)
+
+    def result(self) -> Any:
+        """The changed copy of a plain value, else UNCHANGED."""
+        return UNCHANGED
 
 
-@runtime_checkable
-class IndexedSet(Protocol):
-    def contains(self, element: Any) -> bool: ...
-    def add(self, element: Any) -> None: ...
-    def discard(self, element: Any) -> None: ...
-    def elements(self, bounds: KeyRange | None = None) -> Iterator[Any]: ...
-    def size(self) -> int: ...
-    def clear(self) -> None: ...
+class MapNode(Node):
+    """A map. One of rows iterates in key order; a reverse range comes in ascending order too."""
+
+    __slots__ = ()
+    noun = "map"
+    plain_types = (dict,)
+
+    def get(self, key: Any) -> Any:
+        raise NotImplementedError
+
+    def put(self, key: Any, value: Any) -> None:
+        raise NotImplementedError
+
+    def delete(self, key: Any) -> None:
+        raise NotImplementedError
+
+    def items(self, bounds: KeyRange | None = None) -> Iterator[tuple[Any, Any]]:
+        raise NotImplementedError
+
+    def elements(self, bounds: KeyRange | None = None) -> Iterator[Any]:
+        return ([key, value] for key, value in self.items(bounds))
+
+    def fill(self, value: dict[Any, Any]) -> None:
+        for key, item in value.items():
+            self.put(key, item)
 
 
-@runtime_checkable
-class IndexedList(Protocol):
-    def get_at(self, index: int) -> Any: ...
-    def put_at(self, index: int, value: Any) -> None: ...
-    def append(self, value: Any) -> None: ...
-    def values(self) -> Iterator[Any]: ...
-    def size(self) -> int: ...
-    def clear(self) -> None: ...
+class RecordNode(MapNode):
+    """A fixed-keys record that is indexed field by field, or that holds an indexed structure in a field: a map of its
+    fields, in the order of the schema.
+    """
+
+    __slots__ = ()
+    noun = "record"
 
 
-@runtime_checkable
-class IndexedRecord(Protocol):
-    """A fixed-keys record that is indexed field by field, or that holds an indexed structure in a field."""
+class SetNode(Node):
+    __slots__ = ()
+    noun = "set"
+    plain_types = (set, frozenset)
 
-    def get_field(self, name: Any) -> Any: ...
-    def put_field(self, name: Any, value: Any) -> None: ...
-    def delete_field(self, name: Any) -> None: ...
-    def fields(self) -> Iterator[tuple[Any, Any]]: ...
-    def clear(self) -> None: ...
+    def contains(self, element: Any) -> bool:
+        raise NotImplementedError
+
+    def add(self, element: Any) -> None:
+        raise NotImplementedError
+
+    def discard(self, element: Any) -> None:
+        raise NotImplementedError
+
+    def fill(self, value: Any) -> None:
+        for element in value:
+            self.add(element)
 
 
-@runtime_checkable
-class RootValue(Protocol):
+class ListNode(Node):
+    """A list, by index from 0 without gaps."""
+
+    __slots__ = ()
+    noun = "list"
+    plain_types = (list, tuple)
+
+    def get(self, index: Any) -> Any:
+        """ABSENT for all that is no index of an element."""
+        raise NotImplementedError
+
+    def put(self, index: Any, value: Any) -> None:
+        raise NotImplementedError
+
+    def append(self, value: Any) -> None:
+        raise NotImplementedError
+
+    def delete(self, index: Any) -> None:
+        """Take an element out; those behind it move up."""
+        kept = [value for at, value in enumerate(self.elements()) if at != index]
+        self.clear()
+        self.fill(kept)
+
+    def items(self, bounds: KeyRange | None = None) -> Iterator[tuple[Any, Any]]:
+        return enumerate(self.elements())
+
+    def fill(self, value: Any) -> None:
+        for element in value:
+            self.append(element)
+
+
+class RootValue:
     """The whole partition of a PState whose schema is a plain value; before any write, its initial value."""
 
-    def get_value(self) -> Any: ...
-    def put_value(self, value: Any) -> None: ...
+    __slots__ = ()
+
+    def get_value(self) -> Any:
+        raise NotImplementedError
+
+    def put_value(self, value: Any) -> None:
+        raise NotImplementedError
 
 
-Node = Union[IndexedMap, IndexedSet, IndexedList, IndexedRecord, RootValue]
+def is_empty_node(value: Any) -> bool:
+    return isinstance(value, Node) and value.is_empty()
+
+
+def assign(entries: Any, key: Any, value: Any, where: str) -> None:
+    """Put a value at a key that may hold an indexed structure."""
+    current = entries.get(key)
+    if isinstance(current, Node):
+        current.replace(value, where)
+    else:
+        entries.put(key, value)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from tidemill.paths.arguments import VALUE, Arguments
-from tidemill.paths.containers import KeyBounds
 from tidemill.paths.navigator import BoundNav, Slot, Values
+from tidemill.paths.nodes import KeyRange
 from tidemill.values.errors import BadPath
 
 
@@ -47,9 +47,9 @@ class BoundsOfCalls:
         self._includes_end = bool(nav.option("include_end", default=False))
         self._limit = nav.option("max_amt")
 
-    def of(self, values: Values) -> KeyBounds:
+    def of(self, values: Values) -> KeyRange:
         """Raises BadPath: the greatest number of elements is no count."""
-        return KeyBounds(
+        return KeyRange(
             None if self._start is None else values[self._start],
             None if self._end is None else values[self._end],
             self._includes_start,

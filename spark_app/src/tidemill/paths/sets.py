@@ -9,9 +9,10 @@ from typing import Any, Final
 from tidemill.language.dataflow import Nav
 from tidemill.language.schema import Leaf, Schema, SetSchema
 from tidemill.paths.arguments import VALUE, VALUES
-from tidemill.paths.containers import UNCHANGED, set_of
+from tidemill.paths.containers import set_of
 from tidemill.paths.fitting import SchemaFaults
 from tidemill.paths.navigator import BoundNav, Builder, Collected, Hits, Navigator, Step, Steps, Values
+from tidemill.paths.nodes import UNCHANGED
 from tidemill.paths.points import add_element, discard_element
 from tidemill.paths.ranges import BETWEEN, FROM, FROM_START, TO, TO_END, BoundsOfCalls, SortedRange
 from tidemill.values.absent import ABSENT

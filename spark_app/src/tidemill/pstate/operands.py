@@ -18,8 +18,8 @@ from tidemill.language.aggregation_order import has_order_between_leaves
 from tidemill.language.combiners import Combiner, by_identity
 from tidemill.language.dataflow import AggTree, Arg
 from tidemill.language.schema import Leaf, MapSchema, Schema, SetSchema
+from tidemill.pstate.nodes import value_schema
 from tidemill.pstate.row_folds import Apply, RowTarget, WriteRow, apply_of, write_structure
-from tidemill.pstate.row_nodes import value_schema
 from tidemill.pstate.targets import Target, targets_of
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.tables.cells import cells_of

@@ -13,15 +13,13 @@ from typing import Any
 
 from tidemill.tables.codecs import NullKey, key_codec, refusal
 from tidemill.tables.container import CLEAR, DELETE, PUT
-from tidemill.tables.merge_reader import TaskReader
+from tidemill.tables.merge_reader import End, TaskReader, range_test
 from tidemill.tables.null_keys import check_nulls
 from tidemill.tables.sorted_table import nan_token
 from tidemill.tables.tables import Table
 from tidemill.values.absent import ABSENT
 
 Prefix = tuple[Any, ...]
-End = tuple[Any, bool] | None
-"""An end of a range: (stored key, is included), or None for open."""
 
 
 class DirtyRows:
@@ -79,23 +77,13 @@ class DirtyRows:
         """(key, held) in key order, or against it, as things are now; later writes are not seen."""
         order = key_codec(self.table.table.keys[-1]).order
         written = {key: self.cache[key] for key in self.dirty}
-        inside = _range_test(order, low, high)
+        inside = range_test(order, low, high)
         keys = sorted((key for key in written if inside(key)), key=order, reverse=is_reverse)
         stored = iter(()) if self.is_cleared else self.table.reader.scan(self.prefix, low, high, is_reverse)
         unchanged = (row for row in stored if row[0] not in written)
         changed = ((key, written[key]) for key in keys)
         rows = _merge(unchanged, changed, order, is_reverse) if keys else unchanged
         return (row for row in rows if row[1] is not ABSENT)
-
-
-def _range_test(order: Callable[[Any], Any], low: End, high: End) -> Callable[[Any], bool]:
-    def inside(key: Any) -> bool:
-        at = order(key)
-        if low is not None and (at < order(low[0]) or (at == order(low[0]) and not low[1])):
-            return False
-        return high is None or at < order(high[0]) or (at == order(high[0]) and high[1])
-
-    return inside
 
 
 def _merge(
@@ -189,19 +177,16 @@ class TaskTable:
             return [self._cells[prefix]] if prefix in self._cells else []
         return [cells for known, cells in self._cells.items() if known[: len(prefix)] == prefix]
 
-    def child_keys(self, prefix: Prefix, low: End, high: End) -> list[Any]:
+    def child_keys(self, prefix: Prefix, low: End, high: End) -> Iterator[Any]:
         """Candidates for the keys right below a short prefix, in order; some may hold nothing."""
         depth = len(prefix)
         order = key_codec(self.table.keys[depth]).order
-        inside = _range_test(order, low, high)
+        inside = range_test(order, low, high)
         written = (cells.prefix[depth] for cells in self.changed if cells.prefix[:depth] == prefix)
         found = {nan_token(key): key for key in written}
         if not self.is_cleared(prefix):
-            key = self.reader.next_key(prefix, ABSENT, low)
-            while key is not ABSENT and inside(key):
-                found[nan_token(key)] = key
-                key = self.reader.next_key(prefix, key, low)
-        return sorted(filter(inside, found.values()), key=order)
+            found.update((nan_token(key), key) for key in self.reader.child_keys(prefix, low, high))
+        return iter(sorted(filter(inside, found.values()), key=order))
 
     def has_any(self, prefix: Prefix) -> bool:
         """Whether a live row stands at or below a prefix."""

@@ -16,8 +16,9 @@ import polars as pl
 
 from tidemill.journal.snapshot import Part
 from tidemill.language.schema import Schema
+from tidemill.pstate.nodes import value_schema
 from tidemill.pstate.overlay import ChangedRows, TaskTable
-from tidemill.pstate.row_nodes import TaskPartition, value_schema
+from tidemill.pstate.row_nodes import TaskPartition
 from tidemill.tables.cells import cells_of
 from tidemill.tables.codecs import Misfit, checker, key_codec, refusal, value_codec
 from tidemill.tables.container import DELETE, OPERAND, PUT, TableKey, TableRows, decode, encode

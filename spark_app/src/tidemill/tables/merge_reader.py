@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -15,6 +15,9 @@ from tidemill.tables.folding import Identities, fold_cells
 from tidemill.tables.sorted_table import Bounds, SortedTable
 from tidemill.tables.tables import Table
 from tidemill.values.absent import ABSENT
+
+End = tuple[Any, bool] | None
+"""An end of a range: (stored key, is included), or None for open."""
 
 _CHUNK_MIN, _CHUNK_MAX = 32, 8192
 
@@ -47,13 +50,13 @@ class TaskReader:
     def scan(
         self,
         prefix: tuple[Any, ...],
-        low: tuple[Any, bool] | None = None,
-        high: tuple[Any, bool] | None = None,
+        low: End = None,
+        high: End = None,
         is_reverse: bool = False,
     ) -> Iterator[tuple[Any, Any]]:
         """(last key, what its row holds) below a prefix that names all keys but the last, in key order or against it.
 
-        `low` and `high` are (stored key, is included); None is open.
+        `low` and `high` are ends of the range.
         """
         streams = []
         for age, level in enumerate(self.levels):
@@ -110,7 +113,7 @@ class TaskReader:
                 return age
         return len(self.levels)
 
-    def next_key(self, prefix: tuple[Any, ...], after: Any, low: tuple[Any, bool] | None) -> Any:
+    def next_key(self, prefix: tuple[Any, ...], after: Any, low: End) -> Any:
         """The least key below `prefix` that is in any level, live or not: beyond `after`, or from `low` on if that is
         ABSENT.
         """
@@ -130,18 +133,21 @@ class TaskReader:
                     best = key
         return best
 
+    def child_keys(self, prefix: tuple[Any, ...], low: End, high: End) -> Iterator[Any]:
+        """The keys right below a short prefix, in order; some may hold nothing."""
+        is_inside = range_test(key_codec(self.table.keys[len(prefix)]).order, None, high)
+        key = self.next_key(prefix, ABSENT, low)
+        while key is not ABSENT and is_inside(key):
+            yield key
+            key = self.next_key(prefix, key, low)
+
     def has_any(self, prefix: tuple[Any, ...]) -> bool:
-        """Whether a live row stands below `prefix`."""
+        """Whether a live row stands at or below `prefix`."""
         if len(prefix) == len(self.table.keys):
             return self.get(prefix) is not ABSENT
         if len(prefix) + 1 == len(self.table.keys):
             return next(self.scan(prefix), None) is not None
-        key = self.next_key(prefix, ABSENT, None)
-        while key is not ABSENT:
-            if self.has_any((*prefix, key)):
-                return True
-            key = self.next_key(prefix, key, None)
-        return False
+        return any(self.has_any((*prefix, key)) for key in self.child_keys(prefix, None, None))
 
     def count(self, prefix: tuple[Any, ...]) -> int:
         """How many live rows stand below a prefix that names all keys but the last; reads all of their keys."""
@@ -160,6 +166,18 @@ class TaskReader:
 _NO_KEYS = pl.DataFrame(schema={"key": pl.Null, "kind": pl.Int8})
 
 
+def range_test(order: Callable[[Any], Any], low: End, high: End) -> Callable[[Any], bool]:
+    """Whether a stored key is inside a range."""
+
+    def is_inside(key: Any) -> bool:
+        at = order(key)
+        if low is not None and (at < order(low[0]) or (at == order(low[0]) and not low[1])):
+            return False
+        return high is None or at < order(high[0]) or (at == order(high[0]) and high[1])
+
+    return is_inside
+
+
 def _is_filled(bounds: Bounds) -> bool:
     return bounds[0] < bounds[1]
 
@@ -168,8 +186,8 @@ def _range(
     level: SortedTable,
     task: int,
     prefix: tuple[Any, ...],
-    low: tuple[Any, bool] | None,
-    high: tuple[Any, bool] | None,
+    low: End,
+    high: End,
 ) -> Bounds:
     start, end = bounds = level.prefix_bounds(task, prefix)
     if low is not None:
