@@ -25,6 +25,7 @@ check: setup ## lint, types, layers, links in docs
 	.venv/bin/lint-imports --no-cache
 	PYTHONPATH=operator/src .venv/bin/lint-imports --no-cache --config operator/pyproject.toml
 	$(PY) scripts/generate_crds.py --check
+	$(PY) scripts/generate_paths.py --check
 	$(PY) scripts/check_docs.py
 
 test: setup ## all tests (real Spark, a real MinIO server)

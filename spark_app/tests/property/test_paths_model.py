@@ -111,7 +111,12 @@ SET_READS = st.one_of(
 )  # fmt: skip
 
 LIST_PLACES = st.sampled_from([Path.first(), Path.last(), Path.all(), Path.all().filter_pred(Ops.IS_EVEN)])
+LIST_PARTS = st.one_of(st.builds(Path.sublist, COUNTS, COUNTS), st.builds(Path.sublist_to_end, COUNTS))
+LIST_READS = st.one_of(LIST_PLACES, LIST_PARTS, LIST_PARTS.map(lambda part: part.all()), st.just(Path.view(Ops.SIZE)))
 LIST_CHANGES = st.one_of(
+    st.builds(lambda part, new: part.term_val(new), LIST_PARTS, st.lists(NUMBERS, max_size=3)),
+    st.builds(lambda part: part.term_void(), LIST_PARTS),
+    st.builds(lambda part, n: part.all().term(Ops.PLUS, n), LIST_PARTS, NUMBERS),
     st.builds(lambda new: Path.term_val(new), st.lists(NUMBERS, max_size=4)),
     st.builds(lambda path, n: path.term(Ops.PLUS, n), LIST_PLACES, NUMBERS),
     st.builds(lambda path: path.term_void(), LIST_PLACES),
@@ -264,7 +269,7 @@ def test_same_maps_when_only_the_top_is_indexed(changes: list[tuple[Path, Move]]
 
 @given(
     st.lists(st.tuples(st.builds(joined, OUTER, LIST_CHANGES), MOVES), max_size=8),
-    st.lists(st.builds(joined, OUTER, st.one_of(LIST_PLACES, st.just(Path.view(Ops.SIZE)))), max_size=4),
+    st.lists(st.builds(joined, OUTER, LIST_READS), max_size=4),
 )
 @settings(max_examples=60, deadline=None)
 def test_same_lists_when_subindexed(changes: list[tuple[Path, Move]], reads: list[Path]) -> None:

@@ -137,6 +137,17 @@ def list_navigator_on_a_number(setup: Any, topologies: Any) -> None:
     records(setup, topologies).local_select("$$counts", Path.key("*k").first()).out("*c")  # <- fault
 
 
+@expect("sublist_to_end meets an int in '$$counts', but needs a list.")
+def list_part_of_a_number(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$counts", Path.key("*k").sublist_to_end(2)).out("*c")  # <- fault
+
+
+@expect("first meets an int in '$$lists', but needs a list.")
+def list_navigator_in_a_list_of_numbers(setup: Any, topologies: Any) -> None:
+    path = Path.key("*k").sublist(0, "*v").all().first()
+    records(setup, topologies).local_select("$$lists", path).out("*c")  # <- fault
+
+
 @expect("all meets a str in '$$names'.")
 def all_of_a_text(setup: Any, topologies: Any) -> None:
     records(setup, topologies).local_select("$$names", Path.key("*k").all()).out("*c")  # <- fault
@@ -300,6 +311,7 @@ def what_fits(setup: Any, topologies: Any) -> None:
     chain = records(setup, topologies)
     chain.local_select("$$people", Path.must("*k").sub_map("name")).out("*p")
     chain.local_select("$$lists", Path.key("*k").nth(0).filter_greater_than(1)).out("*l")
+    chain.local_transform("$$lists", Path.key("*k").sublist_to_end("*v").term_val([1]))
     chain.local_select("$$sets", Path.key("*k").sorted_set_range_from(1, max_amt="*v").all()).out("*s")
     chain.local_transform("$$sets", Path.key("*k").void_set_elem().term_val(5))
     chain.local_transform("$$counts", Path.key("*k").null_to_val(0).term(Ops.PLUS, "*v"))

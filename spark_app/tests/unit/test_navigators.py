@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import runpy
+from pathlib import Path as File
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from tidemill.paths.json import path_from_json
 from tidemill.paths.navigators import NAVIGATORS
 from tidemill.values.errors import BadPath
 
+ROOT = File(__file__).resolve().parents[3]
 BUILDERS = sorted(name for name in vars(Path) if not name.startswith("_"))
 LATER = sorted(name for name, navigator in NAVIGATORS.items() if navigator.steps is None)
 HERE = [name for name in BUILDERS if name not in LATER]
@@ -105,3 +108,9 @@ def test_the_same_navigators_are_refused_in_topologies_as_for_clients(name: str)
         compile_path(path, None, "select")
     with pytest.raises(BadPath, match="is not in this version"):
         path_from_json([[name]])
+
+
+def test_the_reference_of_paths_is_up_to_date() -> None:
+    page = runpy.run_path(str(ROOT / "scripts/generate_paths.py"))["page"]()
+
+    assert (ROOT / "docs/reference/paths.md").read_text(encoding="utf-8") == page

@@ -189,7 +189,8 @@ def test_values_in_a_path_are_refused_when_they_are_too_deep(levels: int) -> Non
 @pytest.mark.parametrize("count", [[], "2", 1.0, True, -1, None])
 @pytest.mark.parametrize("navigator", [name for name in NAVIGATORS if name.endswith(("from_start", "to_end"))])
 def test_path_is_refused_when_a_number_of_elements_is_none(navigator: str, count: Any) -> None:
-    place = ["k", "set"] if "set" in navigator else ["k", "plain"]
+    places = {"set": ["k", "set"], "list": ["k", "plain", "l"]}
+    place = next((place for kind, place in places.items() if kind in navigator), ["k", "plain"])
     with pytest.raises(BadPath, match="no count"):
         selected([*place, [navigator, count]])
 

@@ -21,6 +21,7 @@ FORMS: list[tuple[str, Path]] = [
     ("[5, true]", Path.key(5).key(True)),
     ('[["must", "a"], ["mapVals"]]', Path.must("a").map_vals()),
     ('[["sub_map", "a", "b"]]', Path.sub_map("a", "b")),
+    ('[["sublist", 1, 3], ["sublistToEnd", 2]]', Path.sublist(1, 3).sublist_to_end(2)),
     ('[["filterPred", "#__fOps.IS_EVEN"]]', Path.filter_pred(Ops.IS_EVEN)),
     ('[["view", "#__fPLUS", 3]]', Path.view(Ops.PLUS, 3)),
     ('["#__L9007199254740993"]', Path.key(9007199254740993)),

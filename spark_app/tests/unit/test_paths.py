@@ -213,6 +213,8 @@ def test_refused_when_an_indexed_structure_is_taken_whole(path: Path) -> None:
         (Path.set_elem(1), "set_elem needs a set but met int"),
         (Path.all(), "all needs a list but met int"),
         (Path.nth(0), "nth needs a list but met int"),
+        (Path.sublist(0, 1), "sublist needs a list but met int"),
+        (Path.sublist_to_end(1), "sublist_to_end needs a list but met int"),
         (Path.filter_less_than("x"), "cannot compare int with str"),
     ],
 )
@@ -265,6 +267,18 @@ def test_refused_when_a_structure_would_move_to_another_key() -> None:
 def test_refused_when_nth_is_out_of_range() -> None:
     with pytest.raises(BadPath, match="no place 3"):
         TestPState.create(list, [1]).select(Path.nth(3))
+
+
+@pytest.mark.parametrize("place", [-1, "0", True, None])
+def test_refused_when_a_sublist_begins_or_ends_at_no_place(place: Any) -> None:
+    for path in (Path.sublist(place, 1), Path.sublist(0, place)):
+        with pytest.raises(BadPath, match="no place"):
+            TestPState.create(list, [1]).select(path)
+
+
+def test_refused_when_a_sublist_would_become_something_else() -> None:
+    with pytest.raises(BadPath, match="sublist can become a list or None, not 3"):
+        TestPState.create(list, [1]).transform(Path.sublist(0, 1).term_val(3))
 
 
 def test_refused_when_collect_one_finds_several() -> None:

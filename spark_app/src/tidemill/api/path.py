@@ -242,8 +242,15 @@ class Path(SuggestingInstances):
 
     @starter
     def sublist(self, start: Any, end: Any) -> Path:
-        """The elements [start, end)."""
+        """The list of the elements at the indexes [start, end), as far as the list goes; a transform replaces them by a
+        list of any length.
+        """
         return self._then("sublist", start, end)
+
+    @starter
+    def sublist_to_end(self, max_amt: Any) -> Path:
+        """The list of the last `max_amt` elements; a transform replaces them by a list of any length."""
+        return self._then("sublist_to_end", max_amt)
 
     @starter
     def sublist_dynamic(self, start: Any, end: Any) -> Path:
@@ -267,26 +274,32 @@ class Path(SuggestingInstances):
 
     @starter
     def filter_equal(self, value: Any) -> Path:
+        """Stay where the value equals `value`."""
         return self._then("filter_equal", value)
 
     @starter
     def filter_not_equal(self, value: Any) -> Path:
+        """Stay where the value does not equal `value`."""
         return self._then("filter_not_equal", value)
 
     @starter
     def filter_less_than(self, value: Any) -> Path:
+        """Stay where the value is less than `value`."""
         return self._then("filter_less_than", value)
 
     @starter
     def filter_less_than_or_equal(self, value: Any) -> Path:
+        """Stay where the value is `value` or less."""
         return self._then("filter_less_than_or_equal", value)
 
     @starter
     def filter_greater_than(self, value: Any) -> Path:
+        """Stay where the value is greater than `value`."""
         return self._then("filter_greater_than", value)
 
     @starter
     def filter_greater_than_or_equal(self, value: Any) -> Path:
+        """Stay where the value is `value` or greater."""
         return self._then("filter_greater_than_or_equal", value)
 
     @starter

@@ -17,7 +17,7 @@ PATHS: Final[tuple[Kind, ...]] = ("condition", "branch", "change")
 
 
 @dataclass(frozen=True)
-class Arguments:
+class ArgumentKinds:
     """The kinds of the arguments; the last `optional` of them may be left out, `more` may follow in any number."""
 
     kinds: tuple[Kind, ...] = ()
@@ -58,8 +58,8 @@ class Arguments:
         return "branch" in (*self.kinds, self.more)
 
 
-NOTHING: Final = Arguments()
-VALUE: Final = Arguments(("value",))
-VALUES: Final = Arguments(more="value")
-FUNCTION: Final = Arguments(("function",))
-CONDITION: Final = Arguments(("condition",))
+NOTHING: Final = ArgumentKinds()
+VALUE: Final = ArgumentKinds(("value",))
+VALUES: Final = ArgumentKinds(more="value")
+FUNCTION: Final = ArgumentKinds(("function",))
+CONDITION: Final = ArgumentKinds(("condition",))

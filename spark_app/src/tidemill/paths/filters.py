@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from tidemill.language.operations import is_true
-from tidemill.paths.arguments import CONDITION, FUNCTION, VALUE, Arguments
+from tidemill.paths.arguments import CONDITION, FUNCTION, VALUE, ArgumentKinds
 from tidemill.paths.containers import map_of, plain
 from tidemill.paths.fitting import stays
 from tidemill.paths.navigator import (
@@ -197,6 +197,6 @@ NAVIGATORS: Final = (
     Navigator("null_to_val", NullToValue, VALUE, stays, point=update_or_begin),
     Navigator("null_to_list", partial(NullToEmpty, list), after=stays),
     Navigator("null_to_set", partial(NullToEmpty, set), after=stays),
-    Navigator("view", Viewed, Arguments(("function",), more="value"), copies=True),
-    Navigator("transformed", Transformed, Arguments(("change",)), copies=True),
+    Navigator("view", Viewed, ArgumentKinds(("function",), more="value"), copies=True),
+    Navigator("transformed", Transformed, ArgumentKinds(("change",)), copies=True),
 )

@@ -11,6 +11,7 @@ from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchem
 from tidemill.paths.arguments import VALUE, VALUES
 from tidemill.paths.containers import PlainMap, PlainSet, list_of, map_of, set_of
 from tidemill.paths.fitting import SchemaFaults, kind_of
+from tidemill.paths.lists import changed_list
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -22,7 +23,7 @@ from tidemill.paths.navigator import (
     Values,
     change_entry,
 )
-from tidemill.paths.nodes import UNCHANGED, KeyRange, ListNode, MapNode, Node, SetNode, assign, is_empty_node
+from tidemill.paths.nodes import UNCHANGED, KeyRange, MapNode, Node, SetNode, assign, is_empty_node
 from tidemill.paths.ranges import BETWEEN, FROM, FROM_START, TO, TO_END, BoundsOfCalls, SortedRange
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
@@ -229,10 +230,7 @@ class All(Steps):
         kept = [
             item if new is UNCHANGED else new for item, new in zip(items, changed, strict=True) if new is not ABSENT
         ]
-        if isinstance(value, ListNode):
-            value.replace(kept, self.where)
-            return UNCHANGED
-        return kept
+        return changed_list(value, kept, self.where)
 
 
 def elements_of(value: Any, steps: Steps) -> Iterable[Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
 from tidemill.language.dataflow import Function
-from tidemill.paths.arguments import NOTHING, Arguments
+from tidemill.paths.arguments import NOTHING, ArgumentKinds
 from tidemill.paths.budget import Budget
 from tidemill.paths.containers import SCALARS, plain
 from tidemill.paths.fitting import SchemaRule, stays, unknown
@@ -39,7 +39,7 @@ class Navigator:
 
     name: str
     steps: Callable[[BoundNav, Step, Builder], Steps] | None = None
-    arguments: Arguments = NOTHING
+    arguments: ArgumentKinds = NOTHING
     after: SchemaRule = unknown
     options: frozenset[str] = frozenset()
 

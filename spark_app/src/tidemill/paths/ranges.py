@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from tidemill.paths.arguments import VALUE, Arguments
+from tidemill.paths.arguments import VALUE, ArgumentKinds
 from tidemill.paths.navigator import BoundNav, Slot, Values
 from tidemill.paths.nodes import KeyRange
 from tidemill.values.errors import BadPath
@@ -22,8 +22,8 @@ class SortedRange:
     is_reverse: bool = False
 
     @property
-    def arguments(self) -> Arguments:
-        return Arguments(VALUE.kinds * len(self.says), optional=int("amount" in self.says[1:]))
+    def arguments(self) -> ArgumentKinds:
+        return ArgumentKinds(VALUE.kinds * len(self.says), optional=int("amount" in self.says[1:]))
 
 
 BETWEEN: Final = SortedRange(("start", "end"), frozenset({"include_start", "include_end", "max_amt"}))
