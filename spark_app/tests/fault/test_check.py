@@ -67,7 +67,7 @@ class Stored:
         held = decode(path.read_bytes())
         ((key, found),) = held.tables.items()
         meta = held.meta[key]
-        changed = rows(TableRows(meta.table, pl.DataFrame(pl.from_arrow(found)), meta.identities))
+        changed = rows(TableRows(meta.table, pl.DataFrame(pl.from_arrow(found)), meta.combiner_names))
         content = encode({(key[0], table): changed}, held.bounds, path.relative_to(self.folder).as_posix())
         path.write_bytes(content)
 
@@ -111,7 +111,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "count": ("the log says", {"part": lambda part: replace(part, rows=dict.fromkeys(part.rows, 5))}),
     "kind": ("holds rows of unknown kinds: [9]", {
         "rows": frame(lambda rows: rows.with_columns(pl.lit(9, pl.Int8).alias("kind")))}),
-    "combiner": ("says no combiner", {"rows": lambda held: replace(held, identities=(None,))}),
+    "combiner": ("says no combiner", {"rows": lambda held: replace(held, combiner_names=(None,))}),
     "column": ("has the columns", {"rows": frame(lambda rows: rows.drop("value"))}),
     "type": ("has the columns", {"rows": frame(lambda rows: rows.with_columns(pl.col("value").cast(pl.Float64)))}),
     "table": ("is none of the PState", {"table": "1"}),

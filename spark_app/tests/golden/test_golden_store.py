@@ -68,7 +68,8 @@ def segment(name: str, content: bytes) -> bytes:
 def delta(name: str, content: bytes) -> bytes:
     held = container.decode(content)
     tables = {
-        key: TableRows(meta.table, pl.DataFrame(held.tables[key]), meta.identities) for key, meta in held.meta.items()
+        key: TableRows(meta.table, pl.DataFrame(held.tables[key]), meta.combiner_names)
+        for key, meta in held.meta.items()
     }
     return container.encode(tables, held.bounds, held.key)
 
@@ -80,7 +81,7 @@ def run(name: str, content: bytes) -> bytes:
     writer = run_writer.RunWriter()
     for pstate, table in written[:-1]:  # `meta.json` comes last
         meta = held.meta[pstate, table]
-        writer.append((pstate, table), meta.table, pl.DataFrame(held.tables[pstate, table]), meta.identities)
+        writer.append((pstate, table), meta.table, pl.DataFrame(held.tables[pstate, table]), meta.combiner_names)
         writer.end_table()
     return bytes(writer.finish(held.bounds, held.key))
 

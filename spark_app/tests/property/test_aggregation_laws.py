@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.language.combiners import COMBINERS, Combiner, accumulator_of, by_identity, combiner_of
+from tidemill.language.combiners import COMBINERS, Combiner, accumulator_of, combiner_named, combiner_of
 from tidemill.language.dataflow import Aggregator, Const, Function, Var
 from tidemill.language.operations import Ops
 
@@ -87,10 +87,12 @@ def test_same_ranking_of_equal_values_when_order_differs(values: list[Any], data
     assert repr(results[0]) == repr(results[1])
 
 
-@pytest.mark.parametrize("combiner", [c for c in (*ALL, TOP_BY_ID) if c.identity], ids=lambda combiner: combiner.name)
-def test_identity_leads_back_when_looked_up(combiner: Combiner) -> None:
-    assert combiner.identity is not None
-    assert by_identity(combiner.identity).identity == combiner.identity
+@pytest.mark.parametrize(
+    "combiner", [c for c in (*ALL, TOP_BY_ID) if c.stored_name], ids=lambda combiner: combiner.name
+)
+def test_a_stored_name_leads_back_when_looked_up(combiner: Combiner) -> None:
+    assert combiner.stored_name is not None
+    assert combiner_named(combiner.stored_name).stored_name == combiner.stored_name
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)).map(list), max_size=30))

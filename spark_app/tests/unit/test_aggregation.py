@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.language.combiners import COMBINERS, accumulator_of, by_identity, combiner_of
+from tidemill.language.combiners import COMBINERS, accumulator_of, combiner_named, combiner_of
 from tidemill.language.dataflow import Aggregator, Const, Function, Var
 from tidemill.paths.variables import compile_aggregation
 from tidemill.values.columns import from_values, to_values
@@ -84,7 +84,7 @@ def test_elements_leave_when_set_remove() -> None:
 def test_own_combiner_works_when_wrapped() -> None:
     combiner = combiner_of(Aggregator("longest", "combiner", (Var("*v"),), Longest()))
     assert combiner.onto(None, combiner.combine(combiner.lift("ab"), combiner.lift("c"))) == "ab"
-    assert (combiner.identity, combiner.is_stored, combiner.is_flush_required) == (None, False, True)
+    assert (combiner.stored_name, combiner.is_stored, combiner.is_flush_required) == (None, False, True)
 
 
 def test_own_accumulator_works_when_wrapped() -> None:
@@ -92,13 +92,13 @@ def test_own_accumulator_works_when_wrapped() -> None:
     assert accumulator.accumulate(accumulator.accumulate(accumulator.init(), "a", "-"), "b", "+") == ">-a+b"
 
 
-def test_no_identity_when_the_ranking_uses_code_of_the_module() -> None:
+def test_no_stored_name_when_the_ranking_uses_code_of_the_module() -> None:
     by_size = Function("size", "function", len)
     aggregator = Aggregator(
         "top_monotonic", "combiner", (Const(3), Var("*v")), options=(("sort_val_function", by_size),)
     )
     combiner = combiner_of(aggregator)
-    assert (combiner.identity, combiner.is_stored) == (None, False)
+    assert (combiner.stored_name, combiner.is_stored) == (None, False)
     assert combiner.finish(["a", "ccc", "bb"]) == ["ccc", "bb", "a"]
 
 
@@ -137,7 +137,7 @@ def test_refused_when_a_collection_cannot_hold_the_value(name: str, args: tuple[
 @pytest.mark.parametrize("text", ["nope", "set_remove", "top_monotonic(x)", "top_monotonic(3,desc,id=NOPE,sort=)"])
 def test_refused_when_a_container_names_no_combiner(text: str) -> None:
     with pytest.raises(BadInput):
-        by_identity(text)
+        combiner_named(text)
 
 
 def test_refused_when_an_accumulator_is_asked_for_its_combiner() -> None:

@@ -17,9 +17,23 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
+import polars as pl
+
+from tidemill.language.column_forms import (
+    FormOf,
+    and_form,
+    first_form,
+    last_form,
+    max_form,
+    min_form,
+    no_form,
+    number_operands,
+    or_form,
+    sum_form,
+)
 from tidemill.language.dataflow import Aggregator
 from tidemill.language.operations import is_true
-from tidemill.language.ranking import Ranking, is_nan, top_monotonic_of, top_monotonic_of_identity
+from tidemill.language.ranking import Ranking, is_nan, top_monotonic_named, top_monotonic_of
 from tidemill.values.errors import BadInput, DefinitionError
 from tidemill.values.keys import admit_all, has_key, key_token, plain_key, settled_map
 
@@ -38,8 +52,8 @@ def _same(value: Any) -> Any:
 class Combiner:
     """A two-phase aggregator, and what the rest of the code asks of it.
 
-    `identity` names built-in combiners whose operands may be stored unmerged and folded later by other processes
-    (`by_identity`); None where operands are merged at once. `is_order_dependent` tells whether swapping operands may
+    `stored_name` names built-in combiners whose operands may be stored unmerged and folded later by other processes
+    (`combiner_named`); None where operands are merged at once. `is_order_dependent` tells whether swapping operands may
     change the result. `key` is equal for combiners that are the same one.
 
     `result` is the kind of its results. `elements` tells how a row is written into an indexed "map", "set", "list" or
@@ -48,10 +62,13 @@ class Combiner:
 
     `adds`: operands are numbers that are added, so that they can leave 64 bits and commute with others that are added;
     `rounds`: they may be floats. `merged_by` names the aggregator that takes operands as its arguments.
+
+    `form` gives the form over a column of operands where one is exact, `lift_column` makes such a column of arguments
+    (None where only Python can), and `counts_rows` says that the operand of some rows is their number.
     """
 
     name: str
-    identity: str | None
+    stored_name: str | None
     zero: Callable[[], Any]
     lift: Callable[..., Any]
     combine: Callable[[Any, Any], Any]
@@ -66,11 +83,14 @@ class Combiner:
     adds: bool = False
     rounds: bool = False
     merged_by: str | None = None
+    form: FormOf = no_form
+    lift_column: Callable[[pl.Series], pl.Series | None] = _same
+    counts_rows: bool = False
 
     @property
     def is_stored(self) -> bool:
         """Whether operands may be stored unmerged."""
-        return self.identity is not None
+        return self.stored_name is not None
 
     @property
     def has_finish(self) -> bool:
@@ -245,14 +265,20 @@ def _built_in(
 COMBINERS: dict[str, Combiner] = {
     combiner.name: combiner
     for combiner in (
-        _built_in("count", int, lambda: 1, operator.add, result="number", adds=True, merged_by="sum"),
-        _built_in("sum", int, _number, operator.add, result="number", adds=True, rounds=True, merged_by="sum"),
-        _built_in("min", _none, _same, _smaller, merged_by="min"),
-        _built_in("max", _none, _same, _greater, merged_by="max"),
-        _built_in("and", lambda: True, _lift_condition, _and, is_order_dependent=True),
-        _built_in("or", lambda: False, _same, _or, is_order_dependent=True),
-        _built_in("first", _none, _same, _first, is_order_dependent=True),
-        _built_in("last", _none, _same, _last, is_order_dependent=True),
+        _built_in(
+            "count", int, lambda: 1, operator.add,
+            result="number", adds=True, merged_by="sum", form=sum_form, counts_rows=True,
+        ),
+        _built_in(
+            "sum", int, _number, operator.add,
+            result="number", adds=True, rounds=True, merged_by="sum", form=sum_form, lift_column=number_operands,
+        ),
+        _built_in("min", _none, _same, _smaller, merged_by="min", form=min_form),
+        _built_in("max", _none, _same, _greater, merged_by="max", form=max_form),
+        _built_in("and", lambda: True, _lift_condition, _and, is_order_dependent=True, form=and_form),
+        _built_in("or", lambda: False, _same, _or, is_order_dependent=True, form=or_form),
+        _built_in("first", _none, _same, _first, is_order_dependent=True, form=first_form),
+        _built_in("last", _none, _same, _last, is_order_dependent=True, form=last_form),
         _built_in(
             "list", list, lambda value: [value], operator.add,
             is_order_dependent=True, result="list", elements={"list": "append"},
@@ -324,7 +350,7 @@ def combiner_of(aggregator: Aggregator) -> Combiner:
 def accumulator_of(aggregator: Aggregator) -> Accumulator:
     """The accumulator that a recorded aggregator means: `avg`, the module's own, or a combiner seen as one."""
     if aggregator.kind == "combiner":
-        return _as_accumulator(combiner_of(aggregator))
+        return as_accumulator(combiner_of(aggregator))
     if aggregator.implementation is not None:
         own = aggregator.implementation
         return Accumulator(aggregator.name, own.init_val, own.accumulate, _same)
@@ -335,18 +361,18 @@ def accumulator_of(aggregator: Aggregator) -> Accumulator:
 
 
 @lru_cache(maxsize=256)
-def by_identity(text: str) -> Combiner:
-    """The combiner that a container names; the inverse of `Combiner.identity`.
+def combiner_named(text: str) -> Combiner:
+    """The combiner that a container names; the inverse of `Combiner.stored_name`.
 
     Raises:
         BadInput: this version has no such combiner.
     """
     combiner = COMBINERS.get(text)
-    if combiner is not None and combiner.identity == text:
+    if combiner is not None and combiner.stored_name == text:
         return combiner
     if text.startswith("top_monotonic("):
-        return _ranking_combiner(top_monotonic_of_identity(text))
-    raise BadInput(f"there is no combiner {text!r}", identity=text)
+        return _ranking_combiner(top_monotonic_named(text))
+    raise BadInput(f"there is no combiner {text!r}", combiner=text)
 
 
 def onto_of(aggregator: Aggregator) -> Callable[..., Any]:
@@ -362,7 +388,9 @@ def onto_of(aggregator: Aggregator) -> Callable[..., Any]:
     return onto
 
 
-def _as_accumulator(combiner: Combiner) -> Accumulator:
+def as_accumulator(combiner: Combiner) -> Accumulator:
+    """A combiner that takes rows one by one."""
+
     def accumulate(state: Any, *args: Any) -> Any:
         return combiner.combine(state, combiner.lift(*args))
 
@@ -389,7 +417,7 @@ def _custom_combiner(name: str, own: Any) -> Combiner:
 def _ranking_combiner(ranking: Ranking) -> Combiner:
     return Combiner(
         "top_monotonic",
-        ranking.identity,
+        ranking.stored_name,
         list,
         ranking.lift,
         ranking.combine,

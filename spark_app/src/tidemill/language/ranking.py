@@ -39,7 +39,7 @@ class Ranking:
     is_ascending: bool
     id_of: Callable[[Any], Any] | None
     sort_value_of: Callable[[Any], Any] | None
-    identity: str | None
+    stored_name: str | None
 
     @property
     def is_order_dependent(self) -> bool:
@@ -88,11 +88,11 @@ def top_monotonic_of(aggregator: Aggregator) -> Ranking:
         raise DefinitionError(f"top_monotonic takes a positive constant as its amount, not {amount!r}")
     id_function, sort_function = options.get("id_function"), options.get("sort_val_function")
     is_ascending = bool(options.get("ascending", False))
-    identity = _identity(amount, is_ascending, id_function, sort_function)
-    return Ranking(amount, is_ascending, _call(id_function), _call(sort_function), identity)
+    stored_name = _stored_name(amount, is_ascending, id_function, sort_function)
+    return Ranking(amount, is_ascending, _call(id_function), _call(sort_function), stored_name)
 
 
-def top_monotonic_of_identity(text: str) -> Ranking:
+def top_monotonic_named(text: str) -> Ranking:
     """The ranking that a container names.
 
     Raises:
@@ -100,12 +100,12 @@ def top_monotonic_of_identity(text: str) -> Ranking:
     """
     match = _IDENTITY.fullmatch(text)
     if match is None:
-        raise BadInput(f"not a ranking: {text!r}", identity=text)
+        raise BadInput(f"not a ranking: {text!r}", combiner=text)
     amount, direction, id_name, sort_name = match.groups()
     return Ranking(int(amount), direction == "asc", _named(id_name), _named(sort_name), text)
 
 
-def _identity(amount: int, is_ascending: bool, id_function: Any, sort_function: Any) -> str | None:
+def _stored_name(amount: int, is_ascending: bool, id_function: Any, sort_function: Any) -> str | None:
     names = []
     for function in (id_function, sort_function):
         if function is not None and not (isinstance(function, Function) and function.kind == "builtin"):

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tidemill.language.combiners import Accumulator, Combiner, accumulator_of, combiner_of
+from tidemill.language.combiners import Accumulator, Combiner, accumulator_of, as_accumulator, combiner_of
 from tidemill.language.dataflow import Aggregator, AggTree, Arg
-from tidemill.tables.combining import CombinerColumns, group_columns, group_keys
+from tidemill.tables.combining import group_columns, group_keys
+from tidemill.tables.runs import CombinerColumns
 from tidemill.values.columns import Column, from_values, gather_rows, length, to_values
 from tidemill.values.errors import DefinitionError
 
@@ -108,7 +109,7 @@ def _members(group: Sequence[Column], rows: int) -> list[list[int]]:
 
 
 def _run(aggregator: Combiner | Accumulator, columns: list[list[Any]], members: list[list[int]]) -> Column:
-    accumulator = aggregator if isinstance(aggregator, Accumulator) else _sequential(aggregator)
+    accumulator = aggregator if isinstance(aggregator, Accumulator) else as_accumulator(aggregator)
     results = []
     for rows in members:
         state = accumulator.init()
@@ -116,10 +117,3 @@ def _run(aggregator: Combiner | Accumulator, columns: list[list[Any]], members: 
             state = accumulator.accumulate(state, *(column[row] for column in columns))
         results.append(accumulator.finish(state))
     return from_values(results)
-
-
-def _sequential(combiner: Combiner) -> Accumulator:
-    def accumulate(state: Any, *args: Any) -> Any:
-        return combiner.combine(state, combiner.lift(*args))
-
-    return Accumulator(combiner.name, combiner.zero, accumulate, combiner.finish)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import polars as pl
 
 from tidemill.language.aggregation_order import has_order_between_leaves
-from tidemill.language.combiners import Combiner, by_identity
+from tidemill.language.combiners import Combiner, combiner_named
 from tidemill.language.dataflow import AggTree, Arg
 from tidemill.language.schema import Leaf, MapSchema, Schema, SetSchema
 from tidemill.pstate.nodes import value_schema
@@ -24,10 +24,11 @@ from tidemill.pstate.targets import Target, targets_of
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.tables.cells import cells_of
 from tidemill.tables.codecs import Misfit, checker, refusal, value_codec
-from tidemill.tables.combining import CombinerColumns, combine_groups
+from tidemill.tables.combining import combine_groups
 from tidemill.tables.container import OPERAND, PUT
-from tidemill.tables.folding import Identities, key_columns, key_rows, resolve, rows_frame
+from tidemill.tables.folding import CombinerNames, key_columns, key_rows, resolve, rows_frame
 from tidemill.tables.null_keys import shown
+from tidemill.tables.runs import CombinerColumns
 from tidemill.tables.table_bounds import absolute_max
 from tidemill.tables.tables import Table, ValuePlace, layout_of
 from tidemill.tables.value_trees import combiner_for
@@ -147,25 +148,25 @@ class FoldStep(Step):
         folds = [CombinerColumns(_combiner(target), tuple(args[p] for p in target.args)) for target in self.targets]
         groups, operands = combine_groups(keys, len(tasks), folds, keeps_order=False)
         rows = self._operand_rows(groups, operands)
-        identities = self._identities()
-        if rows is None or not self._can_fold(state, pstate, rows, identities):
+        combiner_names = self._combiner_names()
+        if rows is None or not self._can_fold(state, pstate, rows, combiner_names):
             self._merge_values(state, pstate, groups, operands)
         elif (
             self.merge_on_read
-            and self._may_stay(identities)
-            and state.has_identities(pstate, self.table.id, identities)
+            and self._may_stay(combiner_names)
+            and state.has_combiner_names(pstate, self.table.id, combiner_names)
         ):
-            state.add_rows(pstate, self.table.id, rows, identities)
+            state.add_rows(pstate, self.table.id, rows, combiner_names)
         else:
-            self._merge_rows(state, pstate, rows, identities)
+            self._merge_rows(state, pstate, rows, combiner_names)
 
-    def _identities(self) -> Identities:
-        by_field = {target.field: _combiner(target).identity for target in self.targets}
+    def _combiner_names(self) -> CombinerNames:
+        by_field = {target.field: _combiner(target).stored_name for target in self.targets}
         if self.table.fields is None:
             return (by_field.get(None),)
         return tuple(by_field.get(name) for name, _ in self.table.fields)
 
-    def _may_stay(self, identities: Identities) -> bool:
+    def _may_stay(self, combiner_names: CombinerNames) -> bool:
         """Whether operands of these combiners may wait: not in tables of one row a task, no float sums, and nothing
         that could be refused when it meets what is stored.
         """
@@ -174,13 +175,17 @@ class FoldStep(Step):
         return all(
             not (combiner.adds and value_codec(schema).leaf != "int")
             and not (combiner.holds_any_keys and has_any_keys(schema))
-            for _, schema, combiner in self._stored(identities)
+            for _, schema, combiner in self._stored(combiner_names)
         )
 
-    def _stored(self, identities: Identities) -> list[tuple[str, Schema, Combiner]]:
+    def _stored(self, combiner_names: CombinerNames) -> list[tuple[str, Schema, Combiner]]:
         """The value columns that hold operands: name, schema, and combiner."""
-        pairs = zip(self.table.columns, identities, strict=True)
-        return [(name, schema, by_identity(identity)) for (name, schema), identity in pairs if identity is not None]
+        pairs = zip(self.table.columns, combiner_names, strict=True)
+        return [
+            (name, schema, combiner_named(combiner_name))
+            for (name, schema), combiner_name in pairs
+            if combiner_name is not None
+        ]
 
     def _operand_rows(self, groups: pl.DataFrame, operands: Sequence[Column]) -> pl.DataFrame | None:
         """The operands as rows, or None where only Python can merge them."""
@@ -205,21 +210,21 @@ class FoldStep(Step):
             frame = frame.with_columns(series.alias(name))
         return frame
 
-    def _can_fold(self, state: ThreadState, pstate: str, rows: pl.DataFrame, identities: Identities) -> bool:
+    def _can_fold(self, state: ThreadState, pstate: str, rows: pl.DataFrame, combiner_names: CombinerNames) -> bool:
         """Whether no integer sum can leave 64 bits."""
-        sums = [(name, schema) for name, schema, combiner in self._stored(identities) if combiner.adds]
+        sums = [(name, schema) for name, schema, combiner in self._stored(combiner_names) if combiner.adds]
         if any(value_codec(schema).leaf is None for _, schema in sums):
             return False  # how large the integers in an `object` are is not known
         summed = [name for name, _ in sums]
         added = max((absolute_max(rows[name]) for name in summed), default=0)
         return added == 0 or state.bound(pstate, self.table.id) + added <= _INT_MAX
 
-    def _merge_rows(self, state: ThreadState, pstate: str, rows: pl.DataFrame, identities: Identities) -> None:
+    def _merge_rows(self, state: ThreadState, pstate: str, rows: pl.DataFrame, combiner_names: CombinerNames) -> None:
         """Fold operands onto what is stored, by columns."""
         keys = rows.select(key_columns(self.table))
         current = state.rows_of(pstate, self.table.id, keys)
-        none = tuple(None for _ in identities)
-        merged, _ = resolve(self.table, [(current, none), (rows, identities)], is_base=True)
+        none = tuple(None for _ in combiner_names)
+        merged, _ = resolve(self.table, [(current, none), (rows, combiner_names)], is_base=True)
         state.add_rows(pstate, self.table.id, merged)
 
     def _merge_values(self, state: ThreadState, pstate: str, groups: pl.DataFrame, operands: Sequence[Column]) -> None:

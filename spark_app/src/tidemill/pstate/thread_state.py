@@ -22,7 +22,7 @@ from tidemill.pstate.row_nodes import TaskPartition
 from tidemill.tables.cells import cells_of
 from tidemill.tables.codecs import Misfit, checker, key_codec, refusal, value_codec
 from tidemill.tables.container import DELETE, OPERAND, PUT, TableKey, TableRows, decode, encode
-from tidemill.tables.folding import Identities, key_columns, order_rows, resolve, rows_frame
+from tidemill.tables.folding import CombinerNames, key_columns, order_rows, resolve, rows_frame
 from tidemill.tables.lookup import lookup
 from tidemill.tables.merge_reader import TaskReader
 from tidemill.tables.null_keys import check_null_columns, shown
@@ -243,14 +243,14 @@ class ThreadState:
         frame = frame.with_columns(pl.lit(DELETE, dtype=pl.Int8).alias("kind"))
         self.add_rows(pstate, table_id, pl.concat([blank, frame], how="diagonal"))
 
-    def add_rows(self, pstate: str, table_id: str, rows: pl.DataFrame, identities: Identities = ()) -> None:
+    def add_rows(self, pstate: str, table_id: str, rows: pl.DataFrame, combiner_names: CombinerNames = ()) -> None:
         """Add rows in container form with distinct keys, in any order, as the newest overlay level of a table."""
         if rows.height == 0:
             return
         key, table = self._key(pstate, table_id)
         self._flush_table(key)
-        identities = identities or tuple(None for _ in table.columns)
-        self._overlay.setdefault(key, []).append(SortedTable(table, order_rows(table, rows), identities))
+        combiner_names = combiner_names or tuple(None for _ in table.columns)
+        self._overlay.setdefault(key, []).append(SortedTable(table, order_rows(table, rows), combiner_names))
         self._forget(key)
 
     def bound(self, pstate: str, table_id: str) -> int:
@@ -259,13 +259,13 @@ class ThreadState:
         self._flush_table(key)
         return self._view.bound(key) + sum(bound_of(table, level.frame) for level in self._overlay.get(key, ()))
 
-    def has_identities(self, pstate: str, table_id: str, identities: Identities) -> bool:
+    def has_combiner_names(self, pstate: str, table_id: str, combiner_names: CombinerNames) -> bool:
         """Whether operands of these combiners can stand above those that the overlay holds already."""
         key, _ = self._key(pstate, table_id)
         return all(
             stored is None or added is None or stored == added
             for level in self._overlay.get(key, ())
-            for stored, added in zip(level.identities, identities, strict=True)
+            for stored, added in zip(level.combiner_names, combiner_names, strict=True)
         )
 
     def _key(self, pstate: str, table_id: str) -> tuple[TableKey, Table]:
@@ -325,8 +325,8 @@ class ThreadState:
         for table in changed:
             table.take_changes(rows)
         frame = rows_frame(rows.table, rows.tasks, rows.keys, rows.kinds, rows.cells)
-        identities = tuple(None for _ in rows.table.columns)
-        self._overlay.setdefault(key, []).append(SortedTable(rows.table, order_rows(rows.table, frame), identities))
+        combiner_names = tuple(None for _ in rows.table.columns)
+        self._overlay.setdefault(key, []).append(SortedTable(rows.table, order_rows(rows.table, frame), combiner_names))
         self._forget(key)
 
     def _forget(self, key: TableKey) -> None:
@@ -355,12 +355,12 @@ class ThreadState:
         merged = {}
         for key, levels in self._overlay.items():
             table = self._tables[key]
-            frames = [(level.full_frame, level.identities) for level in levels]
-            rows, identities = resolve(table, frames, is_base=False)
+            frames = [(level.full_frame, level.combiner_names) for level in levels]
+            rows, combiner_names = resolve(table, frames, is_base=False)
             if not self._view.levels(key, table):
                 rows = rows.filter(pl.col("kind").is_in([PUT, OPERAND]))
             if rows.height:
-                merged[key] = TableRows(table, rows, identities)
+                merged[key] = TableRows(table, rows, combiner_names)
         return merged
 
     def _merged_sizes(self, merged: Mapping[TableKey, TableRows]) -> dict[TableKey, TableRows]:
@@ -381,7 +381,7 @@ class ThreadState:
         container = decode(overlay)
         for key, table in container.tables.items():
             meta = container.meta[key]
-            self._overlay[key] = [SortedTable(self._tables[key], table, meta.identities, meta.table)]
+            self._overlay[key] = [SortedTable(self._tables[key], table, meta.combiner_names, meta.table)]
 
     def close(self) -> None:
         """Let go of all that was opened. Partitions and tables know each other: without, mapped files stay open until

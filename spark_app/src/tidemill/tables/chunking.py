@@ -17,7 +17,7 @@ import polars as pl
 from tidemill.journal.snapshot import TaskSet
 from tidemill.tables.codecs import key_codec
 from tidemill.tables.container import CLEAR
-from tidemill.tables.folding import Identities, order_rows
+from tidemill.tables.folding import CombinerNames, order_rows
 from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.tables import Table
 
@@ -33,7 +33,7 @@ class Chunk:
     """The rows of each level between two places, oldest level first; `low` is the first place, None if it is open."""
 
     table: Table
-    frames: list[tuple[pl.DataFrame, Identities]]
+    frames: list[tuple[pl.DataFrame, CombinerNames]]
     low: Order | None
 
     def without_earlier_clears(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -58,8 +58,8 @@ def chunks(
     for high, ends in [*_cuts(table, [source.level for source in sources], chunk_rows), (None, None)]:
         ends = ends or [source.level.height for source in sources]
         bounds = zip(sources, lows, ends, strict=True)
-        cut = [(source.rows(start, end, low, high), source.level.identities) for source, start, end in bounds]
-        filled = [(rows, identities) for rows, identities in cut if rows.height]
+        cut = [(source.rows(start, end, low, high), source.level.combiner_names) for source, start, end in bounds]
+        filled = [(rows, combiner_names) for rows, combiner_names in cut if rows.height]
         if filled:
             yield Chunk(table, filled, low)
         lows, low = ends, high

@@ -10,7 +10,7 @@ import polars as pl
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.language.schema import Schema
 from tidemill.tables.chunking import chunks
-from tidemill.tables.folding import Identities, key_columns, resolve
+from tidemill.tables.folding import CombinerNames, key_columns, resolve
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.run_writer import RunWriter
 from tidemill.tables.sorted_table import SortedTable
@@ -44,8 +44,8 @@ def merge(
     for pstate, schema in schemas.items():
         for table in layout_of(schema).stored.values():
             at = (pstate, table.id)
-            for rows, identities in _merged(table, view.levels(at, table), task_set, is_base, chunk_rows):
-                writer.append(at, table, rows, identities)
+            for rows, combiner_names in _merged(table, view.levels(at, table), task_set, is_base, chunk_rows):
+                writer.append(at, table, rows, combiner_names)
                 bounds[row_key(at)] = max(bounds.get(row_key(at), 0), bound_of(table, rows))
                 loader.release()
             writer.end_table()
@@ -58,17 +58,17 @@ def merge(
 
 def _merged(
     table: Table, stacks: Sequence[Sequence[SortedTable]], task_set: TaskSet, is_base: bool, chunk_rows: int
-) -> Iterator[tuple[pl.DataFrame, Identities]]:
+) -> Iterator[tuple[pl.DataFrame, CombinerNames]]:
     """The merged rows, a chunk at a time, all with the same columns."""
     columns = [*key_columns(table), "kind", *(name for name, _ in table.columns)]
     if any(level.has_none for stack in stacks for level in stack):
         columns.append("none")
     for chunk in chunks(table, stacks, task_set, chunk_rows):
-        rows, identities = resolve(table, chunk.frames, is_base=is_base)
+        rows, combiner_names = resolve(table, chunk.frames, is_base=is_base)
         rows = chunk.without_earlier_clears(rows)
         if is_base and table.id.endswith(SIZES):
             rows = rows.filter(pl.col("value") != 0)  # nothing below: as before the first element
         if rows.height:
             if "none" in columns and "none" not in rows.columns:
                 rows = rows.with_columns(pl.lit(None, pl.Int64).alias("none"))
-            yield rows.select(columns), identities or tuple(None for _ in table.columns)
+            yield rows.select(columns), combiner_names or tuple(None for _ in table.columns)

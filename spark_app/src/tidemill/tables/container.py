@@ -60,13 +60,13 @@ TableKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class TableRows:
-    """The sorted rows of one table. `identities` names the combiner of each value column that holds operands, else
+    """The sorted rows of one table. `combiner_names` names the combiner of each value column that holds operands, else
     None.
     """
 
     table: Table
     rows: pl.DataFrame
-    identities: tuple[str | None, ...] = ()
+    combiner_names: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class MemberMeta:
 
     table: Table
     rows: int
-    identities: tuple[str | None, ...]
+    combiner_names: tuple[str | None, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.table.to_json(), "rows": self.rows, "combiners": list(self.identities)}
+        return {**self.table.to_json(), "rows": self.rows, "combiners": list(self.combiner_names)}
 
 
 def meta_from_json(table_id: str, data: Mapping[str, Any]) -> MemberMeta:
@@ -123,7 +123,7 @@ def encode(tables: Mapping[TableKey, TableRows], bounds: Mapping[str, int] | Non
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
         held = ((table, tables[table]) for table in sorted(tables))
-        described = {table: MemberMeta(rows.table, rows.rows.height, rows.identities) for table, rows in held}
+        described = {table: MemberMeta(rows.table, rows.rows.height, rows.combiner_names) for table, rows in held}
         add_member(archive, out, "meta.json", meta_json(described, bounds or {}))
         for table in described:
             add_member(archive, out, f"{table[0]}/{table[1]}.arrow", _ipc(tables[table].rows))

@@ -1,94 +1,85 @@
 """Merging the rows of one table from several levels: the newest put or delete of a key wins, operands above it fold
 onto it.
 
-`fold_cells` does it for one key in Python and is the truth; `resolve` does it for whole levels by columns, and
-calls the row form where a column operation could give another result (None in records, structures, `and` and `or`
-of other than bool).
+`fold_cells` does it for one key in Python and is the truth; `resolve` does it for whole levels by columns
+(`tables.runs`), and calls the row form where a column operation could give another result: None in records, structures,
+and whatever a combiner has no form for.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, Final
+from functools import lru_cache, partial, reduce
+from itertools import pairwise
+from typing import Any, Final, cast
 
 import numpy as np
 import polars as pl
 
-from tidemill.language.combiners import by_identity
+from tidemill.language.combiners import combiner_named
 from tidemill.tables.cells import cells_of
 from tidemill.tables.codecs import key_codec, one_nan, value_codec
 from tidemill.tables.container import CLEAR, DELETE, OPERAND, PUT
-from tidemill.tables.sorting import (
-    Array,
-    has_negative_zero,
-    is_reducible,
-    merge_order,
-    reduce_runs,
-    reduce_slots,
-    run_starts,
-    slots_of,
-    sort_rows,
-)
+from tidemill.tables.runs import CombinerColumns, Runs, has_group_form, reduce_runs
+from tidemill.tables.sorting import merge_order, run_starts, sort_rows
 from tidemill.tables.tables import Table
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import CombinersDiffer
 
-Identities = tuple[str | None, ...]
-_LEVEL: Final = "\x00level"
+CombinerNames = tuple[str | None, ...]
 _GROUP: Final = "\x00group"
 
 
 # --- one key, in Python ----------------------------------------------------------------------------------------------
 
 
-def fold_cells(table: Table, base: Any, operands: Iterable[tuple[Any, Identities]]) -> Any:
-    """What a row holds after operands (oldest first, each with its table's identities) are aggregated onto it."""
-    for operand, identities in operands:
-        base = _onto(table, base, operand, identities)
+def fold_cells(table: Table, base: Any, operands: Iterable[tuple[Any, CombinerNames]]) -> Any:
+    """What a row holds after operands (oldest first, each with its table's combiner_names) are aggregated onto it."""
+    for operand, combiner_names in operands:
+        base = _onto(table, combiner_names, base, operand)
     return base
 
 
-def _onto(table: Table, base: Any, operand: Any, identities: Identities) -> Any:
-    by_field = _by_field(table, identities)
+def _onto(table: Table, combiner_names: CombinerNames, base: Any, operand: Any) -> Any:
+    by_field = _by_field(table, combiner_names)
     if by_field is None:
-        return by_identity(identities[0] or "").onto(None if base is ABSENT else base, operand)
+        return combiner_named(combiner_names[0] or "").onto(None if base is ABSENT else base, operand)
     record = dict(base) if base else {}
     for name, cell in operand.items():
-        record[name] = by_identity(by_field[name] or "").onto(record.get(name), cell)
+        record[name] = combiner_named(by_field[name] or "").onto(record.get(name), cell)
     return record if table.fields is None else {name: record[name] for name, _ in table.fields if name in record}
 
 
-def _by_field(table: Table, identities: Identities) -> Mapping[Any, str | None] | None:
+def _by_field(table: Table, combiner_names: CombinerNames) -> Mapping[Any, str | None] | None:
     """The combiners of the fields of a record; None where operands concern the value as a whole."""
     if table.fields is not None:
-        return dict(zip((name for name, _ in table.fields), identities, strict=True))
-    return _fields_of(identities[0] or "")
+        return dict(zip((name for name, _ in table.fields), combiner_names, strict=True))
+    return _fields_of(combiner_names[0] or "")
 
 
 _RECORD: Final = "record "
 
 
-def record_identity(by_field: Sequence[tuple[Any, str]]) -> str | None:
-    """The identity of operands of records that are stored as one value: the combiners of their fields."""
+def record_combiner_name(by_field: Sequence[tuple[Any, str]]) -> str | None:
+    """The name of the combiner of operands of records that are stored as one value: the combiners of their fields."""
     return _RECORD + json.dumps(sorted(by_field, key=repr)) if by_field else None
 
 
 @lru_cache(maxsize=256)
-def _fields_of(identity: str) -> Mapping[Any, str] | None:
-    """The inverse of `record_identity`; None for other identities."""
-    return dict(json.loads(identity[len(_RECORD) :])) if identity.startswith(_RECORD) else None
+def _fields_of(combiner_name: str) -> Mapping[Any, str] | None:
+    """The inverse of `record_combiner_name`; None for other combiner_names."""
+    return dict(json.loads(combiner_name[len(_RECORD) :])) if combiner_name.startswith(_RECORD) else None
 
 
-def combine_cells(table: Table, first: Any, second: Any, identities: Identities) -> Any:
+def combine_cells(table: Table, combiner_names: CombinerNames, first: Any, second: Any) -> Any:
     """One operand that does what `first` and then `second` would do."""
-    by_field = _by_field(table, identities)
+    by_field = _by_field(table, combiner_names)
     if by_field is None:
-        return by_identity(identities[0] or "").combine(first, second)
+        return combiner_named(combiner_names[0] or "").combine(first, second)
     merged = dict(first)
     for name, cell in second.items():
-        merged[name] = by_identity(by_field[name] or "").combine(merged[name], cell) if name in merged else cell
+        merged[name] = combiner_named(by_field[name] or "").combine(merged[name], cell) if name in merged else cell
     return merged
 
 
@@ -155,53 +146,53 @@ def order_rows(table: Table, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def resolve(
-    table: Table, levels: Sequence[tuple[pl.DataFrame, Identities]], *, is_base: bool
-) -> tuple[pl.DataFrame, Identities]:
+    table: Table, levels: Sequence[tuple[pl.DataFrame, CombinerNames]], *, is_base: bool
+) -> tuple[pl.DataFrame, CombinerNames]:
     """The sorted rows of several levels, oldest first, as one level; clears may be among the rows of each.
 
     In a base nothing older exists: operands become puts, and deletes and clears vanish.
     """
-    frames = [(frame, identities) for frame, identities in levels if frame.height]
+    frames = [(frame, combiner_names) for frame, combiner_names in levels if frame.height]
     if not frames:
         return (levels[0][0] if levels else empty_rows(table)), ()
-    identities = common_identities(table, [ids for _, ids in frames])
-    if identities is None:
+    combiner_names = common_combiner_names(table, [ids for _, ids in frames])
+    if combiner_names is None:
         return _resolve_in_steps(table, frames, is_base)
     if len(frames) == 1 and not is_base:
-        return frames[0][0], identities
+        return frames[0][0], combiner_names
     clears, live = _apply_clears(table, [frame for frame, _ in frames])
-    rows = _resolve_rows(table, live, identities, is_base)
+    rows = _resolve_rows(table, live, combiner_names, is_base)
     if is_base:
-        return rows.filter(pl.col("kind") == PUT) if (rows["kind"] != PUT).any() else rows, _none_of(identities)
+        return rows.filter(pl.col("kind") == PUT) if (rows["kind"] != PUT).any() else rows, _none_of(combiner_names)
     if clears.height:
         rows = order_rows(table, pl.concat([clears, rows], how="diagonal"))
-    return rows, identities if (rows["kind"] == OPERAND).any() else _none_of(identities)
+    return rows, combiner_names if (rows["kind"] == OPERAND).any() else _none_of(combiner_names)
 
 
 def empty_rows(table: Table) -> pl.DataFrame:
     return rows_frame(table, [], [[] for _ in table.keys], [], [])
 
 
-def _none_of(identities: Identities) -> Identities:
-    return tuple(None for _ in identities)
+def _none_of(combiner_names: CombinerNames) -> CombinerNames:
+    return tuple(None for _ in combiner_names)
 
 
-def common_identities(table: Table, all_identities: Sequence[Identities]) -> Identities | None:
-    """One identity a value column if all levels agree, else None."""
+def common_combiner_names(table: Table, all_combiner_names: Sequence[CombinerNames]) -> CombinerNames | None:
+    """One name a value column if all levels agree, else None."""
     merged: list[str | None] = [None] * len(table.columns)
-    for identities in all_identities:
-        for i, identity in enumerate(identities):
-            if identity is None:
+    for combiner_names in all_combiner_names:
+        for i, combiner_name in enumerate(combiner_names):
+            if combiner_name is None:
                 continue
-            if merged[i] not in (None, identity):
+            if merged[i] not in (None, combiner_name):
                 return None
-            merged[i] = identity
+            merged[i] = combiner_name
     return tuple(merged)
 
 
 def _resolve_in_steps(
-    table: Table, frames: list[tuple[pl.DataFrame, Identities]], is_base: bool
-) -> tuple[pl.DataFrame, Identities]:
+    table: Table, frames: list[tuple[pl.DataFrame, CombinerNames]], is_base: bool
+) -> tuple[pl.DataFrame, CombinerNames]:
     """Levels whose combiners differ: fold all keys in Python, oldest first, as a base; such levels only meet in reads
     and bases.
     """
@@ -210,7 +201,7 @@ def _resolve_in_steps(
         raise CombinersDiffer(text)
     state: dict[tuple[Any, ...], Any] = {}
     columns = key_columns(table)
-    for frame, identities in frames:
+    for frame, combiner_names in frames:
         _, live = _apply_clears(table, [frame])
         clears = frame.filter(pl.col("kind") >= CLEAR)
         for kind, cleared in zip(clears["kind"], key_rows(table, clears), strict=True):
@@ -218,7 +209,7 @@ def _resolve_in_steps(
             state = {key: cell for key, cell in state.items() if key[: len(prefix)] != prefix}
         for key, kind, cell in zip(key_rows(table, live[0]), live[0]["kind"], cells_of(table, live[0]), strict=True):
             if kind == OPERAND:
-                cell = _onto(table, state.get(key, ABSENT), cell, identities)
+                cell = _onto(table, combiner_names, state.get(key, ABSENT), cell)
             if kind == DELETE:
                 state.pop(key, None)
             else:
@@ -247,182 +238,118 @@ def _apply_clears(table: Table, frames: list[pl.DataFrame]) -> tuple[pl.DataFram
     return clears, live
 
 
-def _resolve_rows(table: Table, frames: list[pl.DataFrame], identities: Identities, is_base: bool) -> pl.DataFrame:
+def _resolve_rows(
+    table: Table, frames: list[pl.DataFrame], combiner_names: CombinerNames, is_base: bool
+) -> pl.DataFrame:
     rows = frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal", rechunk=True)
     if rows.height == 0:
         return rows
     kinds = rows["kind"].to_numpy()
     has_operands = bool((kinds == OPERAND).any())
-    if len(frames) == 1:
-        return _settle(table, rows, identities) if has_operands and is_base else rows
+    if len(frames) == 1 and not (has_operands and is_base):
+        return rows
+    rows, runs = _runs_of(table, rows, [frame.height for frame in frames])
+    if not has_operands:
+        return rows[runs.ends]
+    is_reset = rows["kind"].to_numpy() != OPERAND
+    is_reset[runs.heads] = False
+    columns = None if is_reset.any() else _operand_columns(table, rows, combiner_names)
+    if columns is not None:
+        return _reduce_chains(rows, runs, columns, is_base)
+    if runs.order is not None:
+        rows, runs = rows[runs.order], Runs(runs.starts, runs.rows)
+    return _fold_groups(table, rows, runs, combiner_names, is_base)
+
+
+def _runs_of(table: Table, rows: pl.DataFrame, heights: Sequence[int]) -> tuple[pl.DataFrame, Runs]:
+    """The rows of several frames, oldest first, and their runs; rows with number keys stay where they are."""
+    if len(heights) == 1:  # the rows of a level have distinct keys, and are sorted
+        return rows, Runs(np.arange(rows.height), rows.height)
     found = merge_order(rows, key_columns(table))
     if found is not None:
         order, starts = found
-        if not has_operands:
-            return rows[order[_ends(starts, rows.height)]]
-        is_reset = kinds != OPERAND
-        is_reset[order[starts]] = False
-        if not is_reset.any() and _is_vectorable(table, rows, identities) and _is_reducible(table, rows, identities):
-            return _reduce_chains(table, rows, order, starts, identities, is_base, [frame.height for frame in frames])
-        rows = rows[order]
-    else:
-        rows = order_rows(table, rows)
-        starts = run_starts(rows, key_columns(table))
-        if not has_operands:
-            return rows[_ends(starts, rows.height)]
-    return _resolve_sorted(table, rows, starts, identities, is_base)
+        return rows, Runs(starts, rows.height, order, heights)
+    rows = order_rows(table, rows)
+    return rows, Runs(run_starts(rows, key_columns(table)), rows.height)
 
 
-def _resolve_sorted(
-    table: Table, rows: pl.DataFrame, starts: Array, identities: Identities, is_base: bool
-) -> pl.DataFrame:
-    is_reset = rows["kind"].to_numpy() != OPERAND
-    is_reset[starts] = False
-    if not is_reset.any() and _is_vectorable(table, rows, identities) and _is_reducible(table, rows, identities):
-        return _reduce_chains(table, rows, None, starts, identities, is_base, [])
-    return _fold_groups(table, rows, starts, identities, is_base)
-
-
-def _ends(starts: Array, height: int) -> Array:
-    """The last row of each run."""
-    ends: Array = np.append(starts[1:], height) - 1
-    return ends
-
-
-def _is_reducible(table: Table, rows: pl.DataFrame, identities: Identities) -> bool:
-    pairs = zip(table.columns, identities, strict=True)
-    return all(identity is None or is_reducible(identity, rows[name]) for (name, _), identity in pairs)
+def _operand_columns(
+    table: Table, rows: pl.DataFrame, combiner_names: CombinerNames
+) -> list[tuple[str, CombinerColumns]] | None:
+    """The columns that hold operands, by name; None where a column operation could give another result than Python."""
+    if "none" in rows.columns and bool((rows["none"].fill_null(0) != 0).any()):
+        return None
+    found = []
+    for (name, schema), combiner_name in zip(table.columns, combiner_names, strict=True):
+        if combiner_name is None:
+            continue
+        if value_codec(schema).leaf is None:
+            return None
+        column = CombinerColumns(combiner_named(combiner_name), (rows[name],), is_merge=True, is_bounded=True)
+        if not has_group_form(column):
+            return None
+        found.append((name, column))
+    return found
 
 
 def _reduce_chains(
-    table: Table,
-    rows: pl.DataFrame,
-    order: Array | None,
-    starts: Array,
-    identities: Identities,
-    is_base: bool,
-    heights: Sequence[int],
+    rows: pl.DataFrame, runs: Runs, columns: Sequence[tuple[str, CombinerColumns]], is_base: bool
 ) -> pl.DataFrame:
-    """Fold runs in which only the first row may be a put or delete. Without `order` the rows are sorted."""
-    heads = rows[starts if order is None else order[starts]]
+    """Fold runs in which only the first row may be a put or delete. Columns without operands keep what it has."""
+    heads = rows[runs.heads]
     kinds = heads["kind"].to_numpy().copy()
-    is_folded = np.diff(np.append(starts, rows.height)) > 1
-    kinds[is_folded & (kinds == DELETE)] = PUT
+    kinds[(runs.sizes > 1) & (kinds == DELETE)] = PUT
     if is_base:
         kinds[kinds == OPERAND] = PUT
-    slots = None if order is None else slots_of(order, starts)
-    columns = [
-        reduce_runs(identity, rows[name], starts)
-        if slots is None
-        else reduce_slots(identity, rows[name], slots, len(starts), heights)
-        for (name, _), identity in zip(table.columns, identities, strict=True)
-        if identity is not None
-    ]
-    return heads.with_columns(pl.Series("kind", kinds, dtype=pl.Int8), *columns)
+    reduced = reduce_runs(runs, [column for _, column in columns])  # in forms for groups, so all are series
+    series = [cast("pl.Series", values).alias(name) for (name, _), values in zip(columns, reduced, strict=True)]
+    return heads.with_columns(pl.Series("kind", kinds, dtype=pl.Int8), *series)
 
 
 def _fold_groups(
-    table: Table, rows: pl.DataFrame, starts: Array, identities: Identities, is_base: bool
+    table: Table, rows: pl.DataFrame, runs: Runs, combiner_names: CombinerNames, is_base: bool
 ) -> pl.DataFrame:
     """Rows sorted by key and age: fold the operands since the last put or delete of each key."""
     kinds = rows["kind"].to_numpy()
-    sizes = np.diff(np.append(starts, rows.height))
-    group = np.repeat(np.arange(len(starts)), sizes)
+    group, ends = runs.run_of_row, runs.ends
     positions = np.arange(rows.height)
-    resets = np.maximum.reduceat(np.where(kinds != OPERAND, positions, -1), starts)
-    ends = _ends(starts, rows.height)
-    is_folded = (kinds[ends] == OPERAND) & ((sizes > 1) | is_base)
+    resets = np.maximum.reduceat(np.where(kinds != OPERAND, positions, -1), runs.starts)
+    is_folded = (kinds[ends] == OPERAND) & ((runs.sizes > 1) | is_base)
     rows = rows.with_columns(pl.Series(_GROUP, group, dtype=pl.UInt32))
     plain = rows[ends[~is_folded]]
     chains = rows.filter(pl.Series(is_folded[group] & (positions >= resets[group])))
-    folded = _fold_chains(table, chains, identities, is_base)
+    folded = _fold_chains(table, chains, combiner_names, is_base)
     merged: pl.DataFrame = pl.concat([plain, folded], how="diagonal").sort(_GROUP)
     return merged.drop(_GROUP)
 
 
-def _fold_chains(table: Table, chains: pl.DataFrame, identities: Identities, is_base: bool) -> pl.DataFrame:
+def _fold_chains(table: Table, chains: pl.DataFrame, combiner_names: CombinerNames, is_base: bool) -> pl.DataFrame:
     """Each group: perhaps a put or delete, then operands. One row a group comes out."""
-    if _is_vectorable(table, chains, identities):
-        return _fold_by_columns(table, chains, identities, is_base)
-    return _fold_by_rows(table, chains, identities, is_base)
+    if chains.height == 0:
+        return chains
+    runs = Runs(run_starts(chains, [_GROUP]), chains.height)
+    columns = _operand_columns(table, chains, combiner_names)
+    if columns is not None:
+        return _reduce_chains(chains, runs, columns, is_base)
+    return _fold_by_rows(table, chains, runs, combiner_names, is_base)
 
 
-_EXACT: Final = frozenset({"count", "sum", "min", "max", "first", "last", "and", "or"})
-
-
-def _is_vectorable(table: Table, chains: pl.DataFrame, identities: Identities) -> bool:
-    if "none" in chains.columns and bool((chains["none"].fill_null(0) != 0).any()):
-        return False
-    for (name, schema), identity in zip(table.columns, identities, strict=True):
-        if identity is None:
-            continue
-        codec, column = value_codec(schema), chains[name]
-        if codec.leaf is None or identity not in _EXACT:
-            return False
-        if identity in ("and", "or") and (codec.leaf != "bool" or column.null_count()):
-            return False
-        if identity in ("count", "sum") and codec.leaf != "int":
-            return False
-        if identity in ("min", "max") and (
-            codec.leaf == "bool" or (codec.leaf == "float" and has_negative_zero(column))
-        ):
-            return False
-    return True
-
-
-def _fold_by_columns(table: Table, chains: pl.DataFrame, identities: Identities, is_base: bool) -> pl.DataFrame:
-    kind = pl.when(pl.lit(is_base) | (pl.col("kind").first() != OPERAND)).then(PUT).otherwise(OPERAND)
-    expressions = [pl.col(name).first() for name in key_columns(table)]
-    expressions.append(kind.cast(pl.Int8).alias("kind"))
-    pairs = zip(table.columns, identities, strict=True)
-    expressions += [_fold_expression(name, identity, value_codec(schema).leaf) for (name, schema), identity in pairs]
-    return chains.group_by(_GROUP, maintain_order=True).agg(expressions)
-
-
-def _fold_expression(name: str, identity: str | None, leaf: str | None) -> pl.Expr:
-    column = pl.col(name)
-    if identity in ("count", "sum"):
-        return pl.when(column.count() > 0).then(column.sum()).otherwise(None).alias(name)
-    if identity == "min":
-        return column.min()
-    if identity == "max":
-        return column.nan_max().alias(name) if leaf == "float" else column.max()
-    if identity == "and":
-        return column.all()
-    if identity == "or":
-        return column.any()
-    if identity == "last":
-        return column.drop_nulls().last()
-    return column.drop_nulls().first()  # `first`, and columns that no operand touches
-
-
-def _fold_by_rows(table: Table, chains: pl.DataFrame, identities: Identities, is_base: bool) -> pl.DataFrame:
-    cells = cells_of(table, chains)
-    groups, kinds = chains[_GROUP].to_list(), chains["kind"].to_list()
-    firsts: list[int] = []
+def _fold_by_rows(
+    table: Table, chains: pl.DataFrame, runs: Runs, combiner_names: CombinerNames, is_base: bool
+) -> pl.DataFrame:
+    cells, kinds = cells_of(table, chains), chains["kind"].to_list()
     folded: list[Any] = []
     folded_kinds: list[int] = []
-    for i, (group, kind, cell) in enumerate(zip(groups, kinds, cells, strict=True)):
-        if not firsts or groups[firsts[-1]] != group:
-            firsts.append(i)
-            is_put = is_base or kind != OPERAND
-            folded_kinds.append(PUT if is_put else OPERAND)
-            base = ABSENT if kind != PUT else cell
-            folded.append(_onto(table, ABSENT, cell, identities) if kind == OPERAND and is_base else base)
-            if kind == OPERAND and not is_base:
-                folded[-1] = cell
-        elif folded_kinds[-1] == PUT:
-            folded[-1] = _onto(table, folded[-1], cell, identities)
-        else:
-            folded[-1] = combine_cells(table, folded[-1], cell, identities)
-    heads = chains[firsts].select(_GROUP, *key_columns(table))
-    columns = cell_columns(table, folded_kinds, folded)
-    return heads.with_columns(pl.Series("kind", folded_kinds, dtype=pl.Int8), **columns)
-
-
-def _settle(table: Table, rows: pl.DataFrame, identities: Identities) -> pl.DataFrame:
-    """One level as a base: each operand stands alone and becomes a value."""
-    is_operand = rows["kind"] == OPERAND
-    chains = rows.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias(_GROUP))
-    folded = _fold_chains(table, chains.filter(is_operand), identities, True)
-    return pl.concat([chains.filter(~is_operand), folded], how="diagonal").sort(_GROUP).drop(_GROUP)
+    for start, end in pairwise([*runs.starts.tolist(), runs.rows]):
+        if kinds[start] == OPERAND and not is_base:
+            folded.append(reduce(partial(combine_cells, table, combiner_names), cells[start:end]))
+            folded_kinds.append(OPERAND)
+            continue
+        base = cells[start] if kinds[start] == PUT else ABSENT
+        operands = cells[start if kinds[start] == OPERAND else start + 1 : end]
+        folded.append(reduce(partial(_onto, table, combiner_names), operands, base))
+        folded_kinds.append(PUT)
+    heads = chains[runs.starts].select(_GROUP, *key_columns(table))
+    return heads.with_columns(
+        pl.Series("kind", folded_kinds, dtype=pl.Int8), **cell_columns(table, folded_kinds, folded)
+    )

@@ -11,7 +11,7 @@ import polars as pl
 
 from tidemill.tables.codecs import key_codec
 from tidemill.tables.container import DELETE, OPERAND, PUT
-from tidemill.tables.folding import Identities, fold_cells
+from tidemill.tables.folding import CombinerNames, fold_cells
 from tidemill.tables.sorted_table import Bounds, SortedTable
 from tidemill.tables.tables import Table
 from tidemill.values.absent import ABSENT
@@ -31,7 +31,7 @@ class TaskReader:
 
     def get(self, keys: tuple[Any, ...]) -> Any:
         """What the row of these stored keys holds (`SortedTable.cells`), or ABSENT."""
-        operands: list[tuple[Any, Identities]] = []
+        operands: list[tuple[Any, CombinerNames]] = []
         base: Any = ABSENT
         for level in self.levels:
             row = level.find(self.task, keys)
@@ -42,7 +42,7 @@ class TaskReader:
                     break
                 if kind == DELETE:
                     break
-                operands.append((level.cells(row), level.identities))
+                operands.append((level.cells(row), level.combiner_names))
             if level.clears and level.clears_key(self.task, keys):
                 break
         return fold_cells(self.table, base, reversed(operands)) if operands else base
@@ -87,20 +87,20 @@ class TaskReader:
         for _, rows in groupby(merged, key=_order_of):
             found = list(rows)
             key = found[0][2]
-            held = self._settle([(age, kind, cells) for _, age, _, kind, cells in found], (*prefix, key))
+            held = self._folded([(age, kind, cells) for _, age, _, kind, cells in found], (*prefix, key))
             if held is not ABSENT:
                 yield key, held
 
-    def _settle(self, rows: list[tuple[int, int, Any]], keys: tuple[Any, ...]) -> Any:
+    def _folded(self, rows: list[tuple[int, int, Any]], keys: tuple[Any, ...]) -> Any:
         """The newest first rows of one key, folded; clears of levels without a row count as well."""
         cleared_age = self._cleared_age(keys)
-        operands: list[tuple[Any, Identities]] = []
+        operands: list[tuple[Any, CombinerNames]] = []
         base: Any = ABSENT
         for age, kind, cells in rows:
             if age > cleared_age or kind == DELETE:
                 break
             if kind == OPERAND:
-                operands.append((cells, self.levels[age].identities))
+                operands.append((cells, self.levels[age].combiner_names))
                 continue
             base = cells
             break

@@ -38,17 +38,19 @@ class RunWriter:
         self._table: pq.ParquetWriter | None = None
         self.meta: dict[TableKey, MemberMeta] = {}
 
-    def append(self, key: TableKey, described: Table, rows: pl.DataFrame, identities: tuple[str | None, ...]) -> None:
+    def append(
+        self, key: TableKey, described: Table, rows: pl.DataFrame, combiner_names: tuple[str | None, ...]
+    ) -> None:
         """Rows above all earlier ones of this table; no other table may follow before `end_table`."""
         table = arrow_table(rows)
         if self._table is None:
             info = member_info(f"{key[0]}/{key[1]}.parquet", self._file.tell())
             self._member = self._archive.open(info, "w", force_zip64=self._is_large)
             self._table = _parquet_writer(self._member, table.schema)
-            self.meta[key] = MemberMeta(described, 0, identities)
+            self.meta[key] = MemberMeta(described, 0, combiner_names)
         self._table.write_table(table, row_group_size=GROUP_ROWS)
         before = self.meta[key]
-        together = tuple(a or b for a, b in zip(before.identities, identities, strict=True))
+        together = tuple(a or b for a, b in zip(before.combiner_names, combiner_names, strict=True))
         self.meta[key] = MemberMeta(described, before.rows + rows.height, together)
 
     def end_table(self) -> None:

@@ -54,7 +54,7 @@ def size_rows(sizes: Table, changed: TableRows, before: Sequence[SortedTable]) -
     """The rows of the size table that belong to a delta's rows of a table; `before` are the levels below, oldest
     first. None if no size changed.
     """
-    level = SortedTable(changed.table, changed.rows, changed.identities)
+    level = SortedTable(changed.table, changed.rows, changed.combiner_names)
     elements = level.stored_frame.select(*key_columns(changed.table), "kind")
     is_there = elements["kind"].to_numpy() != DELETE
     old = without_cleared(elements.with_row_index("row"), changed.table, level)
@@ -66,8 +66,8 @@ def size_rows(sizes: Table, changed: TableRows, before: Sequence[SortedTable]) -
     sums = sums.filter(pl.col("value") != 0).with_columns(pl.lit(OPERAND, pl.Int8).alias("kind"))
     frames = [sums] if level.clear_frame is None else [_cleared(sizes, level.clear_frame), sums]
     layers = [(order_rows(sizes, frame.select(*columns, "kind", "value")), SUM) for frame in frames]
-    rows, identities = resolve(sizes, layers, is_base=False)
-    return TableRows(sizes, rows, identities or SUM) if rows.height else None
+    rows, combiner_names = resolve(sizes, layers, is_base=False)
+    return TableRows(sizes, rows, combiner_names or SUM) if rows.height else None
 
 
 def _cleared(sizes: Table, clears: pl.DataFrame) -> pl.DataFrame:

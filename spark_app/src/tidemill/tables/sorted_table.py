@@ -17,7 +17,7 @@ from tidemill.tables.cells import cells_of, record_of, series_of
 from tidemill.tables.codecs import ValueCodec, one_nan, value_codec
 from tidemill.tables.container import CLEAR, PUT
 from tidemill.tables.tables import Table
-from tidemill.tables.widening import check_readable, widened, widened_identities
+from tidemill.tables.widening import check_readable, widened, widened_combiner_names
 from tidemill.values.data import datetime_micros
 
 Bounds = tuple[int, int]
@@ -38,12 +38,12 @@ class SortedTable:
         self,
         table: Table,
         data: pa.Table | pl.DataFrame,
-        identities: Sequence[str | None],
+        combiner_names: Sequence[str | None],
         stored: Table | None = None,
     ) -> None:
         self.table, self.stored = table, stored or table
         check_readable(self.stored, table)
-        self.identities = widened_identities(self.stored, table, tuple(identities))
+        self.combiner_names = widened_combiner_names(self.stored, table, tuple(combiner_names))
         self.clears: dict[int, set[tuple[Any, ...]]] = {}
         self.clear_frame: pl.DataFrame | None = None
         kinds = _kinds(data)

@@ -1,4 +1,4 @@
-"""Sorting rows by (task, keys) and folding runs of equal keys, with numpy where keys are numbers.
+"""Sorting rows by (task, keys) and finding runs of equal keys, with numpy where keys are numbers.
 
 Levels are sorted already, so a stable merge sort finds their runs; two-column sorts of the frame library cost
 several times more.
@@ -6,7 +6,6 @@ several times more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -84,15 +83,17 @@ def _narrow(array: Array) -> Array:
     return array
 
 
-def sorted_runs(frame: pl.DataFrame, columns: list[str]) -> tuple[pl.DataFrame, Array] | None:
-    """The rows in stable order, and where each run of equal keys starts; None if the keys are not all numbers."""
+def key_runs(frame: pl.DataFrame, columns: list[str]) -> tuple[Array | None, Array] | None:
+    """The stable order of the rows (None if they stand in it), and where each run of equal keys starts in it; None if
+    the keys are not all numbers.
+    """
     numbers = _numbers(frame, columns)
     if numbers is None or frame.height == 0:
         return None
-    if not _is_sorted(numbers):
-        order = row_order(numbers)
-        frame, numbers = frame[order], [array[order] for array in numbers]
-    return frame, _starts(numbers)
+    if _is_sorted(numbers):
+        return None, _starts(numbers)
+    order = row_order(numbers)
+    return order, _starts([array[order] for array in numbers])
 
 
 def _starts(arrays: list[Array]) -> Array:
@@ -132,67 +133,3 @@ def slots_of(order: Array, starts: Array) -> Array:
     slots = np.empty(len(order), dtype=np.int64)
     slots[order] = np.cumsum(is_start)
     return slots
-
-
-# --- folding runs ----------------------------------------------------------------------------------------------------
-
-
-def is_reducible(identity: str | None, column: pl.Series) -> bool:
-    """Whether `reduce_runs` can fold this column."""
-    if identity in ("count", "sum"):
-        return column.dtype == pl.Int64
-    if identity not in ("min", "max"):
-        return False
-    return column.dtype == pl.Int64 or (column.dtype == pl.Float64 and not has_negative_zero(column))
-
-
-def has_negative_zero(column: pl.Series) -> bool:
-    """Whether -0.0 is in a float column: vector forms of min and max take it or 0.0 as they come."""
-    values = column.fill_null(1.0).to_numpy() if column.null_count() else column.to_numpy()
-    return bool(np.signbit(values[values == 0.0]).any())
-
-
-def reduce_runs(identity: str, column: pl.Series, starts: Array) -> pl.Series:
-    """Fold runs of a number column: nulls are passed over, a run of nulls gives null. Sums must not overflow.
-
-    NaN is greater than every number: the largest of a run with NaN is NaN, the smallest only if all are.
-    """
-    ufunc, blank = _reduction(identity, column)
-    has_nulls = column.null_count() > 0
-    values = (column.fill_null(blank) if has_nulls else column).to_numpy()
-    folded = pl.Series(column.name, ufunc.reduceat(values, starts))
-    if has_nulls:
-        is_there = np.logical_or.reduceat(column.is_not_null().to_numpy(), starts)
-        folded = folded.set(pl.Series(~is_there), None)
-    return folded
-
-
-def _reduction(identity: str, column: pl.Series) -> tuple[Any, Any]:
-    """The numpy function that folds two values, and what it leaves as they are."""
-    is_float = column.dtype == pl.Float64
-    if identity in ("count", "sum"):
-        return np.add, 0
-    if identity == "min":
-        return (np.fmin, np.nan) if is_float else (np.minimum, np.iinfo(np.int64).max)
-    return np.maximum, -np.inf if is_float else np.iinfo(np.int64).min
-
-
-def reduce_slots(identity: str, column: pl.Series, slots: Array, count: int, heights: Sequence[int]) -> pl.Series:
-    """`reduce_runs` without sorting the rows: row i belongs to run `slots[i]`. The rows are those of several frames
-    of these heights, none of which has two rows of a run.
-    """
-    ufunc, blank = _reduction(identity, column)
-    has_nulls = column.null_count() > 0
-    values = (column.fill_null(blank) if has_nulls else column).to_numpy()
-    folded = np.full(count, blank, dtype=values.dtype)
-    start = 0
-    for height in heights:
-        own = slots[start : start + height]
-        folded[own] = ufunc(folded[own], values[start : start + height])
-        start += height
-    result = pl.Series(column.name, folded)
-    if has_nulls:
-        is_there = np.zeros(count, dtype=bool)
-        is_there[slots[column.is_not_null().to_numpy()]] = True
-        result = result.set(pl.Series(~is_there), None)
-    return result

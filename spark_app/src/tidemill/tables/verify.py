@@ -100,7 +100,7 @@ def _row_faults(meta: MemberMeta, rows: pl.DataFrame, last: pl.DataFrame, is_bas
         yield "is of a base, but holds more than puts"
     if kinds - {PUT, DELETE, OPERAND, *range(CLEAR, CLEAR + max(1, len(meta.table.keys)))}:
         yield f"holds rows of unknown kinds: {sorted(kinds)}"
-    if OPERAND in kinds and not any(meta.identities):
+    if OPERAND in kinds and not any(meta.combiner_names):
         yield "holds operands, but says no combiner"
 
 

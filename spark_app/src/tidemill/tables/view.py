@@ -44,7 +44,7 @@ class SnapshotView:
         container = self._loader.load(part)
         meta = container.meta[key]
         with reading_object(part.name):
-            return SortedTable(table, container.tables[key], meta.identities, meta.table)
+            return SortedTable(table, container.tables[key], meta.combiner_names, meta.table)
 
     def bound(self, key: TableKey) -> int:
         """No integer of this table can be farther from zero: one row a level, so the levels' bounds add up."""

@@ -8,7 +8,7 @@ take None), and a value stays in its row, so only value columns differ:
     a record     ->  more fields       columns of nulls, and bits of None at new places
     a record     ->  one value         object, or more fields than have columns: each record becomes one dict
 
-Operands stay operands: those of a record's fields that became one value are told by `folding.record_identity`.
+Operands stay operands: those of a record's fields that became one value are told by `folding.record_combiner_name`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidemill.language.schema import FixedKeysSchema, Schema
 from tidemill.language.widening import is_value_widening
 from tidemill.tables.cells import cells_of
 from tidemill.tables.codecs import value_codec
-from tidemill.tables.folding import Identities, cell_columns, key_columns, record_identity
+from tidemill.tables.folding import CombinerNames, cell_columns, key_columns, record_combiner_name
 from tidemill.tables.tables import Table
 from tidemill.values.errors import CorruptState, SchemaOutdated
 
@@ -56,14 +56,14 @@ def _text(table: Table) -> str:
     return str(table.to_json())
 
 
-def widened_identities(stored: Table, table: Table, identities: Identities) -> Identities:
+def widened_combiner_names(stored: Table, table: Table, combiner_names: CombinerNames) -> CombinerNames:
     """The combiners of the operands, a value column of `table` each."""
     if stored.fields is None or stored == table:
-        return identities
-    by_field = dict(zip((name for name, _ in stored.fields), identities, strict=True))
+        return combiner_names
+    by_field = dict(zip((name for name, _ in stored.fields), combiner_names, strict=True))
     if table.fields is not None:
         return tuple(by_field.get(name) for name, _ in table.fields)
-    return (record_identity([(name, identity) for name, identity in by_field.items() if identity]),)
+    return (record_combiner_name([(name, combiner_name) for name, combiner_name in by_field.items() if combiner_name]),)
 
 
 def widened(stored: Table, table: Table, rows: pl.DataFrame) -> pl.DataFrame:
