@@ -6,6 +6,7 @@ It is made anew only where a format changes on purpose; the commit says why.
 from __future__ import annotations
 
 import tempfile
+import threading
 import zipfile
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -103,6 +104,7 @@ def work(url: str) -> None:
         for number in range(ROUNDS):  # so many that deltas are merged
             sales.append(a_sale(number))
             cluster.wait_until_processed(MODULE, TOPOLOGY)
+            threading.Event().wait(0.1)  # so that a merge has an entry of its own
         sales.append_many(pl.DataFrame([a_sale(number) for number in range(ROUNDS, 2 * ROUNDS)]))
         cluster.wait_until_processed(MODULE, TOPOLOGY)
         OptionsLog(cluster.store, MODULE).set("depot", "*sales", "depot.microbatch.max.records", 1_000)

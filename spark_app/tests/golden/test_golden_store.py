@@ -6,7 +6,6 @@ Where a format changes on purpose, `golden_store.py` writes it anew.
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +17,8 @@ import pytest
 
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill import Path as TidemillPath
-from tidemill.definition import stored_json
 from tidemill.depot.segment import Segment, encode_segment
-from tidemill.journal import entries, options_log
+from tidemill.journal import definition_log, entries, options_log
 from tidemill.leader.backup_folder import BackupFolder
 from tidemill.leader.check import check_module
 from tidemill.store.urls import open_store
@@ -42,15 +40,11 @@ def key_of(name: str) -> str:
 
 
 def definition(name: str, content: bytes) -> bytes:
-    data = json.loads(content)
-    return json.dumps({"key": key_of(name), **stored_json.to_json(stored_json.from_json(data))}).encode()
+    return definition_log.JSON.encode(definition_log.JSON.decode(content, key_of(name)), key_of(name))
 
 
 def options(name: str, content: bytes) -> bytes:
-    data = json.loads(content)
-    change = options_log.Change(**data["change"])
-    after = options_log._from_json(0, data)
-    return json.dumps({"key": key_of(name), **options_log._to_json(after, change, data["nonce"])}).encode()
+    return options_log.JSON.encode(options_log.JSON.decode(content, key_of(name)), key_of(name))
 
 
 def entry(name: str, content: bytes) -> bytes:

@@ -92,7 +92,8 @@ class KeeperSimulation(Simulation):
         self.definition = newest
 
     def _patient(self, log: Any) -> Any:
-        log._log = replace(log._log, patience=PATIENCE, wait=lambda _: None)
+        entries = log._entries if isinstance(log, OptionsLog) else log
+        entries.log = replace(entries.log, patience=PATIENCE, wait=lambda _: None)
         return log
 
     def _options(self) -> OptionsLog:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tidemill.journal import entries
 from tidemill.journal.entries import Attempt, Entry
 from tidemill.journal.snapshot import Part
 from tidemill.leader import collection, maintenance, transitions
 from tidemill.leader.machine import Machine
+from tidemill.store import json_codec
 from tidemill.store.log import Log
 from tidemill.testing.simulation import CALM, Chances, Simulation
 from tidemill.values.errors import TidemillError
@@ -87,7 +87,7 @@ def test_mistake_is_caught_when_made_on_purpose(
     ("place", "name", "mistake"),
     [
         (Part, "check", lambda self, content: None),
-        (entries, "check_place", lambda written, key: None),
+        (json_codec, "check_place", lambda written, key: None),
         (Machine, "_is_stale", lambda self, look: False),
     ],
     ids=["parts", "entries", "options"],

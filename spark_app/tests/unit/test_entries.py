@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import zipfile
 from dataclasses import replace
@@ -51,9 +52,12 @@ def test_anyone_can_open_an_entry_when_it_is_stored(tmp_path: object) -> None:
 
 
 def test_entry_is_refused_when_a_newer_version_wrote_it() -> None:
-    data = entries.to_json(ENTRY) | {"format": entries.FORMAT + 1}
+    with zipfile.ZipFile(io.BytesIO(entries.to_bytes(ENTRY))) as archive:
+        data = json.loads(archive.read("entry.json")) | {"format": 2}
+    with zipfile.ZipFile(buffer := io.BytesIO(), "w") as archive:
+        archive.writestr("entry.json", json.dumps(data))
     with pytest.raises(NewerFormat):
-        entries.from_json(data)
+        entries.from_bytes(buffer.getvalue())
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", entries.to_bytes(ENTRY)[:-10]])

@@ -80,19 +80,11 @@ def test_nothing_changes_when_one_value_of_a_resource_is_bad(store: ObjectStore)
     assert log.read().number == 0
 
 
-def test_entry_has_the_newer_format_only_when_it_has_marks(store: ObjectStore) -> None:
-    log = OptionsLog(store, "M")
-    log.set("topology", "mb", SLEEP, 7)
-    log.manage("Topology a", {("depot", "*d", RECORDS): 5})
-    stored = [json.loads(store.get(key)) for key in sorted(store.list("M/options"))]
-    assert [(entry["format"], "managed" in entry) for entry in stored] == [(1, False), (2, True)]
-
-
 def test_reading_is_refused_when_a_newer_version_wrote_the_options(store: ObjectStore) -> None:
     log = OptionsLog(store, "M")
     log.set("topology", "mb", SLEEP, 7)
     key = next(iter(store.list("M/options")))
-    content = json.loads(store.get(key)) | {"format": 3}
+    content = json.loads(store.get(key)) | {"format": 2}
     store.delete(key)
     store.create(key, json.dumps(content).encode())
     with pytest.raises(NewerFormat):

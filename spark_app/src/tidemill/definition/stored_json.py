@@ -11,7 +11,6 @@ from typing import Any
 
 from tidemill.definition.ownership import BY_HAND, Owner
 from tidemill.definition.stored import (
-    FORMAT,
     RetiredItem,
     Retirement,
     StoredDefinition,
@@ -23,13 +22,11 @@ from tidemill.definition.stored import (
 from tidemill.language import schema as schemas
 from tidemill.language.dataflow import StartFrom, StartFromKind
 from tidemill.values import packing
-from tidemill.values.errors import NewerFormat
 
 
 def to_json(definition: StoredDefinition) -> dict[str, Any]:
     """The definition as the store keeps it."""
     return {
-        "format": FORMAT,
         "format_level": definition.format_level,
         "number": definition.number,
         "nonce": definition.nonce,
@@ -95,13 +92,7 @@ def _pstate_json(pstate: StoredPState) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> StoredDefinition:
-    """The inverse of `to_json`.
-
-    Raises:
-        NewerFormat: a newer Tidemill wrote it.
-    """
-    if data["format"] > FORMAT:
-        raise NewerFormat(f"the definition has format {data['format']}, this Tidemill reads {FORMAT}; use a newer one")
+    """The inverse of `to_json`."""
     return StoredDefinition(
         module=data["module"],
         tasks=data["tasks"],

@@ -4,55 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition
-from tidemill.store.log import FIRST, Log, read_json_nonce
+from tidemill.store.entry_log import EntryLog
+from tidemill.store.json_codec import SUFFIX, JsonCodec
+from tidemill.store.log import FIRST, Log
 from tidemill.store.objects import RESERVED, ObjectStore
-from tidemill.values.errors import CorruptState, UnknownName, asked_twice, reading_object
+from tidemill.values.errors import CorruptState, UnknownName
 from tidemill.values.ids import Ids
 
-SUFFIX = ".json"
 DATA_FOLDERS: Final = ("depots", "topologies")
+JSON: Final = JsonCodec(dict[str, Any], definitions.FORMAT, definitions.to_json, definitions.from_json)
 
 
-class DefinitionLog:
+class DefinitionLog(EntryLog[StoredDefinition]):
     """The definitions of one module, newest last."""
 
     def __init__(self, store: ObjectStore, module: str, ids: Ids | None = None) -> None:
-        self._log = Log(store, f"{module}/definition", SUFFIX, read_json_nonce)
+        super().__init__(Log(store, f"{module}/definition", SUFFIX, JSON.read_nonce), JSON.decode)
         self._ids = ids or Ids()
-        self._newest: StoredDefinition | None = None
-
-    def newest_number(self) -> int:
-        """The number of the newest revision, 0 before any."""
-        return self._log.newest(self._newest.number if self._newest else 0)
 
     def newest(self) -> StoredDefinition | None:
-        """The newest revision; None if the store has no such module. Two probes where nothing is new.
-
-        Raises:
-            CorruptState: it cannot be read.
-            StoreUnavailable: it is there and is not there; ask again.
-        """
-        found = self._log.read_newest(self._newest.number if self._newest else 0, self.read)
-        if found is not None:
-            _, self._newest = found
-        return self._newest
-
-    def read(self, number: int) -> StoredDefinition:
-        """One revision. Raises NotFound."""
-        return asked_twice(lambda: self._read(number))
-
-    def _read(self, number: int) -> StoredDefinition:
-        data = self._log.read_json(number)
-        try:
-            with reading_object(self._log.key(number)):
-                return definitions.from_json(data)
-        except (KeyError, TypeError, ValueError) as error:
-            key = self._log.key(number)
-            raise CorruptState(f"{key}: this definition cannot be read: {error!r}", key=key) from error
+        """The newest revision; None if the store has no such module. Raises as `head`."""
+        head = self.head()
+        return head[1] if head else None
 
     def append(self, definition: StoredDefinition, now_ms: int = 0, after: int | None = None) -> StoredDefinition:
         """Make this the next revision; returns it with its number, which is one more than the newest, or than `after`.
@@ -62,20 +39,19 @@ class DefinitionLog:
             CorruptState: it would be the first, and the module has data: its definition was lost.
         """
         if after is None:
-            after = self._newest.number if self._newest else self.newest_number()
+            after = self.known or self.newest_number()
         number = after + 1
         if number == FIRST:
             self._check_new(definition.module)
         numbered = replace(definition, number=number, nonce=self._ids.nonce(), written_ms=now_ms)
-        self._log.append_json(number, definitions.to_json(numbered), numbered.nonce)
-        self._newest = numbered
+        self.put(number, numbered, JSON.encode(numbered, self.log.key(number)))
         return numbered
 
     def _check_new(self, module: str) -> None:
         """A module that is launched anew beside its own data would begin from nothing, and nobody would notice."""
-        key = orphan(self._log.store, module)
+        key = orphan(self.log.store, module)
         if key is not None:
-            raise CorruptState(f"{lost_definition(module, key)} in {self._log.store.url}.", key=key)
+            raise CorruptState(f"{lost_definition(module, key)} in {self.log.store.url}.", key=key)
 
 
 def orphan(store: ObjectStore, module: str) -> str | None:

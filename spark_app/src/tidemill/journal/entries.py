@@ -9,18 +9,16 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, Final, Literal
 
-import msgspec
-
-from tidemill.journal import snapshot as snapshots
 from tidemill.journal.snapshot import Snapshot
-from tidemill.values.errors import CorruptState, NewerFormat, check_place
+from tidemill.store.json_codec import JsonCodec, Stored
+from tidemill.values.errors import CorruptState
 from tidemill.values.offsets import OffsetRanges
 
-FORMAT: Final = 1
 ENTRY_MEMBER: Final = "entry.json"
 ENTRY_BYTES_MAX: Final = 100_000
 
@@ -41,7 +39,7 @@ class SourceProgress:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class Attempt(Stored):
     """The attempt under way: fixed before it starts, the same for each retry of the microbatch ID (invariant S2).
 
     `ranges` are the records of each source; `ticks` maps each due tick source to its new tick time.
@@ -60,7 +58,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Committed:
+class Committed(Stored):
     """One committed microbatch: which version of it, in which entry, and what it was like."""
 
     microbatch_id: int
@@ -71,7 +69,7 @@ class Committed:
 
 
 @dataclass(frozen=True)
-class Failure:
+class Failure(Stored):
     """Why an attempt failed; `trace` and `sample` are those of the user's function."""
 
     microbatch_id: int
@@ -98,13 +96,15 @@ class PendingCompaction:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(Stored):
     """One entry. `committed` holds the last two committed microbatches, newest first; `snapshot` is the state at the
     newest of them, `previous` the state at the other one.
 
     `compacted` is the number of the newest entry in which a compaction's result entered (0: none), so that
     collection walks from change to change. `attempts` counts failures in a row; `appends` is the place of staged
     depot appends (none yet). `skipped` counts records that retention deleted before they were read.
+    `shared` counts the first levels of `snapshot` that are the first of `previous`, too, where only the others are
+    written; 0 elsewhere.
     """
 
     kind: Kind
@@ -126,6 +126,7 @@ class Entry:
     failure: Failure | None = None
     owner: str = ""
     skipped: int = 0
+    shared: int = 0
 
     @property
     def last_id(self) -> int:
@@ -141,101 +142,19 @@ class Entry:
 # --- JSON ------------------------------------------------------------------------------------------------------------
 
 
-def to_json(entry: Entry) -> dict[str, Any]:
-    """The entry as JSON; `previous` is stored as the number of leading levels that it shares where it is no more than
-    that.
-    """
-    data = {
-        "format": FORMAT,
-        "kind": entry.kind,
-        "nonce": entry.nonce,
-        "epoch": entry.epoch,
-        "definition": entry.definition,
-        "written_ms": entry.written_ms,
-        "owner": entry.owner,
-        "progress": {source: [p.depot, p.offsets, p.start_from] for source, p in entry.progress.items()},
-        "ticks": dict(entry.ticks),
-        "committed": [[c.microbatch_id, c.version, c.entry, c.records, dict(c.metrics)] for c in entry.committed],
-        "processed": entry.processed,
-        "snapshot": snapshots.to_json(entry.snapshot),
-        "previous": _previous_json(entry),
-        "pending": [[p.microbatch_id, p.first, p.last, p.epoch] for p in entry.pending],
-        "appends": list(entry.appends),
-        "compacted": entry.compacted,
-        "paused_seen": entry.paused_seen,
-    }
-    if entry.skipped:
-        data["skipped"] = entry.skipped
-    if entry.attempt is not None:
-        data["attempt"] = _attempt_json(entry.attempt)
-    if entry.failure is not None:
-        data["failure"] = dict(vars(entry.failure))
-    return data
+def _to_stored(entry: Entry) -> Entry:
+    """Without the levels that `previous` shares with `snapshot`, which are most of them."""
+    pairs = zip(entry.previous.levels, entry.snapshot.levels, strict=False)
+    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    return replace(entry, shared=shared, previous=Snapshot(entry.previous.levels[shared:]))
 
 
-def _previous_json(entry: Entry) -> int | list[Any]:
-    shared = len(entry.previous.levels)
-    if entry.previous.levels == entry.snapshot.levels[:shared]:
-        return shared
-    return snapshots.to_json(entry.previous)
+def _from_stored(entry: Entry) -> Entry:
+    levels = entry.snapshot.levels[: entry.shared] + entry.previous.levels
+    return replace(entry, shared=0, previous=Snapshot(levels))
 
 
-def _attempt_json(attempt: Attempt) -> dict[str, Any]:
-    return {
-        "microbatch_id": attempt.microbatch_id,
-        "version": attempt.version,
-        "ranges": {source: [r.starts, r.ends] for source, r in attempt.ranges.items()},
-        "ticks": dict(attempt.ticks),
-        "reads": dict(attempt.reads),
-    }
-
-
-def from_json(data: Mapping[str, Any]) -> Entry:
-    """The inverse of `to_json`.
-
-    Raises:
-        NewerFormat: a newer Tidemill wrote the entry.
-    """
-    if data["format"] > FORMAT:
-        raise NewerFormat(
-            f"an entry of the commit log has format {data['format']}, this Tidemill reads {FORMAT}; use a newer one"
-        )
-    snapshot = snapshots.from_json(data["snapshot"])
-    previous = data["previous"]
-    return Entry(
-        kind=data["kind"],
-        nonce=data["nonce"],
-        epoch=data["epoch"],
-        definition=data["definition"],
-        written_ms=data["written_ms"],
-        owner=data["owner"],
-        progress={
-            source: SourceProgress(depot, tuple(offsets), tuple(start_from))
-            for source, (depot, offsets, start_from) in data["progress"].items()
-        },
-        ticks=data["ticks"],
-        attempt=_attempt_from(data["attempt"]) if "attempt" in data else None,
-        committed=tuple(Committed(*committed) for committed in data["committed"]),
-        processed=data["processed"],
-        snapshot=snapshot,
-        previous=(Snapshot(snapshot.levels[:previous]) if isinstance(previous, int) else snapshots.from_json(previous)),
-        pending=tuple(PendingCompaction(*pending) for pending in data["pending"]),
-        appends=tuple(data["appends"]),
-        compacted=data["compacted"],
-        paused_seen=data["paused_seen"],
-        failure=Failure(**data["failure"]) if "failure" in data else None,
-        skipped=data.get("skipped", 0),
-    )
-
-
-def _attempt_from(data: Mapping[str, Any]) -> Attempt:
-    return Attempt(
-        data["microbatch_id"],
-        data["version"],
-        {source: OffsetRanges(tuple(starts), tuple(ends)) for source, (starts, ends) in data["ranges"].items()},
-        data["ticks"],
-        data["reads"],
-    )
+_JSON: Final = JsonCodec(Entry, to_stored=_to_stored, from_stored=_from_stored)
 
 
 # --- the container ---------------------------------------------------------------------------------------------------
@@ -248,8 +167,7 @@ def to_bytes(entry: Entry, parts: Mapping[str, bytes] | None = None, key: str = 
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        text = msgspec.json.encode({"key": key, **to_json(entry)})
-        for name, content in {ENTRY_MEMBER: text, **(parts or {})}.items():
+        for name, content in {ENTRY_MEMBER: _JSON.encode(entry, key), **(parts or {})}.items():
             archive.writestr(zipfile.ZipInfo(name), content)
     return buffer.getvalue()
 
@@ -261,12 +179,12 @@ def from_bytes(content: bytes, key: str = "") -> Entry:
         CorruptState: the bytes are no entry, or that of another place.
         NewerFormat: a newer Tidemill wrote it.
     """
-    try:
-        data = msgspec.json.decode(member(content, ENTRY_MEMBER))
-        check_place(data["key"], key)
-        return from_json(data)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptState(f"an entry of the commit log cannot be read: {error!r}") from error
+    return _JSON.decode(member(content, ENTRY_MEMBER), key)
+
+
+def read_nonce(content: bytes, key: str) -> str:
+    """Who wrote the container to be the object `key`. Raises CorruptState, ValueError: it is none."""
+    return _JSON.read_nonce(member(content, ENTRY_MEMBER), key)
 
 
 def member(content: bytes, name: str) -> bytes:

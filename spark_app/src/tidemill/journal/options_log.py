@@ -3,33 +3,31 @@
 A pause is an entry too, so it survives restarts and updates. The leader notes the number of the newest pause that it
 saw in its commit log (`paused_seen`), for which whoever asked waits.
 
-What a resource (on Kubernetes: a Topology) decides is marked as managed, and only that resource changes it. Entries
-with marks have format 2, so that an older Tidemill, which would lose the marks, leaves them alone.
+What a resource (on Kubernetes: a Topology) decides is marked as managed, and only that resource changes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
 from tidemill.language import options
 from tidemill.language.options import ModuleOptions, OptionTarget
-from tidemill.store.log import Log, Lost, read_json_nonce
+from tidemill.store.entry_log import EntryLog
+from tidemill.store.json_codec import SUFFIX, JsonCodec, Stored
+from tidemill.store.log import Log, Lost
 from tidemill.store.objects import ObjectStore
-from tidemill.values.errors import CorruptState, Managed, NewerFormat, StoreUnavailable, asked_twice, reading_object
+from tidemill.values.errors import Managed, StoreUnavailable
 from tidemill.values.ids import Ids
 
-FORMAT = 2
-FORMAT_WITHOUT_MARKS = 1
-PAUSED = "paused"
-SUFFIX = ".json"
+PAUSED: Final = "paused"
 _TRIES = 100
 
 
 @dataclass(frozen=True)
-class Change:
+class Change(Stored):
     """What an entry changed, for people: `action` is set, unset, pause, resume, manage or clear."""
 
     action: str
@@ -39,22 +37,45 @@ class Change:
     value: Any = None
 
 
+@dataclass(frozen=True)
+class OptionsEntry:
+    """A change, and what holds after it: values as (scope, object, option, value), marks as (…, option, resource)."""
+
+    nonce: str
+    number: int
+    change: Change
+    values: tuple[tuple[str, str, str, Any], ...]
+    paused: Mapping[str, int]
+    managed: tuple[tuple[str, str, str, str], ...]
+
+    @cached_property
+    def options(self) -> ModuleOptions:
+        """What holds after the change."""
+        values: dict[tuple[str, str], dict[str, Any]] = {}
+        for scope, target, name, value in self.values:
+            values.setdefault((scope, target), {})[name] = value
+        managed = {(scope, target, name): owner for scope, target, name, owner in self.managed}
+        return ModuleOptions(self.number, values, self.paused, managed)
+
+
+JSON: Final[JsonCodec[OptionsEntry]] = JsonCodec(OptionsEntry)
+
+
 class OptionsLog:
     """The options of one module; every change is durable when its call returns."""
 
     def __init__(self, store: ObjectStore, module: str, ids: Ids | None = None) -> None:
-        self._log = Log(store, f"{module}/options", SUFFIX, read_json_nonce)
+        self._entries = EntryLog(Log(store, f"{module}/options", SUFFIX, JSON.read_nonce), JSON.decode)
         self._ids = ids or Ids()
-        self._known = ModuleOptions()
 
     @property
     def number(self) -> int:
         """The number of the newest entry that was read, 0 before any."""
-        return self._known.number
+        return self._entries.known
 
     def newest_number(self) -> int:
         """The number of the newest entry there is, 0 before any."""
-        return self._log.newest(self._known.number)
+        return self._entries.newest_number()
 
     def read(self) -> ModuleOptions:
         """What holds now, never older than what this instance read before. Two probes where nothing is new.
@@ -63,18 +84,8 @@ class OptionsLog:
             CorruptState: the newest entry cannot be read.
             StoreUnavailable: it is there and is not there; ask again.
         """
-        found = self._log.read_newest(self._known.number, lambda number: asked_twice(partial(self._read, number)))
-        if found is not None:
-            _, self._known = found
-        return self._known
-
-    def _read(self, number: int) -> ModuleOptions:
-        key = self._log.key(number)
-        try:
-            with reading_object(key):
-                return _from_json(number, self._log.read_json(number))
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptState(f"{key}: these options cannot be read: {error!r}", key=key) from error
+        head = self._entries.head()
+        return head[1].options if head else ModuleOptions()
 
     def set(self, scope: str, target: str, name: str, value: Any) -> ModuleOptions:
         """Set an option on the module (`target` "") or on one of its objects.
@@ -165,15 +176,18 @@ class OptionsLog:
                 if agreed == looks:
                     return now
                 continue
-            after = replace(after, number=now.number + 1)
-            nonce = self._ids.nonce()
             try:
-                self._log.append_json(after.number, _to_json(after, change, nonce), nonce)
+                return self._put(now.number + 1, change, after)
             except Lost:
                 continue
-            self._known = after
-            return after
-        raise StoreUnavailable(f"{_TRIES} changes in a row met other writers in {self._log.prefix}")
+        raise StoreUnavailable(f"{_TRIES} changes in a row met other writers in {self._entries.log.prefix}")
+
+    def _put(self, number: int, change: Change, after: ModuleOptions) -> ModuleOptions:
+        values = tuple(options.settings(after.values))
+        managed = tuple((*place, owner) for place, owner in after.managed.items())
+        entry = OptionsEntry(self._ids.nonce(), number, change, values, after.paused, managed)
+        self._entries.put(number, entry, JSON.encode(entry, self._entries.log.key(number)))
+        return entry.options
 
 
 def _check_free(now: ModuleOptions, change: Change) -> None:
@@ -207,24 +221,3 @@ def _managed(now: ModuleOptions, owner: str, wanted: Mapping[OptionTarget, Any])
     for place, value in ours.items():
         now = _with_setting(now, place, value)
     return replace(now, managed={**others, **dict.fromkeys(ours, owner)})
-
-
-def _to_json(after: ModuleOptions, change: Change, nonce: str) -> dict[str, Any]:
-    return {
-        "format": FORMAT if after.managed else FORMAT_WITHOUT_MARKS,
-        "nonce": nonce,
-        "change": vars(change),
-        "values": [list(setting) for setting in options.settings(after.values)],
-        "paused": dict(after.paused),
-        **({"managed": [[*place, owner] for place, owner in after.managed.items()]} if after.managed else {}),
-    }
-
-
-def _from_json(number: int, data: Mapping[str, Any]) -> ModuleOptions:
-    if data["format"] > FORMAT:
-        raise NewerFormat(f"the options have format {data['format']}, this Tidemill reads {FORMAT}; use a newer one")
-    values: dict[tuple[str, str], dict[str, Any]] = {}
-    for scope, target, name, value in data["values"]:
-        values.setdefault((scope, target), {})[name] = value
-    managed = {(scope, target, name): owner for scope, target, name, owner in data.get("managed", ())}
-    return ModuleOptions(number, values, data["paused"], managed)

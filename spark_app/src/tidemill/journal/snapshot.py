@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import xxhash
 
+from tidemill.store.json_codec import Stored
 from tidemill.values.errors import CorruptState, invariant
 
 
@@ -36,7 +37,7 @@ class TaskSet:
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(Stored):
     """One stored object: a ZIP of sorted tables (`tables.container`).
 
     `name` is the object's key below the topology's prefix; a part in a log entry is `<entry's key>#<member>`.
@@ -74,7 +75,7 @@ def checksum_of(content: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Level:
+class Level(Stored):
     """The changes of microbatches `first`..`last`. A run down to the oldest level is a base: no tombstones."""
 
     kind: Literal["delta", "run"]
@@ -85,7 +86,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Snapshot(Stored):
     """All PStates of one topology at one commit; `levels` oldest first."""
 
     levels: tuple[Level, ...] = ()
@@ -104,20 +105,3 @@ class Snapshot:
         invariant(not run.is_base or inside[0] == 0, "a base is the oldest level")
         middle = (run,) if run.parts else ()
         return Snapshot((*self.levels[: inside[0]], *middle, *self.levels[inside[-1] + 1 :]))
-
-
-def to_json(snapshot: Snapshot) -> list[Any]:
-    return [
-        [level.kind, level.first, level.last, level.is_base,
-         [[p.name, p.tasks.modulus, p.tasks.remainder, dict(p.rows), p.bytes, dict(p.bounds), p.checksum]
-          for p in level.parts]]
-        for level in snapshot.levels
-    ]  # fmt: skip
-
-
-def from_json(data: list[Any]) -> Snapshot:
-    levels = []
-    for kind, first, last, is_base, parts in data:
-        made = tuple(Part(name, TaskSet(m, r), *described) for name, m, r, *described in parts)
-        levels.append(Level(kind, first, last, made, is_base))
-    return Snapshot(tuple(levels))

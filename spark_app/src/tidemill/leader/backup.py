@@ -153,7 +153,7 @@ class BackupRun:
     # --- logs --------------------------------------------------------------------------------------------------------
 
     def _small_log(self, prefix: str) -> Log:
-        return Log(self._store, prefix, ".json", lambda content, key: "")
+        return Log(self._store, prefix, ".json")
 
     def _log(self, found: _Module, log: Log, last: int) -> None:
         """All entries of a log up to one of them. Raises _Overtaken where that one is gone."""

@@ -6,19 +6,17 @@ stores/<store id>/<key>          copies of objects, under the keys that they hav
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from tidemill.journal.snapshot import checksum_of
+from tidemill.store.json_codec import SUFFIX, JsonCodec, Stored
 from tidemill.store.objects import AlreadyExists, Buffer, NotFound, ObjectStore
-from tidemill.values.errors import BadInput, CorruptState, NewerFormat, UnknownName
+from tidemill.values.errors import BadInput, CorruptState, UnknownName
 from tidemill.values.ids import nonce
 
-FORMAT: Final = 1
 _FOLDER: Final = "backups"
-_SUFFIX: Final = ".json"
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class SavedTopology:
 
 
 @dataclass(frozen=True)
-class Backup:
+class Backup(Stored):
     """A whole backup: `store` is the id of the copy of the store that was saved (`store.incarnations`), `logs` the
     first number of each log, `objects` the size and the checksum of each object.
     """
@@ -54,6 +52,9 @@ class Backup:
         return sum(size for size, _ in self.objects.values())
 
 
+_JSON: Final[JsonCodec[Backup]] = JsonCodec(Backup)
+
+
 class BackupFolder:
     """The backups below one URL."""
 
@@ -65,7 +66,7 @@ class BackupFolder:
     def ids(self) -> list[str]:
         """The backups there are, oldest first."""
         names = (key.rpartition("/")[2] for key in self.store.list(_FOLDER))
-        return sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
+        return sorted(name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
 
     def read(self, backup_id: str) -> Backup:
         """One backup.
@@ -74,20 +75,11 @@ class BackupFolder:
             UnknownName: there is none of this id.
             CorruptState: it cannot be read.
         """
-        key = f"{_FOLDER}/{backup_id}{_SUFFIX}"
+        key = _key(backup_id)
         try:
-            data = json.loads(self.store.get(key))
-            if data.pop("format") > FORMAT:
-                raise NewerFormat(f"{key} was written by a newer Tidemill; use that one", key=key)
-            data["topologies"] = tuple(SavedTopology(**saved) for saved in data["topologies"])
-            data["objects"] = {name: (size, checksum) for name, (size, checksum) in data["objects"].items()}
-            return Backup(**data | {"modules": tuple(data["modules"])})
+            return _JSON.decode(self.store.get(key), key)
         except NotFound as error:
             raise UnknownName(f"There is no backup {backup_id} in {self.store.url}.", id=backup_id) from error
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, CorruptState):
-                raise
-            raise CorruptState(f"{key}: this backup cannot be read: {error!r}", key=key) from error
 
     def all(self) -> Iterator[Backup]:
         """All backups, newest first."""
@@ -100,8 +92,7 @@ class BackupFolder:
 
     def add(self, backup: Backup) -> None:
         """The one step that makes a backup: all its objects are there."""
-        text = json.dumps({"format": FORMAT, **asdict(backup)}, separators=(",", ":"))
-        self.store.create(f"{_FOLDER}/{backup.id}{_SUFFIX}", text.encode())
+        self.store.create(_key(backup.id), _JSON.encode(backup, _key(backup.id)))
 
     # --- objects -----------------------------------------------------------------------------------------------------
 
@@ -147,7 +138,7 @@ class BackupFolder:
         dropped = [backup for backup in backups if backup.url == url][keep:]
         gone = {backup.id for backup in dropped}
         for backup in dropped:
-            self.store.delete(f"{_FOLDER}/{backup.id}{_SUFFIX}")
+            self.store.delete(_key(backup.id))
         needed = {_place(each.store, key) for each in backups if each.id not in gone for key in each.objects}
         for store in {backup.store for backup in dropped}:
             for key in self.store.list(_place(store, "")):
@@ -160,6 +151,10 @@ def other_history(url: str, key: str) -> BadInput:
     """A store that was put back by hand and went on is not the one that was saved."""
     text = f"{url} holds another object {key}: it has backups of a store with another history. Use an empty folder."
     return BadInput(text, key=key)
+
+
+def _key(backup_id: str) -> str:
+    return f"{_FOLDER}/{backup_id}{SUFFIX}"
 
 
 def _place(store: str, key: str) -> str:

@@ -60,7 +60,7 @@ def empty_folders(store: ObjectStore, folders: Iterable[str], keys: Iterable[str
     known = {key: "/".join(key.split("/")[:3]) for key in keys}
     marked = {folder for key, folder in known.items() if is_deletion_mark(key)}
     for folder in sorted({*folders, *known.values()} - marked):
-        Log(store, f"{folder}/{LOG_FOLDER}", "", lambda content, key: "").mark_deleted()
+        Log(store, f"{folder}/{LOG_FOLDER}", "").mark_deleted()
     # Newest first, so that a log that is looked at meanwhile is shorter, but has no hole.
     for key in reversed([*known]):
         if not is_deletion_mark(key):

@@ -10,18 +10,17 @@ Before either, the depots among it are closed: what is appended under their name
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition
 from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.leader.closing import close_deleted, held
-from tidemill.store.log import PATIENCE, Log, Lost, read_json_nonce
+from tidemill.store.entry_log import EntryLog
+from tidemill.store.json_codec import SUFFIX, JsonCodec
+from tidemill.store.log import PATIENCE, Log, Lost
 from tidemill.store.objects import NotFound, ObjectStore
-from tidemill.values.errors import CorruptState, NewerFormat, asked_twice
 from tidemill.values.ids import Ids
-
-FORMAT: Final = 1
 
 Decision = Literal["done", "kept"]
 
@@ -30,12 +29,16 @@ Decision = Literal["done", "kept"]
 class DeletionDecision:
     """What was decided of a definition's deletions, and when."""
 
+    nonce: str
     decision: Decision
     written_ms: int
 
     @property
     def is_done(self) -> bool:
         return self.decision == "done"
+
+
+_JSON: Final[JsonCodec[DeletionDecision]] = JsonCodec(DeletionDecision)
 
 
 class Deletions:
@@ -45,16 +48,16 @@ class Deletions:
         self, store: ObjectStore, module: str, ids: Ids | None = None, patience: tuple[float, ...] = PATIENCE
     ) -> None:
         self._store, self._patience = store, patience
-        self._log = Log(store, f"{module}/deletions", ".json", read_json_nonce, patience, is_dense=False)
+        log = Log(store, f"{module}/deletions", SUFFIX, _JSON.read_nonce, patience, is_dense=False)
+        self._decisions = EntryLog(log, _JSON.decode)
         self._ids = ids or Ids()
 
     def fate(self, definition: StoredDefinition) -> DeletionDecision | None:
         """What was decided; None if nothing was yet, or there is nothing to decide."""
         if not definition.retired:
             return None
-        number = definition.number
         try:
-            return asked_twice(lambda: self._read(number))
+            return self._decisions.read(definition.number)
         except NotFound:
             return None
 
@@ -79,16 +82,12 @@ class Deletions:
         if found is not None:
             return found
         close_deleted(self._store, definition, self._patience)
-        nonce = self._ids.nonce()
-        data = {"format": FORMAT, "nonce": nonce, "decision": decision, "written_ms": now_ms}
+        made, number = DeletionDecision(self._ids.nonce(), decision, now_ms), definition.number
         try:
-            self._log.append_json(definition.number, data, nonce)
+            self._decisions.put(number, made, _JSON.encode(made, self._decisions.log.key(number)))
         except Lost:
-            return self._read(definition.number)
-        return DeletionDecision(decision, now_ms)
-
-    def _read(self, number: int) -> DeletionDecision:
-        return _fate(self._log.read_json(number), self._log.key(number))
+            return self._decisions.read(number)
+        return made
 
 
 def following(
@@ -111,15 +110,3 @@ def following(
         before, declaration, objects_to_delete, Ids(), restores=restores, is_settled=fate is not None and fate.is_done
     )
     return replace(made, garbage=tuple(folder for folder in made.garbage if held(store, folder)))
-
-
-def _fate(data: dict[str, Any], key: str) -> DeletionDecision:
-    try:
-        if data["format"] > FORMAT:
-            raise NewerFormat(f"{key} has format {data['format']}, this Tidemill reads {FORMAT}; use a newer one")
-        return DeletionDecision(_DECISIONS[data["decision"]], data["written_ms"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptState(f"{key}: this decision cannot be read: {error!r}", key=key) from error
-
-
-_DECISIONS: Final[dict[str, Decision]] = {"done": "done", "kept": "kept"}

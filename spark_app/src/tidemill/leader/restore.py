@@ -120,7 +120,7 @@ def _point(folder: BackupFolder, backup: Backup, topology: SavedTopology, number
 
 def _log_of(topology: SavedTopology) -> Log:
     """Only for the names of its entries."""
-    return Log(None, f"{topology.prefix}/log", ".zip", lambda content, key: "")  # type: ignore[arg-type] # names need no store
+    return Log(None, f"{topology.prefix}/log", ".zip")  # type: ignore[arg-type] # names need no store
 
 
 def _read(folder: BackupFolder, backup: Backup, topology: SavedTopology, number: int) -> Entry:
@@ -171,9 +171,9 @@ def restore(
     copied = _fill(copy, plan, folder, tell)
     _verify(copy, plan)
     for prefix in {*_logs_of(living, there), *plan.backup.logs}:
-        Log(living, prefix, "", lambda content, key: "").close()
+        Log(living, prefix, "").close()
     try:
-        incarnations.switch(base, new, {"backup": plan.backup.id, "restored_ms": now_ms})
+        incarnations.switch(base, new, plan.backup.id, now_ms)
     except AlreadyExists as error:
         raise BadInput(f"Another restore into {url} was faster; look at what it restored.") from error
     forget_stores()
@@ -195,7 +195,7 @@ def _fill(copy: ObjectStore, plan: RestorePlan, folder: BackupFolder, tell: Call
     firsts = {**plan.backup.logs, **{f"{point.topology.prefix}/log": point.first for point in plan.points}}
     for prefix, first in firsts.items():
         if first > FIRST:
-            Log(copy, prefix, "", lambda content, key: "").begin_at(first)
+            Log(copy, prefix, "").begin_at(first)
     return copied
 
 

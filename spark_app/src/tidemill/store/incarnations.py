@@ -8,14 +8,12 @@ So what a process of the time before still writes, however late, never meets an 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from tidemill.store.json_codec import SUFFIX, JsonCodec
 from tidemill.store.objects import RESERVED, ObjectStore
-from tidemill.values.errors import CorruptState
 from tidemill.values.ids import nonce
 
 CURRENT: Final = f"{RESERVED}/current"
@@ -31,6 +29,18 @@ class Incarnation:
     folder: str = ""
 
 
+@dataclass(frozen=True)
+class Switch:
+    """That from now on the store is in `folder`: which backup was restored into it, and when."""
+
+    folder: str
+    backup: str
+    restored_ms: int
+
+
+_JSON: Final[JsonCodec[Switch]] = JsonCodec(Switch)
+
+
 def current(base: ObjectStore) -> Incarnation:
     """The copy that lives. Costs a listing of one short folder.
 
@@ -40,10 +50,11 @@ def current(base: ObjectStore) -> Incarnation:
     newest = max(base.list(CURRENT), default=None)
     if newest is None:
         return Incarnation()
-    try:
-        return Incarnation(int(newest.rpartition("/")[2].partition(".")[0]), json.loads(base.get(newest))["folder"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptState(f"{newest}: this object cannot be read: {error!r}", key=newest) from error
+    return Incarnation(int(newest.rpartition("/")[2].partition(".")[0]), _folder(base, newest))
+
+
+def _folder(base: ObjectStore, key: str) -> str:
+    return _JSON.decode(base.get(key), key).folder
 
 
 def following(base: ObjectStore) -> Incarnation:
@@ -52,20 +63,20 @@ def following(base: ObjectStore) -> Incarnation:
     return Incarnation(number, f"{RESTORED}/{number}-{nonce()}")
 
 
-def switch(base: ObjectStore, to: Incarnation, about: Mapping[str, Any]) -> None:
-    """From now on the store is this copy.
+def switch(base: ObjectStore, to: Incarnation, backup: str, now_ms: int) -> None:
+    """From now on the store is this copy, into which this backup was restored.
 
     Raises:
         AlreadyExists: another restore was faster.
         OutcomeUnknown: look which copy lives.
     """
-    body = json.dumps({"folder": to.folder, **about}).encode()
-    base.create(f"{CURRENT}/{to.number:0{_DIGITS}d}.json", body)
+    key = f"{CURRENT}/{to.number:0{_DIGITS}d}{SUFFIX}"
+    base.create(key, _JSON.encode(Switch(to.folder, backup, now_ms), key))
 
 
 def unfinished(base: ObjectStore) -> list[str]:
     """The objects of copies that no restore came to point to."""
-    folders = {json.loads(base.get(key))["folder"] for key in base.list(CURRENT)}
+    folders = {_folder(base, key) for key in base.list(CURRENT)}
     return [key for key in base.list(RESTORED) if "/".join(key.split("/")[:3]) not in folders]
 
 

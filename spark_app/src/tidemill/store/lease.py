@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import socket
 import threading
@@ -15,8 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
+from tidemill.store.json_codec import JsonCodec, Stored
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
 from tidemill.store.watched import WatchedStore
@@ -191,6 +191,18 @@ def _write_holder(handle: int) -> None:
         raise StoreUnavailable(f"The lease file cannot be written: {error.strerror}") from error
 
 
+@dataclass(frozen=True)
+class Heartbeat(Stored):
+    """What a holder says: who it is, by a nonce and for people, and whether it gives the lease up."""
+
+    nonce: str = ""
+    holder: str = ""
+    is_release: bool = False
+
+
+_JSON: Final[JsonCodec[Heartbeat]] = JsonCodec(Heartbeat)
+
+
 class HeartbeatLease:
     """A chain of small objects, each created only if it does not exist; who creates the newest holds it for `ttl`.
 
@@ -263,22 +275,18 @@ class HeartbeatLease:
             self._adopt(number, asked_at)
 
     def _adopt(self, number: int, seen_at: int) -> None:
-        try:
-            beat = json.loads(self._store.get(self._key(number))) if number else {}
-        except NotFound:
-            beat = {}
-        self._number = number
-        self._seen_at = seen_at
-        self._holder = beat.get("holder", "")
-        self._is_free = beat.get("released", False)
-        self._is_ours = beat.get("nonce") == self._nonce and not self._is_free
+        beat, key = Heartbeat(), self._key(number)
+        with suppress(NotFound):
+            beat = _JSON.decode(self._store.get(key), key) if number else beat
+        self._number, self._seen_at = number, seen_at
+        self._holder, self._is_free = beat.holder, beat.is_release
+        self._is_ours = beat.nonce == self._nonce and not beat.is_release
 
     def _beat(self, asked_at: int, is_release: bool) -> bool:
         number = self._number + 1
-        holder = describe_process()
-        body = {"nonce": self._nonce, "holder": holder, "released": is_release}
+        beat, key = Heartbeat(self._nonce, describe_process(), is_release), self._key(number)
         try:
-            self._store.create(self._key(number), json.dumps(body).encode())
+            self._store.create(key, _JSON.encode(beat, key))
         except (AlreadyExists, OutcomeUnknown):
             self._look(asked_at)
             return self.is_held()
@@ -286,7 +294,7 @@ class HeartbeatLease:
             self._look(asked_at)
             return False
         self._number, self._seen_at, self._is_ours, self._is_free = number, asked_at, not is_release, is_release
-        self._holder = holder if not is_release else ""
+        self._holder = beat.holder if not is_release else ""
         self._forget_before(number - 1)
         return not is_release
 

@@ -12,12 +12,11 @@ Numbers begin at 1; 0 stands for "nothing yet".
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from tidemill.store.objects import AlreadyExists, Buffer, NotFound, ObjectStore
 from tidemill.values.errors import (
@@ -28,7 +27,6 @@ from tidemill.values.errors import (
     StoreRestored,
     StoreUnavailable,
     TidemillError,
-    check_place,
     reading_object,
 )
 
@@ -60,8 +58,12 @@ class SlotTrimmed(Lost):
     code = "SlotTrimmed"
 
 
-def _wait(seconds: float) -> None:
+def wait_for(seconds: float) -> None:
     threading.Event().wait(seconds)
+
+
+def _nobody(content: bytes, key: str) -> str:
+    return ""
 
 
 @dataclass(frozen=True)
@@ -69,16 +71,16 @@ class Log:
     """A log below the folder `prefix`; its objects are `<zero-padded number><suffix>`.
 
     `read_nonce` finds in the bytes of an entry the nonce that its writer put there, by which a writer knows its own; it
-    raises CorruptState if they were not written for this key. The slots of a log that is not `is_dense` are filled in
-    any order.
+    raises CorruptState if they were not written for this key; who appends nothing needs none. The slots of a log that
+    is not `is_dense` are filled in any order.
     """
 
     store: ObjectStore
     prefix: str
     suffix: str
-    read_nonce: Callable[[bytes, str], str]
+    read_nonce: Callable[[bytes, str], str] = _nobody
     patience: tuple[float, ...] = PATIENCE
-    wait: Callable[[float], None] = _wait
+    wait: Callable[[float], None] = wait_for
     is_dense: bool = True
 
     # --- names -------------------------------------------------------------------------------------------------------
@@ -102,21 +104,6 @@ class Log:
     def read(self, number: int) -> bytes:
         """The entry's bytes. Raises NotFound where it is trimmed or not written yet."""
         return self.store.get(self.key(number))
-
-    def read_json(self, number: int) -> dict[str, Any]:
-        """An entry that `append_json` wrote.
-
-        Raises:
-            NotFound: as `read`.
-            CorruptState: it cannot be read, or is that of another place.
-        """
-        content, key = self.read(number), self.key(number)
-        try:
-            data: dict[str, Any] = json.loads(content)
-            check_place(data["key"], key)
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptState(f"{key}: this object cannot be read: {error!r}", key=key) from error
-        return data
 
     def has(self, number: int) -> bool:
         return self.store.exists(self.key(number))
@@ -283,10 +270,6 @@ class Log:
         )
         raise StoreRestored(text, key=self.prefix, number=number)
 
-    def append_json(self, number: int, data: Mapping[str, Any], nonce: str) -> None:
-        """Append an object that says where it stands. Raises as `append`."""
-        self.append(number, json.dumps({"key": self.key(number), **data}).encode(), nonce)
-
     def _create(self, number: int, data: Buffer, nonce: str) -> None:
         """Rule: every answer but success is settled by reading the slot; an empty one gets the same bytes again."""
         last: TidemillError | None = None
@@ -315,7 +298,7 @@ class Log:
     def _nonce_of(self, found: bytes, key: str) -> str:
         try:
             return self.read_nonce(found, key)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise CorruptState(f"this entry of a log cannot be read: {error!r}") from error
 
     def _give_up(self, number: int, last: TidemillError | None, is_unknown: bool) -> NoReturn:
@@ -402,11 +385,3 @@ def deletion_mark(prefix: str) -> str:
 
 def is_deletion_mark(key: str) -> bool:
     return key.endswith(f"/{_FLOOR_FOLDER}/{_DELETED}")
-
-
-def read_json_nonce(content: bytes, key: str) -> str:
-    """The nonce of an object that `append_json` wrote."""
-    data = json.loads(content)
-    check_place(data["key"], key)
-    nonce: str = data["nonce"]
-    return nonce

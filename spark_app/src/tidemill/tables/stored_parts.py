@@ -29,7 +29,7 @@ def part_loader(store_url: str, prefix: str, checks_floor: bool = False) -> Part
     topology's own attempts need not ask: what they read wrongly could not be committed.
     """
     store = PatientStore(open_store(store_url, probe=False))
-    log = Log(store, f"{prefix}/log", ".zip", lambda content, key: "")
+    log = Log(store, f"{prefix}/log", ".zip")
 
     def read(name: str) -> bytes:
         content = read_part(store, prefix, name)

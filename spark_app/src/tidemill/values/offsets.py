@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class OffsetRanges:
     """[start, end) of each partition, the starts beside the ends: so thousands of partitions are looked at at once."""
 
-    starts: tuple[int, ...] = ()
-    ends: tuple[int, ...] = ()
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[int, int]]) -> OffsetRanges:

@@ -1,0 +1,188 @@
+"""Objects of the store that are JSON: read as they were written, or refused by name, whatever became of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredPState, StoredSource, StoredTopology
+from tidemill.definition.ownership import Owner
+from tidemill.definition.stored import Retirement
+from tidemill.journal import definition_log, entries, options_log
+from tidemill.journal.entries import Attempt, Committed, Entry, Failure, PendingCompaction, SourceProgress
+from tidemill.journal.options_log import Change, OptionsEntry
+from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
+from tidemill.language.schema import Leaf, MapSchema
+from tidemill.leader import backup_folder, deletions
+from tidemill.leader.backup_folder import Backup, SavedTopology
+from tidemill.leader.deletions import DeletionDecision
+from tidemill.store import incarnations, lease
+from tidemill.store.incarnations import Switch
+from tidemill.store.json_codec import JsonCodec, Stored
+from tidemill.store.lease import Heartbeat
+from tidemill.values.errors import CorruptState, NewerFormat
+from tidemill.values.offsets import OffsetRanges
+
+KEY = "M/objects/00000000000000000001.json"
+LEVELS = tuple(
+    Level("delta", i, i, (Part(f"d{i}", TaskSet(2, 1), {"p/0": 3}, 9, {"p/0": 4}, "ab"),), i == 1) for i in (1, 2, 3)
+)
+PSTATE = StoredPState("$$p", "p1", MapSchema("str", Leaf("int")), initial_value={(1, b"x"): None})
+DEPOT = StoredDepot("*d", "d1", "hash_by", fields=("a",), schema=Leaf("int"))
+TOPOLOGY = StoredTopology("t", "t1", {"$$p": PSTATE}, (StoredSource("*d", "*d", since=2),))
+ENTRY = Entry(
+    "commit", "n", 3, 2, 5, {"*d": SourceProgress("d-1", (5, 6), (0, 1))}, {"*t": 9},
+    Attempt(8, 2, {"*d": OffsetRanges((5, 6), (7, 6))}, {"*t": 10}, {"other": 4}),
+    (Committed(7, 1, 20, 3, {"process_ms": 1.5}),), 11, Snapshot(LEVELS), Snapshot((*LEVELS[:2], LEVELS[0])),
+    (PendingCompaction(8, 1, 5, 3),), (), 12, 2, Failure(8, 1, "process", "UserCodeFailed", "no", 4), "me", 1,
+)  # fmt: skip
+DEFINITION = StoredDefinition(
+    "M", 4, 2, {"*d": DEPOT}, {"t": TOPOLOGY}, 3, 1, "n", 5, False, (("module", "", "depot.max.fetch", 7),), 2,
+    (Retirement(2, DEPOT), Retirement(2, PSTATE, "t1"), Retirement(2, StoredSource("*e", "*e"), "t1"),
+     Retirement(3, TOPOLOGY)), ("M/depots/e-1",), Owner("c", "n", "m", "u"),
+)  # fmt: skip
+OPTIONS = OptionsEntry(
+    "n", 3, Change("set", "module", "", "depot.max.fetch", 7), (("module", "", "depot.max.fetch", 7),), {"t": 2},
+    (("module", "", "depot.max.fetch", "Module m"),),
+)  # fmt: skip
+BACKUP = Backup(
+    "b", "s", "u", 5, (SavedTopology("M", "t", "M/t", 2, 3, 4, 5),), ("M",), {"M/t/log": 1}, {"k": (3, "c")}
+)
+STORED: dict[str, tuple[JsonCodec[Any], Any]] = {
+    "entry": (entries._JSON, ENTRY),
+    "definition": (definition_log.JSON, DEFINITION),
+    "options": (options_log.JSON, OPTIONS),
+    "decision": (deletions._JSON, DeletionDecision("n", "done", 5)),
+    "backup": (backup_folder._JSON, BACKUP),
+    "heartbeat": (lease._JSON, Heartbeat("n", "me", True)),
+    "switch": (incarnations._JSON, Switch("f", "b", 5)),
+}
+DEEP = "[" * 100_000
+WRONG: list[Any] = [None, True, -1, 1.5, 2**63, "x", [], [[]], {}, {"x": 1}]
+MAPS = {"progress", "ticks", "ranges", "reads", "metrics", "rows", "bounds", "paused", "logs", "objects"}
+WHERE_THEY_SAY_SOMETHING = {"retired", "garbage", "owner", "revision", "since", "fields", "schema", "topology"}
+"""What a definition has only where it is not the default."""
+
+
+@pytest.fixture(params=STORED)
+def stored(request: pytest.FixtureRequest) -> tuple[JsonCodec[Any], Any]:
+    return STORED[request.param]
+
+
+def objects(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Each object and list inside some data, and under which name it stands."""
+    if isinstance(data, (dict, list)):
+        yield name, data
+        for key, value in list(data.items() if isinstance(data, dict) else enumerate(data)):
+            yield from objects(value, key if isinstance(key, str) else name)
+
+
+def changed(data: Any) -> Iterator[Any]:
+    """This data with one value of another kind, or one too many, at each place in turn; it is the same object."""
+    for _, held in list(objects(data)):
+        for key, value in list(held.items() if isinstance(held, dict) else enumerate(held)):
+            for other in WRONG:
+                held[key] = other
+                yield data
+            held[key] = value
+        if isinstance(held, list):
+            held.append(None)
+        else:
+            held["unknown"] = 1
+        yield data
+        held.pop(-1 if isinstance(held, list) else "unknown")
+
+
+def test_a_value_is_equal_and_has_the_same_bytes_when_it_went_through_the_store(
+    stored: tuple[JsonCodec[Any], Any],
+) -> None:
+    codec, value = stored
+    content = codec.encode(value, KEY)
+    assert codec.decode(content, KEY) == value
+    assert codec.encode(codec.decode(content, KEY), KEY) == content
+    assert list(json.loads(content))[:2] == ["key", "format"]
+
+
+def test_an_object_is_refused_by_name_or_says_the_same_when_one_value_in_it_is_another(
+    stored: tuple[JsonCodec[Any], Any],
+) -> None:
+    codec, value = stored
+    refused = 0
+    for data in changed(json.loads(codec.encode(value, KEY))):
+        try:
+            found = codec.decode(msgspec.json.encode(data), KEY)
+        except CorruptState as error:
+            assert error.context["key"] == KEY and KEY in str(error)
+            refused += 1
+        else:
+            assert json.loads(codec.encode(found, KEY)) == data
+    assert refused
+
+
+def test_an_object_is_refused_when_a_field_is_missing(stored: tuple[JsonCodec[Any], Any]) -> None:
+    codec, value = stored
+    data = json.loads(codec.encode(value, KEY))
+    for name, held in list(objects(data)):
+        for field in list(held) if isinstance(held, dict) and name not in MAPS else ():
+            if field in WHERE_THEY_SAY_SOMETHING:
+                continue
+            kept = dict(held)
+            del held[field]
+            with pytest.raises(CorruptState, match=KEY):
+                codec.decode(json.dumps(data).encode(), KEY)
+            held.clear()
+            held.update(kept)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "null", "[]", "{", '"x"', DEEP, '{"key": ' + DEEP, '{"x": 1' + "0" * 5_000 + "}"]
+)
+def test_an_object_is_refused_by_name_when_its_bytes_are_none(stored: tuple[JsonCodec[Any], Any], content: str) -> None:
+    with pytest.raises(CorruptState, match=KEY):
+        stored[0].decode(content.encode(), KEY)
+
+
+def test_an_object_is_refused_when_its_text_is_no_unicode(stored: tuple[JsonCodec[Any], Any]) -> None:
+    codec, value = stored
+    content = codec.encode(value, KEY).replace(b'"M', b'"\xff').replace(b'"n"', b'"\xff"').replace(b'"f"', b'"\xff"')
+    with pytest.raises(CorruptState, match=KEY):
+        codec.decode(content, KEY)
+
+
+def test_an_object_is_refused_when_it_is_that_of_another_place(stored: tuple[JsonCodec[Any], Any]) -> None:
+    codec, value = stored
+    with pytest.raises(CorruptState, match="changed their places"):
+        codec.decode(codec.encode(value, "elsewhere"), KEY)
+
+
+def test_a_newer_format_is_refused_whatever_is_in_it_and_its_writer_is_known(
+    stored: tuple[JsonCodec[Any], Any],
+) -> None:
+    content = json.dumps({"key": KEY, "format": 9, "nonce": "n", "more": {"deeper": []}}).encode()
+    with pytest.raises(NewerFormat, match=f"{KEY} has format 9, this Tidemill reads 1; use a newer one"):
+        stored[0].decode(content, KEY)
+    assert stored[0].read_nonce(content, KEY) == "n"
+
+
+def test_an_object_that_a_person_formatted_is_read() -> None:
+    for codec, value in STORED.values():
+        content = json.dumps(json.loads(codec.encode(value, KEY)), indent=2, sort_keys=True).encode()
+        assert codec.decode(content, KEY) == value
+
+
+@dataclass(frozen=True)
+class Two(Stored):
+    a: int
+    b: str = "default"
+
+
+def test_a_default_does_not_stand_in_for_a_field_that_is_missing() -> None:
+    codec: JsonCodec[Two] = JsonCodec(Two)
+    assert codec.decode(b'{"key":"k","format":1,"a":1,"b":"default"}', "k") == Two(1)
+    with pytest.raises(CorruptState, match="k: this object cannot be read: .*a Two without b"):
+        codec.decode(b'{"key":"k","format":1,"a":1}', "k")
