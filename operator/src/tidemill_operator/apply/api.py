@@ -61,7 +61,7 @@ class Api(Protocol):
         """The end of a container's log."""
 
     async def cluster(self) -> str:
-        """What tells this cluster from all others: the uid of its namespace kube-system."""
+        """An ID that no other cluster has: the uid of the namespace kube-system."""
 
     async def list(self, kind: str, namespace: str | None) -> list[Json]:
         """All watched objects of a kind; of all namespaces if None."""

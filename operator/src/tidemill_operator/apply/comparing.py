@@ -21,6 +21,10 @@ class Applied:
         self._known: dict[Ref, tuple[str, str]] = {}
 
     def is_as_wanted(self, wanted: Json, live: Mapping[str, Any] | None) -> bool:
+        """Whether `live` needs no write: it exists, is not being deleted, and holds every field of `wanted`.
+
+        A wish that differs from the one applied last is always written, because a field may have to be removed.
+        """
         if live is None or live["metadata"].get("deletionTimestamp"):
             return False
         digest = names.digest(wanted, 32)
@@ -37,10 +41,12 @@ class Applied:
         return known is not None and known[0] == names.digest(wanted, 32)
 
     def remember(self, wanted: Json, live: Mapping[str, Any]) -> None:
+        """Remember that `wanted` was applied; `live` is the object that the API server returned."""
         version = live["metadata"].get("resourceVersion", "")
         self._known[ref_of(wanted)] = (names.digest(wanted, 32), version)
 
     def forget(self, obj: Mapping[str, Any]) -> None:
+        """Drop all memory of `obj`, for example because it was deleted."""
         self._known.pop(ref_of(obj), None)
 
 

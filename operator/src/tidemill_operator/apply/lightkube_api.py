@@ -98,6 +98,7 @@ class LightkubeApi:
             raise _failure(error) from error
 
     async def close(self) -> None:
+        """Close the connections to the API server."""
         await self._client.close()
 
     def _resource(self, kind: str) -> Any:

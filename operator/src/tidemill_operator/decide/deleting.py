@@ -52,11 +52,11 @@ def _described(view: ModuleView) -> Revision | None:
 
 def _remembered(view: ModuleView) -> Revision | None:
     """A deletion in the foreground takes our records of revisions first; the status has what is needed."""
-    told = view.status.get("definition")
-    if not told:
+    shown = view.status.get("definition")
+    if not shown:
         return None
-    verdict = Verdict(str(told["module"]), base=0, is_valid=True)
-    return Revision(int(told["revision"]), template_of(view.spec), verdict=verdict)
+    verdict = Verdict(str(shown["module"]), base=0, is_valid=True)
+    return Revision(int(shown["revision"]), template_of(view.spec), verdict=verdict)
 
 
 def _is_namespace_going(view: ModuleView) -> bool:
@@ -96,9 +96,9 @@ def _destroying(view: ModuleView) -> State:
         return conditions.stalled(Reason.DESTROY_FAILED, problem.message)
     if view.destroy.is_failed:
         return conditions.stalled(Reason.DESTROY_FAILED, "the destroy Job failed; its pod's log says why")
-    told = conditions.stalled_before(view.status.get("conditions", ()), view.obj["metadata"]["generation"])
-    if told is not None and told.reason == Reason.DESTROY_FAILED:
-        return told  # a retry that runs is no news yet
+    shown = conditions.stalled_before(view.status.get("conditions", ()), view.obj["metadata"]["generation"])
+    if shown is not None and shown.reason == Reason.DESTROY_FAILED:
+        return shown  # a retry that runs is no news yet
     return conditions.reconciling(Reason.DESTROYING, "the data is being deleted")
 
 

@@ -30,6 +30,7 @@ class Rollback:
         )
 
     def write(self) -> Json:
+        """The field `rollback` of a Module's status; `read` is its inverse."""
         return {
             "failedRevision": self.failed,
             "stableRevision": self.stable,
@@ -67,6 +68,7 @@ class Intent:
         )
 
     def write(self) -> Json:
+        """The fields of a Module's status that hold these numbers, without empty ones; `read` is its inverse."""
         found: Json = {"updateRevision": self.update, "updateTime": self.update_time}
         if self.active:
             found |= {"activeRevision": self.active, "activeTime": self.active_time}
@@ -78,6 +80,7 @@ class Intent:
         return {name: value for name, value in found.items() if value}
 
     def updating(self, number: int, now: str) -> Intent:
+        """With `number` as the update since `now`. A rollback to another revision is dropped."""
         keeps = self.rollback is not None and self.rollback.number == number
         return replace(self, update=number, update_time=now, rollback=self.rollback if keeps else None)
 
@@ -87,6 +90,7 @@ class Intent:
         return replace(self, current=number, stable=tuple(sorted([*others, number])))
 
     def activating(self, number: int, now: str) -> Intent:
+        """With `number` as the revision that may lead, since `now`."""
         return replace(self, active=number, active_time=now)
 
 

@@ -46,6 +46,7 @@ def decide_module(view: ModuleView, now: datetime, defaults: Defaults) -> Decisi
 
 
 def stamp(now: datetime) -> str:
+    """A UTC time as the API server writes it, to the second: 2024-05-01T12:00:00Z."""
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -137,9 +137,9 @@ def _is_serving(view: ModuleView) -> bool:
 def _describing(view: ModuleView, intent: Intent, revision: Revision, now: datetime) -> Plan:
     job = view.describes.get(revision.number, JobView())
     trouble = _describe_trouble(view, intent, job, now)
-    told = None if job.is_complete else _told_of(view, revision)
-    if told is not None and (trouble is None or trouble.reason == Reason.DEADLINE_EXCEEDED):
-        state = told
+    shown = None if job.is_complete else _stalled_before(view, revision)
+    if shown is not None and (trouble is None or trouble.reason == Reason.DEADLINE_EXCEEDED):
+        state = shown
     elif trouble is not None:
         state = stalled(trouble.reason, f"revision {revision.number}: {trouble.message}", _is_serving(view))
     else:
@@ -148,10 +148,10 @@ def _describing(view: ModuleView, intent: Intent, revision: Revision, now: datet
     return Plan(intent, state, again_seconds=LOOK_AGAIN_SECONDS)
 
 
-def _told_of(view: ModuleView, revision: Revision) -> State | None:
+def _stalled_before(view: ModuleView, revision: Revision) -> State | None:
     """Why this revision was Stalled: a retry that runs is no news yet."""
-    told = stalled_before(view.status.get("conditions", ()), view.obj["metadata"]["generation"], _is_serving(view))
-    return told if told is not None and told.message.startswith(f"revision {revision.number}: ") else None
+    shown = stalled_before(view.status.get("conditions", ()), view.obj["metadata"]["generation"], _is_serving(view))
+    return shown if shown is not None and shown.message.startswith(f"revision {revision.number}: ") else None
 
 
 def _describe_trouble(view: ModuleView, intent: Intent, job: JobView, now: datetime) -> Trouble | None:
@@ -170,10 +170,12 @@ def _describe_trouble(view: ModuleView, intent: Intent, job: JobView, now: datet
 
 
 def deadline_seconds(view: ModuleView) -> int:
+    """Seconds that a revision has for each stage of its rollout (`rollout.progressDeadlineSeconds`, 120 by default)."""
     return int(view.spec.get("rollout", {}).get("progressDeadlineSeconds", 120))
 
 
 def is_recreate(view: ModuleView) -> bool:
+    """Whether the old drivers must stop before new ones start (`rollout.strategy: Recreate`)."""
     return bool(view.spec.get("rollout", {}).get("strategy") == "Recreate")
 
 

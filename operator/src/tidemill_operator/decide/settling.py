@@ -30,6 +30,8 @@ _OF_REVISION: Final = {
 
 @dataclass(frozen=True)
 class Trouble:
+    """A reason why a topology does not work, with a sentence for people."""
+
     reason: Reason
     message: str
 

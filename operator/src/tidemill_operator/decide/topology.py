@@ -198,8 +198,8 @@ def _status(unit: TopologyUnit, state: State, now: datetime) -> Iterator[Action]
 def _skipped(view: TopologyView, state: State) -> Iterator[Action]:
     """Says each time that retention was faster than the topology; what was said already stands in its condition."""
     text = _skipped_text(view)
-    told = [item.get("message", "") for item in view.status.get("conditions", ()) if item["type"] == "Ready"]
-    if text and state.kind == "ready" and not any(message.endswith(text) for message in told):
+    shown = [item.get("message", "") for item in view.status.get("conditions", ()) if item["type"] == "Ready"]
+    if text and state.kind == "ready" and not any(message.endswith(text) for message in shown):
         yield Announce(view.obj, Happening.RECORDS_SKIPPED, text.removeprefix("; "), is_warning=True)
 
 

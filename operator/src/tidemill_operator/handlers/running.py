@@ -194,6 +194,7 @@ async def _first(wanted: Awaitable[Any], stopped: asyncio.Event) -> bool:
 
 
 def on_signals(stopped: asyncio.Event) -> None:
+    """Set `stopped` on SIGTERM and SIGINT; call it in the event loop's thread."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)

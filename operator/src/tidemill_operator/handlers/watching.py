@@ -1,4 +1,4 @@
-"""kopf watches; what it sees goes into the world, which wakes whom it concerns.
+"""kopf watches; what it sees goes into the world, which wakes all that it concerns.
 
 Only `on.event` is used: it stores nothing on objects, so users' objects get no annotations and no finalizers of kopf.
 """
@@ -17,7 +17,7 @@ from tidemill_operator.resources.kinds import WATCHED, Kind
 
 
 def registry(world: ObjectCache, begun: Callable[[], None]) -> kopf.OperatorRegistry:
-    """Handlers for every watched kind. `begun` is called when a watch begins anew: it tells of no deletion before."""
+    """Handlers for every watched kind. `begun` is called when a watch begins anew: it shows no earlier deletion."""
     found = kopf.OperatorRegistry()
     for kind in WATCHED:
         kopf.on.event(kind.group, kind.version, kind.plural, registry=found)(_handler(world, kind, begun))

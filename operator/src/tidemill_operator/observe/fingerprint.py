@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _COMMITS_COUNTED: Final = 10
-"""More commits since a claim than this are not told apart here; a rollout that wants more is looked at by time."""
+"""More commits since a claim than this count as equal here; a rollout that wants more is looked at by time."""
 
 
 def change_fingerprint(obj: Mapping[str, Any]) -> Any:

@@ -26,6 +26,7 @@ class Ref(NamedTuple):
 
 
 def ref_of(obj: Mapping[str, Any]) -> Ref:
+    """The reference to an object of the API server; the namespace is "" for objects outside namespaces."""
     return Ref(obj["kind"], names.namespace_of(obj), names.name_of(obj))
 
 
@@ -50,6 +51,7 @@ class ObjectCache:
         self._by_module: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
 
     def get(self, kind: str, namespace: str, name: str) -> Json | None:
+        """The object as it was seen last; None if there is none. Callers must not change it."""
         return self._objects.get(Ref(kind, namespace, name))
 
     def of_module(self, kind: str, namespace: str, module: str) -> list[Json]:
@@ -58,9 +60,11 @@ class ObjectCache:
         return [self._objects[Ref(kind, namespace, name)] for name in found]
 
     def all(self, kind: str) -> list[Json]:
+        """Every known object of a kind, in all namespaces."""
         return [obj for ref, obj in self._objects.items() if ref.kind == kind]
 
     def listen(self, notify: Callable[[Json], None]) -> None:
+        """Call `notify` from now on in place of the function that the constructor took."""
         self._notify = notify
 
     def put(self, obj: Mapping[str, Any]) -> None:

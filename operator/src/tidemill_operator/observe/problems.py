@@ -31,11 +31,14 @@ _SECRETS: Final = re.compile(
 
 @dataclass(frozen=True)
 class Problem:
+    """A reason that the conditions may name, with a sentence in the cluster's own words."""
+
     reason: Reason
     message: str
 
 
 def parse_time(text: str | None) -> datetime | None:
+    """A time that the API server wrote (RFC 3339), with its time zone; None for None and ""."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
 
 
@@ -51,6 +54,7 @@ def redacted(text: str) -> str:
 
 
 def last_words(text: str) -> str:
+    """The last 1,200 characters of a log or message, with the values of secrets masked."""
     return redacted(text.strip())[-_LAST_WORDS:]
 
 
@@ -114,6 +118,7 @@ def waits_for_node(pod: Mapping[str, Any]) -> bool:
 
 
 def is_pod_ready(pod: Mapping[str, Any]) -> bool:
+    """Whether the pod has the condition Ready and is not being deleted."""
     if pod["metadata"].get("deletionTimestamp"):
         return False
     conditions = pod.get("status", {}).get("conditions", ())

@@ -49,18 +49,22 @@ class TopologyView:
 
     @property
     def name(self) -> str:
+        """The name of the resource; `topology` is the name in the module's code."""
         return names.name_of(self.obj)
 
     @property
     def topology(self) -> str:
+        """The name of the topology in the module's code."""
         return str(self.obj["spec"]["topology"])
 
     @property
     def status(self) -> Json:
+        """The status that its leader and the operator wrote; empty before the first."""
         found: Json = self.obj.get("status", {})
         return found
 
     def of(self, number: int) -> DriversView:
+        """The drivers of revision `number`; an empty view if it has none."""
         return self.drivers.get(number, DriversView())
 
     def is_led_by(self, number: int) -> bool:
@@ -73,6 +77,7 @@ class TopologyView:
 
     @property
     def is_led(self) -> bool:
+        """Whether the revision that its status names leads and its pod works."""
         return self.is_led_by(int(self.status.get("revision") or 0))
 
 
@@ -93,15 +98,18 @@ class ModuleView:
 
     @property
     def name(self) -> str:
+        """The name of the resource; the module in the store may have another one."""
         return names.name_of(self.obj)
 
     @property
     def spec(self) -> Json:
+        """The spec as the API server holds it, with defaults filled in."""
         found: Json = self.obj["spec"]
         return found
 
     @property
     def status(self) -> Json:
+        """The status that the operator wrote; empty before the first."""
         found: Json = self.obj.get("status", {})
         return found
 
@@ -226,6 +234,7 @@ def _launched(world: ObjectCache, obj: Json) -> list[Json]:
 
 
 def revision_of(obj: Mapping[str, Any]) -> int:
+    """The number in the object's revision label; 0 if it has none."""
     return int(obj["metadata"].get("labels", {}).get(names.REVISION_LABEL, 0))
 
 
@@ -267,6 +276,7 @@ def _refused_pods(deployment: Mapping[str, Any]) -> Problem | None:
 
 
 def job_view(job: Json | None, pods: Sequence[Json], now: datetime) -> JobView:
+    """The state of a Job and its pods at `now`; `pods` may hold those of other Jobs, None is no Job."""
     if job is None:
         return JobView()
     mine = [pod for pod in pods if pod["metadata"]["labels"].get("job-name") == names.name_of(job)]
@@ -289,4 +299,5 @@ def job_view(job: Json | None, pods: Sequence[Json], now: datetime) -> JobView:
 
 
 def gateway_is_ready(view: ModuleView) -> bool:
+    """Whether a gateway pod is ready, or the Module wants none."""
     return view.gateway_ready > 0 or gateway.replicas(view.obj) == 0

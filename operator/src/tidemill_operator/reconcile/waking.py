@@ -20,6 +20,7 @@ def wake(world: ObjectCache, queue: WorkQueue, obj: Json) -> None:
 
 
 def keys_of(world: ObjectCache, obj: Json) -> Iterator[WorkKey]:
+    """The Module and the Topologies that a change of `obj` concerns; a key may come twice."""
     namespace, module = names.namespace_of(obj), module_of(obj)
     if module is None:
         return

@@ -21,6 +21,7 @@ def objects(module: Mapping[str, Any], defaults: Defaults) -> list[Json]:
 
 
 def service_account(module: Mapping[str, Any]) -> Json:
+    """The account of the driver pods; its name is the one of `driver_access_name`."""
     name = names.name_of(module)
     return names.base_object(
         "v1", "ServiceAccount", names.driver_access_name(name), module, names.labels(name, "driver")
@@ -28,6 +29,7 @@ def service_account(module: Mapping[str, Any]) -> Json:
 
 
 def role_binding(module: Mapping[str, Any], defaults: Defaults) -> Json:
+    """Gives the drivers' account the rights of the cluster role `defaults.driver_role` in its own namespace."""
     name = names.name_of(module)
     bound = names.driver_access_name(name)
     built = names.base_object(
@@ -69,6 +71,7 @@ def _roles(*components: str) -> Json:
 
 
 def gateway_policy(module: Mapping[str, Any]) -> Json:
+    """Lets traffic reach the gateway's pods on the HTTP port only."""
     name = names.name_of(module)
     built = names.base_object(
         "networking.k8s.io/v1",

@@ -16,7 +16,7 @@ MESSAGE_LIMIT = 4000
 class State:
     """What an object's conditions say together. `kind` is ready, reconciling or stalled.
 
-    `is_serving` tells whether it works all the same, such as on the old revision during an update or after one failed:
+    `is_serving` says whether it works all the same, such as on the old revision during an update or after one failed:
     then Ready stays true beside Reconciling, and is false beside Stalled, as GitOps tools expect of a failed change.
     """
 
@@ -27,14 +27,17 @@ class State:
 
 
 def ready(reason: Reason, message: str) -> State:
+    """The object works as its spec asks."""
     return State("ready", reason, message, is_serving=True)
 
 
 def reconciling(reason: Reason, message: str, is_serving: bool = False) -> State:
+    """The operator is at work on a change; `is_serving` says whether the object works meanwhile."""
     return State("reconciling", reason, message, is_serving)
 
 
 def stalled(reason: Reason, message: str, is_serving: bool = False) -> State:
+    """The change cannot go on before somebody acts; `is_serving` says whether the object works all the same."""
     return State("stalled", reason, message, is_serving)
 
 
@@ -65,6 +68,7 @@ def _condition(before: Mapping[str, Any] | None, item: tuple[str, str, Reason, s
 
 
 def is_stalled(old: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether these conditions have Stalled with status True."""
     return any(item["type"] == "Stalled" and item["status"] == "True" for item in old)
 
 
@@ -77,4 +81,5 @@ def stalled_before(old: Sequence[Mapping[str, Any]], generation: int, is_serving
 
 
 def reason_of(old: Sequence[Mapping[str, Any]], kind: str = "Ready") -> str | None:
+    """The reason of the condition of type `kind`; None if there is no such condition."""
     return next((item["reason"] for item in old if item["type"] == kind), None)

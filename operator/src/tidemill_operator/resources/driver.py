@@ -29,6 +29,7 @@ _NONCE_ANNOTATION: Final = "tidemill.dev/restart-nonce"
 
 
 def engine_of(template: Mapping[str, Any]) -> str:
+    """The driver's `--engine`: "local" for Local, else "spark"."""
     return "local" if template.get("engine") == "Local" else "spark"
 
 
@@ -75,6 +76,7 @@ def container_resources(template: Mapping[str, Any]) -> Json:
 
 
 def executors(template: Mapping[str, Any]) -> Json:
+    """Numbers of executors, as `count` or as `min` and `max`; one executor if the spec does not say."""
     given = template.get("spark", {}).get("executors") or {"count": 1}
     return {key: given[key] for key in ("count", "min", "max") if key in given}
 
@@ -152,6 +154,7 @@ def deployment(module: Mapping[str, Any], topology: Mapping[str, Any], revision:
 
 
 def replicas(topology: Mapping[str, Any]) -> int:
+    """The number of driver pods of a revision: one leads, the others stand by. 1 if the spec does not say."""
     return int(topology["spec"].get("driver", {}).get("replicas", 1))
 
 
@@ -173,6 +176,7 @@ def pod_template(
     labels: Mapping[str, str],
     selector: Mapping[str, str],
 ) -> Json:
+    """The pod template of a driver: ours, with the user's `spark.driver.template` merged over it."""
     template = revision.template
     is_spark = engine_of(template) == "spark"
     configured = names.revision_name(names.name_of(module), revision.number) if is_spark else None

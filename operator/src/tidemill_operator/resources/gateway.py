@@ -15,6 +15,7 @@ _RESOURCES: Final = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {
 
 
 def replicas(module: Mapping[str, Any]) -> int:
+    """The number of gateway pods: 1 if the spec does not say, 0 for no gateway."""
     return int(module["spec"].get("gateway", {}).get("replicas", 1))
 
 
@@ -27,6 +28,7 @@ def token_reference(module: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def makes_token(module: Mapping[str, Any]) -> bool:
+    """Whether the operator has to create the token's Secret: there is a gateway, and the spec names no Secret."""
     return replicas(module) > 0 and "secretRef" not in module["spec"].get("gateway", {}).get("auth", {})
 
 
@@ -50,6 +52,7 @@ def objects(module: Mapping[str, Any], revision: Revision, defaults: Defaults) -
 
 
 def deployment(module: Mapping[str, Any], revision: Revision, defaults: Defaults) -> Json:
+    """The gateway's Deployment; a new pod is ready before an old one goes."""
     name = names.name_of(module)
     labels = names.labels(name, "gateway")
     built = names.base_object("apps/v1", "Deployment", names.gateway_name(name), module, labels)
@@ -123,6 +126,7 @@ def _container(module: Mapping[str, Any], revision: Revision, defaults: Defaults
 
 
 def service(module: Mapping[str, Any]) -> Json:
+    """The Service `M-gateway`: port 80 of the cluster to the gateway's HTTP port."""
     name = names.name_of(module)
     built = names.base_object("v1", "Service", names.gateway_name(name), module, names.labels(name, "gateway"))
     built["spec"] = {

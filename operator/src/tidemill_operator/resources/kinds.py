@@ -22,10 +22,12 @@ class Kind:
 
     @property
     def api_version(self) -> str:
+        """As in objects: `apps/v1`, or `v1` for kinds of the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def selector(self) -> str | None:
+        """The label selector of its watch; None watches every object of the kind."""
         return f"{names.MANAGED_BY}={names.FIELD_MANAGER}" if self.is_ours else None
 
 

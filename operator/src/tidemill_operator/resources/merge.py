@@ -43,6 +43,7 @@ def merge_template(ours: Mapping[str, Any], theirs: Mapping[str, Any] | None) ->
 
 
 def merge(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Json:
+    """`theirs` over `ours`, by the rules at the head of this file; neither is changed."""
     result = dict(ours)
     for key, value in theirs.items():
         if value is None:

@@ -31,10 +31,12 @@ def digest(value: Any, length: int = 10) -> str:
 
 
 def name_of(obj: Mapping[str, Any]) -> str:
+    """The object's `metadata.name`."""
     return str(obj["metadata"]["name"])
 
 
 def namespace_of(obj: Mapping[str, Any]) -> str:
+    """The object's namespace; "" for kinds outside namespaces."""
     return str(obj["metadata"].get("namespace", ""))
 
 
@@ -83,30 +85,37 @@ def base_object(
 
 
 def revision_name(module: str, revision: int) -> str:
+    """The ControllerRevision and the ConfigMap of a revision: `M-n`."""
     return f"{module}-{revision}"
 
 
 def describe_name(module: str, revision: int) -> str:
+    """The Job that checks a revision against the store: `M-n-describe`."""
     return f"{module}-{revision}-describe"
 
 
 def driver_name(topology: str, revision: int) -> str:
+    """The Deployment or SparkApplication of a topology's drivers at a revision: `T-n`."""
     return f"{topology}-{revision}"
 
 
 def gateway_name(module: str) -> str:
+    """The gateway's Deployment, Service, NetworkPolicy and disruption budget: `M-gateway`."""
     return f"{module}-gateway"
 
 
 def token_secret_name(module: str) -> str:
+    """The Secret with the gateway's token, where the spec names none: `M-gateway-token`."""
     return f"{module}-gateway-token"
 
 
 def driver_access_name(module: str) -> str:
+    """The ServiceAccount, RoleBinding and NetworkPolicy of the drivers: `M-driver`."""
     return f"{module}-driver"
 
 
 def destroy_name(module: str) -> str:
+    """The Job that deletes the data of a deleted Module: `M-destroy`."""
     return f"{module}-destroy"
 
 

@@ -26,6 +26,7 @@ STARTUP_SECONDS: Final = 300
 
 
 def container_security() -> Json:
+    """The security context of a container, as the restricted Pod Security Standard asks."""
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -36,6 +37,7 @@ def container_security() -> Json:
 
 
 def pod_security() -> Json:
+    """The security context of a pod, as the restricted Pod Security Standard asks."""
     return {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
@@ -73,6 +75,7 @@ def pod_env() -> list[Json]:
 
 
 def folder_env() -> list[Json]:
+    """Environment that points programs at /tmp, because the root file system is read-only."""
     return [{"name": "HOME", "value": "/tmp"}, {"name": "TMPDIR", "value": "/tmp"}]
 
 
@@ -97,6 +100,7 @@ def pull(template: Mapping[str, Any]) -> Json:
 
 
 def node_tolerations() -> list[Json]:
+    """Lets a pod leave a lost node after `NODE_LOST_SECONDS`."""
     return [
         {
             "key": f"node.kubernetes.io/{key}",

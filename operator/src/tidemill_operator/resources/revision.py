@@ -42,6 +42,7 @@ class Verdict:
     is_owned: bool = False
 
     def to_json(self) -> str:
+        """The text of the annotation that keeps it at its ControllerRevision; `from_json` is its inverse."""
         return json.dumps(
             {
                 "module": self.module,
@@ -58,6 +59,7 @@ class Verdict:
 
     @staticmethod
     def from_json(text: str) -> Verdict:
+        """The verdict in the text that `to_json` gave. Raises KeyError where a field is missing."""
         found = json.loads(text)
         return Verdict(
             module=found["module"],
@@ -89,6 +91,7 @@ class Revision:
 
     @property
     def full_digest(self) -> str:
+        """Equal for revisions with equal templates."""
         return names.digest(self.template)
 
     @property
@@ -109,6 +112,7 @@ class Revision:
 
     @property
     def is_valid(self) -> bool:
+        """Whether the describe Job has found it to be a valid update; False before it ran."""
         return self.verdict is not None and self.verdict.is_valid
 
 

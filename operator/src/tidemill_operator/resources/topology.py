@@ -42,6 +42,7 @@ def _has_other_owner(topology: Mapping[str, Any]) -> bool:
 
 
 def module_of(topology: Mapping[str, Any]) -> str:
+    """The name of the Module that a Topology belongs to."""
     return str(topology["spec"]["moduleRef"]["name"])
 
 
