@@ -28,6 +28,10 @@ class ArgumentKinds:
         """Of the argument at an index; None: there is none."""
         return self.kinds[index] if index < len(self.kinds) else self.more
 
+    def are_fewer_than(self, count: int) -> bool:
+        """Whether so many arguments are too many."""
+        return self.more is None and count > len(self.kinds)
+
     @cached_property
     def values(self) -> tuple[int, float]:
         """How many plain values there are at least, and at most."""

@@ -117,6 +117,9 @@ class _Reader:
         options: tuple[tuple[str, Any], ...] = ()
         if _ends_with_options(navigator, given):
             options, given = _options(navigator, given[-1], at), given[:-1]
+        if navigator.arguments.are_fewer_than(len(given)):
+            text = f"at {at}: {navigator.name} takes {len(navigator.arguments.kinds)} arguments, not {len(given)}"
+            raise BadPath(text, at=at, navigator=navigator.name)
         args: list[Any] = []
         for index, item in enumerate(given):
             place = f"{at}[{index + 1}]"
@@ -144,7 +147,7 @@ def _ends_with_options(navigator: Navigator, given: Sequence[Any]) -> bool:
     """Whether the last that is given is no argument but options: where there are some, or no place for an argument."""
     if not (given and isinstance(given[-1], dict)):
         return False
-    return bool(navigator.options) or navigator.arguments.kind(len(given) - 1) is None
+    return bool(navigator.options) or navigator.arguments.are_fewer_than(len(given))
 
 
 def _options(navigator: Navigator, given: Mapping[str, Any], at: str) -> tuple[tuple[str, Any], ...]:
