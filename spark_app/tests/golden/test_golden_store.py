@@ -72,12 +72,12 @@ def run(name: str, content: bytes) -> bytes:
     held = container.decode(content)
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         written = [tuple(member.removesuffix(".parquet").split("/")) for member in archive.namelist()]
-    writer = run_writer.RunWriter()
-    for pstate, table in written[:-1]:  # `meta.json` comes last
-        meta = held.meta[pstate, table]
-        writer.append((pstate, table), meta.table, pl.DataFrame(held.tables[pstate, table]), meta.combiner_names)
-        writer.end_table()
-    return bytes(writer.finish(held.bounds, held.key))
+    with run_writer.RunWriter() as writer:
+        for pstate, table in written[:-1]:  # `meta.json` comes last
+            meta = held.meta[pstate, table]
+            writer.append((pstate, table), meta.table, pl.DataFrame(held.tables[pstate, table]), meta.combiner_names)
+            writer.end_table()
+        return bytes(writer.finish(held.bounds, held.key))
 
 
 def backup(name: str, content: bytes) -> bytes:

@@ -86,10 +86,11 @@ class GatewayServer:
             raise RetryableError(f"The gateway did not start on port {self.port}.")
 
     def stop(self) -> None:
-        """Stop accepting, finish what is under way."""
+        """Stop accepting, finish the requests under way, and give the port back, also where nothing was served yet."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join()
+        self._socket.close()
 
     def _run_here(self, started: Callable[[], None]) -> None:
         """Signals belong to the main thread: here `stop` ends the server."""

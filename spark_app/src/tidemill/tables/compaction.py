@@ -39,21 +39,21 @@ def merge(
     that of the object which it will be.
     """
     view = SnapshotView(Snapshot(tuple(levels)), task_set, loader)
-    writer = RunWriter(sum(part.bytes for level in levels for part in level.parts))
     bounds: dict[str, int] = {}
-    for pstate, schema in schemas.items():
-        for table in layout_of(schema).stored.values():
-            at = (pstate, table.id)
-            for rows, combiner_names in _merged(table, view.levels(at, table), task_set, is_base, chunk_rows):
-                writer.append(at, table, rows, combiner_names)
-                bounds[row_key(at)] = max(bounds.get(row_key(at), 0), bound_of(table, rows))
-                loader.release()
-            writer.end_table()
-    if not writer.meta:
-        return None
-    data = writer.finish(bounds, key)
-    part = Part("", task_set, {row_key(table): meta.rows for table, meta in writer.meta.items()}, bounds=bounds)
-    return data, part.sealed(data)
+    with RunWriter(sum(part.bytes for level in levels for part in level.parts)) as writer:
+        for pstate, schema in schemas.items():
+            for table in layout_of(schema).stored.values():
+                at = (pstate, table.id)
+                for rows, combiner_names in _merged(table, view.levels(at, table), task_set, is_base, chunk_rows):
+                    writer.append(at, table, rows, combiner_names)
+                    bounds[row_key(at)] = max(bounds.get(row_key(at), 0), bound_of(table, rows))
+                    loader.release()
+                writer.end_table()
+        if not writer.meta:
+            return None
+        data = writer.finish(bounds, key)
+        part = Part("", task_set, {row_key(table): meta.rows for table, meta in writer.meta.items()}, bounds=bounds)
+        return data, part.sealed(data)
 
 
 def _merged(

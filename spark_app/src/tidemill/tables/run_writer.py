@@ -28,15 +28,27 @@ _LARGE_BYTES: Final = 1024**3
 
 
 class RunWriter:
-    """Tables in any order, each in ascending chunks of the same columns. `bytes_expected` may be far off."""
+    """Tables in any order, each in ascending chunks of the same columns; for a `with` block.
+
+    `bytes_expected` may be far off.
+    """
 
     def __init__(self, bytes_expected: int = 0) -> None:
-        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(MEMORY_BYTES_MAX)  # noqa: SIM115 - lives as long as its content
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(MEMORY_BYTES_MAX)  # noqa: SIM115 - closed by __exit__
         self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
         self._is_large = bytes_expected >= _LARGE_BYTES
         self._member: IO[bytes] | None = None
         self._table: pq.ParquetWriter | None = None
         self.meta: dict[TableKey, MemberMeta] = {}
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Lets go of a container that was not finished, and of its file; a mapped one stays readable."""
+        with self._file:
+            self.end_table()
+            self._archive.close()
 
     def append(
         self, key: TableKey, described: Table, rows: pl.DataFrame, combiner_names: tuple[str | None, ...]
@@ -65,13 +77,12 @@ class RunWriter:
         add_member(self._archive, self._file, "meta.json", meta_json(described, bounds))
         self._archive.comment = key.encode()
         self._archive.close()
-        with self._file:
-            size = self._file.tell()
-            self._file.seek(0)
-            if size <= MEMORY_BYTES_MAX:
-                return self._file.read()
-            self._file.flush()
-            return mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ)  # it keeps the file by itself
+        size = self._file.tell()
+        self._file.seek(0)
+        if size <= MEMORY_BYTES_MAX:
+            return self._file.read()
+        self._file.flush()
+        return mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ)
 
 
 def _parquet_writer(sink: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
