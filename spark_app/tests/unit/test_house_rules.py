@@ -1,8 +1,10 @@
-"""The limits of CONTRIBUTING.md, held by a test: size of functions and files, and calls that have a substitute."""
+"""The limits of CONTRIBUTING.md, held by a test: size of functions and files, names of files, and docstrings."""
 
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,46 @@ SOURCES = sorted(path for folder in PACKAGES for path in folder.rglob("*.py"))
 ALL = SOURCES + sorted(path for folder in OTHERS for path in folder.rglob("*.py"))
 FUNCTION_LINES_MAX = 60
 FILE_LINES_MAX = 700
+DOCUMENTED_MIN = 0.9
+"""The least share of public names that have a docstring."""
+
+Callable = (ast.FunctionDef, ast.AsyncFunctionDef)
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def _functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return [node for node in ast.walk(tree) if isinstance(node, Callable)]
+
+
+def _public_names(trees: list[ast.Module]) -> Iterator[tuple[str, Definition]]:
+    """Public functions, classes and methods; without methods that a Protocol or a base class documents."""
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    bases: dict[str, set[str]] = defaultdict(set)
+    documented: dict[str, set[str]] = defaultdict(set)
+    for made in classes:
+        bases[made.name] |= {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in made.bases}
+        documented[made.name] |= {m.name for m in made.body if isinstance(m, Callable) and ast.get_docstring(m)}
+    of_protocols = {method for name in documented if "Protocol" in bases[name] for method in documented[name]}
+
+    def inherits(name: str, method: str, seen: frozenset[str] = frozenset()) -> bool:
+        others = bases[name] - seen
+        return any(method in documented[base] or inherits(base, method, seen | others) for base in others)
+
+    for node in (node for tree in trees for node in tree.body if isinstance(node, (*Callable, ast.ClassDef))):
+        if node.name.startswith("_"):
+            continue
+        yield node.name, node
+        for method in node.body if isinstance(node, ast.ClassDef) else ():
+            is_public = isinstance(method, Callable) and not method.name.startswith("_")
+            if is_public and method.name not in of_protocols and not inherits(node.name, method.name):
+                yield f"{node.name}.{method.name}", method
+
+
+def _undocumented(trees: list[ast.Module]) -> tuple[list[str], int]:
+    """The public names without a docstring, and how many public names there are."""
+    names = list(_public_names(trees))
+    return [name for name, node in names if ast.get_docstring(node) is None], len(names)
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: str(path.relative_to(ROOT)))
@@ -39,3 +76,32 @@ def test_a_package_says_what_lives_there_when_opened(path: Path) -> None:
 
 def test_no_module_is_called_utils_when_listed() -> None:
     assert [path.name for path in ALL if path.stem in {"utils", "util", "helpers", "misc", "common"}] == []
+
+
+def test_public_names_have_docstrings_when_counted() -> None:
+    missing, total = _undocumented([ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES])
+
+    assert 1 - len(missing) / total >= DOCUMENTED_MIN, "\n".join(["These names have no docstring:", *missing])
+
+
+def test_a_missing_docstring_is_found_when_no_protocol_or_base_has_one() -> None:
+    text = """
+class Store(Protocol):
+    def get(self):
+        'The object.'
+    def put(self): ...
+class Base(Generic[T]):
+    def close(self):
+        'End it.'
+class File(base.Base[int]):
+    'A file.'
+    def get(self): ...
+    def close(self): ...
+    def size(self): ...
+    def _hidden(self): ...
+async def opened(): ...
+"""
+    missing, total = _undocumented([ast.parse(text)])
+
+    assert missing == ["Store", "Store.put", "Base", "File.size", "opened"]
+    assert total == 7

@@ -20,9 +20,11 @@ class CombinerAgg:
     """Base of a custom combiner: `combine` is associative and commutative, and `zero_val` changes nothing."""
 
     def combine(self, current: Any, value: Any) -> Any:
+        """Both values in one. Either may be `zero_val()`, a row's value or the result of an earlier call."""
         raise NotImplementedError(f"{type(self).__name__} has no combine().")
 
     def zero_val(self) -> Any:
+        """The value before any other; combined with x it gives x."""
         return None
 
     def is_flush_required(self) -> bool:
@@ -34,9 +36,11 @@ class AccumulatorAgg:
     """Base of a custom accumulator: values are taken one after the other, where they arrive."""
 
     def accumulate(self, current: Any, *args: Any) -> Any:
+        """The new value from `current`, which is `init_val()` before the first row, and one row's arguments."""
         raise NotImplementedError(f"{type(self).__name__} has no accumulate().")
 
     def init_val(self) -> Any:
+        """The value before the first row."""
         return None
 
 
@@ -51,14 +55,17 @@ class TopMonotonicOptions:
 
     @starter
     def id_function(self, function: Any) -> TopMonotonicOptions:
+        """`function(value)` identifies a value: at most one value of each identity is kept. Default: the value."""
         return self._with("id_function", function)
 
     @starter
     def sort_val_function(self, function: Any) -> TopMonotonicOptions:
+        """`function(value)` is what values are ranked by. Default: the value itself."""
         return self._with("sort_val_function", function)
 
     @starter
     def ascending(self) -> TopMonotonicOptions:
+        """Keep the least values in place of the greatest."""
         return self._with("ascending", True)
 
 

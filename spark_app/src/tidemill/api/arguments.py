@@ -142,10 +142,12 @@ def to_call_args(function: Function, values: Sequence[Any], at: Location, faults
 
 
 def to_args(values: Iterable[Any], at: Location, faults: list[Fault]) -> tuple[dataflow.Arg, ...]:
+    """Record arguments as `to_arg` does, in order."""
     return tuple(to_arg(value, at, faults) for value in values)
 
 
 def unground_fault(name: str, at: Location) -> Fault:
+    """The fault of a variable that begins with `**`: outer joins come in a later version."""
     return later_fault(f"Outer joins (the unground variable '{name}')", at)
 
 
@@ -169,6 +171,7 @@ def to_var(name: Any, at: Location, faults: list[Fault], what: str = "A variable
 
 
 def to_vars(names: Iterable[Any], at: Location, faults: list[Fault]) -> tuple[str, ...]:
+    """Record names of out variables as `to_var` does, in order."""
     return tuple(to_var(name, at, faults, "An out variable") for name in names)
 
 

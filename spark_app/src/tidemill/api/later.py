@@ -29,54 +29,67 @@ class LaterNodes(SuggestingInstances):
 
     @starter
     def atomic_block(self, block: Any) -> Any:
+        """Later: run a block to its end before anything else on its task."""
         return self._later("atomic_block", (block,))
 
     @starter
     def yield_if_overtime(self) -> Any:
+        """Later: let other work run where this event has taken long."""
         return self._later("yield_if_overtime", ())
 
     @starter
     def materialize(self, *args: Any) -> Any:
+        """Later: write rows into a temporary PState."""
         return self._later("materialize (temporary PStates)", ())
 
     @starter
     def explode_materialized(self, *args: Any) -> Any:
+        """Later: read the rows of a temporary PState."""
         return self._later("explode_materialized (temporary PStates)", ())
 
     @starter
     def sub_batch(self, batch: Any) -> Any:
+        """Later: the rows of another batch block as a source of this one."""
         return self._later("sub_batch", ())
 
     @starter
     def limit_agg(self, limit: Any) -> Any:
+        """Later: keep some rows of a batch block only, in an order."""
         return self._later("limit_agg", ())
 
     @starter
     def invoke_query(self, *args: Any) -> Any:
+        """Later: call a query topology."""
         return self._later("invoke_query (query topologies)", ())
 
     @starter
     def depot_partition_append(self, *args: Any) -> Any:
+        """Later: append to the depot's partition on this task."""
         return self._later("depot_partition_append", ())
 
     @starter
     def fresh_batch_source(self) -> Any:
+        """Later: begin another branch of a batch block, to join with."""
         return self._later("fresh_batch_source (joins)", ())
 
     @starter
     def sub_source(self, *args: Any) -> Any:
+        """Later: send rows different ways by the class of a value."""
         return self._later("sub_source", args)
 
     @starter
     def each_async(self, *args: Any) -> Any:
+        """Later: call a function that returns a future."""
         return self._later("each_async", ())
 
     @starter
     def out_stream(self, *args: Any) -> Any:
+        """Later: bind what an operation emits to a stream of another name."""
         return self._later("out_stream (named output streams)", ())
 
     @starter
     def ack_return(self, *args: Any) -> Any:
+        """Later: return a value to whoever appended the record."""
         return self._later("ack_return (stream topologies)", ())
 
 

@@ -25,10 +25,12 @@ class SortedRangeOptions(RangeOptions):
 
     @starter
     def exclude_start(self) -> SortedRangeOptions:
+        """Without the start itself; by default it is included."""
         return self._with("include_start", False)
 
     @starter
     def include_end(self) -> SortedRangeOptions:
+        """With the end itself; by default it is not included."""
         return self._with("include_end", True)
 
 
@@ -37,10 +39,12 @@ class SortedRangeFromOptions(RangeOptions):
 
     @starter
     def exclude_start(self) -> SortedRangeFromOptions:
+        """Without the start itself; by default it is included."""
         return self._with("include_start", False)
 
     @starter
     def max_amt(self, count: Any) -> SortedRangeFromOptions:
+        """At most `count` elements, those closest to the start; by default all."""
         return self._with("max_amt", count)
 
 
@@ -49,10 +53,12 @@ class SortedRangeToOptions(RangeOptions):
 
     @starter
     def include_end(self) -> SortedRangeToOptions:
+        """With the end itself; by default it is not included."""
         return self._with("include_end", True)
 
     @starter
     def max_amt(self, count: Any) -> SortedRangeToOptions:
+        """At most `count` elements, those closest to the end; by default all."""
         return self._with("max_amt", count)
 
 

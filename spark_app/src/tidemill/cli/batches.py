@@ -30,12 +30,18 @@ class AppendBatch:
 
 
 def json_file(path: Path) -> Iterator[AppendBatch]:
+    """The records of a file of JSON lines, in batches. Raises RecordRefused at a line that is no JSON."""
     with open(path, encoding="utf-8", errors="surrogateescape") as lines:
         chunks = iter(lambda: list(itertools.islice(lines, BATCH_RECORDS)), [])
         yield from json_batches(chunks, path.stat().st_size)
 
 
 def json_batches(chunks: Iterable[list[str]], size: int) -> Iterator[AppendBatch]:
+    """A batch for each chunk of lines; empty lines are skipped. `size` is that of the input in bytes, 0 if unknown.
+
+    Raises:
+        RecordRefused: a line is no JSON; says which one.
+    """
     first, read = 1, 0
     for lines in chunks:
         numbers = [number for number, line in enumerate(lines, first) if line.strip()]

@@ -76,6 +76,7 @@ def show_json(value: Any) -> None:
 
 
 def to_json(value: Any) -> str:
+    """Any data value as one line of JSON, by the rules of `values.json.jsonable`."""
     return json.dumps(jsonable(value), ensure_ascii=False)
 
 
@@ -94,6 +95,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
 
 
 def cell_text(value: Any) -> str:
+    """A value as a table's cell shows it: "-" for None, thousands apart, floats with one digit."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -24,6 +24,7 @@ class Screen:
         self._failed: dict[str, Failure | None] = {}
 
     def show(self, lines: list[TopologyStatus]) -> None:
+        """Show each topology's line if its state changed, and its failure if that is a new one."""
         for line in lines:
             key = (line.role, line.microbatch, line.processed, line.rests_paused, bool(line.trouble))
             if self._shown.get(line.topology) != key:
@@ -34,6 +35,7 @@ class Screen:
             self._failed[line.topology] = line.failure
 
     def write(self, line: TopologyStatus) -> None:
+        """Write one topology's line."""
         if line.trouble:
             say(f"{line.topology}: the store does not answer; it is asked again and again: {line.trouble}")
             return
@@ -41,6 +43,7 @@ class Screen:
         say(f"{line.topology}: {line.role}, {done}, {line.rows_per_second:,.0f} rows/s")
 
     def write_failure(self, topology: str, failure: Failure) -> None:
+        """Write a failed attempt, with its record and the stack of the module's code where they are known."""
         attempt = f"{failure.microbatch_id}/{failure.version}"
         say(f"{topology}: attempt {attempt} failed, it will be tried again: {failure.code}: {failure.message}")
         if failure.sample:
@@ -90,6 +93,7 @@ class _LiveScreen(Screen):
 
 @contextlib.contextmanager
 def screen(is_json: bool) -> Iterator[Screen]:
+    """The screen that fits stderr: JSON lines, plain lines for pipes, or a table that is drawn anew on a terminal."""
     if is_json:
         yield _JsonScreen()
     elif not sys.stderr.isatty():

@@ -23,6 +23,11 @@ def _row_batch(frame: pl.DataFrame, before: int, total: int) -> AppendBatch:
 
 
 def csv_file(path: Path) -> Iterator[AppendBatch]:
+    """The rows of a CSV file with a header, in batches; Polars infers the types of columns from all rows.
+
+    Raises:
+        RecordRefused: it is not CSV.
+    """
     if fault := _header_fault(path):
         raise RecordRefused(f"{path} is not CSV: {fault}.")
     try:
@@ -68,6 +73,11 @@ def _is_utf8(text: str) -> bool:
 
 
 def parquet_file(path: Path) -> Iterator[AppendBatch]:
+    """The rows of a Parquet file, in batches; the file is read piece by piece.
+
+    Raises:
+        RecordRefused: it cannot be read; says from which row on.
+    """
     read = 0
     with open(path, "rb") as source:
         try:

@@ -76,6 +76,8 @@ class StoredSource:
 
 @dataclass(frozen=True)
 class StoredTopology:
+    """A topology with the PStates that it owns and its sources; `id` is never used again."""
+
     name: str
     id: str
     pstates: Mapping[str, StoredPState]
@@ -98,6 +100,7 @@ class Retirement:
 
     @property
     def name(self) -> str:
+        """The name of the depot or PState, or the ID of the source."""
         return self.item.source_id if isinstance(self.item, StoredSource) else self.item.name
 
     def folder(self, module: str) -> str | None:
@@ -134,14 +137,17 @@ class StoredDefinition:
 
     @property
     def options_prefix(self) -> str:
+        """The folder of the log of the module's dynamic options."""
         return f"{self.module}/options"
 
     def depot(self, name: str) -> StoredDepot:
+        """The depot of this name. Raises UnknownName, which lists the depots."""
         if name not in self.depots:
             raise UnknownName(f"module {self.module} has no depot {name}; it has {_names(self.depots)}", name=name)
         return self.depots[name]
 
     def topology(self, name: str) -> StoredTopology:
+        """The topology of this name. Raises UnknownName, which lists the topologies."""
         if name not in self.topologies:
             raise UnknownName(
                 f"module {self.module} has no topology {name}; it has {_names(self.topologies)}", name=name

@@ -16,6 +16,8 @@ from tidemill.values.errors import BadInput, DepotClosed, KeyReused, SequenceUnk
 
 @dataclass(frozen=True)
 class SegmentBatch:
+    """Records that one append brings, and the producer whose repeated appends count once; None has no identity."""
+
     rows: PartitionedRows
     producer: Numbered | Producer | None = None
 

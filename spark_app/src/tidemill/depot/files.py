@@ -96,6 +96,7 @@ class DepotFiles:
         return self._find(number, self._cache.segments, lambda key: asked_twice(lambda: self._load_segment(key)))
 
     def entry(self, number: int) -> SegmentSummary:
+        """The summary of this segment. Raises NotFound if it was deleted or never written."""
         return _entry_in(self.header(number), number)
 
     def ends_before(self, number: int) -> tuple[int, ...]:
@@ -130,6 +131,7 @@ class DepotFiles:
     # --- rolled objects ----------------------------------------------------------------------------------------------
 
     def rolled_key(self, first: int, last: int) -> str:
+        """The key of the object that holds the segments `first` to `last`, both included."""
         return f"{self.prefix}/rolled/{first:020d}-{last:020d}.arrow"
 
     def rolled_covers(self, number: int) -> bool:

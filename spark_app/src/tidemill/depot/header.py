@@ -101,18 +101,22 @@ class Header:
 
     @property
     def last(self) -> SegmentSummary:
+        """The newest segment that this object holds."""
         return self.entries[-1]
 
     @property
     def number(self) -> int:
+        """The number of the newest segment."""
         return self.last.number
 
     @property
     def ends(self) -> tuple[int, ...]:
+        """The end offset of each partition after the newest segment."""
         return self.last.ends
 
     @property
     def time(self) -> int:
+        """When the newest segment was written, in ms since 1970; it never goes back from segment to segment."""
         return self.last.time
 
     @property
@@ -122,6 +126,7 @@ class Header:
 
     @property
     def records(self) -> int:
+        """How many records this object holds."""
         return sum(self.ends) - sum(self.first_ends)
 
     def held(self) -> HeldRows:
@@ -141,6 +146,7 @@ class Header:
 
 
 def header_to_json(header: Header) -> dict[str, Any]:
+    """The header as JSON-like data; `header_from_json` is its inverse."""
     return {
         "format": FORMAT,
         "key": header.key,
@@ -167,6 +173,11 @@ def _entries_to_json(header: Header) -> list[Any]:
 
 
 def header_from_json(data: Mapping[str, Any]) -> Header:
+    """The header in such data.
+
+    Raises:
+        NewerFormat, CorruptState: it has a format that this version does not read.
+    """
     _check_format(data["format"])
     first_ends = tuple(data["first_ends"])
     return Header(
@@ -206,6 +217,7 @@ def _offsets(data: list[list[int]]) -> Offsets:
 
 
 def checksum(data: Any) -> bytes:
+    """The xxHash64 of these bytes, as 16 hexadecimal digits."""
     return xxhash.xxh64_hexdigest(data).encode()
 
 
@@ -232,6 +244,7 @@ def header_bytes(data: Buffer) -> int:
 
 
 def header_of(schema: Any) -> Header:
+    """The header in the metadata of a segment's Arrow schema. Raises CorruptState where its checksum is wrong."""
     text = schema.metadata[METADATA]
     if checksum(text) != schema.metadata[HEADER_SUM]:
         raise CorruptState("The header of a depot segment does not match its checksum: these bytes were changed.")

@@ -29,10 +29,12 @@ class PartitionedRows:
 
     @property
     def length(self) -> int:
+        """How many records."""
         return sum(count for _, count in self.counts)
 
 
 def in_one_partition(column: Column, partition: int) -> PartitionedRows:
+    """All records in the one partition."""
     count = columns.length(column)
     return PartitionedRows(column, ((partition, count),) if count else ())
 

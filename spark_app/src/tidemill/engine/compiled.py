@@ -25,6 +25,7 @@ class Arguments:
     args: list[Arg] = field(default_factory=list)
 
     def index(self, arg: Arg) -> int:
+        """Append an argument; its column's number. An argument that comes twice gets two numbers."""
         self.args.append(arg)
         return len(self.args) - 1
 
@@ -88,6 +89,7 @@ class CompiledProgram:
                 self.blocks[region.id] = self._block(region)
 
     def schema(self, pstate: str) -> Schema:
+        """The schema of a PState that the program writes or reads. Raises KeyError for any other."""
         plan = self.program.pstates.get(pstate) or self.program.others[pstate]
         return plan.schema
 

@@ -28,6 +28,7 @@ class Frame:
     columns: dict[str, Column]
 
     def with_columns(self, added: dict[str, Column]) -> Frame:
+        """With these columns added, each of `rows` values; one of the same name is replaced."""
         return Frame(self.rows, self.task, {**self.columns, **added})
 
     def keep_columns(self, names: Iterable[str]) -> Frame:
@@ -39,16 +40,19 @@ class Frame:
         return Frame(self.rows, self.task, kept)
 
     def filter(self, mask: pl.Series) -> Frame:
+        """The rows where `mask`, a Boolean series of `rows` values, is true."""
         task = self.task if isinstance(self.task, int) else self.task.filter(mask)
         columns = {name: cols.filter_rows(column, mask) for name, column in self.columns.items()}
         return Frame(int(mask.sum()), task, columns)
 
     def gather(self, indices: np.ndarray[Any, Any]) -> Frame:
+        """The rows at these indices, in this order; an index may come more than once."""
         task = self.task if isinstance(self.task, int) else self.task.gather(indices)
         columns = {name: cols.gather_rows(column, indices) for name, column in self.columns.items()}
         return Frame(len(indices), task, columns)
 
     def slice(self, start: int, count: int) -> Frame:
+        """`count` rows from `start` on; both must lie inside the frame."""
         task = self.task if isinstance(self.task, int) else self.task.slice(start, count)
         columns = {name: cols.slice_rows(column, start, count) for name, column in self.columns.items()}
         return Frame(count, task, columns)
@@ -61,6 +65,7 @@ class Frame:
 
 
 def single_row(task: int, columns: dict[str, Column] | None = None) -> Frame:
+    """One row on `task`; each column holds one value."""
     return Frame(1, task, columns or {})
 
 
@@ -75,6 +80,7 @@ def concat(frames: Sequence[Frame]) -> Frame:
 
 
 def concat_tasks(frames: Sequence[Frame]) -> Tasks:
+    """The tasks of all frames' rows, one frame after the other: one number where all rows are on one task."""
     task = frames[0].task
     if isinstance(task, int) and all(isinstance(frame.task, int) and frame.task == task for frame in frames):
         return task
@@ -92,6 +98,7 @@ def in_order(frame: Frame) -> Frame:
 
 
 def order_key(column: Column) -> np.ndarray[Any, Any]:
+    """An order column as an array, to sort by."""
     assert isinstance(column, pl.Series)
     return column.to_numpy()
 

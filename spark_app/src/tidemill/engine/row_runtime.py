@@ -31,18 +31,23 @@ class RowRuntime:
 
     @property
     def context(self) -> Callable[[str, int, int], Any]:
+        """A function of (built-in operation that depends on its place, task, operator) that gives its value."""
         return self._run.context.value
 
     def roots(self, pstate: str) -> _Roots:
+        """The root nodes of a PState by task; a node is opened when it is first asked for."""
         return _Roots(self._run, pstate)
 
     def select(self, number: int) -> Callable[..., list[Any]]:
+        """The select of operator `number`: its path, ready to call."""
         return self._run.compiled.paths[number].select
 
     def transform(self, number: int) -> Callable[..., None]:
+        """The transform of operator `number`: its path, ready to call."""
         return self._run.compiled.paths[number].transform
 
     def clear(self, number: int) -> Callable[[int], None]:
+        """A function of a task that empties the PState of operator `number` there."""
         operator = self._run.program.operators[number]
         assert isinstance(operator, pg.Clear)
         state, pstate = self._run.state, operator.pstate
@@ -53,6 +58,7 @@ class RowRuntime:
         return clear
 
     def fold(self, number: int) -> Callable[[int, Sequence[Any]], None]:
+        """A function of (task, arguments) that aggregates one row into the PState of operator `number`."""
         operator = self._run.program.operators[number]
         assert isinstance(operator, pg.Fold)
         write, state, pstate = self._run.compiled.folds[number].writer.by_row.write, self._run.state, operator.pstate
@@ -63,6 +69,7 @@ class RowRuntime:
         return fold
 
     def buffer(self, number: int) -> Callable[[tuple[Any, ...]], None]:
+        """Takes one row for the end `number`, as (task, values of its columns); `flush` sends them."""
         return self._rows[number].append
 
     def _apply(self, number: int) -> pg.Apply:
@@ -71,11 +78,13 @@ class RowRuntime:
         return operator
 
     def call(self, number: int) -> Callable[..., Any]:
+        """The function of operator `number` that returns one value a row."""
         call = self._apply(number).function.call
         plain: Callable[..., Any] = call.call if isinstance(call, Op) else call
         return plain
 
     def many(self, number: int) -> Callable[..., Any]:
+        """The function of operator `number` that emits any number of rows: each one a tuple, a value a variable."""
         operator = self._apply(number)
         call, width = operator.function.call, len(operator.outs)
 
@@ -85,6 +94,10 @@ class RowRuntime:
         return many
 
     def spread(self, number: int) -> Callable[..., tuple[Any, ...]]:
+        """The function of operator `number` that takes a list apart, one element a variable.
+
+        Its calls raise BadInput where the list is shorter or longer than the variables.
+        """
         operator = self._apply(number)
         call, width = operator.function.call, len(operator.outs)
 

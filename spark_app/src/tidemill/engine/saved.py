@@ -18,6 +18,7 @@ MARK = b"TMST"
 
 
 def is_saved(payload: bytes) -> bool:
+    """Whether these bytes are a thread's saved state, and no message."""
     return bytes(payload[:4]) == MARK
 
 

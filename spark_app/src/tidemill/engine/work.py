@@ -40,6 +40,7 @@ class SourceWork:
 
     @property
     def records(self) -> int:
+        """How many records the ranges hold."""
         return self.ranges.records
 
 
@@ -139,8 +140,11 @@ class AttemptRunner(Protocol):
         AttemptLost: workers are gone.
     """
 
-    def run(self, work: AttemptWork, cancel: threading.Event) -> AttemptOutcome: ...
+    def run(self, work: AttemptWork, cancel: threading.Event) -> AttemptOutcome:
+        """Run one attempt to its end; large delta parts are in the store then, but no commit names them yet."""
 
-    def compact(self, work: CompactionWork) -> tuple[Part, ...]: ...
+    def compact(self, work: CompactionWork) -> tuple[Part, ...]:
+        """Merge the levels; the parts of the new run, which are in the store then."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Free workers and sessions; the runner cannot be used after it."""

@@ -36,6 +36,7 @@ class Access:
     modules: frozenset[str] | None = None
 
     def may_see(self, module: str) -> bool:
+        """Whether the token is of this module; one without a list of modules is of all."""
         return self.modules is None or module in self.modules
 
 

@@ -38,6 +38,7 @@ class Admission:
         return Ticket(self, size)
 
     def take(self, places: int, size: int) -> None:
+        """Take so many places and bytes at once. Raises HttpRefusal: 503 Busy, there is no room; nothing was taken."""
         with self._lock:
             if self._places < places or self._bytes < size:
                 text = "The gateway has as many requests under way as it takes; try again. Nothing was done."
@@ -47,6 +48,7 @@ class Admission:
         self._show(places)
 
     def give_back(self, places: int, size: int) -> None:
+        """Return places and bytes that `take` gave."""
         with self._lock:
             self._places += places
             self._bytes += size

@@ -97,6 +97,7 @@ class Connections:
             loop.call_later(_SWEEP_SECONDS, self._sweep, loop)
 
     def remove(self, connection: BoundedConnection) -> None:
+        """Forget a connection that is closed."""
         self._open.discard(connection)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -177,15 +178,18 @@ class BoundedConnection(HttpToolsProtocol):
     # --- what the transport and the parser tell ---
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        """The transport is open: the time for the first headers begins."""
         super().connection_made(transport)
         self._enter(Phase.HEAD)
         self._all.add(self, self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The transport is closed: its place is free."""
         self._all.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Bytes came. Too many without a byte of a body end the connection, as headers that are too long."""
         if self._phase is Phase.CUT:
             return
         if self._phase is Phase.IDLE:
@@ -196,14 +200,17 @@ class BoundedConnection(HttpToolsProtocol):
             self.cut(_long_head())
 
     def send_400_response(self, msg: str) -> None:
+        """Bytes that are no HTTP: the answer has the gateway's JSON body, in place of uvicorn's text."""
         if self._phase is not Phase.CUT:
             self.cut(faults.malformed(msg))
 
     def on_message_begin(self) -> None:
+        """A request begins: its bytes are counted from here."""
         super().on_message_begin()
         self._silent = 0
 
     def on_headers_complete(self) -> None:
+        """The headers are whole: refuse those beyond the bounds before the application sees them."""
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if self._phase is Phase.CUT:
             return
@@ -219,18 +226,21 @@ class BoundedConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
+        """A piece of the body came; its bytes count towards the least pace (`BODY_BYTES_MIN`)."""
         if self._phase is not Phase.CUT:
             self._silent = 0
             self._body += len(body)
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        """The request is whole: from now on the client waits."""
         if self._phase is not Phase.CUT:
             self._silent = 0
             super().on_message_complete()
             self._enter(Phase.IDLE if self.cycle.response_complete else Phase.ANSWER)
 
     def on_response_complete(self) -> None:
+        """The answer is sent: the connection waits for the next request, or answers one that came already."""
         super().on_response_complete()
         self._unset_keepalive_if_required()  # this clock is read for all of them together
         if self._phase is Phase.ANSWER:

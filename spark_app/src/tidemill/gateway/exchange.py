@@ -34,6 +34,7 @@ class Gateway:
 
 
 def gateway_of(request: Request) -> Gateway:
+    """The gateway that serves this request."""
     found: Gateway = request.app.state.gateway
     return found
 

@@ -160,6 +160,7 @@ def _is_open(path: str) -> bool:
 
 
 def too_large(bound: int) -> HttpRefusal:
+    """The answer 413 to a body of more than `bound` bytes."""
     return HttpRefusal(413, "TooLarge", f"A body has at most {bound:,} bytes; send it in parts.")
 
 

@@ -42,4 +42,5 @@ class SharedLook(Generic[T]):
         return asked.result()
 
     def close(self) -> None:
+        """End its thread after the look under way, without waiting for it."""
         self._thread.shutdown(wait=False)

@@ -57,9 +57,11 @@ class TopologyCollector(Collector):
         self._is_store_up = False
 
     def show(self, statuses: Sequence[TopologyStatus], is_store_up: bool) -> None:
+        """Set the topologies and whether the store answered, for the scrapes that follow."""
         self._shown, self._is_store_up = statuses, is_store_up
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of the topologies that were shown last."""
         yield GaugeMetricFamily("tidemill_store_up", "Whether the store answered.", value=float(self._is_store_up))
         lag = GaugeMetricFamily(
             "tidemill_topology_lag_records", "Records waiting, by source.", labels=("module", "topology", "source")

@@ -196,10 +196,12 @@ _ERRORS: Mapping[int, str] = {
 
 
 def probe_answers() -> dict[int | str, dict[str, Any]]:
+    """The answers of `/readyz` for the OpenAPI document, by status."""
     return _text_answers("Ready.", (503, 504))
 
 
 def metrics_answers() -> dict[int | str, dict[str, Any]]:
+    """The answers of `/metrics` for the OpenAPI document, by status."""
     return _text_answers("Metrics in Prometheus' text format.", (401, 403, 429, 503, 504))
 
 

@@ -55,6 +55,7 @@ def check_exposure(host: str, tokens: Tokens | None) -> None:
 
 
 def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine can reach `host`: "localhost", or a loopback address."""
     if host == "localhost":
         return True
     try:

@@ -61,6 +61,7 @@ class Work:
         return appended.result()
 
     def close(self) -> None:
+        """End the threads, after all work that was handed in."""
         self._threads.shutdown()
 
 
@@ -102,4 +103,5 @@ def _cancel_what_it_began(begun: Future[Future[T]]) -> None:
 
 
 def late(text: str, seconds: float) -> HttpRefusal:
+    """The answer 504; `text` has a place `{}` for the seconds."""
     return HttpRefusal(504, "Timeout", text.format(f"{seconds:g}"))

@@ -65,6 +65,7 @@ class ClusterApi:
         self._client = Client(config, namespace=namespace, timeout=timeout, transport=transport, trust_env=False)
 
     def close(self) -> None:
+        """Close the connections to the API server."""
         self._client.close()
 
     def module(self, name: str) -> Document | None:

@@ -39,7 +39,8 @@ log = logging.getLogger("tidemill.drive")
 class DriverApi(Resources, Protocol):
     """What a driver asks of Kubernetes."""
 
-    def leases(self, name: str) -> Leases: ...
+    def leases(self, name: str) -> Leases:
+        """The Lease of this name, whether or not it exists yet."""
 
 
 @dataclass(frozen=True)

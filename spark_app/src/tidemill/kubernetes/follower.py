@@ -44,11 +44,14 @@ log = logging.getLogger("tidemill.drive")
 class Resources(Protocol):
     """What a driver reads and writes of its Module and Topology; each call is bounded in time."""
 
-    def module(self, name: str) -> Document | None: ...
+    def module(self, name: str) -> Document | None:
+        """A Module; None if there is none. Raises ApiUnavailable."""
 
-    def topology(self, name: str) -> Document | None: ...
+    def topology(self, name: str) -> Document | None:
+        """A Topology; None if there is none. Raises ApiUnavailable."""
 
-    def apply_topology_status(self, name: str, status: Mapping[str, Any]) -> bool: ...
+    def apply_topology_status(self, name: str, status: Mapping[str, Any]) -> bool:
+        """Own these fields of a Topology's status; False if there is no such Topology. Raises ApiUnavailable."""
 
 
 class TopologyFollower:
@@ -96,6 +99,7 @@ class TopologyFollower:
         ]
 
     def start(self) -> None:
+        """Start its threads; `close` ends them."""
         for thread in self._threads:
             thread.start()
 

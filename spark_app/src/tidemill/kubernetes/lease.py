@@ -97,6 +97,7 @@ class KubernetesLease:
 
     @property
     def holder(self) -> str:
+        """The identity that the Lease named when it was read last; "" if nobody was known."""
         return self._holder
 
     def peek(self) -> str:

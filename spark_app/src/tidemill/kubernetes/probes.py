@@ -58,6 +58,7 @@ class DriverMetrics(Collector):
                 self._phases.labels(**self._labels, phase=phase).observe(metrics[f"{phase}_ms"] / 1000)
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics as they are now; of microbatches only once the topology's state is known."""
         health = self._health
         status = health.status() if health.status is not None else None
         yield self._gauge("tidemill_leader", "1 where this driver leads.", float(health.state == "leader"))
@@ -117,9 +118,11 @@ class ProbeServer:
 
     @property
     def port(self) -> int:
+        """The port that it listens on."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
+        """Stop listening; answers under way may be cut off."""
         self._server.shutdown()
         self._server.server_close()
 

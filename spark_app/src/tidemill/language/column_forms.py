@@ -92,20 +92,25 @@ _LAST = ColumnForm(lambda column: column.drop_nulls().last())
 
 
 def and_form(column: pl.Series) -> ColumnForm | None:
+    """Whether all are true; only for Booleans without null, as other values are kept as they are."""
     return _ALL if column.dtype == pl.Boolean and not column.null_count() else None
 
 
 def or_form(column: pl.Series) -> ColumnForm | None:
+    """Whether any is true; only for Booleans without null, as other values are kept as they are."""
     return _ANY if column.dtype == pl.Boolean and not column.null_count() else None
 
 
 def first_form(column: pl.Series) -> ColumnForm | None:
+    """The first operand of each run, for columns of every type."""
     return _FIRST
 
 
 def last_form(column: pl.Series) -> ColumnForm | None:
+    """The last operand of each run, for columns of every type."""
     return _LAST
 
 
 def no_form(column: pl.Series) -> ColumnForm | None:
+    """None: the combiner has no form for any column."""
     return None

@@ -140,6 +140,8 @@ AggTree = Union[Aggregator, AggMap, AggList]
 
 @dataclass(frozen=True)
 class Each:
+    """Call a function for each row; the row goes on once for each tuple that it gives, bound to `outs`."""
+
     function: Function
     args: tuple[Arg, ...]
     outs: tuple[str, ...]
@@ -148,6 +150,8 @@ class Each:
 
 @dataclass(frozen=True)
 class ExplodeMicrobatch:
+    """Go on with each record of the microbatch, bound to `out` (None: unbound), on the task of its partition."""
+
     microbatch: str
     out: str | None
     at: Location
@@ -155,6 +159,8 @@ class ExplodeMicrobatch:
 
 @dataclass(frozen=True)
 class KeepTrue:
+    """Drop the rows whose condition is None or False."""
+
     condition: Arg
     at: Location
 
@@ -183,12 +189,16 @@ class Loop:
 
 @dataclass(frozen=True)
 class ContinueLoop:
+    """Run the loop's body again, with `args` as its variables."""
+
     args: tuple[Arg, ...]
     at: Location
 
 
 @dataclass(frozen=True)
 class EmitLoop:
+    """Leave the loop, with `args` bound to its `outs`."""
+
     args: tuple[Arg, ...]
     at: Location
 
@@ -213,6 +223,8 @@ class Partition:
 
 @dataclass(frozen=True)
 class LocalSelect:
+    """Read from a PState on the row's task; the row goes on once for each value, bound to `outs`."""
+
     pstate: str
     path: RecordedPath
     outs: tuple[str, ...]
@@ -221,6 +233,8 @@ class LocalSelect:
 
 @dataclass(frozen=True)
 class LocalTransform:
+    """Change a PState on the row's task; the row goes on."""
+
     pstate: str
     path: RecordedPath
     at: Location
@@ -228,6 +242,8 @@ class LocalTransform:
 
 @dataclass(frozen=True)
 class LocalClear:
+    """Empty a PState on the row's task; the row goes on."""
+
     pstate: str
     at: Location
 
@@ -244,6 +260,8 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class BatchBlock:
+    """Run `body` over the whole microbatch: before, in and after at most one aggregation."""
+
     body: tuple[Node, ...]
     at: Location
 
@@ -267,6 +285,8 @@ class Anchor:
 
 @dataclass(frozen=True)
 class Hook:
+    """Go on from the anchor of this name; the chain before it ends here."""
+
     name: str
     at: Location
 
@@ -282,6 +302,8 @@ class Branch:
 
 @dataclass(frozen=True)
 class Unify:
+    """Go on with the rows of all these anchors."""
+
     anchors: tuple[str, ...]
     at: Location
 
@@ -361,6 +383,8 @@ class SourceDeclaration:
 
 @dataclass(frozen=True)
 class TopologyDeclaration:
+    """One microbatch topology: the PStates that it alone writes, and the chains of its sources."""
+
     name: str
     pstates: tuple[PStateDeclaration, ...]
     sources: tuple[SourceDeclaration, ...]

@@ -16,6 +16,7 @@ _IDENTITY = re.compile(r"top_monotonic\((\d+),(asc|desc),id=(\w*),sort=(\w*)\)")
 
 
 def is_nan(value: Any) -> bool:
+    """Whether the value is a float that is not a number; False for values of other types."""
     return isinstance(value, float) and value != value
 
 
@@ -51,10 +52,12 @@ class Ranking:
         return [args[-1]]
 
     def combine(self, a: Any, b: Any) -> list[Any]:
+        """Both lists in one (None is empty); cut to `amount` values only where it has twice as many or more."""
         both: list[Any] = (a or []) + (b or [])
         return self.cut(both) if len(both) >= 2 * self.amount else both
 
     def cut(self, values: Any) -> list[Any]:
+        """The best `amount` values, best first, at most one for each identity. None is an empty list."""
         ranked = sorted(values or (), key=self._rank_of, reverse=not self.is_ascending)
         distinct: list[Any] = []
         for value in self._without_repeated_ids(ranked):

@@ -57,6 +57,8 @@ class SetSchema:
 
 @dataclass(frozen=True)
 class ListSchema:
+    """A list. `subindexed`: each element is a row of its own; `tracks_size`: its size is kept beside them."""
+
     element: Schema
     subindexed: bool = False
     tracks_size: bool = True
@@ -69,6 +71,7 @@ class FixedKeysSchema:
     fields: tuple[tuple[str, Schema], ...]
 
     def field(self, name: Any) -> Schema | None:
+        """The schema of one key; None if the record has no such key."""
         return next((schema for key, schema in self.fields if key == name), None)
 
 

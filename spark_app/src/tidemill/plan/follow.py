@@ -43,6 +43,7 @@ class SourceFollower:
         self._has_exploded = False
 
     def follow(self, source: SourceDeclaration) -> Iterator[Fault]:
+        """The warnings about the chain of this source, each with its place in the code."""
         self._depot = source.depot
         self._run(source.body, Rows({}, ON_ZERO))
         yield from self._found

@@ -41,9 +41,11 @@ class Rows:
     placement: Placement
 
     def binding(self, made: Mapping[str, Symbol]) -> Rows:
+        """With these variables bound."""
         return replace(self, values={**self.values, **made})
 
     def moved(self, placement: Placement) -> Rows:
+        """With the rows at another placement."""
         return replace(self, placement=placement)
 
 

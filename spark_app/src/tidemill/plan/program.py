@@ -112,6 +112,8 @@ class Explode:
 
 @dataclass(frozen=True)
 class Select:
+    """`local_select`: every row goes on once for each value that the path selects, bound to `outs`."""
+
     id: int
     region: int
     at: Location
@@ -122,6 +124,8 @@ class Select:
 
 @dataclass(frozen=True)
 class Transform:
+    """`local_transform`: the path changes the PState on the row's task."""
+
     id: int
     region: int
     at: Location
@@ -131,6 +135,8 @@ class Transform:
 
 @dataclass(frozen=True)
 class Clear:
+    """`local_clear`: empties the PState on the row's task."""
+
     id: int
     region: int
     at: Location
@@ -219,6 +225,8 @@ class Event:
 
 @dataclass(frozen=True)
 class Superstep:
+    """What happens on every thread after the messages of one superstep, in this order."""
+
     events: tuple[Event, ...] = ()
 
 
@@ -246,6 +254,7 @@ class PStatePlan:
 
     @property
     def schema(self) -> Schema:
+        """The declared schema."""
         found: Schema = self.declaration.schema
         return found
 
@@ -279,6 +288,7 @@ class Program:
 
     @property
     def sources(self) -> tuple[Region, ...]:
+        """The regions of the sources, in the order of their declaration."""
         return tuple(region for region in self.regions if region.kind == "source")
 
     @property

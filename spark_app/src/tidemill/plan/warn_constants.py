@@ -22,6 +22,7 @@ class ConstantCheck:
         self._bound = {source.microbatch, *(name for node in nodes for name in _bound(node))}
 
     def warnings(self) -> Iterator[Fault]:
+        """A warning for each constant text that looks like a variable without its asterisk."""
         for node in self._nodes:
             if isinstance(node, df.Each):
                 yield from self._call(node.function, node.args, node.at)

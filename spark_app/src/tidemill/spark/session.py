@@ -240,6 +240,7 @@ def _process_environment(settings: SparkSettings) -> dict[str, str]:
 
 
 def require_java() -> None:
+    """Raises BadInput, with advice, where neither JAVA_HOME nor PATH has a `java`."""
     home = os.environ.get("JAVA_HOME")
     if (home and os.access(Path(home) / "bin" / "java", os.X_OK)) or shutil.which("java"):
         return

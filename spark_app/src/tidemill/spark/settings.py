@@ -53,6 +53,7 @@ class SparkSettings:
 
     @property
     def is_local(self) -> bool:
+        """Whether driver and workers are processes of this machine."""
         return self.master.startswith("local")
 
 

@@ -35,14 +35,17 @@ class Inbox:
 
     @property
     def failure(self) -> TaskFailure | None:
+        """The first failure among the control records; None if every task did its work."""
         return next((control for control in self.controls if isinstance(control, TaskFailure)), None)
 
 
 def pack_control(control: Any) -> bytes:
+    """A control record as bytes; `unpack_control` is its inverse."""
     return CONTROL + pickle.dumps(control, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def unpack_control(record: bytes) -> Any:
+    """The object in a control record. For bytes of our own workers only: unpickling runs code."""
     return pickle.loads(record[len(CONTROL) :])
 
 

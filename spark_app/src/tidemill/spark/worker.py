@@ -35,6 +35,7 @@ class ShippedProgram:
     broadcast: int
 
     def load(self) -> Program:
+        """The program, from this worker's cache of `PROGRAMS_KEPT` programs or from the broadcast variable."""
         cached = _programs.get((self.key, self.broadcast))
         if cached is None:
             cached = _programs[self.key, self.broadcast] = _read_broadcast(self.broadcast)
@@ -70,9 +71,11 @@ class ShippedWork:
 
     @staticmethod
     def of(program: ShippedProgram, work: Any) -> ShippedWork:
+        """The work as bytes; the program travels once, in a broadcast variable."""
         return ShippedWork(program, pickle.dumps(replace(work, program=None), protocol=pickle.HIGHEST_PROTOCOL))
 
     def load(self) -> Any:
+        """The work with its program, as it was shipped."""
         return replace(pickle.loads(self.pickled), program=self.program.load())
 
 

@@ -14,7 +14,8 @@ class Signed(Protocol):
     """An entry that holds what its writer knows it by."""
 
     @property
-    def nonce(self) -> str: ...
+    def nonce(self) -> str:
+        """Random text that no other writer chose, as `values.ids.nonce` gives it."""
 
 
 _E = TypeVar("_E", bound=Signed)

@@ -41,7 +41,8 @@ class LeaderLease(Protocol):
     """The right to try to lead one module. `holder` says who holds it, for people; "" is nobody known."""
 
     @property
-    def pace(self) -> LeasePace: ...
+    def pace(self) -> LeasePace:
+        """How often to renew and to ask."""
 
     def try_acquire(self) -> bool:
         """Take the lease, or renew it where it is held; whether it is held now. Call it every third of the TTL."""
@@ -53,7 +54,8 @@ class LeaderLease(Protocol):
         """Give the lease up, so that another one need not wait."""
 
     @property
-    def holder(self) -> str: ...
+    def holder(self) -> str:
+        """Who holds the lease as far as this instance knows, for people; "" is nobody known. `peek` looks anew."""
 
     def peek(self) -> str:
         """Who holds the lease now, by looking only; "" is nobody. A dead holder of a heartbeat shows for one TTL."""
@@ -70,6 +72,7 @@ class StoreLease(LeaderLease, Protocol):
 
 
 def describe_process() -> str:
+    """This process for people: host and process ID."""
     return f"{socket.gethostname()} process {os.getpid()}"
 
 

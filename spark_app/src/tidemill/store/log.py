@@ -59,6 +59,7 @@ class SlotTrimmed(Lost):
 
 
 def wait_for(seconds: float) -> None:
+    """Wait so many seconds; tests pass another function in its place."""
     threading.Event().wait(seconds)
 
 
@@ -86,6 +87,7 @@ class Log:
     # --- names -------------------------------------------------------------------------------------------------------
 
     def key(self, number: int) -> str:
+        """The key of entry `number`: 20 digits, so that keys sort like numbers."""
         return f"{self.prefix}/{number:0{_DIGITS}d}{self.suffix}"
 
     def _list(self) -> list[int]:
@@ -106,6 +108,7 @@ class Log:
         return self.store.get(self.key(number))
 
     def has(self, number: int) -> bool:
+        """Whether this slot holds an object; below the floor it may be a void one. Raises StoreUnavailable."""
         return self.store.exists(self.key(number))
 
     def is_entry(self, number: int) -> bool:
@@ -384,4 +387,5 @@ def deletion_mark(prefix: str) -> str:
 
 
 def is_deletion_mark(key: str) -> bool:
+    """Whether this key says that its log was deleted."""
     return key.endswith(f"/{_FLOOR_FOLDER}/{_DELETED}")

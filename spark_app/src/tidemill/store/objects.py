@@ -55,7 +55,8 @@ class ObjectStore(Protocol):
             OutcomeUnknown: no answer; the object may exist, or appear a little later.
         """
 
-    def exists(self, key: str) -> bool: ...
+    def exists(self, key: str) -> bool:
+        """Whether there is an object of this key."""
 
     def delete(self, key: str) -> None:
         """Remove an object; an absent one is no error."""
@@ -68,4 +69,5 @@ class ObjectStore(Protocol):
 
 
 def count_request(counts: dict[str, int], verb: str) -> None:
+    """Count one request; `verb` is get, create, exists, delete or list."""
     counts[verb] = counts.get(verb, 0) + 1

@@ -146,6 +146,12 @@ def store_id(store: ObjectStore) -> str:
 
 
 def check_format(store: ObjectStore) -> None:
+    """Refuse a store that this version cannot read.
+
+    Raises:
+        NewerFormat: a newer Tidemill wrote it.
+        CorruptState: its mark cannot be read.
+    """
     asked_twice(lambda: _check_format(store))
 
 

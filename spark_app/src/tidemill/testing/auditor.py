@@ -130,6 +130,7 @@ class Auditor:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def counts(self, snapshot: Snapshot) -> Counter[int]:
+        """How often each record counts in the state of this snapshot, by the record's number."""
         return read_counts(self._store, self._prefix, snapshot.parts())
 
     def _records(self, entry: Entry) -> list[int]:

@@ -215,6 +215,7 @@ class Simulation:
         return DefinitionLog(self.store, MODULE, Ids(self.seed))
 
     def depot(self, store: Any = None) -> DepotLog:
+        """A new handle of the simulated depot, on `store` in place of the simulation's own if one is given."""
         prefix = self.definition.depot_prefix(DEPOT)
         return DepotLog(store or self.store, prefix, TASKS, self.clock.now_ms, PATIENCE)
 

@@ -43,6 +43,7 @@ class RecordColumn:
     fields: tuple[Column, ...]
 
     def field(self, name: str) -> Column | None:
+        """The column of one field; None if the records have no such field."""
         return self.fields[self.names.index(name)] if name in self.names else None
 
 
@@ -162,6 +163,7 @@ def _from_series(series: pl.Series) -> Column:
 
 
 def length(column: Column) -> int:
+    """The number of rows."""
     return length(column.fields[0]) if isinstance(column, RecordColumn) else len(column)
 
 
@@ -184,6 +186,7 @@ def gather_rows(column: Column, indices: np.ndarray[Any, Any]) -> Column:
 
 
 def slice_rows(column: Column, start: int, count: int) -> Column:
+    """`count` rows from `start` on, fewer at the column's end."""
     if isinstance(column, pl.Series):
         return column.slice(start, count)
     if isinstance(column, RecordColumn):

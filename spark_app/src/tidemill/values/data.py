@@ -89,6 +89,7 @@ def _check(value: Any, where: str, depth: int) -> None:
 
 
 def check_int(value: int, where: str = "") -> None:
+    """Refuse an int outside signed 64 bits; `where` is its place in the record. Raises RecordRefused."""
     if not INT_MIN <= value <= INT_MAX:
         _refuse(where, "is an int outside signed 64 bits", "Store it as a str, or as a float if digits may be lost.")
 
@@ -363,6 +364,7 @@ def key_hash(key: Any) -> int:
 
 
 def utf8(text: str) -> bytes:
+    """The text in UTF-8. Raises RecordRefused for a lone surrogate, which has no UTF-8 form."""
     _check_text(text, "")
     return text.encode()
 

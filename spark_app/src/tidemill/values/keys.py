@@ -92,6 +92,7 @@ def key_token(key: Any) -> Any:
 
 
 def same_key(a: Any, b: Any) -> bool:
+    """Whether these are one key, by the rules at the head of this file."""
     return bool(key_token(a) == key_token(b))
 
 

@@ -38,6 +38,7 @@ def datetime_to_micros(value: datetime.datetime) -> int:
 
 
 def micros_to_datetime(micros: int) -> datetime.datetime:
+    """The UTC time of so many microseconds since 1970."""
     return _EPOCH + datetime.timedelta(microseconds=micros)
 
 

@@ -38,6 +38,11 @@ def check_each(values: Sequence[Any], first: int | None) -> None:
 
 
 def check_size(value: Any, index: int, is_only: bool = False) -> None:
+    """Refuse a record of more than `RECORD_BYTES_MAX` packed bytes; `index` is its number, for the error.
+
+    Raises:
+        RecordRefused: the context holds `index` and `bytes`.
+    """
     size = len(pack(value))
     if size > RECORD_BYTES_MAX:
         limit = f"a depot takes {RECORD_BYTES_MAX:,}; store it elsewhere and append its name."

@@ -128,6 +128,7 @@ def _failure(operator: Apply, frame: Frame, error: BaseException, index: int) ->
 
 
 def step_name(function: Function) -> str:
+    """The step as errors and reports name it: `each(<function>)`."""
     return f"each({function.name})"
 
 

@@ -48,6 +48,7 @@ class SegmentSource:
 
     @property
     def text(self) -> str:
+        """The lines as one text, ready to compile."""
         return "\n".join(self.lines) + "\n"
 
 

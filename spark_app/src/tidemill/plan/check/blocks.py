@@ -55,6 +55,7 @@ class ChainCheck:
     # --- rows ---
 
     def each(self, node: df.Each, scope: Scope) -> Scope:
+        """Its arguments are bound, and it binds as many variables as its function emits."""
         use_all(self.context, scope, node.args, node.at)
         self._count_outs(node)
         return self.bind(node.outs, scope, node.at)
@@ -86,6 +87,7 @@ class ChainCheck:
         return self.bind(() if node.out is None else (node.out,), scope, node.at).moved(False)
 
     def keep_true(self, node: df.KeepTrue, scope: Scope) -> Scope:
+        """Its condition's variables are bound."""
         use(self.context, scope, node.condition, node.at)
         return scope
 
@@ -96,6 +98,7 @@ class ChainCheck:
     # --- conditions and loops ---
 
     def cond(self, node: df.Cond, scope: Scope) -> Scope:
+        """Each case is followed on its own; after it, only what every case binds is bound."""
         ends = []
         for condition, body in node.cases:
             use(self.context, scope, condition, node.at)
@@ -103,6 +106,7 @@ class ChainCheck:
         return meet(ends) if ends else scope
 
     def loop(self, node: df.Loop, scope: Scope) -> Scope:
+        """Rows may come back to its head from other tasks: then its body is checked again with that in mind."""
         use_all(self.context, scope, (arg for _, arg in node.vars), node.at)
         inner = self.bind((name for name, _ in node.vars), scope, node.at)
         before = len(self.context.faults)
@@ -126,6 +130,7 @@ class ChainCheck:
         return frame
 
     def continue_loop(self, node: df.ContinueLoop, scope: Scope) -> Scope:
+        """It stands in a loop and gives one value for each of the loop's variables."""
         use_all(self.context, scope, node.args, node.at)
         frame = self._frame("continue_loop", node.at)
         if frame is not None:
@@ -137,6 +142,7 @@ class ChainCheck:
         return scope
 
     def emit_loop(self, node: df.EmitLoop, scope: Scope) -> Scope:
+        """It stands in a loop and gives one value for each variable of the loop's `out`."""
         use_all(self.context, scope, node.args, node.at)
         frame = self._frame("emit_loop", node.at)
         if frame is not None:
@@ -156,6 +162,7 @@ class ChainCheck:
     # --- partitioners ---
 
     def partition(self, node: df.Partition, scope: Scope) -> Scope:
+        """Its target exists and has partitions, and it does not stand after an aggregation."""
         use_all(self.context, scope, node.args, node.at)
         if self.phase == "post":
             self._not_in_post(node.at, f"{node.kind}_partition")
@@ -191,6 +198,7 @@ class ChainCheck:
     # --- PStates ---
 
     def select(self, node: df.LocalSelect, scope: Scope) -> Scope:
+        """Its path fits the schema of its PState, and it binds one variable at most."""
         use(self.context, scope, node.path, node.at)
         found = self.context.pstate(node.pstate, node.at)
         if found is not None:
@@ -201,6 +209,7 @@ class ChainCheck:
         return self.bind(node.outs, scope, node.at)
 
     def transform(self, node: df.LocalTransform, scope: Scope) -> Scope:
+        """Its path fits the schema of its PState, which this topology owns."""
         use(self.context, scope, node.path, node.at)
         found = self._written(node.pstate, node.at)
         if found is not None:
@@ -208,6 +217,7 @@ class ChainCheck:
         return scope
 
     def clear(self, node: df.LocalClear, scope: Scope) -> Scope:
+        """Its PState is one that this topology owns."""
         self._written(node.pstate, node.at)
         return scope
 
@@ -247,12 +257,14 @@ class ChainCheck:
             self.fault(node.at, text, "Remove .out(…), or leave the PState out.")
 
     def group_by(self, node: df.GroupBy, scope: Scope) -> Scope:
+        """Always a fault here: the one of a batch block is taken by `check_batch_block`."""
         where = "inside another node of" if self.phase == "pre" else "outside"
         where = "after the aggregation of" if self.phase == "post" else where
         self.fault(node.at, f"group_by stands {where} a batch block.", "Put it into the batch block itself, once.")
         return scope
 
     def batch_block(self, node: df.BatchBlock, scope: Scope) -> Scope:
+        """It stands in plain code where rows are on task 0; its phases are checked on their own."""
         if self.phase != "plain":
             self.fault(node.at, "A batch block stands inside another one.", "Put it before or after the other one.")
             return scope
@@ -265,19 +277,23 @@ class ChainCheck:
     # --- graph ---
 
     def anchor(self, node: df.Anchor, scope: Scope) -> Scope:
+        """Its name is new in this chain."""
         if node.name in self.anchors:
             self.fault(node.at, f"The anchor '{node.name}' stands twice.", "Give one of them another name.")
         self.anchors[node.name] = scope
         return scope
 
     def hook(self, node: df.Hook, scope: Scope) -> Scope:
+        """Its anchor exists; the scope is the one at that anchor."""
         return self._anchored(node.name, node.at, scope)
 
     def branch(self, node: df.Branch, scope: Scope) -> Scope:
+        """Its anchor exists, if it names one; what follows it keeps the scope from before."""
         self.run(node.body, scope if node.anchor is None else self._anchored(node.anchor, node.at, scope))
         return scope
 
     def unify(self, node: df.Unify, scope: Scope) -> Scope:
+        """All its anchors exist; the scope is what all of them know."""
         if not node.anchors:
             self.fault(node.at, "unify names no anchor.", 'Write unify("a", "b") with the names of anchors.')
             return scope

@@ -21,6 +21,7 @@ class Context:
 
     @staticmethod
     def of(declaration: ModuleDeclaration) -> Context:
+        """The declared objects of a module, with no faults yet."""
         context = Context()
         for depot in declaration.depots:
             context.depots.setdefault(depot.name, depot)
@@ -30,6 +31,7 @@ class Context:
         return context
 
     def fault(self, at: Any, text: str, advice: str = "") -> None:
+        """Note a fault at a place in the user's code, with advice on how to mend it."""
         self.faults.append(Fault(str(at), text, advice))
 
     def pstate(self, name: str, at: Any) -> PStateDeclaration | None:

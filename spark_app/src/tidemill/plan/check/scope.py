@@ -24,10 +24,12 @@ class Scope:
     hidden: frozenset[str] = frozenset()
 
     def binding(self, names: Iterable[str]) -> Scope:
+        """With these variables bound; one that was a microbatch is a plain variable then."""
         added = frozenset(names)
         return replace(self, names=self.names | added, microbatches=self.microbatches - added)
 
     def moved(self, is_on_zero: bool) -> Scope:
+        """With rows on task 0 for certain, or not."""
         return replace(self, is_on_zero=is_on_zero)
 
 
@@ -90,5 +92,6 @@ def variables(part: Any) -> list[str]:
 
 
 def use_all(context: Context, scope: Scope, args: Iterable[Arg], at: Location) -> None:
+    """As `use`, for each of the arguments."""
     for arg in args:
         use(context, scope, arg, at)

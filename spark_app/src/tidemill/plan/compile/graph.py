@@ -25,6 +25,7 @@ class Attachment:
     names: dict[str, str]
 
     def copy(self) -> Attachment:
+        """A copy whose names can change on their own."""
         return Attachment(self.operator, dict(self.names))
 
 
@@ -79,6 +80,7 @@ class GraphBuilder:
         self.block(source.body)
 
     def block(self, nodes: Iterable[df.Node]) -> None:
+        """Adds the nodes one after the other. Raises DefinitionError where one may not stand."""
         for node in nodes:
             getattr(self, "_add_" + _HANDLERS[type(node)])(node)
 

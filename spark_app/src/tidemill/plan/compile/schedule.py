@@ -9,6 +9,7 @@ from tidemill.plan import program as pg
 
 
 def predecessors_of(following: Sequence[Sequence[int]]) -> list[list[int]]:
+    """For each operator the operators that it follows; `following[i]` are the successors of operator i."""
     found: list[list[int]] = [[] for _ in following]
     for number, successors in enumerate(following):
         for successor in successors:
