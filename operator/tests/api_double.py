@@ -370,7 +370,7 @@ class ClusterDouble:
         active = module.get("status", {}).get("activeRevision", 0)
         pods = [
             pod
-            for pod in self.operator.world.of_module("Pod", NAMESPACE, names.name_of(module))
+            for pod in self.operator.cache.of_module("Pod", NAMESPACE, names.name_of(module))
             if pod["metadata"]["labels"].get(names.TOPOLOGY_LABEL) == names.name_of(topology)
             and pod["status"].get("conditions")
         ]
@@ -426,14 +426,14 @@ def _ready_status() -> Json:
 
 
 class OperatorDouble:
-    """The operator's process without kopf: its world is fed by the API double."""
+    """The operator's process without kopf: its cache is fed by the API double."""
 
     def __init__(self, api: ApiDouble, time: ManualTime) -> None:
-        self.world = ObjectCache()
+        self.cache = ObjectCache()
         self.queue = WorkQueue(time.seconds)
-        self.world.listen(lambda obj: wake(self.world, self.queue, obj))
-        performer = Performer(api, self.world, EventRecorder(api, "test"), time)
-        self.reconciler = Reconciler(self.world, performer, Defaults(cluster="cluster-1"), time)
+        self.cache.listen(lambda obj: wake(self.cache, self.queue, obj))
+        performer = Performer(api, self.cache, EventRecorder(api, "test"), time)
+        self.reconciler = Reconciler(self.cache, performer, Defaults(cluster="cluster-1"), time)
         self.reconciles: Counter[str] = Counter()
         for obj in list(api.objects.values()):
             self._seen("MODIFIED", obj)
@@ -443,9 +443,9 @@ class OperatorDouble:
         if obj["kind"] in ("Secret", "Event", "Lease"):
             return
         if kind == "DELETED":
-            self.world.remove(obj)
+            self.cache.remove(obj)
         else:
-            self.world.put(obj)
+            self.cache.put(obj)
 
     async def step(self) -> None:
         """Reconcile everything that is due."""

@@ -310,30 +310,30 @@ def test_topologies_whose_names_fold_to_one_each_have_their_own(cluster: Cluster
 
 
 def test_what_came_during_a_list_stays_known_when_the_list_does_not_have_it() -> None:
-    world = ObjectCache()
+    cache = ObjectCache()
     old = {"kind": "Module", "metadata": {"name": "old", "namespace": "ns", "uid": "1", "resourceVersion": "1"}}
     new = {"kind": "Module", "metadata": {"name": "new", "namespace": "ns", "uid": "2", "resourceVersion": "5"}}
-    world.put(old)
-    before = world.refs("Module", None)
-    world.put(new)
+    cache.put(old)
+    before = cache.refs("Module", None)
+    cache.put(new)
 
-    world.replace("Module", [], before)
+    cache.replace("Module", [], before)
 
-    assert world.all("Module") == [new]
+    assert cache.all("Module") == [new]
 
 
 def test_what_was_deleted_does_not_come_back_when_a_late_answer_shows_it() -> None:
-    world = ObjectCache()
+    cache = ObjectCache()
     obj = {"kind": "Module", "metadata": {"name": "old", "namespace": "ns", "uid": "1", "resourceVersion": "1"}}
-    world.put(obj)
-    world.remove({**obj, "metadata": {**obj["metadata"], "resourceVersion": "3"}})
+    cache.put(obj)
+    cache.remove({**obj, "metadata": {**obj["metadata"], "resourceVersion": "3"}})
 
-    world.put({**obj, "metadata": {**obj["metadata"], "resourceVersion": "2"}})
-    assert world.all("Module") == []
+    cache.put({**obj, "metadata": {**obj["metadata"], "resourceVersion": "2"}})
+    assert cache.all("Module") == []
 
     labelled = {**obj, "metadata": {**obj["metadata"], "resourceVersion": "4"}}
-    world.put(labelled)  # it was only out of sight, because somebody took our label off
-    assert world.all("Module") == [labelled]
+    cache.put(labelled)  # it was only out of sight, because somebody took our label off
+    assert cache.all("Module") == [labelled]
 
 
 def test_the_lease_counts_as_lost_in_time_when_the_api_server_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,8 +357,8 @@ def test_the_lease_counts_as_lost_in_time_when_the_api_server_hangs(monkeypatch:
 
 def test_a_list_is_made_when_a_watch_begins_anew() -> None:
     begun: list[str] = []
-    world = ObjectCache()
-    seen = watching._handler(world, KINDS["Module"], lambda: begun.append("module"))
+    cache = ObjectCache()
+    seen = watching._handler(cache, KINDS["Module"], lambda: begun.append("module"))
     metadata = {"name": "m", "namespace": "ns", "uid": "1", "resourceVersion": "1"}
 
     asyncio.run(seen(event={"type": "MODIFIED", "object": {"metadata": metadata, "spec": {}}}))

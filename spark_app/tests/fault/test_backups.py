@@ -322,11 +322,11 @@ def test_an_earlier_state_comes_back_when_a_time_or_an_entry_is_named(local: Sit
     with local.running() as cluster:
         local.append(cluster, *words(3))
         local.wait(cluster)
-        world = cluster._running[MODULE].topologies["first"]._topology_store
-        number, entry = world.commit_log.head()
+        topology_store = cluster._running[MODULE].topologies["first"]._topology_store
+        number, entry = topology_store.commit_log.head()
         local.append(cluster, *words(3))
         local.wait(cluster)
-        local.now_ms = world.commit_log.head()[1].written_ms + 1_000
+        local.now_ms = topology_store.commit_log.head()[1].written_ms + 1_000
         local.save()
     for at in (At(millis=entry.written_ms), At(topology=f"{MODULE}/first", entry=number)):
         plan = plan_restore(local.folder, at=at)

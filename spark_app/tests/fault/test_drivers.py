@@ -356,7 +356,7 @@ def test_deleted_pstate_is_there_again_when_a_rollback_restores_it_and_gone_when
     field.fake.put("modules", "m", status={"activeRevision": 4, "currentRevision": 4})
     fourth.wait_until("leader")
     stable = definitions.read(4)
-    eventually(lambda: Deletions(field.store, "Driven").fate(stable) is not None, SECONDS)
+    eventually(lambda: Deletions(field.store, "Driven").decision(stable) is not None, SECONDS)
     field.finish()
 
     monkeypatch.setenv("TIDEMILL_RESTORE_RETIRED", "1")

@@ -111,7 +111,7 @@ class Desk:
     def collect(self) -> Collected:
         return collect_topology(CommitLog(self.store, self.prefix), self.store, self.prefix, FAR)
 
-    def trim_and_wake_a_sleeper(self, entry: int) -> None:
+    def trim_and_wake_a_stalled_writer(self, entry: int) -> None:
         """The entry is trimmed; then a leader that slept puts into its slot what counts for nothing."""
         log = CommitLog(self.store, self.prefix).log
         later = self.head()[1].committed[0].entry
@@ -123,11 +123,11 @@ class Desk:
 
     def watching(self, entry: int) -> AttemptWork:
         """An attempt of the topology that reads the notes, pinned to an entry of theirs."""
-        world = self.cluster._running["Notes"].topologies["watch"]._topology_store
-        head = world.commit_log.head()
+        topology_store = self.cluster._running["Notes"].topologies["watch"]._topology_store
+        head = topology_store.commit_log.head()
         assert head is not None
         attempt = Attempt(1, 1, {}, {}, {"mb": entry})
-        return world.attempt_work(StartAttempt(1, attempt, head[1], ModuleOptions()))
+        return topology_store.attempt_work(StartAttempt(1, attempt, head[1], ModuleOptions()))
 
 
 @pytest.fixture
@@ -164,7 +164,9 @@ def test_last_two_microbatches_can_be_restored_when_all_else_is_compacted_and_co
         desk.read(noted[0][0])
 
 
-def test_state_of_another_topology_expires_when_a_sleeper_refills_the_slot_of_its_entry(tmp_path: Folder) -> None:
+def test_state_of_another_topology_expires_when_a_stalled_writer_refills_the_slot_of_its_entry(
+    tmp_path: Folder,
+) -> None:
     desk = Desk(tmp_path, Watchers())
     with desk.cluster:
         entry, text = desk.note(10)
@@ -172,7 +174,7 @@ def test_state_of_another_topology_expires_when_a_sleeper_refills_the_slot_of_it
         begun = desk.watching(entry)
         assert noted_for(begun) == [text]
         part_loader.cache_clear()
-        desk.trim_and_wake_a_sleeper(entry)
+        desk.trim_and_wake_a_stalled_writer(entry)
 
         with pytest.raises(SnapshotExpired, match=f"entry {entry} of topology mb was collected"):
             desk.watching(entry)
@@ -180,13 +182,13 @@ def test_state_of_another_topology_expires_when_a_sleeper_refills_the_slot_of_it
             noted_for(begun)
 
 
-def test_pinned_handle_expires_when_a_sleeper_refills_the_slot_of_a_part(desk: Desk) -> None:
+def test_pinned_handle_expires_when_a_stalled_writer_refills_the_slot_of_a_part(desk: Desk) -> None:
     (first, _), (second, _), _ = desk.note(10), desk.note(10), desk.note(10)
     client = desk.cluster._client("Notes")
     definition = client.definition()
     client.reader(definition, definition.topology("mb")).pinned(second)  # opened, and read only later
     part_loader.cache_clear()
-    desk.trim_and_wake_a_sleeper(first)
+    desk.trim_and_wake_a_stalled_writer(first)
 
     with pytest.raises(SnapshotExpired, match="pin a newer one"):
         desk.read(second)

@@ -171,9 +171,9 @@ class Deleting(RuleBasedStateMachine):
     @rule()
     def the_leader_compacts(self) -> None:
         """Its entry is written only while nobody else claimed: older leaders compact for nothing."""
-        world = self._topology_store(self.number, self.store)
-        core = world.definition.topology("core")
-        self.rows &= {*world._retired_pstates(), *(pstate.id for pstate in core.pstates.values())}
+        topology_store = self._topology_store(self.number, self.store)
+        core = topology_store.definition.topology("core")
+        self.rows &= {*topology_store._retired_pstates(), *(pstate.id for pstate in core.pstates.values())}
 
     # --- what holds --------------------------------------------------------------------------------------------------
 
@@ -202,8 +202,8 @@ class Deleting(RuleBasedStateMachine):
         for client in self.clients:
             client.close()
         definition = self.log.read(self.number)
-        fate = Deletions(self.store, "M")
-        is_done = fate.settle(definition, 0)
+        deletions = Deletions(self.store, "M")
+        is_done = deletions.confirm(definition, 0)
         for _ in range(2):
             remove_garbage(self._topology_store(self.number, self.store), 0)
         live = {definition.depot_prefix(name) for name in definition.depots}
@@ -226,7 +226,7 @@ class Deleting(RuleBasedStateMachine):
 
     def _stabilize(self, number: int, store: Any, acts: frozenset[str]) -> None:
         if "settle" in acts:
-            Deletions(store, "M").settle(self.log.read(number), 0)
+            Deletions(store, "M").confirm(self.log.read(number), 0)
         if "collect" in acts:
             remove_garbage(self._topology_store(number, store), 0)
 
@@ -269,7 +269,7 @@ class Deleting(RuleBasedStateMachine):
             & set(ids_of(now).values())
         )
 
-    def _world(self, number: int, store: Any) -> TopologyStore:
+    def _topology_store(self, number: int, store: Any) -> TopologyStore:
         program: Any = SimpleNamespace(reads={})
         lease: Any = None
         return TopologyStore(store, self.log.read(number), "core", program, lease, CLOCK)

@@ -70,7 +70,7 @@ def register_no_compaction(old: Callable[..., Entry]) -> Callable[..., Entry]:
         (collection, "_reach", forget_the_previous_state),
         (transitions, "claim", drop_the_attempt),
         (transitions, "advance", count_the_third_version_twice),
-        (maintenance.Upkeep, "settle", register_no_compaction),
+        (maintenance.Maintenance, "with_compaction", register_no_compaction),
         (Log, "_own", lambda old: lambda self, number, found, nonce: None),
     ],
     ids=["collects too early", "forgets the previous state", "claim drops the attempt", "counts a retry twice",

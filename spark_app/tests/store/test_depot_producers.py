@@ -235,9 +235,9 @@ def test_it_is_appended_once_when_its_writer_slept_while_it_was_rolled() -> None
                 send(process(store), f"q{number}")
             roll(process(store), ALL)
 
-    sleeper = process(store, FaultPlan(after=others))
-    assert send(sleeper, "p1") == send(sleeper, "p1") == ((0, 1, 2),)
-    assert send(sleeper, "q3") == ((0, 5, 6),)
+    stalled = process(store, FaultPlan(after=others))
+    assert send(stalled, "p1") == send(stalled, "p1") == ((0, 1, 2),)
+    assert send(stalled, "q3") == ((0, 5, 6),)
     assert len(records(store)) == len(set(records(store))) == 2 + 2 * EVERY
 
 

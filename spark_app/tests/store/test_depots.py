@@ -330,7 +330,7 @@ def test_append_is_done_when_its_segment_was_rolled_before_it_was_checked() -> N
     assert records(again(depot))[0] == ["first", "slept", 0, 1, 2]
 
 
-def test_outcome_is_unknown_when_the_store_is_away_just_when_a_sleeper_wakes() -> None:
+def test_outcome_is_unknown_when_the_store_is_away_just_when_a_stalled_writer_wakes() -> None:
     store = MemoryStore()
     depot = DepotLog(store, PREFIX, PARTITIONS, Clock())
     depot.append([(0, ["first"])])
@@ -339,27 +339,27 @@ def test_outcome_is_unknown_when_the_store_is_away_just_when_a_sleeper_wakes() -
         for number in range(3):
             again(depot).append([(0, [number])])
         roll(again(depot), ALL)
-        sleeper.files.store.plan.before = away  # type: ignore[attr-defined]
+        stalled.files.store.plan.before = away  # type: ignore[attr-defined]
 
     def away(verb: str, key: str) -> None:
         if "/rolled" in key:
             raise StoreUnavailable("away")
 
-    sleeper = sleeping_append(store, others)
+    stalled = sleeping_append(store, others)
     with pytest.raises(OutcomeUnknown):
-        sleeper.append([(0, ["slept"])])
+        stalled.append([(0, ["slept"])])
 
 
 def test_append_goes_to_the_end_when_its_writer_slept_through_a_roll() -> None:
     store = MemoryStore()
     depot = DepotLog(store, PREFIX, PARTITIONS, Clock())
     depot.append([(0, ["first"])])
-    sleeper = again(depot)
-    assert sleeper.ends() == (1, 0, 0)
+    stalled = again(depot)
+    assert stalled.ends() == (1, 0, 0)
     for number in range(4):
         depot.append([(0, [number])])
     roll(depot, ALL)
-    assert sleeper.append([(0, ["slept"])]) == ((0, 5, 6),)
+    assert stalled.append([(0, ["slept"])]) == ((0, 5, 6),)
     assert records(DepotLog(store, PREFIX, PARTITIONS))[0] == ["first", 0, 1, 2, 3, "slept"]
 
 

@@ -168,14 +168,14 @@ def test_lease_is_held_when_only_the_answer_was_lost(clock: Clock) -> None:
     assert lease.try_acquire() and lease.is_held()
 
 
-def test_sleeper_does_not_hold_when_others_went_on(store: ObjectStore, clock: Clock) -> None:
-    sleeper, other = (HeartbeatLease(store, "m/lease", clock, TTL) for _ in range(2))
-    assert sleeper.try_acquire() and not other.try_acquire()
+def test_stalled_holder_does_not_hold_when_others_went_on(store: ObjectStore, clock: Clock) -> None:
+    stalled, other = (HeartbeatLease(store, "m/lease", clock, TTL) for _ in range(2))
+    assert stalled.try_acquire() and not other.try_acquire()
     clock.millis += TTL
     for _ in range(5):
         assert other.try_acquire()
         clock.millis += TTL // 2
-    assert not sleeper.is_held() and not sleeper.try_acquire()
+    assert not stalled.is_held() and not stalled.try_acquire()
 
 
 def test_kind_of_lease_follows_when_the_store_is_known(tmp_path: Path, clock: Clock) -> None:

@@ -91,7 +91,7 @@ def test_object_counts_for_nothing_when_its_writer_slept_through_a_trim(log: Log
     fill(log, 1, 6)
     log.trim(5)
     with pytest.raises(SlotTrimmed):
-        log.append(slot, entry("sleeper"), "sleeper")
+        log.append(slot, entry("stalled"), "stalled")
     assert log.store.exists(log.key(slot))
     assert (log.span(), numbers(log), log.newest(slot - 1), log.is_entry(slot)) == ((5, 6), [5, 6], 6, False)
     assert numbers(log, slot) == [5, 6]
@@ -110,17 +110,17 @@ def test_void_object_is_left_out_when_a_trim_overtakes_a_reader(log: Log) -> Non
             slot = left.pop()
             log.trim(5)
             with pytest.raises(SlotTrimmed):
-                log.append(slot, entry("sleeper"), "sleeper")
+                log.append(slot, entry("stalled"), "stalled")
 
     assert numbers(log_on(FaultyObjectStore(log.store, FaultPlan(before=overtake)))) == [5, 6]
 
 
-def test_second_sleeper_is_void_when_the_first_left_a_predecessor(log: Log) -> None:
+def test_second_stalled_writer_is_void_when_the_first_left_a_predecessor(log: Log) -> None:
     fill(log, 1, 6)
     log.trim(5)
     for slot in (2, 3):
         with pytest.raises(SlotTrimmed):
-            log.append(slot, entry("sleeper"), "sleeper")
+            log.append(slot, entry("stalled"), "stalled")
 
 
 def test_trim_goes_on_as_a_prefix_when_it_was_cut_off() -> None:

@@ -139,7 +139,7 @@ class Rollouts:
         found = {key: handle.select_one(TidemillPath.key(key)) for key in keys}
         return {key: count for key, count in found.items() if count is not None}
 
-    # --- upkeep ------------------------------------------------------------------------------------------------------
+    # --- maintenance -------------------------------------------------------------------------------------------------
 
     @property
     def definition(self) -> StoredDefinition:
@@ -147,9 +147,9 @@ class Rollouts:
         assert found is not None
         return found
 
-    def settle(self, store: ObjectStore | None = None) -> bool:
+    def confirm(self, store: ObjectStore | None = None) -> bool:
         """As the leaders of a stable revision do."""
-        return Deletions(store or self.store, "Shop").settle(self.definition, self.clock.now_ms())
+        return Deletions(store or self.store, "Shop").confirm(self.definition, self.clock.now_ms())
 
     def collect(self, module: Module, definition: StoredDefinition, store: ObjectStore | None = None) -> None:
         """One collection of each topology, with nothing kept for readers of the past."""

@@ -507,7 +507,7 @@ def test_deletion_is_decided_only_after_the_depot_is_closed(store: MemoryStore) 
     handle.append("early")
     creates: list[str] = []
     faulty = FaultyObjectStore(store, FaultPlan(lambda verb, key: creates.append(key) if verb == "create" else None))
-    assert Deletions(faulty, "Shop").settle(written, 0)
+    assert Deletions(faulty, "Shop").confirm(written, 0)
     assert [key.split("/")[1] for key in creates] == ["depots", "deletions"]
     with pytest.raises(UnknownName):
         handle.append("late")
@@ -519,7 +519,7 @@ def test_late_word_of_stability_does_no_harm_when_the_module_was_destroyed_since
     definition = newest(store)
     destroyed_and_launched(store)
     slow_handle(store).append("a")
-    assert Deletions(store, "Shop").settle(definition, 0)
+    assert Deletions(store, "Shop").confirm(definition, 0)
     assert records(store) == ["a"]
 
 

@@ -119,8 +119,8 @@ def test_a_source_is_not_met_when_its_progress_is_of_another_one_of_its_id(
     assert LagReader(store, definition, "mb").read(head[1]).keys() == {"other"}
     status = topology_status(store, definition, "mb")
     assert status.progress.keys() == {"other"}
-    world = SimpleNamespace(store=store, definition=definition, restorable=lambda: ())
-    assert _needed(cast(TopologyStore, world), changes[-1] or "") is None  # so retention deletes nothing
+    topology_store = SimpleNamespace(store=store, definition=definition, restorable=lambda: ())
+    assert _needed(cast(TopologyStore, topology_store), changes[-1] or "") is None  # so retention deletes nothing
 
     with InProcessCluster.create("local", store=url) as cluster:
         cluster.launch_module(Moved(changes[-1]), LaunchConfig(4, 2))

@@ -14,8 +14,8 @@ from tidemill.cluster.launch import RunningModule, programs
 from tidemill.journal.leading import topology_lease
 from tidemill.leader.check import check_module
 from tidemill.leader.collection import collect
+from tidemill.leader.log_ages import SEEN_MAX, LogAges
 from tidemill.leader.topology_store import TopologyStore
-from tidemill.leader.witness import SEEN_MAX, Witness
 
 DAY_MS = 86_400_000
 RETENTION_MS = 600_000
@@ -46,7 +46,7 @@ def ten_microbatches(shop: Rollouts, depot: str = "*orders") -> None:
 
 
 def led_a_day_ahead(shop: Rollouts) -> TopologyStore:
-    """A leader a day ahead is followed by one whose clock is right; the world of that one."""
+    """A leader a day ahead is followed by one whose clock is right; the topology's store of that one."""
     shop.clock.ahead_ms = DAY_MS
     definition = shop.run(Shop())
     ten_microbatches(shop)
@@ -62,55 +62,55 @@ def led_a_day_ahead(shop: Rollouts) -> TopologyStore:
 
 
 def test_entries_go_when_they_were_seen_so_long_ago_although_they_are_dated_a_day_ahead(shop: Rollouts) -> None:
-    world, clock = led_a_day_ahead(shop), Later()
-    world.clock = clock
+    topology_store, clock = led_a_day_ahead(shop), Later()
+    topology_store.clock = clock
     ten_microbatches(shop)
-    assert collect(world, RETENTION_MS).entries == 0
-    seen = world.commit_log.newest_number()
+    assert collect(topology_store, RETENTION_MS).entries == 0
+    seen = topology_store.commit_log.newest_number()
     ten_microbatches(shop)
     clock.later_ms = RETENTION_MS - 300_000
-    assert collect(world, RETENTION_MS).entries == 0, "not yet so old"
+    assert collect(topology_store, RETENTION_MS).entries == 0, "not yet so old"
     clock.later_ms = RETENTION_MS + 1_000
-    assert collect(world, RETENTION_MS).entries > 0
-    first = world.commit_log.log.span()[0]
+    assert collect(topology_store, RETENTION_MS).entries > 0
+    first = topology_store.commit_log.log.span()[0]
     assert first <= seen, "what was replaced within the retention stays"
     assert check_module(shop.store, "Shop") == []
     assert shop.counts("$$counts", "a") == {"a": 30}
 
 
 def test_records_of_a_depot_go_when_their_start_was_seen_so_long_ago(shop: Rollouts) -> None:
-    world, clock = led_a_day_ahead(shop), Later()
-    world.clock = clock
-    world.options.set_many([("depot", "*visits", "depot.max.entries.per.partition", 1)])
+    topology_store, clock = led_a_day_ahead(shop), Later()
+    topology_store.clock = clock
+    topology_store.options.set_many([("depot", "*visits", "depot.max.entries.per.partition", 1)])
     shop.clock.ahead_ms = DAY_MS
     ten_microbatches(shop, "*visits")  # the depot's segments are dated ahead from here on
     shop.clock.ahead_ms = 0
-    collect(world, RETENTION_MS)
-    depot = world.depots["*visits"]
+    collect(topology_store, RETENTION_MS)
+    depot = topology_store.depots["*visits"]
     assert any(depot.starts())
-    collect(world, RETENTION_MS)
+    collect(topology_store, RETENTION_MS)
     ten_microbatches(shop, "*visits")
     assert depot.files.log.span()[0] == 1
     clock.later_ms = RETENTION_MS + 1_000
-    collect(world, RETENTION_MS)
+    collect(topology_store, RETENTION_MS)
     assert depot.files.log.span()[0] > 1
 
 
 def test_status_says_how_far_ahead_the_newest_entry_is_dated(shop: Rollouts) -> None:
-    world = led_a_day_ahead(shop)
-    found = topology_status(shop.store, world.definition, "count", shop.clock)
+    topology_store = led_a_day_ahead(shop)
+    found = topology_status(shop.store, topology_store.definition, "count", shop.clock)
     assert DAY_MS / 1000 - 600 < found.clock_ahead_seconds <= DAY_MS / 1000
     shop.clock.ahead_ms = DAY_MS
-    assert topology_status(shop.store, world.definition, "count", shop.clock).clock_ahead_seconds == 0
+    assert topology_status(shop.store, topology_store.definition, "count", shop.clock).clock_ahead_seconds == 0
 
 
-def test_witness_calls_nothing_older_than_it_is_when_it_saw_more_than_it_keeps() -> None:
-    witness = Witness()
+def test_nothing_is_called_older_than_it_is_when_more_was_seen_than_is_kept() -> None:
+    ages = LogAges()
     for number in range(1, 10 * SEEN_MAX):
-        witness.note(number, 10.0 * number)
+        ages.note(number, 10.0 * number)
         for millis in (0, 5, 10, 1_000):
-            old = witness.old(millis, 10.0 * number)
+            old = ages.old(millis, 10.0 * number)
             assert 10.0 * old <= 10.0 * number - millis or old == 0
-    assert witness.old(0, 10.0 * number) == number
-    assert witness.old(1_000, 10.0 * number) > number - 300
-    assert len(witness._seen) <= SEEN_MAX
+    assert ages.old(0, 10.0 * number) == number
+    assert ages.old(1_000, 10.0 * number) > number - 300
+    assert len(ages._seen) <= SEEN_MAX

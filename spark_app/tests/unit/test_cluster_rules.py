@@ -175,8 +175,8 @@ def test_what_an_update_deletes_is_gone_for_good_at_once() -> None:
         cluster.update_module(Counter(), UpdateOptions.objects_to_delete("$$extra"))
         definition = DefinitionLog(cluster.store, "Counter").newest()
         assert definition is not None
-        fate = Deletions(cluster.store, "Counter").fate(definition)
-        assert ([gone.name for gone in definition.retired], fate and fate.is_done) == (["$$extra"], True)
+        decided = Deletions(cluster.store, "Counter").decision(definition)
+        assert ([gone.name for gone in definition.retired], decided and decided.is_done) == (["$$extra"], True)
         cluster.update_module(Counter())
         definition = DefinitionLog(cluster.store, "Counter").newest()
         assert definition is not None

@@ -148,11 +148,11 @@ def test_deletions_take_effect_only_when_the_operator_says_that_this_revision_is
     for other in (0, 1, 3):
         status["currentRevision"] = other
         follower.follow()
-        follower.settle()
-        assert Deletions(store, "Small").fate(definition) is None
+        follower.confirm_deletions()
+        assert Deletions(store, "Small").decision(definition) is None
     status["currentRevision"] = 2
     follower.follow()
-    follower.settle()
-    fate = Deletions(store, "Small").fate(definition)
-    assert fate is not None
-    assert fate.is_done
+    follower.confirm_deletions()
+    decided = Deletions(store, "Small").decision(definition)
+    assert decided is not None
+    assert decided.is_done

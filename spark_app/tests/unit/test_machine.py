@@ -14,7 +14,7 @@ from tidemill.language.options import ModuleOptions
 from tidemill.leader import events
 from tidemill.leader.events import DepotEnds, SourceSpec, TopologySpec
 from tidemill.leader.machine import Machine
-from tidemill.leader.maintenance import Upkeep
+from tidemill.leader.maintenance import Maintenance
 from tidemill.leader.report import Now
 from tidemill.values.ids import Ids
 
@@ -29,7 +29,7 @@ class Driver:
 
     def __init__(self, *sources: SourceSpec) -> None:
         spec = TopologySpec("mb", 1, sources)
-        self.machine = Machine(spec, Ids(1), "me", Upkeep(lambda _, __: None))
+        self.machine = Machine(spec, Ids(1), "me", Maintenance(lambda _, __: None))
         self.end = 0
         self.options = ModuleOptions()
         self.definition = 1
@@ -198,7 +198,7 @@ def test_a_pause_holds_at_once_when_a_new_leader_finds_a_microbatch_that_fails()
     fail(before)
     driver = Driver(DATA)
     driver.written, driver.end, driver.options = before.written, 2, ModuleOptions(7, {}, {"mb": 7})
-    driver.machine = Machine(driver.machine.spec, Ids(2), "other", Upkeep(lambda _, __: None), claim_wait_ms=0)
+    driver.machine = Machine(driver.machine.spec, Ids(2), "other", Maintenance(lambda _, __: None), claim_wait_ms=0)
     driver.say(events.TimePassed())
     assert driver.written[-1].paused_seen == 7
     assert driver.machine.running is None
@@ -210,7 +210,7 @@ def test_a_pause_holds_when_a_new_leader_reads_options_that_are_older_than_it() 
     before.say(events.TimePassed(has_news=True))
     driver = Driver(DATA)
     driver.written, driver.end, driver.options = before.written, 5, ModuleOptions(6)
-    driver.machine = Machine(driver.machine.spec, Ids(2), "other", Upkeep(lambda _, __: None), claim_wait_ms=0)
+    driver.machine = Machine(driver.machine.spec, Ids(2), "other", Maintenance(lambda _, __: None), claim_wait_ms=0)
     for _ in range(20):
         driver.say(events.TimePassed())
         driver.at = driver.one(events.Wait).until_ms

@@ -86,7 +86,7 @@ def test_rows_of_a_deleted_pstate_go_when_the_revision_is_stable(shop: Rollouts)
     deleting(shop)
     definition = shop.definition
     old = next(gone.item.id for gone in definition.retired if gone.name == "$$old")  # type: ignore[union-attr]
-    assert shop.settle()
+    assert shop.confirm()
     shop.compacted(definition)
     base = shop.tables(definition)
     assert old not in base
@@ -101,7 +101,7 @@ def test_collection_keeps_what_was_deleted_until_the_revision_is_stable(shop: Ro
     assert [shop.keys(folder) for folder in folders] == before
     assert all(before)
 
-    assert shop.settle()
+    assert shop.confirm()
     shop.clock.ahead_ms += 1
     shop.collect(Smaller(), definition)
 
@@ -116,13 +116,13 @@ def test_check_finds_what_is_broken_when_it_may_still_come_back(shop: Rollouts, 
     assert check_module(shop.store, "Shop") == []
     shop.store.delete(next(key for key in shop.keys(f"{folder}/log") if key[-4:] in (".zip", "rrow")))
     assert check_module(shop.store, "Shop") != []
-    assert shop.settle()
+    assert shop.confirm()
     assert check_module(shop.store, "Shop") == [], "what is gone for good may be broken"
 
 
 def test_garbage_is_named_on_when_the_next_definition_comes_before_its_collection(shop: Rollouts) -> None:
     folders = deleting(shop)
-    assert shop.settle()
+    assert shop.confirm()
     definition = shop.run(Smaller())
     assert (definition.retired, set(definition.garbage)) == ((), set(folders))
 
@@ -135,7 +135,7 @@ def test_garbage_is_named_on_when_the_next_definition_comes_before_its_collectio
 
 def test_rollback_is_refused_with_each_reason_when_the_revision_was_stable(shop: Rollouts) -> None:
     deleting(shop)
-    assert shop.settle()
+    assert shop.confirm()
     with pytest.raises(DefinitionError) as caught:
         shop.turn(Shop(), restores=True)
     assert {fault.location for fault in caught.value.faults} == {"$$old", "$$audited", "*returns", "audit"}
@@ -231,7 +231,7 @@ def die() -> None:
 def stabilize(shop: Rollouts, store: ObjectStore | None = None) -> bool:
     """What the leaders of revision 2 do once it is stable; whether its deletions took effect."""
     definition = shop.definitions.read(2)
-    is_done = Deletions(store or shop.store, "Shop").settle(definition, shop.clock.now_ms())
+    is_done = Deletions(store or shop.store, "Shop").confirm(definition, shop.clock.now_ms())
     shop.clock.ahead_ms += 1
     shop.collect(Smaller(), definition, store)
     return is_done

@@ -237,10 +237,10 @@ def test_two_entries_are_written_when_one_microbatch_follows_idleness(bench: Ben
 def test_records_are_found_when_a_collection_saw_them_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
 
-    def collect_and_follow(world: Any, _retention_ms: int) -> None:
+    def collect_and_follow(topology_store: Any, _retention_ms: int) -> None:
         if not seen:
             bench.depot.append([(0, [7])])
-            seen.append(world.depots["*records"].follow())
+            seen.append(topology_store.depots["*records"].follow())
 
     bench.options.set("module", "", "store.collection.period.seconds", 3)
     bench.options.set("topology", "mb", "topology.microbatch.empty.sleep.time.millis", 60_000)

@@ -1,4 +1,4 @@
-"""Performs actions one after the other, and puts what the API server answers into the world at once."""
+"""Performs actions one after the other, and puts what the API server answers into the cache at once."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _NO_VERDICT = revision.Verdict(
 class Performer:
     """Does what was decided. Counts the actions that changed something, so that one can look again."""
 
-    def __init__(self, api: Api, world: ObjectCache, events: EventRecorder, now: Callable[[], datetime]) -> None:
-        self._api, self._world, self._events, self._now = api, world, events, now
+    def __init__(self, api: Api, cache: ObjectCache, events: EventRecorder, now: Callable[[], datetime]) -> None:
+        self._api, self._cache, self._events, self._now = api, cache, events, now
         self._applied = Applied()
         self._tokens: dict[str, datetime] = {}
 
@@ -71,7 +71,7 @@ class Performer:
                 await self._set_status(action)
                 return 1
             case ClearStatus():
-                self._world.put(await self._api.clear_status(action.obj, action.fields))
+                self._cache.put(await self._api.clear_status(action.obj, action.fields))
                 return 1
             case Ensure():
                 return await self._ensure(action.obj)
@@ -100,17 +100,17 @@ class Performer:
                 "status": action.status,
             }
         )
-        self._world.put(answer)
+        self._cache.put(answer)
 
     async def _ensure(self, wanted: Json) -> int:
-        live = self._world.get(*ref_of(wanted))
+        live = self._cache.get(*ref_of(wanted))
         if self._applied.is_as_wanted(wanted, live):
             return 0
         if live is not None and live["metadata"].get("deletionTimestamp"):
             return 0  # It has to be gone before it can come again; its deletion wakes us.
         is_repair = self._applied.was_known(wanted)
         answer = await self._api.apply(wanted)
-        self._world.put(answer)
+        self._cache.put(answer)
         self._applied.remember(wanted, answer)
         has_changed = live is None or live["metadata"].get("resourceVersion") != answer["metadata"]["resourceVersion"]
         if is_repair and has_changed:
@@ -120,7 +120,7 @@ class Performer:
     async def _repaired(self, wanted: Json, is_gone: bool) -> None:
         REPAIRS.labels(kind=wanted["kind"]).inc()
         owner = next(iter(wanted["metadata"].get("ownerReferences", ())), {"kind": "", "name": ""})
-        obj = self._world.get(owner["kind"], names.namespace_of(wanted), owner["name"])
+        obj = self._cache.get(owner["kind"], names.namespace_of(wanted), owner["name"])
         if obj is None:
             return
         note = f"{wanted['kind']} {names.name_of(wanted)} was {'gone' if is_gone else 'changed'} and is put right"
@@ -140,7 +140,7 @@ class Performer:
 
     async def _delete(self, obj: Json) -> int:
         ref = ref_of(obj)
-        if self._world.get(*ref) is None:
+        if self._cache.get(*ref) is None:
             return 0
         self._applied.forget(obj)
         await self._api.delete(*ref)
@@ -156,7 +156,7 @@ class Performer:
         if verdict is None and _NO_LOG in text:
             raise ApiFailure(0, text.strip())
         verdict = verdict or _NO_VERDICT
-        stored = self._world.get(
+        stored = self._cache.get(
             "ControllerRevision", namespace, names.revision_name(names.name_of(action.module), action.number)
         )
         if stored is None:
@@ -173,7 +173,7 @@ class Performer:
         answer = await self._api.apply(
             {"apiVersion": names.API_VERSION, "kind": action.obj["kind"], "metadata": metadata}
         )
-        self._world.put(answer)
+        self._cache.put(answer)
 
 
 def _identity(obj: Json) -> Json:

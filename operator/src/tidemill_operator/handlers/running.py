@@ -50,14 +50,14 @@ class Operator:
 
     def __init__(self, options: Options, api: Api) -> None:
         self.options, self.api = options, api
-        self.world = ObjectCache()
+        self.cache = ObjectCache()
         self.queue = WorkQueue(time.monotonic)
-        self.world.listen(lambda obj: wake(self.world, self.queue, obj))
+        self.cache.listen(lambda obj: wake(self.cache, self.queue, obj))
         identity = f"{options.identity}_{secrets.token_hex(4)}"
         self.leadership = Leadership(api, options.operator_namespace, options.lease, identity)
         events = EventRecorder(api, options.identity)
-        performer = Performer(api, self.world, events, _now)
-        self.reconciler = Reconciler(self.world, performer, options.defaults, _now)
+        performer = Performer(api, self.cache, events, _now)
+        self.reconciler = Reconciler(self.cache, performer, options.defaults, _now)
         self._gap = asyncio.Event()
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -65,7 +65,7 @@ class Operator:
         """Until `stopped` is set or the Lease is lost; the exit code."""
         server = None
         if self.options.port:
-            server = await web.serve(self.options.port, self.queue, self.world, lambda: self.leadership.is_held)
+            server = await web.serve(self.options.port, self.queue, self.cache, lambda: self.leadership.is_held)
         try:
             if not await _first(self.leadership.acquire(), stopped):
                 return 0
@@ -104,7 +104,7 @@ class Operator:
         ready = asyncio.Event()
         namespaces = self.options.namespaces
         watching_all = kopf.operator(
-            registry=watching.registry(self.world, self._gap.set),
+            registry=watching.registry(self.cache, self._gap.set),
             settings=watching.settings(),
             standalone=True,
             clusterwide=not namespaces,
@@ -122,7 +122,7 @@ class Operator:
         for kind in WATCHED:
             while not await self._list(kind):
                 await asyncio.sleep(_LIST_RETRY_SECONDS)
-        log.info("knows %d Modules and %d Topologies", len(self.world.all("Module")), len(self.world.all("Topology")))
+        log.info("knows %d Modules and %d Topologies", len(self.cache.all("Module")), len(self.cache.all("Topology")))
 
     async def _know_cluster(self) -> None:
         """Which cluster this is, before a Module's owner is named by it."""
@@ -140,8 +140,8 @@ class Operator:
         """Whether the list worked, or is not needed."""
         try:
             for namespace in self.options.namespaces or (None,):
-                before = self.world.refs(kind.kind, namespace)
-                self.world.replace(kind.kind, await self.api.list(kind.kind, namespace), before)
+                before = self.cache.refs(kind.kind, namespace)
+                self.cache.replace(kind.kind, await self.api.list(kind.kind, namespace), before)
         except Missing:
             if not kind.is_optional:
                 log.warning("the kind %s is not there yet; install the custom resources", kind.kind)

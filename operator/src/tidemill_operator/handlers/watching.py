@@ -1,4 +1,4 @@
-"""kopf watches; what it sees goes into the world, which wakes all that it concerns.
+"""kopf watches; what it sees goes into the cache, which wakes all that it concerns.
 
 Only `on.event` is used: it stores nothing on objects, so users' objects get no annotations and no finalizers of kopf.
 """
@@ -16,24 +16,24 @@ from tidemill_operator.observe.object_cache import ObjectCache
 from tidemill_operator.resources.kinds import WATCHED, Kind
 
 
-def registry(world: ObjectCache, begun: Callable[[], None]) -> kopf.OperatorRegistry:
+def registry(cache: ObjectCache, begun: Callable[[], None]) -> kopf.OperatorRegistry:
     """Handlers for every watched kind. `begun` is called when a watch begins anew: it shows no earlier deletion."""
     found = kopf.OperatorRegistry()
     for kind in WATCHED:
-        kopf.on.event(kind.group, kind.version, kind.plural, registry=found)(_handler(world, kind, begun))
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=found)(_handler(cache, kind, begun))
     kopf.on.login(registry=found)(_login)
     return found
 
 
-def _handler(world: ObjectCache, kind: Kind, begun: Callable[[], None]) -> Any:
+def _handler(cache: ObjectCache, kind: Kind, begun: Callable[[], None]) -> Any:
     async def seen(event: kopf.RawEvent, **_: Any) -> None:
         obj = {**event["object"], "apiVersion": kind.api_version, "kind": kind.kind}
         if event["type"] is None:
             begun()
         if event["type"] == "DELETED":
-            world.remove(obj)
+            cache.remove(obj)
         else:
-            world.put(obj)
+            cache.put(obj)
 
     return seen
 

@@ -12,7 +12,7 @@ from tidemill_operator.reconcile import health
 from tidemill_operator.reconcile.queue import WorkQueue
 
 
-async def serve(port: int, queue: WorkQueue, world: ObjectCache, is_leader: Callable[[], bool]) -> web.AppRunner:
+async def serve(port: int, queue: WorkQueue, cache: ObjectCache, is_leader: Callable[[], bool]) -> web.AppRunner:
     """Start to serve; the caller cleans the runner up. A standby is ready as well: it is ready to take over."""
 
     async def healthz(_: web.Request) -> web.Response:
@@ -20,7 +20,7 @@ async def serve(port: int, queue: WorkQueue, world: ObjectCache, is_leader: Call
         return web.json_response(found, status=200 if found["isHealthy"] else 503)
 
     async def metrics(_: web.Request) -> web.Response:
-        health.count_objects(world)
+        health.count_objects(cache)
         return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app = web.Application()

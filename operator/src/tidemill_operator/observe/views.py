@@ -140,27 +140,27 @@ class TopologyUnit:
 
 
 def topology_unit(
-    world: ObjectCache, namespace: str, name: str, now: datetime, refused: Problem | None = None
+    cache: ObjectCache, namespace: str, name: str, now: datetime, refused: Problem | None = None
 ) -> TopologyUnit | None:
     """The Topology as it is now; None if there is none. Its Module's view holds no other topologies."""
-    obj = world.get("Topology", namespace, name)
+    obj = cache.get("Topology", namespace, name)
     if obj is None:
         return None
     module_name = topology.module_of(obj)
-    pods = world.of_module("Pod", namespace, module_name)
+    pods = cache.of_module("Pod", namespace, module_name)
     return TopologyUnit(
-        view=_topology_view(world, obj, pods, now),
-        module=module_view(world, namespace, module_name, now, only=obj["spec"]["topology"]),
-        launched=_launched(world, obj),
-        budget=world.get("PodDisruptionBudget", namespace, name),
+        view=_topology_view(cache, obj, pods, now),
+        module=module_view(cache, namespace, module_name, now, only=obj["spec"]["topology"]),
+        launched=_launched(cache, obj),
+        budget=cache.get("PodDisruptionBudget", namespace, name),
         refused=refused,
-        has_account=world.get("ServiceAccount", namespace, names.driver_access_name(module_name)) is not None,
-        configured=frozenset(revision_of(item) for item in world.of_module("ConfigMap", namespace, module_name)),
+        has_account=cache.get("ServiceAccount", namespace, names.driver_access_name(module_name)) is not None,
+        configured=frozenset(revision_of(item) for item in cache.of_module("ConfigMap", namespace, module_name)),
     )
 
 
 def module_view(
-    world: ObjectCache,
+    cache: ObjectCache,
     namespace: str,
     name: str,
     now: datetime,
@@ -171,18 +171,18 @@ def module_view(
 
     With `only` it holds just the Topologies of this topology.
     """
-    obj = world.get("Module", namespace, name)
+    obj = cache.get("Module", namespace, name)
     if obj is None:
         return None
-    revisions = [revision.read_revision(item) for item in world.of_module("ControllerRevision", namespace, name)]
-    pods = world.of_module("Pod", namespace, name)
-    jobs = {names.name_of(job): job for job in world.of_module("Job", namespace, name)}
+    revisions = [revision.read_revision(item) for item in cache.of_module("ControllerRevision", namespace, name)]
+    pods = cache.of_module("Pod", namespace, name)
+    jobs = {names.name_of(job): job for job in cache.of_module("Job", namespace, name)}
     topologies = [
-        _topology_view(world, item, pods, now)
-        for item in world.of_module("Topology", namespace, name)
+        _topology_view(cache, item, pods, now)
+        for item in cache.of_module("Topology", namespace, name)
         if only in (None, item["spec"]["topology"])
     ]
-    serving = world.get("Deployment", namespace, names.gateway_name(name))
+    serving = cache.get("Deployment", namespace, names.gateway_name(name))
     gateways = _with_role(pods, "gateway")
     return ModuleView(
         obj=obj,
@@ -196,7 +196,7 @@ def module_view(
         destroy=job_view(jobs.get(names.destroy_name(name)), pods, now),
         pods=len(_with_role(pods, "driver")) + len(_with_role(pods, "executor")) + len(gateways),
         refused=refused,
-        binding=world.get("RoleBinding", namespace, names.driver_access_name(name)),
+        binding=cache.get("RoleBinding", namespace, names.driver_access_name(name)),
     )
 
 
@@ -209,10 +209,10 @@ def _first_problem(pods: Sequence[Json], now: datetime) -> Problem | None:
     return found[0] if found else None
 
 
-def _topology_view(world: ObjectCache, obj: Json, pods: Sequence[Json], now: datetime) -> TopologyView:
+def _topology_view(cache: ObjectCache, obj: Json, pods: Sequence[Json], now: datetime) -> TopologyView:
     name = names.name_of(obj)
     mine = [pod for pod in pods if pod["metadata"]["labels"].get(names.TOPOLOGY_LABEL) == name]
-    launched = _launched(world, obj)
+    launched = _launched(cache, obj)
     numbers = {revision_of(item) for item in [*mine, *launched]}
     drivers = {
         number: _drivers_view(
@@ -226,10 +226,10 @@ def _topology_view(world: ObjectCache, obj: Json, pods: Sequence[Json], now: dat
     return TopologyView(obj, drivers)
 
 
-def _launched(world: ObjectCache, obj: Json) -> list[Json]:
+def _launched(cache: ObjectCache, obj: Json) -> list[Json]:
     """Deployments and SparkApplications of this Topology."""
     namespace, module = names.namespace_of(obj), topology.module_of(obj)
-    found = world.of_module("Deployment", namespace, module) + world.of_module("SparkApplication", namespace, module)
+    found = cache.of_module("Deployment", namespace, module) + cache.of_module("SparkApplication", namespace, module)
     return [item for item in found if item["metadata"]["labels"].get(names.TOPOLOGY_LABEL) == names.name_of(obj)]
 
 

@@ -26,11 +26,11 @@ def report(queue: WorkQueue, is_leader: bool) -> dict[str, Any]:
     }
 
 
-def count_objects(world: ObjectCache) -> None:
+def count_objects(cache: ObjectCache) -> None:
     """Set the gauges of Modules and Topologies by state."""
     OBJECTS.clear()
     for kind in ("Module", "Topology"):
-        for obj in world.all(kind):
+        for obj in cache.all(kind):
             OBJECTS.labels(kind=kind, state=_state(obj.get("status", {}).get("conditions", ()))).inc()
 
 

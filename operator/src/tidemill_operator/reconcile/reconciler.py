@@ -37,9 +37,9 @@ class Reconciler:
     """`refused` remembers, by object, what the API server said no to, at which generation, until when."""
 
     def __init__(
-        self, world: ObjectCache, performer: Performer, defaults: Defaults, now: Callable[[], datetime]
+        self, cache: ObjectCache, performer: Performer, defaults: Defaults, now: Callable[[], datetime]
     ) -> None:
-        self._world, self._performer, self.defaults, self._now = world, performer, defaults, now
+        self._cache, self._performer, self.defaults, self._now = cache, performer, defaults, now
         self._refused: dict[WorkKey, tuple[int, datetime, Problem]] = {}
 
     async def reconcile(self, key: WorkKey) -> float | None:
@@ -75,13 +75,13 @@ class Reconciler:
     def _decide(self, key: WorkKey) -> Decision | None:
         now, refused = self._now(), self._refusal(key)
         if key.kind == "Module":
-            view = module_view(self._world, key.namespace, key.name, now, refused)
+            view = module_view(self._cache, key.namespace, key.name, now, refused)
             return None if view is None else decide_module(view, now, self.defaults)
-        unit = topology_unit(self._world, key.namespace, key.name, now, refused)
+        unit = topology_unit(self._cache, key.namespace, key.name, now, refused)
         return None if unit is None else decide_topology(unit, now)
 
     def _refuse(self, key: WorkKey, error: Invalid) -> None:
-        obj = self._world.get(*key)
+        obj = self._cache.get(*key)
         generation = obj["metadata"]["generation"] if obj is not None else 0
         reason = Reason.NAMESPACE_GOING if isinstance(error, Going) else Reason.INVALID_OBJECT
         problem = Problem(reason, error.message)
@@ -90,14 +90,14 @@ class Reconciler:
 
     async def _tell(self, key: WorkKey, error: ApiFailure) -> None:
         """Trouble of the server, such as a webhook that it can not call, is reported in the status and the events."""
-        obj = self._world.get(*key)
+        obj = self._cache.get(*key)
         if obj is not None and error.code >= SERVER_TROUBLE:
             note = f"The API server answered {error.code}, it is asked again: {error.message}"
             await self._performer.perform([Announce(obj, Happening.API_FAILED, note, is_warning=True)])
 
     def _refusal(self, key: WorkKey) -> Problem | None:
         """What was refused, until the spec changes or it is time to try again."""
-        found, obj = self._refused.get(key), self._world.get(*key)
+        found, obj = self._refused.get(key), self._cache.get(*key)
         if found is None or obj is None:
             return None
         generation, since, problem = found

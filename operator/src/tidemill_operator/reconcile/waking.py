@@ -13,13 +13,13 @@ _SHARED = ("Module", "ControllerRevision", "ConfigMap", "ServiceAccount")
 """A change of one of these may concern every Topology of the Module."""
 
 
-def wake(world: ObjectCache, queue: WorkQueue, obj: Json) -> None:
+def wake(cache: ObjectCache, queue: WorkQueue, obj: Json) -> None:
     """Wake everything that `obj` concerns."""
-    for key in keys_of(world, obj):
+    for key in keys_of(cache, obj):
         queue.wake(key)
 
 
-def keys_of(world: ObjectCache, obj: Json) -> Iterator[WorkKey]:
+def keys_of(cache: ObjectCache, obj: Json) -> Iterator[WorkKey]:
     """The Module and the Topologies that a change of `obj` concerns; a key may come twice."""
     namespace, module = names.namespace_of(obj), module_of(obj)
     if module is None:
@@ -32,6 +32,6 @@ def keys_of(world: ObjectCache, obj: Json) -> Iterator[WorkKey]:
         yield WorkKey("Topology", namespace, topology)
     is_twin = obj["kind"] == "Topology"
     if obj["kind"] in _SHARED or is_twin:
-        for other in world.of_module("Topology", namespace, module):
+        for other in cache.of_module("Topology", namespace, module):
             if not is_twin or other["spec"]["topology"] == obj["spec"]["topology"]:
                 yield WorkKey("Topology", namespace, names.name_of(other))

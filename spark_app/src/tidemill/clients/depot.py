@@ -104,11 +104,11 @@ class DepotHandle:
     def _handed_in(
         self, hand_in: Callable[[DepotTarget], Future[Offsets]], answer: Callable[[DepotTarget, Offsets], T]
     ) -> Future[T]:
-        def settle(target: DepotTarget, at: Offsets) -> T:
+        def result_of(target: DepotTarget, at: Offsets) -> T:
             self._module.hub.notify(target.prefix)
             return answer(target, at)
 
-        return FollowingAppend(self._module, self.name, self._resolve(), hand_in, settle)
+        return FollowingAppend(self._module, self.name, self._resolve(), hand_in, result_of)
 
     def append_many(
         self,

@@ -66,7 +66,7 @@ def moves_often(name: str) -> StoreUnavailable:
 class FollowingAppend(Future[T], Generic[T]):
     """The future of an append that goes on elsewhere when its depot is deleted before it is acknowledged.
 
-    `hand_in` gives the records to a target, `settle` makes the result of where they are. Cancelling it, where that
+    `hand_in` gives the records to a target, `result_of` makes the result of where they are. Cancelling it, where that
     succeeds, means that nothing is appended.
     """
 
@@ -76,12 +76,12 @@ class FollowingAppend(Future[T], Generic[T]):
         name: str,
         target: DepotTarget,
         hand_in: Callable[[DepotTarget], Future[Offsets]],
-        settle: Callable[[DepotTarget, Offsets], T],
+        result_of: Callable[[DepotTarget, Offsets], T],
     ) -> None:
         """Raises: what `hand_in` raises."""
         super().__init__()
         self._module, self._name, self._target = module, name, target
-        self._hand_in, self._settle = hand_in, settle
+        self._hand_in, self._result_of = hand_in, result_of
         self._moves = 0
         self._under_way = hand_in(target)
         self._under_way.add_done_callback(self._take)
@@ -99,7 +99,7 @@ class FollowingAppend(Future[T], Generic[T]):
             elif error is not None:
                 self.set_exception(error)
             else:
-                self.set_result(self._settle(self._target, done.result()))
+                self.set_result(self._result_of(self._target, done.result()))
         except Exception as failed:  # noqa: BLE001 - also of the module's partitioner: who waits must learn of it
             self.set_exception(failed)
 

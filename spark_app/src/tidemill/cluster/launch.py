@@ -182,7 +182,7 @@ def _taken_over(
     """The same definition with us as its owner; the number that it gets fences the drivers of the one before."""
     if stored.owner == BY_HAND:
         return stored
-    Deletions(store, stored.module).hold(stored, clock.now_ms())
+    Deletions(store, stored.module).keep(stored, clock.now_ms())
     taken = replace(following(store, stored, declaration, ()), owner=BY_HAND, revision=0)
     try:
         return log.append(taken, clock.now_ms())
@@ -320,7 +320,7 @@ def follow(
         check_by_hand(store, stored)
     updated = following(store, stored, declaration, deleted)
     programs(declaration, updated)  # what cannot be compiled must not stop what runs
-    if not Deletions(store, declaration.name).hold(stored, clock.now_ms()):
+    if not Deletions(store, declaration.name).keep(stored, clock.now_ms()):
         updated = following(store, stored, declaration, deleted)
     # Written before anything is stopped: from here on runners of the old revision can no longer claim.
     updated = replace(updated, threads=threads or stored.threads, owner=BY_HAND, revision=0)
@@ -328,7 +328,7 @@ def follow(
 
 
 def close_gone(store: ObjectStore, definition: StoredDefinition) -> StoredDefinition:
-    """Close the depots that a new definition deleted. If this fails, that is done before their fate is decided."""
+    """Close the depots that a new definition deleted. If this fails, who decides of them does it first."""
     with contextlib.suppress(RetryableError, OutcomeUnknown):
         close_deleted(store, definition)
     return definition
@@ -337,7 +337,7 @@ def close_gone(store: ObjectStore, definition: StoredDefinition) -> StoredDefini
 def finish_deletions(store: ObjectStore, definition: StoredDefinition, clock: Clock) -> None:
     """Let what a revision deleted go. If this fails, it goes with the deletions of the next one."""
     with contextlib.suppress(RetryableError, OutcomeUnknown):
-        Deletions(store, definition.module).settle(definition, clock.now_ms())
+        Deletions(store, definition.module).confirm(definition, clock.now_ms())
 
 
 def existing(store: ObjectStore, log: DefinitionLog, module: str) -> StoredDefinition:

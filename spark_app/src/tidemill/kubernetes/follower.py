@@ -85,7 +85,7 @@ class TopologyFollower:
         self._options = OptionsLog(store, definition.module)
         self._deletions = Deletions(store, definition.module)
         self._stable_revision = 0
-        self._is_settled = not definition.retired
+        self._is_confirmed = not definition.retired
         self._lag = LagReader(store, definition, runner.topology)
         self._lag_at: float | None = None
         self._history = LeaderHistory()
@@ -115,7 +115,7 @@ class TopologyFollower:
         while not self._clock.wait(self._over, PERIOD_MS):
             if self._runner.state.role == "leader":
                 self._try("options", self.follow)
-                self._try("deletions", self.settle)
+                self._try("deletions", self.confirm_deletions)
                 self._try("lag", self.measure)
 
     def _report_on(self) -> None:
@@ -147,13 +147,13 @@ class TopologyFollower:
         if module is not None:
             self._manage(f"Module {self._module}", module_settings(module))
 
-    def settle(self) -> None:
+    def confirm_deletions(self) -> None:
         """What the definition deleted is gone for good once the operator says that the revision is stable."""
-        if self._is_settled or self._stable_revision != self._known["revision"]:
+        if self._is_confirmed or self._stable_revision != self._known["revision"]:
             return
-        if self._deletions.settle(self._definition, self._clock.now_ms()):
+        if self._deletions.confirm(self._definition, self._clock.now_ms()):
             log.info("revision %d is stable: what it deleted goes", self._stable_revision)
-        self._is_settled = True
+        self._is_confirmed = True
 
     def _release_gone(self) -> None:
         """What a Topology or Module decided is open again when it is gone: another name must not find it closed."""

@@ -159,7 +159,7 @@ class RevisionGate:
         base, name = self._plan.base, self._plan.declaration.name
         before = _base(self._store, self._plan)
         if before is not None and not before.is_destroyed:
-            if not Deletions(self._store, name).hold(before, self._clock.now_ms()):
+            if not Deletions(self._store, name).keep(before, self._clock.now_ms()):
                 self.planned = planned(self._store, self._plan)
         else:
             clear_way(self._store, self._plan.declaration)

@@ -144,8 +144,8 @@ class BackupRun:
         """The depots and topologies that there are, and those that a rollback may bring back."""
         if definition.is_destroyed:
             return [], []
-        fate = Deletions(self._store, definition.module).fate(definition)
-        retired = [] if fate is not None and fate.is_done else [gone.item for gone in definition.retired]
+        decided = Deletions(self._store, definition.module).decision(definition)
+        retired = [] if decided is not None and decided.is_done else [gone.item for gone in definition.retired]
         depots = [*definition.depots.values(), *(item for item in retired if isinstance(item, StoredDepot))]
         topologies = [*definition.topologies.values(), *(i for i in retired if isinstance(i, StoredTopology))]
         return [depot for depot in depots if depot.tick_millis is None], topologies

@@ -70,7 +70,7 @@ def orphan_finding(module: str, key: str) -> Finding:
 def _check_retired(store: ObjectStore, definition: StoredDefinition) -> list[Finding]:
     """What a rollback may still bring back is as whole as what is there."""
     deletions = Deletions(store, definition.module)
-    if not definition.retired or _is_done(deletions.fate(definition)):
+    if not definition.retired or _is_done(deletions.decision(definition)):
         return []
     items = [gone.item for gone in sorted(definition.retired, key=lambda gone: -gone.by)]
     depots = {item.name: item for item in items if isinstance(item, StoredDepot)}
@@ -80,11 +80,11 @@ def _check_retired(store: ObjectStore, definition: StoredDefinition) -> list[Fin
     for depot in depots.values():
         if depot.tick_millis is None:
             found += check_depot(store, view, depot.name)
-    return [] if _is_done(deletions.fate(definition)) else found
+    return [] if _is_done(deletions.decision(definition)) else found
 
 
-def _is_done(fate: DeletionDecision | None) -> bool:
-    return fate is not None and fate.is_done
+def _is_done(decided: DeletionDecision | None) -> bool:
+    return decided is not None and decided.is_done
 
 
 def _unreadable(invariant: str, place: str, error: TidemillError) -> Finding:

@@ -36,25 +36,26 @@ class Collected:
     entries: int
 
 
-def collect(world: TopologyStore, retention_ms: int) -> Collected:
+def collect(topology_store: TopologyStore, retention_ms: int) -> Collected:
     """Delete what nothing reaches in one topology, and what retention gives up of its depots."""
-    old = world.old("commit log", world.commit_log.newest_number(), retention_ms)
-    found = collect_topology(world.commit_log, world.store, world.prefix, world.clock.now_ms() - retention_ms, old)
-    remove_garbage(world, retention_ms)
-    _sweep(world, world.prefix)
-    _sweep(world, world.definition.options_prefix)
-    for name in world.depots:
-        if _is_keeper(world, name):
-            _keep_depot(world, name)
-            _sweep(world, world.definition.depot_prefix(name))
+    old = topology_store.old("commit log", topology_store.commit_log.newest_number(), retention_ms)
+    cutoff_ms = topology_store.clock.now_ms() - retention_ms
+    found = collect_topology(topology_store.commit_log, topology_store.store, topology_store.prefix, cutoff_ms, old)
+    remove_garbage(topology_store, retention_ms)
+    _sweep(topology_store, topology_store.prefix)
+    _sweep(topology_store, topology_store.definition.options_prefix)
+    for name in topology_store.depots:
+        if _is_keeper(topology_store, name):
+            _keep_depot(topology_store, name)
+            _sweep(topology_store, topology_store.definition.depot_prefix(name))
     return found
 
 
-def _sweep(world: TopologyStore, prefix: str) -> None:
+def _sweep(topology_store: TopologyStore, prefix: str) -> None:
     """Processes that were killed leave unfinished creates in a store that is a folder."""
-    folder = world.store.local_path(prefix)
+    folder = topology_store.store.local_path(prefix)
     if folder is not None:
-        sweep_unfinished(folder, world.clock.now_ms() - UNFINISHED_MS)
+        sweep_unfinished(folder, topology_store.clock.now_ms() - UNFINISHED_MS)
 
 
 def collect_topology(log: CommitLog, store: ObjectStore, prefix: str, cutoff_ms: int, old: int = 0) -> Collected:
@@ -146,28 +147,28 @@ def _is_over(name: str, entry: Entry) -> bool:
 # --- depots ----------------------------------------------------------------------------------------------------------
 
 
-def _is_keeper(world: TopologyStore, depot: str) -> bool:
+def _is_keeper(topology_store: TopologyStore, depot: str) -> bool:
     """One topology of the module looks after a depot: the first that reads it."""
-    readers = _readers(world, depot)
-    return bool(readers) and readers[0] == world.topology
+    readers = _readers(topology_store, depot)
+    return bool(readers) and readers[0] == topology_store.topology
 
 
-def _readers(world: TopologyStore, depot: str) -> list[str]:
-    topologies = world.definition.topologies.values()
+def _readers(topology_store: TopologyStore, depot: str) -> list[str]:
+    topologies = topology_store.definition.topologies.values()
     return sorted(t.name for t in topologies if any(source.depot == depot for source in t.sources))
 
 
-def _keep_depot(world: TopologyStore, name: str) -> None:
-    log = world.depots[name]
+def _keep_depot(topology_store: TopologyStore, name: str) -> None:
+    log = topology_store.depots[name]
     roll(log)
-    values = world.options.read().values
+    values = topology_store.options.read().values
     records_max = resolve("depot.max.entries.per.partition", values, name)
-    needed = _needed(world, name)
+    needed = _needed(topology_store, name)
     # A process that slept through an update does not know who else reads; its successor does.
-    is_newest = world.definitions.newest_number() <= world.definition.number
+    is_newest = topology_store.definitions.newest_number() <= topology_store.definition.number
     if records_max is not None and needed is not None and is_newest:
         log.follow()
-        old = world.old(name, log.newest().number, GRACE_MILLIS)
+        old = topology_store.old(name, log.newest().number, GRACE_MILLIS)
         retain(log, records_max, needed, _excess(values, name), old=old)
 
 
@@ -175,12 +176,12 @@ def _excess(values: Values, name: str) -> float:
     return float(resolve("depot.excess.proportion", values, name))
 
 
-def _needed(world: TopologyStore, depot: str) -> list[int] | None:
+def _needed(topology_store: TopologyStore, depot: str) -> list[int] | None:
     """The lowest offset of each partition that a topology of the module still reads, or will after a rollback; None if
     one has not begun.
     """
     needed: list[int] | None = None
-    for progress in [*_live_sources(world, depot), *_retired_sources(world, depot)]:
+    for progress in [*_live_sources(topology_store, depot), *_retired_sources(topology_store, depot)]:
         if progress is None:
             return None
         offsets = progress.offsets
@@ -188,27 +189,27 @@ def _needed(world: TopologyStore, depot: str) -> list[int] | None:
     return needed
 
 
-def _live_sources(world: TopologyStore, depot: str) -> Iterator[SourceProgress | None]:
-    for topology in _readers(world, depot):
-        head = CommitLog(world.store, world.definition.topology_prefix(topology)).head()
-        met = met_sources(world.definition, topology, head[1] if head is not None else None)
-        for source in world.definition.topology(topology).sources:
+def _live_sources(topology_store: TopologyStore, depot: str) -> Iterator[SourceProgress | None]:
+    for topology in _readers(topology_store, depot):
+        head = CommitLog(topology_store.store, topology_store.definition.topology_prefix(topology)).head()
+        met = met_sources(topology_store.definition, topology, head[1] if head is not None else None)
+        for source in topology_store.definition.topology(topology).sources:
             if source.depot == depot:
                 yield met.get(source.source_id)
 
 
-def _retired_sources(world: TopologyStore, depot: str) -> Iterator[SourceProgress]:
+def _retired_sources(topology_store: TopologyStore, depot: str) -> Iterator[SourceProgress]:
     """Where one stands that a rollback may bring back, it needs what follows; one that never began needs nothing."""
-    definition = world.definition
+    definition = topology_store.definition
     place = definition.depot_prefix(depot).rpartition("/")[2]
     folders = {topology.id: topology_folder(definition.module, topology) for topology in definition.topologies.values()}
-    retired = world.restorable()
+    retired = topology_store.restorable()
     whole = [gone.item for gone in retired if isinstance(gone.item, StoredTopology)]
     folders |= {topology.id: topology_folder(definition.module, topology) for topology in whole}
     sources = [(topology.id, source) for topology in whole for source in topology.sources]
     sources += [(gone.topology, gone.item) for gone in retired if isinstance(gone.item, StoredSource)]
     for topology_id, source in sources:
-        head = CommitLog(world.store, folders[topology_id]).head() if topology_id in folders else None
+        head = CommitLog(topology_store.store, folders[topology_id]).head() if topology_id in folders else None
         progress = head[1].progress.get(source.source_id) if head is not None else None
         if progress is not None and progress.depot == place:
             yield progress

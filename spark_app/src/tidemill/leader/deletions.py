@@ -42,7 +42,7 @@ _JSON: Final[JsonCodec[DeletionDecision]] = JsonCodec(DeletionDecision)
 
 
 class Deletions:
-    """The fates of the deletions of one module's definitions, by the definition's number."""
+    """What was decided of the deletions of one module's definitions, by the definition's number."""
 
     def __init__(
         self, store: ObjectStore, module: str, ids: Ids | None = None, patience: tuple[float, ...] = PATIENCE
@@ -52,7 +52,7 @@ class Deletions:
         self._decisions = EntryLog(log, _JSON.decode)
         self._ids = ids or Ids()
 
-    def fate(self, definition: StoredDefinition) -> DeletionDecision | None:
+    def decision(self, definition: StoredDefinition) -> DeletionDecision | None:
         """What was decided; None if nothing was yet, or there is nothing to decide."""
         if not definition.retired:
             return None
@@ -61,7 +61,7 @@ class Deletions:
         except NotFound:
             return None
 
-    def settle(self, definition: StoredDefinition, now_ms: int) -> bool:
+    def confirm(self, definition: StoredDefinition, now_ms: int) -> bool:
         """Its revision is stable: the deletions take effect, unless another definition follows already.
 
         Raises:
@@ -69,7 +69,7 @@ class Deletions:
         """
         return not definition.retired or self._decide(definition, "done", now_ms).is_done
 
-    def hold(self, definition: StoredDefinition, now_ms: int) -> bool:
+    def keep(self, definition: StoredDefinition, now_ms: int) -> bool:
         """Another definition is about to follow: what is retired stays; false if it is gone.
 
         Raises:
@@ -78,7 +78,7 @@ class Deletions:
         return not definition.retired or not self._decide(definition, "kept", now_ms).is_done
 
     def _decide(self, definition: StoredDefinition, decision: Decision, now_ms: int) -> DeletionDecision:
-        found = self.fate(definition)
+        found = self.decision(definition)
         if found is not None:
             return found
         close_deleted(self._store, definition, self._patience)
@@ -105,8 +105,13 @@ def following(
     Raises:
         DefinitionError: lists every rule that the update breaks.
     """
-    fate = Deletions(store, before.module).fate(before)
+    decided = Deletions(store, before.module).decision(before)
     made = definitions.update(
-        before, declaration, objects_to_delete, Ids(), restores=restores, is_settled=fate is not None and fate.is_done
+        before,
+        declaration,
+        objects_to_delete,
+        Ids(),
+        restores=restores,
+        is_settled=decided is not None and decided.is_done,
     )
     return replace(made, garbage=tuple(folder for folder in made.garbage if held(store, folder)))

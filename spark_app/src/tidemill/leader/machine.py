@@ -2,7 +2,7 @@
 
 A topology is led by one machine. It gets the lease, claims the topology in its commit log, and then goes round:
 look -> fix ranges -> begin entry -> attempt -> look -> commit entry. Whatever crashes where, the log tells the next
-leader where to go on. Invariants S1, S2 and S4 are kept here and in `compose` (docs/invariants.md).
+leader where to go on. Invariants S1, S2 and S4 are kept here and in `transitions` (docs/invariants.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidemill.journal.entries import Attempt, Entry, Failure
 from tidemill.language.options import ModuleOptions, resolve
 from tidemill.leader import events, ranges, transitions
 from tidemill.leader.events import Event, Instruction, Question, SourcesProbed, StartsResolved, TopologySpec
-from tidemill.leader.maintenance import Upkeep
+from tidemill.leader.maintenance import Maintenance
 from tidemill.leader.report import Now, RunnerReport, Running
 from tidemill.leader.transitions import Author, Finished
 from tidemill.values.errors import UserCodeError, invariant
@@ -33,7 +33,7 @@ class Machine:
     spec: TopologySpec
     ids: Ids
     owner: str
-    upkeep: Upkeep
+    maintenance: Maintenance
     claim_wait_ms: int = 0
     lease_poll_ms: float = 200.0
     role: Role = "standby"
@@ -90,8 +90,8 @@ class Machine:
         if isinstance(event, (events.AttemptDone, events.AttemptFailed)):
             self._take_attempt(event, now)
         elif isinstance(event, (events.CompactionDone, events.CompactionFailed, events.CollectionDone)):
-            self.upkeep.take(event, now.at)
-            self.report = replace(self.report, upkeep_trouble=self.upkeep.trouble)
+            self.maintenance.take(event, now.at)
+            self.report = replace(self.report, maintenance_trouble=self.maintenance.trouble)
         elif isinstance(event, events.TimePassed):
             self._is_look_fresh = self._is_look_fresh and not event.has_news
         elif isinstance(event, events.StoreFailed):
@@ -101,7 +101,7 @@ class Machine:
         return []
 
     def _take_store_failure(self, event: events.StoreFailed, now: Now) -> None:
-        """The same question is asked again: an unanswered create must be settled before anything else."""
+        """The same question is asked again: an unanswered create must be cleared up before anything else."""
         self._ask_at = now.at + STORE_BACK_OFF_MS[min(self._store_failures, len(STORE_BACK_OFF_MS) - 1)]
         self._store_failures += 1
         self.report = replace(self.report, store_trouble=event.text)
@@ -187,7 +187,7 @@ class Machine:
         self.claimed_id = self._head.last_id
         self._is_look_fresh = False
         self._rested_at = now.at
-        self.upkeep.start(now.at)
+        self.maintenance.start(now.at)
         self._ticks = dict(self._head.ticks)
 
     def _after_commit(self, now: Now) -> None:
@@ -289,7 +289,7 @@ class Machine:
             return self._drop(attempt, now)
         if not self._is_look_fresh:
             return self._ask_look()
-        entry, parts = transitions.commit(self._settled_head(), self.number + 1, finished, self._author(now))
+        entry, parts = transitions.commit(self._head_with_compaction(), self.number + 1, finished, self._author(now))
         self._note_ignored(finished)
         self._limit = ranges.limit_after(self._limit, attempt)
         following = self._following(entry, now)
@@ -311,7 +311,7 @@ class Machine:
         is_free = not (self._is_paused or self.is_leaving) and look.definition <= self.spec.definition
         is_free = is_free and self._option("topology.microbatch.force.delay.millis") == 0
         fixed = ranges.fix_ranges(self.spec, entry.progress, look, self._limit)
-        if not is_free or not ranges.has_records(fixed, self._wanted()) or self.upkeep.is_crowded(entry):
+        if not is_free or not ranges.has_records(fixed, self._wanted()) or self.maintenance.is_crowded(entry):
             return None
         self._prime_started = self._priming_since = now.at
         return self._attempt(entry, fixed, entry.last_id + 1, 1, now, entry.ticks)
@@ -342,7 +342,13 @@ class Machine:
         if self._pin_again or any(name not in again.reads for name in self.spec.reads):
             again = replace(again, reads=dict(self.look.reads))
         self._pin_again = False
-        return [self._write(transitions.begin(self._settled_head(), again, self.report.failure, self._author(now)))]
+        return [
+            self._write(transitions.begin(self._head_with_compaction(), again, self.report.failure, self._author(now)))
+        ]
+
+    def _write_begin(self, attempt: Attempt, now: Now) -> Instruction:
+        head = self._head_with_compaction()
+        return self._write(transitions.begin(head, attempt, self.report.failure, self._author(now)))
 
     def _has_failed(self, attempt: Attempt) -> bool:
         """Whether the log's newest begin is that of the version that failed last."""
@@ -369,14 +375,14 @@ class Machine:
         if self._is_paused:
             return self._paused_step(now)
         if not self._is_failure_in_log():
-            note = transitions.follow(self._settled_head(), "note", self._author(now))
+            note = transitions.follow(self._head_with_compaction(), "note", self._author(now))
             return [self._write(replace(note, failure=self.report.failure))]
         made = self._background(now)
         if self._failures > 0 and now.at < self._retry_at:
             return [*made, events.Wait(self._retry_at)]
         if now.at < self._next_at:
             return [*made, *self._compact_entry(now), events.Wait(self._next_at)]
-        step = [] if self.upkeep.is_crowded(self._head) else self._new_attempt(look, now)
+        step = [] if self.maintenance.is_crowded(self._head) else self._new_attempt(look, now)
         return [*made, *(step or self._compact_entry(now) or self._rest_until(now))]
 
     def _is_failure_in_log(self) -> bool:
@@ -391,7 +397,7 @@ class Machine:
         self.report = replace(self.report, phase="paused")
         asked = self.options.paused[self.spec.name]
         if self._head.paused_seen < asked:
-            note = transitions.follow(self._settled_head(), "note", self._author(now))
+            note = transitions.follow(self._head_with_compaction(), "note", self._author(now))
             return [self._write(replace(note, paused_seen=asked, failure=self.report.failure or note.failure))]
         made = self._background(now)
         return [*made, *(self._compact_entry(now) or [events.Wait(now.at + 60_000, for_news=True)])]
@@ -411,7 +417,9 @@ class Machine:
             self.report = replace(self.report, phase="prime")
             attempt = self._attempt(head, fixed, microbatch_id, known + 1, now, self._ticks)
             return [
-                self._write(transitions.begin(self._settled_head(), attempt, self.report.failure, self._author(now)))
+                self._write(
+                    transitions.begin(self._head_with_compaction(), attempt, self.report.failure, self._author(now))
+                )
             ]
         if not ticks and not is_time:
             return []
@@ -432,26 +440,26 @@ class Machine:
 
     def _rest_until(self, now: Now) -> list[Instruction]:
         tick = now.at + ranges.next_tick_in_ms(self.spec, self._ticks, now.wall_ms)
-        until = min(self._empty_at, tick, max(now.at + 1000, self.upkeep.collect_at(self.options)))
-        if self.upkeep.is_crowded(self._head):
+        until = min(self._empty_at, tick, max(now.at + 1000, self.maintenance.collect_at(self.options)))
+        if self.maintenance.is_crowded(self._head):
             until = now.at + 1000
         self.report = replace(self.report, phase="idle")
         return [events.Wait(until, for_news=True)]
 
-    # --- upkeep ------------------------------------------------------------------------------------------------------
+    # --- maintenance -------------------------------------------------------------------------------------------------
 
     def _background(self, now: Now) -> list[Instruction]:
         self._tokens += 1
-        return self.upkeep.work(self._head, self.options, self._tokens, now.at)
+        return self.maintenance.work(self._head, self.options, self._tokens, now.at)
 
     def _compact_entry(self, now: Now) -> list[Instruction]:
         """Where no commit is near, a finished compaction enters by an entry of its own."""
-        if not self.upkeep.has_result:
+        if not self.maintenance.has_result:
             return []
-        return [self._write(transitions.follow(self._settled_head(), "compact", self._author(now)))]
+        return [self._write(transitions.follow(self._head_with_compaction(), "compact", self._author(now)))]
 
-    def _settled_head(self) -> Entry:
-        return self.upkeep.settle(self._head, self.number + 1)
+    def _head_with_compaction(self) -> Entry:
+        return self.maintenance.with_compaction(self._head, self.number + 1)
 
     # --- small things ------------------------------------------------------------------------------------------------
 
@@ -507,7 +515,7 @@ class Machine:
 
     def _write(self, entry: Entry, parts: Mapping[str, bytes] | None = None) -> Instruction:
         question = events.WriteEntry(self.number + 1, entry, parts or {})
-        self.upkeep.note_asked(entry, question.number)
+        self.maintenance.note_asked(entry, question.number)
         self._question = question
         return question
 

@@ -30,7 +30,7 @@ class Compacting:
 
 
 @dataclass
-class Upkeep:
+class Maintenance:
     """At most one compaction and one collection at a time; `at` is monotonic milliseconds."""
 
     plan: Planner
@@ -101,7 +101,7 @@ class Upkeep:
         """Whether a finished compaction waits for an entry that takes it in."""
         return self._compacting is not None and self._compacting.parts is not None
 
-    def settle(self, entry: Entry, number: int) -> Entry:
+    def with_compaction(self, entry: Entry, number: int) -> Entry:
         """The entry, to be written as `number`, with what the compaction came to: its run, or that it is under way."""
         compacting = self._compacting
         if compacting is None:

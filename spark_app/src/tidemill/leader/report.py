@@ -43,7 +43,7 @@ class RunnerReport:
     failure: Failure | None = None
     failures_in_row: int = 0
     store_trouble: str = ""
-    upkeep_trouble: str = ""
+    maintenance_trouble: str = ""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tidemill.leader import events
 from tidemill.leader.attempt_failures import attempt_failed, compaction_failed
 from tidemill.leader.collection import collect
 from tidemill.leader.machine import Machine
-from tidemill.leader.maintenance import Upkeep
+from tidemill.leader.maintenance import Maintenance
 from tidemill.leader.report import Now, RunnerState
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.program import Program
@@ -70,7 +70,7 @@ class TopologyRunner:
         pace = lease.pace
         wait_ms = pace.claim_wait_ms if claim_wait_ms is None else claim_wait_ms
         owner = f"{describe_process()} {ids.new_id()}"
-        self._machine = Machine(self._topology_store.spec, ids, owner, Upkeep(plan), wait_ms, pace.poll_ms)
+        self._machine = Machine(self._topology_store.spec, ids, owner, Maintenance(plan), wait_ms, pace.poll_ms)
         self._renew_ms = pace.renew_ms
         self._probe_ms_max = PROBE_MS_MAX if store.local_path("x") is not None else PROBE_MS_REMOTE_MAX
         self._events: queue.SimpleQueue[events.Event] = queue.SimpleQueue()
@@ -374,8 +374,8 @@ def describe(topology: str, state: RunnerState) -> str:
     text = f"topology {topology} is {state.role}, phase {report.phase}; {last}"
     if report.store_trouble:
         text += f"; the store: {report.store_trouble}"
-    if report.upkeep_trouble:
-        text += f"; compaction or collection failed and is tried again: {report.upkeep_trouble}"
+    if report.maintenance_trouble:
+        text += f"; compaction or collection failed and is tried again: {report.maintenance_trouble}"
     if report.failure is not None:
         failure = report.failure
         text += f"; attempt {failure.microbatch_id}/{failure.version} failed: {failure.message}\n{failure.trace}"

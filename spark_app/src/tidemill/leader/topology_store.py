@@ -1,6 +1,6 @@
 """What a runner machine's questions come to on a real store: answers as events, attempts as work to hand out.
 
-Everything here runs when it is called, in the caller's thread; `shell` adds threads, and the simulation adds crashes.
+Everything here runs when it is called, in the caller's thread; `runner` adds threads, and the simulation adds crashes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidemill.language.schema import Schema
 from tidemill.leader import events
 from tidemill.leader.deletions import DeletionDecision, Deletions
 from tidemill.leader.events import DepotEnds, SourceSpec, TopologySpec
-from tidemill.leader.witness import Witness
+from tidemill.leader.log_ages import LogAges
 from tidemill.plan.program import Program
 from tidemill.plan.traced import traced
 from tidemill.store.lease import LeaderLease
@@ -77,7 +77,7 @@ class TopologyStore:
         self.definitions = DefinitionLog(store, definition.module)
         self.deletions = Deletions(store, definition.module, patience=patience)
         self.emptied: set[str] = set()
-        self.witnesses: dict[str, Witness] = {}
+        self.log_ages: dict[str, LogAges] = {}
         self._done: DeletionDecision | None = None
         self.options = OptionsLog(store, definition.module)
         self.others = {name: CommitLog(store, definition.topology_prefix(name)) for name in self.spec.reads}
@@ -96,9 +96,9 @@ class TopologyStore:
     def old(self, log: str, newest: int, millis: float) -> int:
         """The newest number of a log (by a name) that is at least so old as this process saw it; notes the newest."""
         now = self.clock.monotonic_ms()
-        witness = self.witnesses.setdefault(log, Witness())
-        witness.note(newest, now)
-        return witness.old(millis, now)
+        ages = self.log_ages.setdefault(log, LogAges())
+        ages.note(newest, now)
+        return ages.old(millis, now)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -169,21 +169,21 @@ class TopologyStore:
         before = self.options.number
         return self.options.read().number != before or self.definitions.newest_number() > self.definition.number
 
-    def fate(self) -> DeletionDecision | None:
+    def decision(self) -> DeletionDecision | None:
         """What became of the deletions of this definition. Once they are done they are; only that is remembered.
 
         Raises:
             StoreUnavailable: ask again.
         """
         if self._done is None:
-            found = self.deletions.fate(self.definition)
+            found = self.deletions.decision(self.definition)
             self._done = found if found is not None and found.is_done else None
             return found
         return self._done
 
     def restorable(self) -> tuple[Retirement, ...]:
         """What a rollback may still bring back: nothing of it may go."""
-        return self.definition.retired if self.definition.retired and not _is_done(self.fate()) else ()
+        return self.definition.retired if self.definition.retired and not _is_done(self.decision()) else ()
 
     # --- work --------------------------------------------------------------------------------------------------------
 
@@ -266,5 +266,5 @@ class TopologyStore:
         return {item.id: item.schema for item in items if isinstance(item, StoredPState)}
 
 
-def _is_done(fate: DeletionDecision | None) -> bool:
-    return fate is not None and fate.is_done
+def _is_done(decided: DeletionDecision | None) -> bool:
+    return decided is not None and decided.is_done

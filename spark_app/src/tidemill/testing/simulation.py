@@ -33,7 +33,7 @@ from tidemill.leader.attempt_failures import attempt_failed, compaction_failed
 from tidemill.leader.check import check_module
 from tidemill.leader.collection import collect
 from tidemill.leader.machine import Machine
-from tidemill.leader.maintenance import Upkeep
+from tidemill.leader.maintenance import Maintenance
 from tidemill.leader.report import Now
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.compile.topology import compile_topology
@@ -131,7 +131,7 @@ class Process:
 
     name: str
     machine: Machine
-    world: TopologyStore
+    store: TopologyStore
     runner: AttemptRunner
     inbox: list[events.Event] = field(default_factory=list)
     work: list[Callable[[], events.Event]] = field(default_factory=list)
@@ -224,13 +224,13 @@ class Simulation:
         name = f"runner-{self._starts}"
         store = self._faulty()
         lease = DeskLease(self.desk, name, lambda: self._happens(self.chances.wrong_lease))
-        world = TopologyStore(
+        topology_store = TopologyStore(
             store, self.definition, TOPOLOGY, self._program(), lease, self.clock, PATIENCE, lambda _: None
         )
         ids = Ids(f"{self.seed}-{name}")
-        machine = Machine(world.spec, ids, name, Upkeep(plan_small))
+        machine = Machine(topology_store.spec, ids, name, Maintenance(plan_small))
         runner = self._engine(store, ids)
-        self.processes.append(Process(name, machine, world, runner, [events.TimePassed()]))
+        self.processes.append(Process(name, machine, topology_store, runner, [events.TimePassed()]))
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
@@ -326,7 +326,7 @@ class Simulation:
         """A question is answered, a piece of work is done, or an event is heard; one of them."""
         if process.question is not None:
             question, process.question = process.question, None
-            self._hear(process, process.world.answer(question))
+            self._hear(process, process.store.answer(question))
         elif process.work and self.random.randrange(3) == 0:
             process.inbox.append(process.work.pop(self.random.randrange(len(process.work)))())
         elif process.inbox:
@@ -334,7 +334,7 @@ class Simulation:
         elif process.wait is not None and self.clock.monotonic_ms() >= process.wait.until_ms:
             self._hear(process, events.TimePassed(has_news=True))
         elif process.wait is not None and process.wait.for_news:
-            if not process.world.lease.try_acquire():
+            if not process.store.lease.try_acquire():
                 self._hear(process, events.LeaseLost())
             else:
                 self._hear(process, events.TimePassed(has_news=True))
@@ -365,20 +365,20 @@ class Simulation:
 
     def _attempt(self, process: Process, start: events.StartAttempt) -> events.Event:
         try:
-            work = process.world.attempt_work(start)
+            work = process.store.attempt_work(start)
             return events.AttemptDone(start.token, process.runner.run(work, threading.Event()))
         except TidemillError as error:
             return attempt_failed(start.token, error)
 
     def _compact(self, process: Process, start: events.StartCompaction) -> events.Event:
         try:
-            return events.CompactionDone(start.token, process.runner.compact(process.world.compaction_work(start)))
+            return events.CompactionDone(start.token, process.runner.compact(process.store.compaction_work(start)))
         except TidemillError as error:
             return compaction_failed(start.token, error)
 
     def _collect(self, process: Process, instruction: events.CollectGarbage) -> events.Event:
         try:
-            collect(process.world, instruction.retention_ms)
+            collect(process.store, instruction.retention_ms)
         except InvariantViolation:
             raise
         except TidemillError as error:
@@ -391,7 +391,7 @@ class Simulation:
         if self.random.randrange(4):
             DeskLease(self.desk, process.name, lambda: False).release()
 
-    # --- the world around --------------------------------------------------------------------------------------------
+    # --- what goes on around -----------------------------------------------------------------------------------------
 
     def _append(self) -> None:
         """An append of a few records; where it has no answer, they are in the depot once or not at all (S6)."""

@@ -12,7 +12,7 @@ SEEN_MAX: Final = 64
 """More are thinned out: what is forgotten only counts as younger than it is."""
 
 
-class Witness:
+class LogAges:
     """The newest numbers of one log that this process saw, and when; made anew it knows nothing."""
 
     def __init__(self) -> None:

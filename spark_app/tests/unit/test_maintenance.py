@@ -8,7 +8,7 @@ from tidemill.journal.entries import Entry
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.leader import events
 from tidemill.leader.attempt_failures import compaction_failed
-from tidemill.leader.maintenance import BACK_OFF_MS, Upkeep
+from tidemill.leader.maintenance import BACK_OFF_MS, Maintenance
 from tidemill.spark import wire
 from tidemill.values.errors import BadInput, CombinersDiffer, TidemillError
 
@@ -19,16 +19,16 @@ ENTRY = Entry("commit", "n", 1, 1, 0, snapshot=Snapshot(LEVELS))
 
 def levels_after(error: TidemillError, at: float) -> list[tuple[Level, ...]]:
     """The levels that are merged next, when a merge of the second and the third raised `error` in a Spark task."""
-    upkeep = Upkeep(lambda snapshot, newest: (1, 3), collected_at=1e9)
-    assert _started(upkeep, 0.0) == [LEVELS[1:3]]
+    maintenance = Maintenance(lambda snapshot, newest: (1, 3), collected_at=1e9)
+    assert _started(maintenance, 0.0) == [LEVELS[1:3]]
     with pytest.raises(type(error)) as raised:
         wire.raise_failure(wire.pack_failure(error))
-    upkeep.take(compaction_failed(7, raised.value), 0.0)
-    return _started(upkeep, at)
+    maintenance.take(compaction_failed(7, raised.value), 0.0)
+    return _started(maintenance, at)
 
 
-def _started(upkeep: Upkeep, at: float) -> list[tuple[Level, ...]]:
-    work = upkeep.work(ENTRY, OPTIONS, 7, at)
+def _started(maintenance: Maintenance, at: float) -> list[tuple[Level, ...]]:
+    work = maintenance.work(ENTRY, OPTIONS, 7, at)
     return [each.levels for each in work if isinstance(each, events.StartCompaction)]
 
 
@@ -43,7 +43,7 @@ def test_the_same_merge_waits_when_another_error_has_the_same_words() -> None:
 
 
 def test_a_merge_down_to_the_base_is_not_repeated_at_once_when_combiners_differ() -> None:
-    upkeep = Upkeep(lambda snapshot, newest: (0, 2), collected_at=1e9)
-    assert _started(upkeep, 0.0) == [LEVELS[:2]]
-    upkeep.take(compaction_failed(7, CombinersDiffer("text")), 0.0)
-    assert (_started(upkeep, 0.0), upkeep.trouble) == ([], "CombinersDiffer: text")
+    maintenance = Maintenance(lambda snapshot, newest: (0, 2), collected_at=1e9)
+    assert _started(maintenance, 0.0) == [LEVELS[:2]]
+    maintenance.take(compaction_failed(7, CombinersDiffer("text")), 0.0)
+    assert (_started(maintenance, 0.0), maintenance.trouble) == ([], "CombinersDiffer: text")
