@@ -17,8 +17,9 @@ import pytest
 
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill import Path as TidemillPath
+from tidemill.definition import stored_json
 from tidemill.depot.segment import Segment, encode_segment
-from tidemill.journal import definition_log, entries, options_log
+from tidemill.journal import entries, options_log
 from tidemill.leader.backup_folder import BackupFolder
 from tidemill.leader.check import check_module
 from tidemill.store.urls import open_store
@@ -40,7 +41,7 @@ def key_of(name: str) -> str:
 
 
 def definition(name: str, content: bytes) -> bytes:
-    return definition_log.JSON.encode(definition_log.JSON.decode(content, key_of(name)), key_of(name))
+    return stored_json.JSON.encode(stored_json.JSON.decode(content, key_of(name)), key_of(name))
 
 
 def options(name: str, content: bytes) -> bytes:

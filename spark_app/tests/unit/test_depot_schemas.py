@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from dataclasses import replace
 from pathlib import Path as Folder
 from typing import Any
@@ -22,6 +21,7 @@ from tidemill.cli.main import app
 from tidemill.clients.depot_schema import check_column, check_record
 from tidemill.definition import definition as definitions
 from tidemill.definition.stored import StoredDepot
+from tidemill.definition.stored_json import JSON
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
 from tidemill.store.urls import open_store
@@ -82,7 +82,7 @@ def test_command_line_names_the_line_when_a_record_does_not_fit(tmp_path: Folder
 
 def test_schema_is_in_the_definition_when_it_is_stored() -> None:
     stored = definitions.launch(record_module(Payments()), 4, 2, Ids(1))
-    again = definitions.from_json(json.loads(json.dumps(definitions.to_json(stored))))
+    again = JSON.decode(JSON.encode(stored, "key"), "key")
     assert again == stored
     assert again.depot("*texts").schema == Leaf("str")
     assert not again.is_equal_to(replace(again, depots={"*d": again.depot("*d")}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import polars as pl
@@ -18,6 +17,7 @@ from tidemill.clients.depot_partitioning import partition_of, partitions_of
 from tidemill.clients.module import ModuleClient
 from tidemill.definition import definition as definitions
 from tidemill.definition.stored import StoredDepot
+from tidemill.definition.stored_json import JSON
 from tidemill.gateway.modules import Modules
 from tidemill.values.columns import from_values
 from tidemill.values.data import route
@@ -101,7 +101,7 @@ def test_nothing_is_appended_when_one_record_of_many_lacks_the_field() -> None:
 
 def test_fields_are_in_the_definition_when_it_is_stored_and_need_no_code() -> None:
     stored = definitions.launch(record_module(Accounts()), TASKS, 2, Ids(1))
-    again = definitions.from_json(json.loads(json.dumps(definitions.to_json(stored))))
+    again = JSON.decode(JSON.encode(stored, "key"), "key")
     assert again == stored
     assert again.depot("*both").fields == ("user", "n")
     assert not needs_code(again)

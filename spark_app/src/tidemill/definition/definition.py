@@ -16,7 +16,6 @@ from tidemill.definition.stored import (
     StoredTopology,
     plain_name,
 )
-from tidemill.definition.stored_json import from_json, to_json
 from tidemill.language import schema as schemas
 from tidemill.language.dataflow import (
     DepotDeclaration,
@@ -31,7 +30,7 @@ from tidemill.values.ids import Ids
 
 __all__ = [
     "FORMAT", "Retirement", "StoredDefinition", "StoredDepot", "StoredPState", "StoredSource", "StoredTopology",
-    "from_json", "launch", "plain_name", "to_json", "update",
+    "launch", "plain_name", "update",
 ]  # fmt: skip
 
 

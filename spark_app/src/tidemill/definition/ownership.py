@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidemill.values.errors import BadInput, OwnedByAnother
+from tidemill.values.stored import Stored
 
 HAND: Final = "hand"
 """How `takeOverFrom` names whoever runs a module by hand."""
 
 
 @dataclass(frozen=True)
-class Owner:
+class Owner(Stored):
     """A Module resource; without a uid it is whoever runs the module by hand (`tidemill run`, `InProcessCluster`).
 
     `cluster` is the uid of the cluster's namespace kube-system, empty where the operator may not read it.

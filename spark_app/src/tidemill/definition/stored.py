@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.definition.ownership import BY_HAND, Owner
 from tidemill.language.dataflow import DepotPartitioner, StartFrom
-from tidemill.language.schema import Schema
 from tidemill.values.errors import UnknownName
+from tidemill.values.stored import Stored
+
+if TYPE_CHECKING:
+    from tidemill.language.schema import Schema
+else:
+    Schema = Any
+    """A union of dataclasses, which `msgspec` does not tell apart: `stored_json` does."""
 
 FORMAT: Final = 1
 
 
 @dataclass(frozen=True)
-class StoredDepot:
+class StoredDepot(Stored):
     """`operation` names the built-in operation of a `hash_by`, `fields` its fields: clients without the module's code
     can apply both. `schema` is what each record must fit when it is appended; None: any data.
     """
@@ -48,7 +54,7 @@ class StoredDepot:
 
 
 @dataclass(frozen=True)
-class StoredPState:
+class StoredPState(Stored):
     """`initial_value` is what readers see before any write; a PState with a key partitioner needs the module's code."""
 
     name: str
@@ -61,7 +67,7 @@ class StoredPState:
 
 
 @dataclass(frozen=True)
-class StoredSource:
+class StoredSource(Stored):
     """`start_from` counts only where the topology meets the source for the first time.
 
     `since` is the definition that added it to a topology that was there before, else 0: progress that an entry of an
@@ -84,11 +90,14 @@ class StoredTopology:
     sources: tuple[StoredSource, ...]
 
 
-RetiredItem = StoredDepot | StoredPState | StoredSource | StoredTopology
+if TYPE_CHECKING:
+    RetiredItem = StoredDepot | StoredPState | StoredSource | StoredTopology
+else:
+    RetiredItem = Any  # as Schema
 
 
 @dataclass(frozen=True)
-class Retirement:
+class Retirement(Stored):
     """An object that definition `by` does not have any more, as it was: all that is needed to open it again.
 
     `topology` is the id of the topology to which a PState or a source belonged.
@@ -111,7 +120,7 @@ class Retirement:
 
 
 @dataclass(frozen=True)
-class StoredDefinition:
+class StoredDefinition(Stored):
     """One revision of a module. `options` are those that the code sets; they hold from the launch of the module on.
 
     `revision` is that of the Module on Kubernetes that wrote it, 0 elsewhere. `retired` is what this definition and

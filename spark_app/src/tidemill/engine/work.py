@@ -32,7 +32,7 @@ class SourceWork:
 
     source_id: str
     depot_prefix: str
-    ranges: OffsetRanges = OffsetRanges((), ())
+    ranges: OffsetRanges = OffsetRanges()
     segments: tuple[int, int] = (0, 0)
     is_due: bool = False
     depot: str = ""

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition
+from tidemill.definition.stored_json import JSON
 from tidemill.store.entry_log import EntryLog
-from tidemill.store.json_codec import SUFFIX, JsonCodec
+from tidemill.store.json_codec import SUFFIX
 from tidemill.store.log import FIRST, Log
 from tidemill.store.objects import RESERVED, ObjectStore
 from tidemill.values.errors import CorruptState, UnknownName
 from tidemill.values.ids import Ids
 
 DATA_FOLDERS: Final = ("depots", "topologies")
-JSON: Final = JsonCodec(dict[str, Any], definitions.FORMAT, definitions.to_json, definitions.from_json)
 
 
 class DefinitionLog(EntryLog[StoredDefinition]):

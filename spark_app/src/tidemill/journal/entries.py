@@ -15,9 +15,10 @@ from itertools import takewhile
 from typing import Any, Final, Literal
 
 from tidemill.journal.snapshot import Snapshot
-from tidemill.store.json_codec import JsonCodec, Stored
+from tidemill.store.json_codec import JsonCodec
 from tidemill.values.errors import CorruptState
 from tidemill.values.offsets import OffsetRanges
+from tidemill.values.stored import Stored
 
 ENTRY_MEMBER: Final = "entry.json"
 ENTRY_BYTES_MAX: Final = 100_000

@@ -16,11 +16,12 @@ from typing import Any, Final
 from tidemill.language import options
 from tidemill.language.options import ModuleOptions, OptionTarget
 from tidemill.store.entry_log import EntryLog
-from tidemill.store.json_codec import SUFFIX, JsonCodec, Stored
+from tidemill.store.json_codec import SUFFIX, JsonCodec
 from tidemill.store.log import Log, Lost
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import Managed, StoreUnavailable
 from tidemill.values.ids import Ids
+from tidemill.values.stored import Stored
 
 PAUSED: Final = "paused"
 _TRIES = 100

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import xxhash
 
-from tidemill.store.json_codec import Stored
 from tidemill.values.errors import CorruptState, invariant
+from tidemill.values.stored import Stored
 
 
 @dataclass(frozen=True)

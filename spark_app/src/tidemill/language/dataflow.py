@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
+from tidemill.values.stored import Stored
+
 
 @dataclass(frozen=True)
 class Location:
@@ -362,7 +364,7 @@ StartFromKind = Literal["end", "beginning", "after_timestamp", "ago_records", "a
 
 
 @dataclass(frozen=True)
-class StartFrom:
+class StartFrom(Stored):
     """Where a source begins when its topology first meets the depot; `amount` is ms, records or ms by kind."""
 
     kind: StartFromKind = "end"

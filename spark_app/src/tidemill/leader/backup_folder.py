@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from tidemill.journal.snapshot import checksum_of
-from tidemill.store.json_codec import SUFFIX, JsonCodec, Stored
+from tidemill.store.json_codec import SUFFIX, JsonCodec
 from tidemill.store.objects import AlreadyExists, Buffer, NotFound, ObjectStore
 from tidemill.values.errors import BadInput, CorruptState, UnknownName
 from tidemill.values.ids import nonce
+from tidemill.values.stored import Stored
 
 _FOLDER: Final = "backups"
 

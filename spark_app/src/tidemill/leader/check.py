@@ -222,7 +222,7 @@ def _commit_faults(before: Entry, entry: Entry) -> Iterator[tuple[str, str]]:
         if old is None:
             yield "S1", f"source {source} appears with a commit"
             continue
-        ranges = begun.ranges.get(source, OffsetRanges((), ())) if begun is not None else OffsetRanges((), ())
+        ranges = begun.ranges.get(source, OffsetRanges()) if begun is not None else OffsetRanges()
         if progress.offsets != old and progress.offsets != ranges.ends:
             yield "S1", f"source {source} moves to {progress.offsets}, but {ranges} was begun"
         elif progress.offsets != old:

@@ -1,12 +1,12 @@
 """Objects of the store that are JSON: each says where it stands and which format it has, and is read as it was written.
 
-Fields are declared once, in the dataclass that is stored: `msgspec` writes and reads it.
+Fields are declared once, in the dataclass that is stored (`values.stored`): `msgspec` writes and reads it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -27,22 +27,6 @@ class _Place(msgspec.Struct, frozen=True):
 class _Signature(msgspec.Struct, frozen=True):
     key: str
     nonce: str
-
-
-class Stored:
-    """Base of a dataclass with defaults that is stored: all fields are written, so none may be missing when it is read.
-
-    `msgspec` leaves a default that stands in for a field to the class.
-    """
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    def __post_init__(self) -> None:
-        if len(vars(self)) < len(self.__dataclass_fields__):
-            raise ValueError(f"a {type(self).__name__} without {self._missing()}")
-
-    def _missing(self) -> str:
-        return ", ".join(sorted(self.__dataclass_fields__.keys() - vars(self).keys()))
 
 
 class JsonCodec(Generic[_T]):

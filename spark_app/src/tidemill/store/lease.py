@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from tidemill.store.json_codec import JsonCodec, Stored
+from tidemill.store.json_codec import JsonCodec
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
 from tidemill.store.watched import WatchedStore
 from tidemill.values.errors import OutcomeUnknown, StoreUnavailable
 from tidemill.values.ids import nonce
+from tidemill.values.stored import Stored
 
 TTL_MILLIS = 10_000
 

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tidemill.values.stored import Stored
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class OffsetRanges:
+class OffsetRanges(Stored):
     """[start, end) of each partition, the starts beside the ends: so thousands of partitions are looked at at once."""
 
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
+    starts: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[int, int]]) -> OffsetRanges:
