@@ -13,14 +13,14 @@ Define = Callable[[Any, Any], None]
 def module_of(name: str, define: Define) -> Module:
     """A module of this name whose `define(setup, topologies)` is the given function."""
 
-    class Story(Module):
+    class StoryModule(Module):
         def module_name(self) -> str:
             return name
 
         def define(self, setup: Any, topologies: Any) -> None:
             define(setup, topologies)
 
-    return Story()
+    return StoryModule()
 
 
 class Story:

@@ -61,6 +61,21 @@ def unknown_variable(setup: Any, topologies: Any) -> None:
     records(setup, topologies).each(Ops.INC, "*vv")  # <- fault
 
 
+@expect("sample takes a fraction above 0 and up to 1, not 10.")
+def sample_of_a_percentage(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).sample(10)  # <- fault
+
+
+@expect("sample takes a fraction above 0 and up to 1, not '*v'.")
+def sample_of_a_variable(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).sample("*v")  # <- fault
+
+
+@expect("sample takes a fraction above 0 and up to 1, not True.")
+def sample_of_a_truth(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).sample(True)  # <- fault
+
+
 @expect("The variable '*y' is not bound here.")
 def unknown_variable_in_an_expression(setup: Any, topologies: Any) -> None:
     records(setup, topologies).keep_true(Expr(Ops.EQUAL, Expr(Ops.INC, "*y"), 1))  # <- fault

@@ -553,3 +553,23 @@ def test_money_is_moved_exactly_once_between_tasks(cluster: InProcessCluster, na
     assert [funds.select_one(Path.key(user)) for user in ("alice", "bob", "carol")] == [40, 70, None]
     assert outgoing.select(Path.key("alice").map_vals().key("is_success")) == [True, False]
     assert to_text(outgoing.select(Path.key("alice", "t2").key("to"))) == '["carol"]'
+
+
+@pytest.mark.parametrize("is_by_rows", [False, True])
+def test_about_the_fraction_of_rows_goes_on_when_rows_are_sampled(
+    cluster: InProcessCluster, name: str, is_by_rows: bool
+) -> None:
+    def body(mb: Any, chain: Any) -> None:
+        if is_by_rows:  # one segment reads and writes a PState
+            chain = chain.local_select("$$rows", Path.key("none")).out("*none")
+        sampled = Block.sample(0.25).macro(say("some", "*record"))
+        chain.anchor("rows").branch("rows", sampled).sample(1).macro(say("all", "*record"))
+
+    story = Story(cluster, name, with_rows(body, Depot.random()))
+    cluster.cluster_depot(name, "*in").append_many(list(range(2_000)))
+    cluster.wait_for_microbatch_processed_count(name, "mb", 2_000)
+    every = sorted(value for task in said(story, "all") for value in task)
+    some = sorted(value for task in said(story, "some") for value in task)
+
+    assert every == list(range(2_000))
+    assert 400 < len(some) < 600 and len(set(some)) == len(some)  # 500, and five standard deviations of 19

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any, ClassVar, TypeVar
 
 from tidemill.api.aggregators import recorded_tree
 from tidemill.api.arguments import (
+    Constant,
+    Expr,
     arity_faults,
     to_arg,
     to_args,
@@ -29,6 +32,7 @@ from tidemill.api.path import recorded_path
 from tidemill.api.starters import starter
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Arg, Const, Location, Node, PartitionKind
+from tidemill.language.operations import Ops
 from tidemill.values.errors import Fault
 
 B = TypeVar("B", bound="Block")
@@ -113,6 +117,21 @@ class Block(LaterNodes, Attachable):
         found: list[Fault] = []
         at = caller_location()
         return self._add(dataflow.KeepTrue(to_condition(condition, at, found), at), found)
+
+    @starter
+    def sample(self, fraction: float) -> Block:
+        """Go on with each row by chance: about this fraction of them (above 0, at most 1), each one by itself.
+
+        The chance is drawn from the attempt, task and step: of a microbatch that is tried again exactly one choice is
+        committed.
+        """
+        found: list[Fault] = []
+        at = caller_location()
+        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 < fraction <= 1:
+            text = f"sample takes a fraction above 0 and up to 1, not {fraction!r}."
+            found.append(Fault(str(at), text, "Write sample(0.1) to keep about one row in ten."))
+        chance = Expr(_is_drawn, Expr(Ops.CURRENT_RANDOM_SOURCE), Constant(fraction))
+        return self._add(dataflow.KeepTrue(to_condition(chance, at, found), at), found)
 
     @starter
     def macro(self, block: Any) -> Block:
@@ -417,6 +436,10 @@ def _target(args: tuple[Any, ...]) -> tuple[str | None, tuple[Any, ...]]:
     if args and isinstance(args[0], str) and args[0].startswith(("$$", "*")) and not callable(args[0]):
         return args[0], args[1:]
     return None, args
+
+
+def _is_drawn(source: Random, fraction: float) -> bool:
+    return source.random() < fraction
 
 
 def _path_partition(pstate: Any, path: dataflow.RecordedPath, at: Location, faults: list[Fault]) -> dataflow.Partition:
