@@ -20,6 +20,7 @@ from tidemill.language.schema import Schema
 from tidemill.paths.compiled import compile_path
 from tidemill.paths.memory_nodes import contents, memory_root
 from tidemill.paths.nodes import RootValue
+from tidemill.pstate.reading import SnapshotReader
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.view import SnapshotView
@@ -196,6 +197,12 @@ class Stored:
     def node(self) -> Any:
         return self._state.root("$$p", 0)
 
+    def committed(self) -> Any:
+        """What a client reads."""
+        self._commit()
+        loader = PartLoader(self._objects.__getitem__)
+        return SnapshotReader({"$$p": self._info}, self._snapshot, loader).root("$$p", 0)
+
     def move(self, move: Move) -> None:
         if move == "spill":
             self._state.maybe_spill()
@@ -229,6 +236,7 @@ def compare(schema: Schema, depth: int, changes: list[tuple[Path, Move]], reads:
         expected = select(whole, read, None)
         assert select(node, read, schema) == expected
         assert select(stored.node(), read, schema) == expected
+        assert select(stored.committed(), read, schema) == expected
 
 
 @given(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tidemill.journal.snapshot import Level, Snapshot, TaskSet
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
 from tidemill.paths.nodes import Node
+from tidemill.pstate.reading import SnapshotReader
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.tables import compaction, verify
 from tidemill.tables.parts import PartLoader
@@ -270,6 +272,10 @@ class Store:
     def root(self, task: int) -> Any:
         return self.states[task % self.threads].root("$$p", task)
 
+    def committed_root(self, task: int) -> Any:
+        """What a client reads."""
+        return SnapshotReader({"$$p": self.info}, self.snapshot, PartLoader(self.blobs.__getitem__)).root("$$p", task)
+
     def travel(self, thread: int) -> None:
         self.states[thread] = self.state(thread, self.states[thread].to_bytes())
 
@@ -353,25 +359,27 @@ def test_state_equals_dicts_when_written_by_nodes(schema: Schema, data: Any) -> 
                 store.travel(task % store.threads)
             elif event == 1:
                 store.states[task % store.threads].maybe_spill()
-        compare(schema, store, models)
+        compare(schema, store.root, models)
         store.commit()
+        compare(schema, store.committed_root, models)
         if draw(st.booleans()):
             first = draw(st.integers(0, len(store.snapshot.levels) - 1))
             last = draw(st.integers(first, len(store.snapshot.levels)))
             store.compact(first, last, draw(THREADS), draw(CHUNK_ROWS))
+            compare(schema, store.committed_root, models)
             store.begin(draw(THREADS))
-            compare(schema, store, models)
+            compare(schema, store.root, models)
         store.begin(draw(THREADS))
-        compare(schema, store, models)
+        compare(schema, store.root, models)
 
 
-def compare(schema: Schema, store: Store, models: dict[int, Any]) -> None:
+def compare(schema: Schema, root: Callable[[int], Any], models: dict[int, Any]) -> None:
     for task in USED_TASKS:
         if is_plain_root(schema):
-            assert same(models[task], store.root(task).get_value())
+            assert same(models[task], root(task).get_value())
             continue
         expected = models[task]
-        actual = read(schema, store.root(task))
+        actual = read(schema, root(task))
         if isinstance(schema, FixedKeysSchema):
             expected = {n: pruned(schema.field(n), v) for n, v in expected.items()}
             expected = {n: v for n, v in expected.items() if v or not has_indexed(schema.field(n))}
@@ -380,7 +388,7 @@ def compare(schema: Schema, store: Store, models: dict[int, Any]) -> None:
             expected = {k: v for k, v in expected.items() if v or not has_indexed(schema.value)}
         assert same(expected, actual), (expected, actual)
         if isinstance(schema, MapSchema):
-            assert store.root(task).size() == len(expected)
+            assert root(task).size() == len(expected)
 
 
 @dataclasses.dataclass
@@ -418,12 +426,13 @@ def test_ranges_are_slices_of_sorted_keys_when_levels_overlap(data: Any) -> None
     )
     bounds.is_reverse = bounds.limit is not None and draw(st.booleans())
     keys = sorted(model)
-    assert [key for key, _ in store.root(0).items()] == keys
     inside = [key for key in keys if _is_inside(key, bounds)]
     if bounds.limit is not None:
         inside = inside[-bounds.limit :] if bounds.is_reverse else inside[: bounds.limit]
-    assert [key for key, _ in store.root(0).items(bounds)] == inside
-    assert store.root(0).size() == len(keys)
+    for root in (store.root(0), store.committed_root(0)):
+        assert [key for key, _ in root.items()] == keys
+        assert [key for key, _ in root.items(bounds)] == inside
+        assert root.size() == len(keys)
 
 
 def _is_inside(key: int, bounds: Range) -> bool:
@@ -441,6 +450,7 @@ def test_keys_come_back_in_order_when_they_are_of_any_type(kind: str) -> None:
     before = list(store.root(0).items())
     store.commit()
     store.begin(1)
-    assert list(store.root(0).items()) == before
     assert len(before) == len(keys)
-    assert [store.root(0).get(key) for key in keys] == list(range(len(keys)))
+    for root in (store.root(0), store.committed_root(0)):
+        assert list(root.items()) == before
+        assert [root.get(key) for key in keys] == list(range(len(keys)))

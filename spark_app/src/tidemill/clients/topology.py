@@ -11,65 +11,31 @@ from tidemill.definition.definition import StoredDefinition, StoredTopology
 from tidemill.journal.clock import Clock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry
-from tidemill.journal.snapshot import Snapshot, TaskSet
+from tidemill.journal.snapshot import Snapshot
 from tidemill.paths.compiled import CompiledPath
-from tidemill.pstate.thread_state import PStateInfo, ThreadState
+from tidemill.pstate.info import PStateInfo
+from tidemill.pstate.reading import SnapshotReader
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.stored_parts import part_loader
-from tidemill.tables.view import SnapshotView
 from tidemill.values.errors import SnapshotExpired
 
-SELECTS_MAX = 10_000
-"""Selects after which a task's row caches are dropped, so that a process that reads for years does not grow."""
-
 PINNED_MAX = 8
-TASKS_MAX = 1_024
 
 
 class Reading:
-    """The PStates of a topology as of one entry; each task's partition is opened when it is first asked for."""
+    """The PStates of a topology as of one entry; several threads may read at once."""
 
-    def __init__(
-        self, number: int, snapshot: Snapshot, pstates: Mapping[str, PStateInfo], tasks: int, loader: PartLoader
-    ) -> None:
+    def __init__(self, number: int, reader: SnapshotReader) -> None:
         self.number = number
-        self.snapshot = snapshot
-        self._pstates = pstates
-        self._tasks = tasks
-        self._loader = loader
-        self._lock = threading.RLock()
-        self._states: dict[int, ThreadState] = {}
-        self._selects = 0
+        self._reader = reader
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._reader.snapshot
 
     def select(self, pstate: str, task: int, path: CompiledPath, values: Sequence[Any]) -> list[Any]:
-        # One lock a reading: the row caches below are not made for several threads at once.
-        with self._lock:
-            return path.select(self._state(task).root(pstate, task), values)
-
-    def close(self) -> None:
-        """Let go of what was opened; who still reads opens it again. A select under way is not waited for."""
-        if self._lock.acquire(blocking=False):
-            try:
-                self._forget()
-            finally:
-                self._lock.release()
-
-    def _forget(self) -> None:
-        for state in self._states.values():
-            state.close()
-        self._states.clear()
-
-    def _state(self, task: int) -> ThreadState:
-        self._selects += 1
-        if self._selects > SELECTS_MAX or len(self._states) > TASKS_MAX:
-            self._selects = 0
-            self._forget()
-        state = self._states.get(task)
-        if state is None:
-            view = SnapshotView(self.snapshot, TaskSet(self._tasks, task), self._loader)
-            state = self._states[task] = ThreadState(self._pstates, view)
-        return state
+        return path.select(self._reader.root(pstate, task), values)
 
 
 class TopologyReader:
@@ -79,14 +45,12 @@ class TopologyReader:
         self,
         log: CommitLog,
         pstates: Mapping[str, PStateInfo],
-        tasks: int,
         loader: PartLoader,
         pinned_loader: PartLoader,
         clock: Clock,
     ) -> None:
         self._log = log
         self._pstates = pstates
-        self._tasks = tasks
         self._loader = loader
         self._pinned_loader = pinned_loader
         self._clock = clock
@@ -113,7 +77,6 @@ class TopologyReader:
             self._newest.number = number
             return self._newest
         self._loader.note(entry.snapshot)
-        self._newest.close()
         return self._reading(number, entry.snapshot)
 
     def pinned(self, number: int) -> Reading:
@@ -130,11 +93,11 @@ class TopologyReader:
                 entry = self._log.read_kept(number)
             except NotFound as error:
                 raise SnapshotExpired(text) from error
-            found = Reading(number, entry.snapshot, self._pstates, self._tasks, self._pinned_loader)
+            found = Reading(number, SnapshotReader(self._pstates, entry.snapshot, self._pinned_loader))
         with self._lock:
             self._pinned[number] = found
             while len(self._pinned) > PINNED_MAX:
-                self._pinned.popitem(last=False)[1].close()
+                self._pinned.popitem(last=False)
         return found
 
     def forget(self) -> None:
@@ -144,7 +107,7 @@ class TopologyReader:
             self._probed_at = float("-inf")
 
     def _reading(self, number: int, snapshot: Snapshot) -> Reading:
-        return Reading(number, snapshot, self._pstates, self._tasks, self._loader)
+        return Reading(number, SnapshotReader(self._pstates, snapshot, self._loader))
 
 
 def opened_reader(
@@ -156,4 +119,4 @@ def opened_reader(
         p.name: PStateInfo(p.name, p.id, p.schema, p.is_global, p.initial_value) for p in topology.pstates.values()
     }
     loaders = part_loader(store.url, prefix), part_loader(store.url, prefix, True)
-    return TopologyReader(CommitLog(store, prefix), infos, definition.tasks, *loaders, clock)
+    return TopologyReader(CommitLog(store, prefix), infos, *loaders, clock)

@@ -11,7 +11,8 @@ from tidemill.depot.log import DepotLog
 from tidemill.engine.work import AttemptWork, SourceWork
 from tidemill.journal.snapshot import TaskSet
 from tidemill.plan.program import PStatePlan
-from tidemill.pstate.thread_state import PStateInfo, ThreadState
+from tidemill.pstate.info import PStateInfo
+from tidemill.pstate.thread_state import ThreadState
 from tidemill.store.patient import PatientStore
 from tidemill.store.urls import open_store
 from tidemill.tables.stored_parts import part_loader

@@ -1,1 +1,1 @@
-"""A task's PStates during an attempt: what is committed, with what the attempt wrote over it."""
+"""A task's PStates: read as they were committed, or in an attempt, which writes its own rows above."""

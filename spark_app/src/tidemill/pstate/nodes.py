@@ -64,13 +64,15 @@ class TaskRows(Protocol):
         ...
 
 
-class Partition:
+class PartitionReader:
     """One task's partition of one PState, to read: its rows by the id of their table."""
 
     def __init__(self, name: str, layout: Layout, initial_value: Any, tables: Mapping[str, TaskRows]) -> None:
         self.name, self.layout, self.initial_value = name, layout, initial_value
         self.tables = tables
-        self.root: Any = self.node(layout.root, ())
+
+    def root(self) -> Any:
+        return self.node(self.layout.root, ())
 
     def node(self, place: Place, prefix: Prefix) -> Any:
         """The node of a place; a value has one only where it is the whole partition."""
@@ -95,7 +97,7 @@ class RowNode:
 
     __slots__ = ("partition", "place", "prefix")
 
-    def __init__(self, partition: Partition, place: Any, prefix: Prefix) -> None:
+    def __init__(self, partition: PartitionReader, place: Any, prefix: Prefix) -> None:
         self.partition, self.place, self.prefix = partition, place, prefix
 
     def refusal(self, misfit: Misfit, *keys: Any) -> SchemaMismatch:
@@ -147,7 +149,7 @@ class RowMap(RowNode, MapNode):
 
     __slots__ = ("_cells", "_codec")
 
-    def __init__(self, partition: Partition, place: MapPlace, prefix: Prefix) -> None:
+    def __init__(self, partition: PartitionReader, place: MapPlace, prefix: Prefix) -> None:
         super().__init__(partition, place, prefix)
         assert isinstance(place.element, ValuePlace)
         self._codec = key_codec(place.key)
@@ -172,7 +174,7 @@ class NestedRowMap(RowNode, MapNode):
 
     __slots__ = ("_codec",)
 
-    def __init__(self, partition: Partition, place: MapPlace, prefix: Prefix) -> None:
+    def __init__(self, partition: PartitionReader, place: MapPlace, prefix: Prefix) -> None:
         super().__init__(partition, place, prefix)
         self._codec = key_codec(place.key)
 
@@ -195,7 +197,7 @@ class NestedRowMap(RowNode, MapNode):
 class RowSet(RowNode, SetNode):
     __slots__ = ("_cells", "_codec")
 
-    def __init__(self, partition: Partition, place: SetPlace, prefix: Prefix) -> None:
+    def __init__(self, partition: PartitionReader, place: SetPlace, prefix: Prefix) -> None:
         super().__init__(partition, place, prefix)
         self._codec = key_codec(place.table.keys[-1])
         self._cells = partition.tables[place.table.id].cells(prefix)
@@ -217,7 +219,7 @@ class RowSet(RowNode, SetNode):
 class RowList(RowNode, ListNode):
     __slots__ = ("_rows",)
 
-    def __init__(self, partition: Partition, place: ListPlace, prefix: Prefix) -> None:
+    def __init__(self, partition: PartitionReader, place: ListPlace, prefix: Prefix) -> None:
         super().__init__(partition, place, prefix)
         element = place.element
         self._rows = partition.tables[element.table.id] if isinstance(element, ValuePlace) else None
@@ -245,7 +247,7 @@ class RowRecord(RowNode, RecordNode):
 
     __slots__ = ("_plain",)
 
-    def __init__(self, partition: Partition, place: RecordPlace, prefix: Prefix) -> None:
+    def __init__(self, partition: PartitionReader, place: RecordPlace, prefix: Prefix) -> None:
         super().__init__(partition, place, prefix)
         self._plain = _plain_fields(place)
 
@@ -314,7 +316,7 @@ class RowValue(RootValue):
 
     __slots__ = ("_cells", "_initial_value")
 
-    def __init__(self, partition: Partition, place: ValuePlace) -> None:
+    def __init__(self, partition: PartitionReader, place: ValuePlace) -> None:
         self._initial_value = partition.initial_value
         self._cells = partition.tables[place.table.id].cells(())
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 from tidemill.pstate.nodes import (
     NestedRowMap,
-    Partition,
+    PartitionReader,
     Prefix,
     RowList,
     RowMap,
@@ -35,20 +36,21 @@ from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 
 
-class TaskPartition(Partition):
+class TaskPartition(PartitionReader):
     """One task's partition of one PState, to read and write. `generation` grows when cells below the top go away."""
 
     tables: dict[str, TaskTable]
 
     def __init__(self, name: str, layout: Layout, initial_value: Any, table_of: Callable[[Table], TaskTable]) -> None:
-        self.generation = 0
         super().__init__(name, layout, initial_value, {table.id: table_of(table) for table in layout.tables.values()})
+        self.generation = 0
+        self.top = self.root()
 
     def node(self, place: Place, prefix: Prefix) -> Any:
         if isinstance(place, MapPlace):
             if not isinstance(place.element, ValuePlace):
                 return WritableNestedMap(self, place, prefix)
-            return (WritableMap if place.key in ("object", "float") else CachedMap)(self, place, prefix)
+            return (CachedMap if place.key in _STORED_AS_THEY_ARE else WritableMap)(self, place, prefix)
         if isinstance(place, SetPlace):
             return WritableSet(self, place, prefix)
         if isinstance(place, ListPlace):
@@ -124,15 +126,27 @@ class WritableMap(WritableNode, RowMap):
             raise self.refusal(misfit) from None
 
 
+_STORED_AS_THEY_ARE: Final[dict[str, type]] = {
+    "int": int, "str": str, "bool": bool, "bytes": bytes, "datetime": datetime
+}  # fmt: skip
+"""Types of keys that need no other form, with those of Python: `True == 1 == 1.0` is not the same key."""
+
+
 class CachedMap(WritableMap):
     """Keys that are stored as they are: found in the cache without any call."""
 
-    __slots__ = ()
+    __slots__ = ("_key_type",)
+
+    def __init__(self, partition: TaskPartition, place: MapPlace, prefix: Prefix) -> None:
+        super().__init__(partition, place, prefix)
+        self._key_type = _STORED_AS_THEY_ARE[place.key]
 
     def get(self, key: Any) -> Any:
+        if type(key) is not self._key_type:
+            return super().get(key)
         try:
             return self._cache[key]
-        except (KeyError, TypeError):
+        except KeyError:
             return super().get(key)
 
 

@@ -2,20 +2,19 @@
 
 Rows read and write through nodes (`root`), columns through points and operands. What changed is kept as overlay
 levels, one list a table, oldest first; `to_bytes` packs them to travel with the thread to its next superstep,
-`finish` merges them into one delta. Clients read committed state with the same class, and never write.
+`finish` merges them into one delta. Who only reads what was committed has `pstate.reading`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import polars as pl
 
 from tidemill.journal.snapshot import Part
-from tidemill.language.schema import Schema
+from tidemill.pstate.info import PStateInfo
 from tidemill.pstate.nodes import value_schema
 from tidemill.pstate.overlay import ChangedRows, TaskTable
 from tidemill.pstate.row_nodes import TaskPartition
@@ -38,17 +37,6 @@ from tidemill.values.errors import SchemaMismatch
 
 FLUSH_PATH_COUNT = 100_000
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class PStateInfo:
-    """A PState of the topology; `id` is its declaration's id in the module's definition, which stored rows carry."""
-
-    name: str
-    id: str
-    schema: Schema
-    is_global: bool = False
-    initial_value: Any = None
 
 
 class ThreadState:
@@ -88,7 +76,7 @@ class ThreadState:
         write.
         """
         partition = self._partitions.get((pstate, task))
-        return partition.root if partition is not None else self.partition(pstate, task).root
+        return partition.top if partition is not None else self.partition(pstate, task).top
 
     def partition(self, pstate: str, task: int) -> TaskPartition:
         """One task's partition, for row writers; it stays valid as its root does."""

@@ -35,6 +35,7 @@ class LocalStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+        self._reserved = self.folder / RESERVED
         self._was_there, self._was_store = False, False
         self.check_there()
         self.url = self.folder.as_uri()
@@ -69,7 +70,7 @@ class LocalStore:
     def exists(self, key: str) -> bool:
         count_request(self.counts, "exists")
         with self._writing(key):
-            is_there = os.path.exists(self._path(key))
+            is_there = os.path.exists(self._name(key))
             if not is_there:
                 self.check_there()
             return is_there
@@ -83,7 +84,7 @@ class LocalStore:
         count_request(self.counts, "list")
         keys: list[str] = []
         with self._writing(prefix), suppress(*_ABSENT):
-            _collect(self._path(prefix) if prefix else self.folder, prefix, keys)
+            _collect(self._name(prefix) if prefix else str(self.folder), prefix, keys)
         if not keys:
             self.check_there()
         return iter(sorted(key for key in keys if key > after))
@@ -99,7 +100,7 @@ class LocalStore:
         """
         # What was there is asked first: another thread may make the folder between the two.
         was_there, was_store = self._was_there, self._was_store
-        is_there, is_store = self.folder.is_dir(), (self.folder / RESERVED).is_dir()
+        is_there, is_store = self.folder.is_dir(), self._reserved.is_dir()
         if (was_there and not is_there) or (was_store and not is_store):
             what = "is another folder than the one that this process opened" if is_there else "is not there"
             raise StoreUnavailable(f"The store {self.folder} {what}; bring it back, or restart with the right one.")
@@ -120,9 +121,13 @@ class LocalStore:
             return _write_temporary(folder, data)
 
     def _path(self, key: str) -> Path:
+        return Path(self._name(key))
+
+    def _name(self, key: str) -> str:
+        """The path as text: what is asked before each read needs no more."""
         if key.startswith("/") or ".." in key.split("/"):
             raise ValueError(f"not a key: {key!r}")
-        return self.folder / key
+        return f"{self.folder}/{key}"
 
     def _sync_name(self, path: Path) -> None:
         """A name lasts only when its folder is synced; without, the object is there, but perhaps not after a crash."""
@@ -213,12 +218,12 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _collect(folder: Path, prefix: str, keys: list[str]) -> None:
+def _collect(folder: str, prefix: str, keys: list[str]) -> None:
     with os.scandir(folder) as entries:
         for entry in entries:
             key = f"{prefix}/{entry.name}" if prefix else entry.name
             if entry.is_dir(follow_symlinks=False):
                 with suppress(*_ABSENT):
-                    _collect(Path(entry.path), key, keys)
+                    _collect(entry.path, key, keys)
             elif not entry.name.startswith(_TEMPORARY):
                 keys.append(key)

@@ -110,6 +110,9 @@ class Container:
     is_in_place: bool = False
     """Whether `bytes` are those of the mapped file itself."""
 
+    opened: dict[TableKey, object] = field(default_factory=dict)
+    """What `PartLoader.table` made of the tables, for as long as they are held."""
+
     def release(self) -> None:
         """Let the system have the pages that were read: they come again when they are touched."""
         for pages in self.pages:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection
-from typing import Final
+from typing import Final, Protocol
+from weakref import WeakSet
 
 from tidemill.tables.container import Container
 
@@ -21,6 +22,14 @@ Key = tuple[int, str, str]
 """(owner, name, checksum)."""
 
 
+class PartUser(Protocol):
+    """What keeps parts open between its reads."""
+
+    def forget(self) -> None:
+        """Let go of all parts, at once: some are dropped."""
+        ...
+
+
 class PartMemory:
     """Decoded containers, least recently used out first; safe for several threads."""
 
@@ -29,6 +38,7 @@ class PartMemory:
         self._held: OrderedDict[Key, Container] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
+        self._users: WeakSet[PartUser] = WeakSet()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -53,6 +63,11 @@ class PartMemory:
             while self._bytes > self._bytes_max and len(self._held) > 1:
                 self._drop(next(iter(self._held)))
 
+    def tell(self, user: PartUser) -> None:
+        """Tell a user, from now on, when parts are dropped: the bound is of what is really held."""
+        with self._lock:
+            self._users.add(user)
+
     def of(self, owner: int) -> list[Container]:
         with self._lock:
             return [container for key, container in self._held.items() if key[0] == owner]
@@ -71,6 +86,8 @@ class PartMemory:
 
     def _drop(self, key: Key) -> None:
         self._bytes -= weight(self._held.pop(key))
+        for user in self._users:
+            user.forget()
 
 
 def weight(container: Container) -> int:

@@ -9,9 +9,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidemill.journal.snapshot import Part, Snapshot
-from tidemill.tables.container import CHECKED_BYTES_MAX, MAPPED_BYTES_MIN, Container, TooManyMapped, decode, map_file
+from tidemill.tables.container import (
+    CHECKED_BYTES_MAX,
+    MAPPED_BYTES_MIN,
+    Container,
+    TableKey,
+    TooManyMapped,
+    decode,
+    map_file,
+)
 from tidemill.tables.part_cache import PartCache
-from tidemill.tables.part_memory import PartMemory
+from tidemill.tables.part_memory import Key, PartMemory, PartUser
+from tidemill.tables.sorted_table import SortedTable
+from tidemill.tables.tables import Table
 from tidemill.values.errors import CorruptState, asked_twice, reading_object
 
 CACHED_BYTES_MIN: Final = 1024 * 1024
@@ -47,9 +57,12 @@ class PartLoader:
         self._owner = next(_owners)
         self._newest: tuple[Snapshot, frozenset[tuple[str, str]]] = (Snapshot(), frozenset())
         self._lock = threading.Lock()
+        self._missing: dict[Key, threading.Lock] = {}
 
     def load(self, part: Part) -> Container:
         """The decoded container of a part.
+
+        Threads that miss the same part wait for the one that reads it, so that it is decoded once.
 
         Raises:
             CorruptState: it is not what was committed.
@@ -57,11 +70,42 @@ class PartLoader:
         """
         key = (self._owner, part.name, part.checksum)
         container = self._memory.get(key)
-        if container is None:
-            with reading_object(part.name):
-                container = asked_twice(lambda: self._open(part))
-            self._memory.put(key, container)
+        if container is not None:
+            return container
+        with self._lock:
+            missing = self._missing.setdefault(key, threading.Lock())
+        try:
+            with missing:
+                return self._memory.get(key) or self._loaded(key, part)
+        finally:
+            with self._lock:
+                self._missing.pop(key, None)
+
+    def _loaded(self, key: Key, part: Part) -> Container:
+        with reading_object(part.name):
+            container = asked_twice(lambda: self._open(part))
+        self._memory.put(key, container)
         return container
+
+    def table(self, part: Part, key: TableKey, table: Table) -> SortedTable:
+        """A table of a part for search, shared by its readers for as long as the part is held.
+
+        Raises:
+            SchemaOutdated: the part was written with a wider schema than that of `table`.
+            As `load`.
+        """
+        container = self.load(part)
+        found = container.opened.get(key)
+        if not isinstance(found, SortedTable) or found.table is not table:
+            with reading_object(part.name):
+                meta = container.meta[key]
+                found = SortedTable(table, container.tables[key], meta.combiner_names, meta.table)
+            container.opened[key] = found
+        return found
+
+    def tell(self, user: PartUser) -> None:
+        """As `PartMemory.tell`."""
+        self._memory.tell(user)
 
     def note(self, snapshot: Snapshot) -> None:
         """This is the newest state: what neither it nor the one before names will hardly be read again, and goes."""

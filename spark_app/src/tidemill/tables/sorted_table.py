@@ -247,7 +247,18 @@ class KeySearch:
 
     def equal(self, start: int, end: int, key: Any) -> Bounds:
         first = self.bound(start, end, key, False)
+        if key is None or first == end:
+            return first, self.bound(first, end, key, True)
+        # Keys are often unique here: look at the next row before the search for the end.
+        if not self._is_at(first, key):
+            return first, first
+        if first + 1 == end or not self._is_at(first + 1, key):
+            return first, first + 1
         return first, self.bound(first, end, key, True)
+
+    def _is_at(self, row: int, key: Any) -> bool:
+        """Whether this row, which is not None, has this key, which is not None."""
+        raise NotImplementedError
 
     def bound(self, start: int, end: int, key: Any, after: bool) -> int:
         if self._nulls is not None:
@@ -285,6 +296,12 @@ class NumberSearch(KeySearch):
             key = datetime_micros(key)
         return start + int(self._numbers[start:end].searchsorted(key, "right" if after else "left"))
 
+    def _is_at(self, row: int, key: Any) -> bool:
+        found = self._numbers[row]
+        if self._is_datetime:
+            return bool(found == datetime_micros(key))
+        return bool(found == key or (found != found and key != key))
+
     def item(self, row: int) -> Any:
         value = super().item(row)
         return self._present([value])[0] if self._is_datetime or self._is_float else value
@@ -321,17 +338,6 @@ class BytesSearch(KeySearch):
             else:
                 end = middle
         return start
-
-    def equal(self, start: int, end: int, key: Any) -> Bounds:
-        first = self.bound(start, end, key, False)
-        if key is None or first == end:
-            return first, self.bound(first, end, key, True)
-        # Keys are often unique here: look at the next row before the search for the end.
-        if not self._is_at(first, key):
-            return first, first
-        if first + 1 == end or not self._is_at(first + 1, key):
-            return first, first + 1
-        return first, self.bound(first, end, key, True)
 
     def _is_at(self, row: int, key: Any) -> bool:
         target = key.encode() if self._is_text else key

@@ -17,18 +17,18 @@ from tidemill.api.recording import record_module
 from tidemill.api.schemas import PState
 from tidemill.api.topology import MicrobatchSourceOptions
 from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork
-from tidemill.journal.snapshot import Snapshot, TaskSet
+from tidemill.journal.snapshot import Snapshot
 from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.language.operations import Ops
 from tidemill.local.runner import LocalRunner
 from tidemill.plan.compile.topology import compile_topology
 from tidemill.plan.program import Program
-from tidemill.pstate.thread_state import PStateInfo, ThreadState
+from tidemill.pstate.info import PStateInfo
+from tidemill.pstate.reading import SnapshotReader
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.stored_parts import read_part
-from tidemill.tables.view import SnapshotView
 from tidemill.testing.auditor import Auditor
 from tidemill.testing.simulation import DEPOT, TASKS, TOPOLOGY, Simulation
 from tidemill.values.errors import UserCodeError, invariant
@@ -95,20 +95,14 @@ class BankAuditor(Auditor):
         def read(name: str) -> bytes:
             return read_part(self._store, self._prefix, name)
 
-        loader = PartLoader(read, None)
+        reader = SnapshotReader(self.infos, snapshot, PartLoader(read, None))
         seen: Counter[int] = Counter()
         total = 0
         for task in range(TASKS):
-            state = ThreadState(self.infos, SnapshotView(snapshot, TaskSet(TASKS, task), loader))
-            seen.update(dict(_items(state, "$$seen", task)))
-            total += sum(balance for _, balance in _items(state, "$$balances", task))
+            seen.update(dict(reader.root("$$seen", task).items()))
+            total += sum(balance for _, balance in reader.root("$$balances", task).items())
         invariant(total == 0, "transfers keep the total", total=total)
         return seen
-
-
-def _items(state: ThreadState, pstate: str, task: int) -> list[tuple[Any, Any]]:
-    root: Any = state.root(pstate, task)
-    return list(root.items())
 
 
 class BankSimulation(Simulation):

@@ -1,0 +1,19 @@
+"""What reading and writing of a PState need to know of its declaration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.language.schema import Schema
+
+
+@dataclass(frozen=True)
+class PStateInfo:
+    """A PState of the topology; `id` is its declaration's id in the module's definition, which stored rows carry."""
+
+    name: str
+    id: str
+    schema: Schema
+    is_global: bool = False
+    initial_value: Any = None

@@ -1,0 +1,117 @@
+"""Reading a committed snapshot: nodes over its levels, with nothing above them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+from tidemill.journal.snapshot import Snapshot
+from tidemill.pstate.info import PStateInfo
+from tidemill.pstate.nodes import PartitionReader, Prefix
+from tidemill.tables.merge_reader import End, TaskReader
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.tables import Layout, Table, layout_of
+from tidemill.tables.view import row_key
+from tidemill.values.absent import ABSENT
+
+OPEN_MAX: Final = 4_096
+"""Partitions that a reader keeps open; each takes about 1 KB and 1 KB a table, the rows aside."""
+
+
+class SnapshotReader:
+    """The PStates of a topology at one commit; several threads may read at once.
+
+    Partitions stay open between selects, but not longer than the process holds their parts (`PartMemory`): so the bytes
+    of all readers have the bound of that memory, beside the parts of the selects under way.
+    """
+
+    def __init__(self, pstates: Mapping[str, PStateInfo], snapshot: Snapshot, loader: PartLoader) -> None:
+        self.snapshot = snapshot
+        self._pstates = {name: (info, layout_of(info.schema)) for name, info in pstates.items()}
+        self._loader = loader
+        self._roots: dict[tuple[str, int], Any] = {}
+        loader.tell(self)
+
+    def root(self, pstate: str, task: int) -> Any:
+        """The root node of one task's partition, to read from at once. Raises: as `PartLoader.table`."""
+        roots = self._roots  # where parts are dropped meanwhile, what is opened here is not kept
+        root = roots.get((pstate, task))
+        if root is None:
+            info, layout = self._pstates[pstate]
+            tables = _Tables(self.snapshot, self._loader, info.id, layout, task)
+            root = PartitionReader(pstate, layout, info.initial_value, tables).root()
+            if len(roots) >= OPEN_MAX:
+                roots.clear()
+            roots[pstate, task] = root
+        return root
+
+    def forget(self) -> None:
+        """Let go of all partitions; they are opened again when they are asked for."""
+        self._roots = {}
+
+
+class StoredRows:
+    """One task's committed rows of one table. `sizes` opens those of its size table, if it has one."""
+
+    def __init__(self, reader: TaskReader, sizes: Callable[[], TaskReader] | None) -> None:
+        self.table, self.reader = reader.table, reader
+        self._sizes = sizes
+
+    def cells(self, prefix: Prefix) -> StoredRowsBelow:
+        return StoredRowsBelow(self, prefix)
+
+    def child_keys(self, prefix: Prefix, low: End, high: End) -> Iterator[Any]:
+        return self.reader.child_keys(prefix, low, high)
+
+    def has_any(self, prefix: Prefix) -> bool:
+        return self.reader.has_any(prefix)
+
+    def count(self, prefix: Prefix) -> int:
+        """How many rows stand below a prefix of all keys but the last."""
+        if self._sizes is None:
+            return self.reader.count(prefix)
+        held = self._sizes().get(prefix)
+        return 0 if held is ABSENT else int(held)
+
+
+class StoredRowsBelow:
+    """Committed rows that share all keys but the last."""
+
+    __slots__ = ("_prefix", "_rows")
+
+    def __init__(self, rows: StoredRows, prefix: Prefix) -> None:
+        self._rows, self._prefix = rows, prefix
+
+    def get(self, key: Any) -> Any:
+        return self._rows.reader.get((*self._prefix, key) if self._rows.table.keys else ())
+
+    def scan(self, low: End = None, high: End = None, is_reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        return self._rows.reader.scan(self._prefix, low, high, is_reverse)
+
+    def size(self) -> int:
+        return self._rows.count(self._prefix)
+
+
+class _Tables(dict[str, StoredRows]):
+    """The rows of one task by the id of their table, opened when they are asked for. It knows no reader: without a
+    circle, what nobody uses is let go of at once.
+    """
+
+    def __init__(self, snapshot: Snapshot, loader: PartLoader, pstate_id: str, layout: Layout, task: int) -> None:
+        super().__init__()
+        self._layout, self._open = layout, partial(_opened, snapshot, loader, pstate_id, task)
+
+    def __missing__(self, table_id: str) -> StoredRows:
+        sizes = self._layout.sizes.get(table_id)
+        reader = self._open(self._layout.tables[table_id])
+        rows = self[table_id] = StoredRows(reader, None if sizes is None else partial(self._open, sizes))
+        return rows
+
+
+def _opened(snapshot: Snapshot, loader: PartLoader, pstate_id: str, task: int, table: Table) -> TaskReader:
+    """One task's rows of a table in all levels: a task is in one part of a level only."""
+    key = (pstate_id, table.id)
+    name = row_key(key)
+    parts = (part for level in reversed(snapshot.levels) for part in level.parts if task in part.tasks)
+    return TaskReader(table, task, [loader.table(part, key, table) for part in parts if part.rows.get(name)])
