@@ -29,7 +29,11 @@ class Partitioning:
 
 
 class Depot(metaclass=Suggesting):
-    """The ways to partition a depot. An object or class with `choose_partition_index(record, partitions)` too."""
+    """The ways to partition a depot.
+
+    In place of one of them, a function of (record, number of partitions) gives the partition, counted from 0; so does
+    an object or class with a method `choose_partition_index` of these arguments.
+    """
 
     TOMBSTONE: Final = "tidemill.Depot.TOMBSTONE"
     """What the function of a depot migration returns for a record that goes; migrations come in a later version."""

@@ -9,7 +9,10 @@ from tidemill.values.errors import BadInput
 
 
 class AckLevel(enum.Enum):
-    """When an append returns. Microbatch topologies never take part, so ACK means the same as APPEND_ACK."""
+    """When an append returns: APPEND_ACK when its records are durable, NONE at once, whatever becomes of them.
+
+    Microbatch topologies take no part in an append, so ACK means the same as APPEND_ACK.
+    """
 
     NONE = "none"
     APPEND_ACK = "append_ack"
@@ -51,7 +54,11 @@ class UpdateOptions:
 
     @classmethod
     def objects_to_delete(cls, *names: str) -> UpdateOptions:
-        """The depots and PStates that the new definition does not have, and whose data goes away."""
+        """The depots and PStates that the new definition does not have, and whose data goes away.
+
+        Raises:
+            BadInput: a name is no string.
+        """
         wrong = [name for name in names if not isinstance(name, str)]
         if wrong:
             raise BadInput(f"objects_to_delete takes names such as '$$old' or '*gone', not {wrong[0]!r}.")

@@ -58,7 +58,10 @@ class DepotBuilder(SuggestingInstances):
 
 
 class Setup(SuggestingInstances):
-    """Declares what belongs to the module and not to one topology: depots and the first values of options."""
+    """Declares what belongs to the module and not to one topology: depots and the first values of options.
+
+    Nothing here raises: mistakes are collected, and DefinitionError lists all of them when the module is launched.
+    """
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
@@ -67,7 +70,7 @@ class Setup(SuggestingInstances):
         self._depots: list[DepotBuilder] = []
 
     def declare_depot(self, name: str, partitioning: Any) -> DepotBuilder:
-        """Declare a depot and how its records are partitioned (see `Depot`)."""
+        """Declare a depot, whose name begins with `*`, and how its records are partitioned (see `Depot`)."""
         at = caller_location()
         chosen = to_partitioning(partitioning, at, self.faults)
         recorded_name = to_name(name, "*", "depot", at, self.faults)
@@ -76,7 +79,7 @@ class Setup(SuggestingInstances):
         )
 
     def declare_tick_depot(self, name: str, period_millis: int) -> None:
-        """Declare a depot that ticks at most once a period, on task 0, and cannot be appended to."""
+        """Declare a depot that ticks at most once in `period_millis` ms, on task 0; nobody can append to it."""
         at = caller_location()
         recorded_name = to_name(name, "*", "depot", at, self.faults)
         if isinstance(period_millis, bool) or not isinstance(period_millis, int) or period_millis < 1:
@@ -138,14 +141,14 @@ class Setup(SuggestingInstances):
 
 
 class Topologies(SuggestingInstances):
-    """Declares topologies."""
+    """Declares topologies; mistakes are collected as those of `Setup` are."""
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
         self.declared: list[MicrobatchTopology] = []
 
     def microbatch(self, name: str) -> MicrobatchTopology:
-        """Declare a microbatch topology."""
+        """Declare a microbatch topology; its name is unique in the module."""
         at = caller_location()
         if not isinstance(name, str) or not name:
             text = f"The name of a topology is a string that is not empty, not {name!r}."

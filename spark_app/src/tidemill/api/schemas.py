@@ -90,7 +90,7 @@ class PState(metaclass=Suggesting):
 
     @staticmethod
     def list_schema(element: Any) -> Schema:
-        """A list."""
+        """A list; `element` is the schema of each element."""
         at = caller_location()
         found: list[Fault] = []
         return Schema(model.ListSchema(to_schema(element, at, found)), at, found)

@@ -66,7 +66,7 @@ class MicrobatchSourceOptions:
 
     @starter
     def start_from_offset_ago(self, amount: int, unit: OffsetAgo) -> MicrobatchSourceOptions:
-        """So many records before the end, or the first record that was appended since then."""
+        """So many records before the end of each partition, or the first record that was appended since then."""
         if unit is OffsetAgo.RECORDS:
             return self._from(StartFrom("ago_records", amount))
         if isinstance(unit, OffsetAgo):
@@ -161,7 +161,7 @@ class MicrobatchTopology(SuggestingInstances):
         self._sources: list[SourceChain] = []
 
     def pstate(self, name: str, schema: Any) -> PStateBuilder:
-        """Declare a PState that this topology writes."""
+        """A PState that only this topology writes; its name begins with `$$`, its schema comes from `PState`."""
         at = caller_location()
         recorded_name = to_name(name, "$$", "PState", at, self.faults)
         recorded = dataflow.PStateDeclaration(recorded_name, to_schema(schema, at, self.faults), at)

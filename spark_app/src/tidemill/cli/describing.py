@@ -68,8 +68,8 @@ def describe(
     plans = list(_segments(declaration)) if plan else None
     found = warnings_of(declaration)
     if json_:
-        told = {"warnings": [dict(vars(warning)) for warning in found]}
-        show_json(_described(declaration) | told | ({} if plans is None else {"plan": plans}))
+        shown = {"warnings": [dict(vars(warning)) for warning in found]}
+        show_json(_described(declaration) | shown | ({} if plans is None else {"plan": plans}))
         return
     console().print(f"Module {declaration.name}", style="bold")
     show_table("Depots", ("depot", "partitioner", "global", "tick ms", "schema"), (

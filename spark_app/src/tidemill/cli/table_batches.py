@@ -52,7 +52,7 @@ def _header_fault(path: Path) -> str:
 
 
 def _csv_fault(path: Path) -> str:
-    """The first line that does not fit the header, which the fast reader does not tell; empty if there is none."""
+    """The first line that does not fit the header, which the fast reader does not name; empty if there is none."""
     with open(path, encoding="utf-8", errors="surrogateescape", newline="") as lines:
         rows = csv.reader(lines)
         header: list[str] | None = None

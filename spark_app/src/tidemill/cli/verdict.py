@@ -38,7 +38,7 @@ class Candidate:
     take_over_from: str = ""
 
     def show(self, is_json: bool) -> bool:
-        """Print the verdict, and tell whether the module may follow; a refusal is a verdict too.
+        """Print the verdict; whether the module may follow. A refusal is a verdict too.
 
         Raises:
             StoreUnavailable, CorruptState: there is no verdict.
@@ -152,7 +152,7 @@ def summary(declaration: ModuleDeclaration) -> dict[str, Any]:
 
 
 def partitioner_text(depot: Any) -> str:
-    """How a depot is partitioned, in a word or two."""
+    """How a depot is partitioned, for people."""
     if depot.tick_millis is not None:
         return "tick"
     if depot.fields:
@@ -161,5 +161,5 @@ def partitioner_text(depot: Any) -> str:
 
 
 def start_text(start: Any) -> str:
-    """Where a source starts, in a word or two."""
+    """Where a source starts, for people."""
     return f"{start.kind} {start.amount}" if start.kind not in ("end", "beginning") else str(start.kind)

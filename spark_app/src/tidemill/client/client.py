@@ -18,8 +18,13 @@ class Client:
     """A connection to a gateway (several kept-alive ones underneath); safe for several threads; close it when done.
 
     `url` is the gateway's, such as http://127.0.0.1:8080; `token` defaults to TIDEMILL_TOKEN. What is not answered is
-    tried again for `retry_seconds`: selects always, appends under a key, so that each is done once. Once it is closed,
-    it and its handles raise BadInput.
+    tried again for `retry_seconds`: selects always, appends under a key, so that each is done once.
+
+    Raises:
+        BadInput: the URL or the token is malformed. From each call: the gateway refuses the token, or it is closed.
+        StoreUnavailable: from each call: the gateway or its store did not answer in that time. Nothing was appended; an
+            option or a pause may have been set all the same.
+        OutcomeUnknown: from appends: the records are in the depot once or not at all.
     """
 
     def __init__(
@@ -43,24 +48,28 @@ class Client:
         return DepotClient(self._connection, module, name)
 
     def pstate(self, module: str, name: str) -> PStateClient:
-        """A PState. Raises UnknownName, NotSelectable."""
+        """A PState. Raises UnknownName where there is none, NotSelectable where it is private."""
         return PStateClient(self._connection, module, name)
 
     def modules(self) -> list[str]:
-        """The names of the modules that the gateway serves."""
+        """The names of the modules that the gateway serves and that the token may see."""
         found: list[str] = self._get("/modules")
         return found
 
     def definition(self, module: str) -> dict[str, Any]:
-        """What the module declares: depots, PStates, topologies."""
+        """The module's stored definition; its keys: `module`, `number`, `tasks`, `threads`, `depots`, `topologies`.
+
+        Raises:
+            UnknownName: there is no such module.
+        """
         return self._get(_module(module))  # type: ignore[no-any-return]
 
     def status(self, module: str, topology: str) -> TopologyStatus:
-        """How a topology stands, as `tidemill status` shows it."""
+        """How a topology stands, as `tidemill status` shows it. Raises UnknownName."""
         return TopologyStatus.from_json(self._get(_topology(module, topology)))
 
     def options(self, module: str) -> dict[str, Any]:
-        """What is set on the module and its objects, and what a resource decides."""
+        """The options set on the module and its objects, and those that a resource decides. Raises UnknownName."""
         return self._get(f"{_module(module)}/options")  # type: ignore[no-any-return]
 
     def set_option(self, module: str, name: str, value: Any, **place: str) -> None:
@@ -69,11 +78,12 @@ class Client:
         Raises:
             OptionError: the option, its value or its place is not possible.
             Managed: a resource decides it.
+            UnknownName: there is no such module or object.
         """
         self._patch(module, {**place, "set": {name: value}})
 
     def unset_option(self, module: str, name: str, **place: str) -> None:
-        """Take a setting away."""
+        """Take a setting away, so that the default holds again. Raises as `set_option`."""
         self._patch(module, {**place, "unset": [name]})
 
     def wait_until_processed(self, module: str, topology: str | None = None, timeout_seconds: float = 30.0) -> None:
@@ -99,11 +109,15 @@ class Client:
             asked = {"barrier": found["barrier"]}
 
     def pause_microbatch_topology(self, module: str, topology: str) -> None:
-        """Pause a topology; the microbatch under way ends first (`is_pause_seen` of its status)."""
+        """Pause a topology; returns at once. `is_pause_seen` of its status says that the microbatch under way is done.
+
+        Raises:
+            UnknownName: there is no such module or topology.
+        """
         self._connection.send(Request("POST", f"{_topology(module, topology)}/pause"))
 
     def resume_microbatch_topology(self, module: str, topology: str) -> None:
-        """Let a paused topology go on."""
+        """Let a paused topology go on. Raises UnknownName."""
         self._connection.send(Request("POST", f"{_topology(module, topology)}/resume"))
 
     def _get(self, path: str) -> Any:

@@ -49,9 +49,7 @@ class Request:
 
 
 def check_url(url: str) -> None:
-    """Raises:
-    BadInput: it is no URL of a gateway.
-    """
+    """Refuse a text that is no URL of a gateway. Raises BadInput."""
     try:
         parts = urlsplit(url)
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -166,10 +164,10 @@ def _given_up(error: TidemillError, is_unknown: bool) -> TidemillError:
 def error_of(status: int, content: bytes, is_write: bool) -> TidemillError:
     """The library's error for an answer of the gateway, or of a proxy in front of it."""
     try:
-        told = msgspec.json.decode(content)["error"]
-        code, message = str(told["code"]), str(told["message"])
+        given = msgspec.json.decode(content)["error"]
+        code, message = str(given["code"]), str(given["message"])
     except (ValueError, KeyError, TypeError):
-        told, code, message = {}, "", f"The gateway answered {status}: {content[:200]!r}."
+        given, code, message = {}, "", f"The gateway answered {status}: {content[:200]!r}."
     kind = _CLASSES.get(code)
     if kind is None:
         if status in _RETRIED:
@@ -178,7 +176,7 @@ def error_of(status: int, content: bytes, is_write: bool) -> TidemillError:
         kind = BadInput if status < 500 else TidemillError
     if issubclass(kind, DefinitionError):
         return kind(message)
-    context = {name: told[name] for name in ("index", "at") if name in told}
+    context = {name: given[name] for name in ("index", "at") if name in given}
     return kind(message, **context)
 
 

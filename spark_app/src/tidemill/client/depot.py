@@ -69,8 +69,14 @@ class DepotClient:
     ) -> dict[str, Any]:
         """Append one record; when this returns it is durable, once. Returns {}.
 
+        With AckLevel.NONE it returns at once, and what becomes of the record is not reported. `producer` (a name) and
+        `sequence` (from 0 on, rising) make it safe to append the same record again.
+
         Raises:
             RecordRefused: the record is no data, or the depot takes none from clients; nothing was appended.
+            UnknownName: the depot or its module was deleted; nothing was appended.
+            KeyReused: the producer's append of this sequence was another one; nothing was appended.
+            SequenceUnknown: it is below the producer's last one, and nothing is known of it; nothing was appended.
             StoreUnavailable: nothing was appended; the gateway or its store did not answer for too long.
             OutcomeUnknown: the record is in the depot once or not at all.
         """
@@ -87,7 +93,11 @@ class DepotClient:
         producer: str | None = None,
         sequence: int | None = None,
     ) -> Future[dict[str, Any]]:
-        """Append one record without waiting; the future gives or raises what `append` does."""
+        """Append one record without waiting; the future gives or raises what `append` does.
+
+        Raises:
+            RecordRefused: the record is no data, at once.
+        """
         check_records([record], None)
         numbered = _numbered(producer, sequence)
         body = packed({"record": record})
@@ -103,7 +113,7 @@ class DepotClient:
     ) -> None:
         """Append many records in chunks, in order; rows of a data frame or an Arrow table are dicts.
 
-        With `producer` and `sequence` all of them are one append.
+        It waits until they are durable, whatever `ack` says. With `producer` and `sequence` all of them are one append.
 
         Raises:
             RecordRefused: a record is no data; the chunks before it are appended (`appended` of the error's context

@@ -102,7 +102,11 @@ class PStateClient:
         return ObjectInfo(found["module_name"], found["name"], found["num_partitions"])
 
     def at(self, entry: int) -> PStateClient:
-        """A handle on the state as of this entry of the commit log, for as long as it is kept."""
+        """A handle on the state as of this entry of the commit log, for as long as it is kept.
+
+        Raises:
+            BadInput: it is no whole number. Selects raise SnapshotExpired where the entry is not kept any more.
+        """
         if isinstance(entry, bool) or not isinstance(entry, int):
             raise BadInput(f"An entry of the commit log is a whole number, as current_entry() gives it, not {entry!r}.")
         return PStateClient(self._connection, self._module, self.name, entry)

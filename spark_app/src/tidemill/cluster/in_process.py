@@ -60,6 +60,10 @@ class InProcessCluster:
 
     Everything is as on a real cluster: the same commit log, the same recovery. A store that was given stays when
     the cluster closes, and a later one goes on from it.
+
+    Raises:
+        BadInput: from each call: the cluster is closed.
+        StoreUnavailable: from each call that asks the store: it does not answer. Waits go on instead.
     """
 
     def __init__(self, store_url: str, engine: AttemptRunner, folder: tempfile.TemporaryDirectory[str] | None) -> None:
@@ -82,8 +86,9 @@ class InProcessCluster:
         """A cluster on a store, a temporary one if none is given; TIDEMILL_ENGINE overrides the default engine `local`.
 
         Raises:
-            BadInput: there is no such engine.
+            BadInput: there is no such engine; or Spark or its Java is not installed, or does not start.
             StoreRefused: the store cannot be used.
+            NewerFormat: a newer Tidemill wrote it.
         """
         name = engine_name(engine)
         folder = tempfile.TemporaryDirectory(prefix="tidemill-") if store is None else None
@@ -131,6 +136,7 @@ class InProcessCluster:
             DefinitionError: lists all faults of the module; or the store has another definition: use update_module.
             ModuleExists: the module runs here already, or elsewhere with another definition.
             OwnedByAnother: a Kubernetes Module runs it.
+            TimeoutError: a topology was not claimed in time.
         """
         declaration = checked(record_module(module))
         with self._lock:
@@ -292,14 +298,14 @@ class InProcessCluster:
         watch.wait(timeout_millis / 1000, self._clock)
 
     def microbatch_state(self, module: str, topology: str) -> tuple[int, int]:
-        """(last committed microbatch ID, the version that committed it); (0, 0) before any."""
+        """(last committed microbatch ID, the version that committed it); (0, 0) before any. Raises UnknownName."""
         found = self._progress(self._topology(module, topology), topology)
         return found.microbatch_id, found.version
 
     def get_microbatch_depot_info(
         self, module: str, topology: str
     ) -> dict[str, dict[str, dict[int, MicrobatchParams]]]:
-        """depot -> source ID -> partition -> how far the topology has come there."""
+        """depot -> source ID -> partition -> how far the topology has come there. Raises UnknownName."""
         definition = self._topology(module, topology)
         reader, runner = self._reader(definition, topology)
         head = reader.head(runner)

@@ -48,7 +48,7 @@ class Owner(Stored):
         return self.uid or HAND
 
     def is_followed_by(self, other: Owner) -> bool:
-        """Whether `other` may go on without a word: the same, or the Module that was made anew under its name.
+        """Whether `other` may go on without asking for it: the same, or the Module that was made anew under its name.
 
         A cluster has one Module of a name at a time, so the one before is gone, and its drivers are fenced.
         """

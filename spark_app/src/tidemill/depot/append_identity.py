@@ -1,7 +1,7 @@
 """What makes an append the same append: the name of its producer, its number, and a digest of its content.
 
 A name and a number alone do not do: two processes that share a name, or a key that is used for something else, would be
-told that records are stored which never were.
+led to believe that records are stored which never were.
 """
 
 from __future__ import annotations

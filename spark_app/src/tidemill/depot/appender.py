@@ -101,9 +101,9 @@ class DepotAppender:
             done += [futures.popleft().result() for _ in range(len(futures))]
         except TidemillError as error:
             done += [future.result() for future in futures if future.exception() is None]
-            told = copy(error)  # all whose appends were refused together have the same one
-            told.context = {**error.context, "appended": sum(end - start for at in done for _, start, end in at)}
-            raise told from error
+            raised = copy(error)  # all whose appends were refused together have the same one
+            raised.context = {**error.context, "appended": sum(end - start for at in done for _, start, end in at)}
+            raise raised from error
         return done
 
     def close(self) -> None:

@@ -102,7 +102,7 @@ def _repeated(
     """Where an append of a number that is not above the last one went; a refusal where that was not this append.
 
     Of the last one its digest is kept with the producer, whatever becomes of its segment; of those before it their
-    segments tell.
+    segments say.
     """
     name, sequence, digest = producer
     known = placed.get((name, sequence)) or producers.find(newest, name, sequence)

@@ -83,7 +83,7 @@ class Header:
     """`entries` are the segments that this object holds: itself, or those rolled into it, in order, without holes.
 
     `first_ends` are the end offsets before the first of them, `starts` the logical starts (retention) after the last.
-    Records are sorted by partition and offset, so these numbers tell where each one is (`held`).
+    Records are sorted by partition and offset, so these numbers say where each one is (`held`).
     `table_at` is the newest segment up to the last of them that carries the table of producers, `sequences`; 0 if none.
     `key` is the object's name in the store. `gate` is as of the last of them: behind one that closed the depot, records
     come only after one that opened it again.

@@ -170,7 +170,7 @@ class DepotLog(DepotEnd):
         return True
 
     def _is_ours(self, header: Header) -> bool:
-        """This writer slept through a trim: only what was rolled still tells whether its segment was in the log."""
+        """This writer slept through a trim: only what was rolled still shows whether its segment was in the log."""
         text = f"Segment {header.number} of {self.files.prefix} was trimmed before its append was confirmed."
         try:
             self.files.list_rolled()

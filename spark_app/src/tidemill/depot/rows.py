@@ -117,7 +117,7 @@ def frame_of(table: pa.Table | pa.RecordBatch) -> pl.DataFrame:
 
 
 def check_frame(frame: pl.DataFrame) -> None:
-    """Refuse times without a zone, as in records of any other form: nobody can tell which moment they mean.
+    """Refuse times without a zone, as in records of any other form: nobody knows which moment they mean.
 
     Raises:
         RecordRefused: says which column, and what to do.

@@ -29,7 +29,7 @@ def named(operator: pg.Operator) -> str:
 
 
 def finder(runs: Sequence[ThreadRun], thread: int) -> Callable[[], CurrentStep]:
-    """What tells where `runs` are, which the Python thread `thread` takes from superstep to superstep."""
+    """A function that says where `runs` are, which the Python thread `thread` takes from superstep to superstep."""
 
     def find() -> CurrentStep:
         frame = sys._current_frames().get(thread)

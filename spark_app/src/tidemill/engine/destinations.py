@@ -78,7 +78,7 @@ def _called(move: Move, call: Any, frame: Frame, tasks: int) -> list[Any]:
     chosen: list[Any] = []
     try:
         for row in argument_values(frame, move.args):
-            chosen.append(call(tasks, *row))  # noqa: PERF401 - what was done tells which row failed
+            chosen.append(call(tasks, *row))  # noqa: PERF401 - its length says which row failed
     except Exception as error:
         raise user_error(error, f"{move.kind}_partition", move.at, row_values(frame, len(chosen))) from error
     return chosen

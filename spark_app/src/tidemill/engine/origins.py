@@ -29,7 +29,7 @@ def with_origin(work: AttemptWork, error: UserCodeError) -> UserCodeError:
         CorruptState,
         NotFound,
         RetryableError,
-    ):  # the failure itself must be told, whatever else is wrong
+    ):  # the failure itself must be reported, whatever else is wrong
         place = None
     if place is None:
         return error

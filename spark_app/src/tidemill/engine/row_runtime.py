@@ -47,7 +47,7 @@ class RowRuntime:
         return self._run.compiled.paths[number].transform
 
     def clear(self, number: int) -> Callable[[int], None]:
-        """A function of a task that empties the PState of operator `number` there."""
+        """A function of a task that resets the PState of operator `number` there to its initial value."""
         operator = self._run.program.operators[number]
         assert isinstance(operator, pg.Clear)
         state, pstate = self._run.state, operator.pstate

@@ -26,7 +26,7 @@ class SourceWork:
     """The records of one source in this microbatch: one range of each partition.
 
     `segments` is the range [first, last) of segment numbers that hold them, so that a worker need not search.
-    `is_due` tells whether a tick depot ticks in this microbatch; `ranges` is empty for those. `depot` is its name, for
+    `is_due` says whether a tick depot ticks in this microbatch; `ranges` is empty for those. `depot` is its name, for
     people, `fetch` its option `depot.max.fetch`.
     """
 
@@ -123,7 +123,7 @@ class CurrentStep:
 class Cancel(threading.Event):
     """Set to end an attempt; the runner of a topology gives one to `AttemptRunner.run`.
 
-    Who runs the attempt puts into `find` what tells where it is; any thread may call it.
+    Whoever runs the attempt puts a function into `find` that says where it is; any thread may call it.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """How many requests, and how many bytes of theirs, a gateway has under way at once.
 
-A request keeps its place and its bytes until the work that it began has ended, also where its client was told before
-that it took too long: what still uses memory and a thread still counts.
+A request keeps its place and its bytes until the work that it began has ended, also where its client has got the
+answer that it took too long: what still uses memory and a thread still counts.
 """
 
 from __future__ import annotations

@@ -160,22 +160,22 @@ class BoundedConnection(HttpToolsProtocol):
             self._looked, self._body_before = now, self._body
 
     def end(self) -> None:
-        """Close it without a word; nothing of its client's is under way."""
+        """Close it without an answer; nothing of its client's is under way."""
         self._enter(Phase.CUT)
         self.transport.close()
 
     def cut(self, refusal: HttpRefusal) -> None:
-        """Tell the client why, if it was told nothing yet, and close."""
+        """Close it, with the reason as the answer if none was begun."""
         self._enter(Phase.CUT)
-        is_untold = self.cycle is None or self.cycle.response_complete or not self.cycle.response_started
+        is_unanswered = self.cycle is None or self.cycle.response_complete or not self.cycle.response_started
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        if is_untold and not self.transport.is_closing():
+        if is_unanswered and not self.transport.is_closing():
             self.transport.write(_answer(refusal))
         self.transport.close()
 
-    # --- what the transport and the parser tell ---
+    # --- calls of the transport and the parser ---
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         """The transport is open: the time for the first headers begins."""
@@ -263,6 +263,6 @@ def _long_head() -> HttpRefusal:
 
 def _answer(refusal: HttpRefusal) -> bytes:
     body = faults.body_of(refusal)
-    told = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
-    lines = [f"{name}: {value}\r\n" for name, value in (told | refusal.headers).items()]
+    given = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+    lines = [f"{name}: {value}\r\n" for name, value in (given | refusal.headers).items()]
     return STATUS_LINE[refusal.status] + "".join(lines).encode() + b"\r\n" + body

@@ -129,7 +129,7 @@ async def _processed(request: Request, depot: str, appended: Appended, seconds: 
 
 
 def _watch(gateway: Gateway, depot: str, appended: Appended) -> ProcessedWatch:
-    """Of the very depot that has the records: one that is made anew under its name does not tell of them."""
+    """Of the very depot that has the records: one that is made anew under its name knows nothing of them."""
     definition, offsets = appended
     name = "*" + depot.removeprefix("*")
     barriers = [barrier_of(definition, topology, name, offsets) for topology in definition.topologies]

@@ -84,7 +84,7 @@ def body_of(error: TidemillError) -> bytes:
 
 
 def unexpected() -> TidemillError:
-    """What nobody foresaw, as an error that tells a stranger nothing; the log has it all."""
+    """An unforeseen exception, as an error that gives clients no details; the log has them."""
     return errors.InvariantViolation(_HIDDEN["InvariantViolation"])
 
 

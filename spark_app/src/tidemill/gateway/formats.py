@@ -69,7 +69,7 @@ def media_type(header: str | None, known: tuple[str, ...]) -> str:
 
 
 def decoded(body: bytes, kind: str, reserve: Reserve) -> Any:
-    """A body of JSON or MessagePack as a value; `reserve` is told the bytes in memory before they are taken.
+    """A body of JSON or MessagePack as a value; `reserve` gets the bytes in memory before they are taken.
 
     Raises:
         HttpRefusal: 400, it is neither; 413, it is too large in memory.
@@ -99,7 +99,7 @@ def converted(value: Any, form: type[S]) -> S:
 
 
 def records_of(body: bytes, kind: str, reserve: Reserve) -> Column:
-    """The records of an append as a column; `reserve` is told the bytes in memory before they are taken.
+    """The records of an append as a column; `reserve` gets the bytes in memory before they are taken.
 
     Raises:
         HttpRefusal: 400, the body is not what its type says; 413, it is more than an append may be.

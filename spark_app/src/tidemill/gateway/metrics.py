@@ -50,7 +50,7 @@ class GatewayMetrics:
 
 
 class TopologyCollector(Collector):
-    """The topologies as they were when somebody looked last; `show` is told before each scrape."""
+    """The topologies as they were when somebody looked last; `show` sets them before each scrape."""
 
     def __init__(self) -> None:
         self._shown: Sequence[TopologyStatus] = ()

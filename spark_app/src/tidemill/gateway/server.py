@@ -117,7 +117,7 @@ def _bound(host: str, port: int) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
-        made.listen(_BACKLOG)  # from here on a client that was told the URL waits for its answer; it is not refused
+        made.listen(_BACKLOG)  # from here on a client that knows the URL waits for its answer; it is not refused
     except OSError as error:
         made.close()
         raise BadInput(f"Port {port} of {host} cannot be served: {error.strerror}.") from error

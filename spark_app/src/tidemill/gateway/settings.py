@@ -1,4 +1,4 @@
-"""What a gateway is told when it starts."""
+"""The settings with which a gateway starts."""
 
 from __future__ import annotations
 

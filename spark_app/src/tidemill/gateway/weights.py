@@ -1,4 +1,4 @@
-"""How much memory a body becomes when it is decoded, told from its bytes alone, before anything is made of them.
+"""How much memory a body becomes when it is decoded, judged by its bytes alone, before anything is made of them.
 
 A few bytes may stand for gigabytes: compressed buffers, columns of nulls, dictionaries, millions of empty lists.
 """

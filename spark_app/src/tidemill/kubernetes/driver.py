@@ -60,7 +60,7 @@ class DriverNames:
 
 
 class Driver:
-    """Drives one topology of one revision until it is told to stop."""
+    """Drives one topology of one revision until it is stopped."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class Driver:
             return False
 
     def _note(self, runner: TopologyRunner, follower: TopologyFollower, seen: RunnerState) -> RunnerState:
-        """Wait a little for news of the runner, and tell them."""
+        """Wait a little for news of the runner, and pass them on."""
         try:
             state = runner.wait_for(lambda now: now is not seen, LOOK_SECONDS)
         except TimeoutError:

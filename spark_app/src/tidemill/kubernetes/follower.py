@@ -1,7 +1,7 @@
 """What a leader does for its Topology beside the stream: follow the spec into the options, write the status.
 
 In threads of its own with every call bounded: an API server that is away, or a Topology that was deleted, stops nothing
-but this. What asks the store has one thread, and the status another: a store that hangs is told of all the same.
+but this. What asks the store has one thread, and the status another: a store that hangs is reported all the same.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEARTBEAT_MS: Final = 10_000.0
 """The status is written so often even where nothing else changed; the operator takes four times that for silence."""
 
 SILENCE_MS: Final = 2_500.0
-"""A store that has answered nothing for so long, while it was asked, is told of."""
+"""A store that has answered nothing for so long, while it was asked, is reported."""
 
 LAG_OLD_MS: Final = 10_000.0
 """What waits is left out of the status when it could not be read for so long."""
@@ -124,7 +124,7 @@ class TopologyFollower:
                 self._try("status", self.report)
 
     def _try(self, what: str, step: Any) -> None:
-        """Trouble is told once, not each second."""
+        """Trouble is reported once, not each second."""
         try:
             step()
             text = ""

@@ -23,7 +23,7 @@ SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 3
 
 @dataclass
 class DriverHealth:
-    """What the probes tell; the driver writes it, requests read it. `lag` counts what waits by depot."""
+    """What the probes answer; the driver writes it, requests read it. `lag` counts what waits by depot."""
 
     state: State = "starting"
     text: str = ""

@@ -148,7 +148,7 @@ class RevisionGate:
             raise owned_by_another(stored.module, self._store.url, stored.owner, advice)
 
     def write(self) -> None:
-        """Write the revision's definition, where nobody has written one meanwhile; `look` tells who did.
+        """Write the revision's definition, where nobody has written one meanwhile; `look` finds out who did.
 
         What the definition before retired is held first, so that nobody deletes it behind our back.
 

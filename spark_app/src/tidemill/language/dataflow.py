@@ -1,7 +1,7 @@
 """What a user's `define` recorded, as data: dataflow nodes, arguments, paths and aggregators.
 
 `api` writes these, `plan` checks and compiles them. A block is a tuple of nodes that run one after the other on each
-row of variables; nodes that hold blocks (`IfTrue`, `Loop`, `BatchBlock`, …) make it a tree (seed: "Dataflow").
+row of variables; nodes that hold blocks (`Cond`, `Loop`, `BatchBlock`, …) make it a tree.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Nav:
 
 @dataclass(frozen=True)
 class RecordedPath:
-    """A sequence of navigators, from a PState's partition to zero or more values (seed: "Paths")."""
+    """A sequence of navigators, from a PState's partition to zero or more values."""
 
     navs: tuple[Nav, ...] = ()
 
@@ -244,7 +244,7 @@ class LocalTransform:
 
 @dataclass(frozen=True)
 class LocalClear:
-    """Empty a PState on the row's task; the row goes on."""
+    """Reset a PState on the row's task to its initial value; the row goes on."""
 
     pstate: str
     at: Location

@@ -2,7 +2,7 @@
 
 A schema is a tree. Every element of a top-level map, of a top-level fixed-keys record and of each subindexed
 structure is *indexed*: it is one row, found by its keys. Everything below an indexed element that is not
-indexed itself is one value, read and written whole (seed: "PStates").
+indexed itself is one value, read and written whole.
 """
 
 from __future__ import annotations

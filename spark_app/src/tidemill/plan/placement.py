@@ -1,4 +1,4 @@
-"""On which task rows are, as far as the code tells: the value whose hash brought them there.
+"""On which task rows are, as far as the code shows: the value whose hash brought them there.
 
 Values are known by how they were made (`Symbol`): two that were made alike from the same variables are equal. What a
 step makes in a way that cannot be followed gets a symbol of its own, so that nothing is concluded from it.
@@ -20,7 +20,7 @@ Symbol = tuple[Any, ...]
 class Placement:
     """Where rows are.
 
-    "by": on the task of the hash of the value `by`; "zero": on task 0; "anywhere": no value tells where; "unknown": a
+    "by": on the task of the hash of the value `by`; "zero": on task 0; "anywhere": no value says where; "unknown": a
     function, or ways that come together, decide. `why` says it to a person.
     """
 

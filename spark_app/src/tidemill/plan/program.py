@@ -73,7 +73,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Assign:
-    """Binds variables at once. `purpose` tells which part of a loop this is: its entry, its head, or the way back."""
+    """Binds variables at once. `purpose` says which part of a loop this is: its entry, its head, or the way back."""
 
     id: int
     region: int
@@ -135,7 +135,7 @@ class Transform:
 
 @dataclass(frozen=True)
 class Clear:
-    """`local_clear`: empties the PState on the row's task."""
+    """`local_clear`: resets the PState on the row's task to its initial value."""
 
     id: int
     region: int
@@ -195,7 +195,7 @@ class Region:
     `start` is its first operator. Of a batch block, `collect` and `outputs` are its aggregation (None and ()
     without one), `keys` those of `group_by` (None without), `is_single` whether aggregation and post-agg happen on
     task 0 only, `post` where post-agg begins and `after` what follows the block on task 0 (None where nothing
-    follows). `combines` tells whether rows may be combined before `final`, the partitioner in front of the
+    follows). `combines` says whether rows may be combined before `final`, the partitioner in front of the
     aggregation.
     """
 
@@ -265,9 +265,9 @@ class Program:
 
     `operators[i].id == i`, and ids rise along every edge but the ways back of loops. `next[i]` are the successors
     of operator i, `live[i]` the variables that somebody reads after it (sorted: also the columns of messages to a
-    point), `keeps_order[i]` tells for a point whether the order of its rows can be observed. `segments` has one
+    point), `keeps_order[i]` says for a point whether the order of its rows can be observed. `segments` has one
     entry for each operator where a walk can begin. `schedule` has one entry for each superstep, or is None where
-    only the data tells how many there are. `reads` maps PStates of other topologies to their topology's name. `key`
+    only the data decides how many there are. `reads` maps PStates of other topologies to their topology's name. `key`
     names the program in caches of workers.
     """
 

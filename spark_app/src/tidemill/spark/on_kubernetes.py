@@ -68,7 +68,7 @@ class OnKubernetes:
 
 
 def kubernetes_conf(place: OnKubernetes, run: str) -> dict[str, str]:
-    """Spark's settings; `run` tells the pods of this context from those of earlier ones of the same driver."""
+    """Spark's settings; `run` distinguishes the pods of this context from those of earlier ones of the same driver."""
     pod, executors = place.pod, place.executors
     return {
         # Since 4.1 executors dial the bind address; anything but the pod's own IP breaks them.
@@ -92,7 +92,7 @@ def kubernetes_conf(place: OnKubernetes, run: str) -> dict[str, str]:
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
         "spark.kubernetes.allocation.batch.delay": "200ms",
         "spark.kubernetes.executor.eventProcessingInterval": "200ms",
-        # The watch does not tell of a pod that was deleted by force; the list does, from the API server's cache.
+        # The watch does not report a pod that was deleted by force; the list does, from the API server's cache.
         "spark.kubernetes.executor.apiPollingInterval": "5s",
         "spark.kubernetes.executor.enablePollingWithResourceVersion": "true",
         "spark.kubernetes.executor.missingPodDetectDelta": "5s",
@@ -102,7 +102,7 @@ def kubernetes_conf(place: OnKubernetes, run: str) -> dict[str, str]:
         "spark.executor.failuresValidityInterval": "10min",
         "spark.decommission.enabled": "true",
         "spark.storage.decommission.enabled": "true",
-        # An executor that hangs without a word holds its attempt up for that long.
+        # An executor that hangs in silence holds its attempt up for that long.
         "spark.network.timeout": "30s",
         "spark.network.timeoutInterval": "10s",
         "spark.executor.heartbeatInterval": "5s",

@@ -1,6 +1,6 @@
 """Runs attempts on Spark: a stage a superstep (spread), one task (fused), or in the driver (inline).
 
-Spark is told as little as possible: stages carry opaque bytes, and a user's error is a result. What it reports by
+Spark knows as little as possible: stages carry opaque bytes, and a user's error is a result. What it reports by
 itself is that workers are gone, and then the attempt starts again.
 """
 

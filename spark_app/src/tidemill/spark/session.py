@@ -329,7 +329,7 @@ def _end_gateway() -> None:
 
 
 def make_folder() -> Path:
-    """A temporary folder whose name tells its process, so that what a killed one left is found and removed."""
+    """A temporary folder whose name holds its process, so that what a killed one left is found and removed."""
     parent = Path(tempfile.gettempdir())
     for left in parent.glob(f"{FOLDER_PREFIX}*"):
         owner = re.match(rf"{FOLDER_PREFIX}(\d+)-", left.name)

@@ -45,7 +45,7 @@ def current(base: ObjectStore) -> Incarnation:
     """The copy that lives. Costs a listing of one short folder.
 
     Raises:
-        CorruptState: what tells it cannot be read.
+        CorruptState: its mark cannot be read.
     """
     newest = max(base.list(CURRENT), default=None)
     if newest is None:

@@ -66,7 +66,7 @@ class StoreLease(LeaderLease, Protocol):
     """A lease that lives in the store of what is led."""
 
     def claim(self) -> bool:
-        """Hold it as the one whom another authority chose, whoever held it before; whether it is held now.
+        """Hold it as the process that another authority chose, whoever held it before; whether it is held now.
 
         Only the lock of a live process cannot be taken from it.
         """

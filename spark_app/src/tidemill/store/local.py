@@ -95,7 +95,7 @@ class LocalStore:
     def check_there(self) -> None:
         """Raises StoreUnavailable where there is no folder any more, or an empty one: a mount point without its disk.
 
-        A store that was put back is another matter (`store.incarnations` tells it). Inodes would not do: they change
+        A store that was put back is another matter (`store.incarnations` finds it). Inodes would not do: they change
         where a file system is mounted again.
         """
         # What was there is asked first: another thread may make the folder between the two.

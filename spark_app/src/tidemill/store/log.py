@@ -51,7 +51,7 @@ class Lost(TidemillError):
 class SlotTrimmed(Lost):
     """The slot was trimmed: this writer slept through it, and its object counts for nothing.
 
-    A writer that slept between its create and the check cannot tell this from an entry that was in the
+    A writer that slept between its create and the check cannot distinguish this from an entry that was in the
     log and has been trimmed since.
     """
 

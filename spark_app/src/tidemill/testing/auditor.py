@@ -124,7 +124,7 @@ class Auditor:
         invariant(all(count == 1 for count in counts.values()), "S1: each record counts once")
 
     def number(self, row: Any) -> int:
-        """What tells a record from all others."""
+        """The number of a record, which no other record has."""
         return int(row)
 
     # --- reading -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from tidemill.store.objects import AlreadyExists, Buffer, NotFound, count_reques
 
 
 class MemoryStore:
-    """Objects in a dict; as durable as the test that holds it."""
+    """An object store in a dict, as durable as the test that holds it; a test may edit `objects`, key -> bytes."""
 
     def __init__(self, name: str = "memory") -> None:
         self.url = f"memory://{name}"

@@ -200,7 +200,7 @@ class Simulation:
         return Auditor(self.store, self.definition, TOPOLOGY, self.depot())
 
     def _record(self, number: int) -> Any:
-        """The record that is appended; its number tells it from all others."""
+        """The record that is appended; no other has its number."""
         return number
 
     def _declare(self) -> None:

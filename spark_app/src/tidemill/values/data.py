@@ -300,7 +300,7 @@ def _structure_sort_key(value: Any) -> tuple[Any, ...]:
 
 
 def to_text(value: Any) -> str:
-    """A value as the seed prints it: `[["b" 2] ["c" 1]]`, `{"a" 1, "b" null}`, `#{1 2}`, `true`."""
+    """A value in a short notation for people: `[["b" 2] ["c" 1]]`, `{"a" 1, "b" null}`, `#{1 2}`, `true`."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -3,11 +3,11 @@
     TidemillError
     ├── DefinitionError      the module's author: fix the module (lists all faults at once)
     ├── UserCodeError        the module's author: a function of the module raised
-    │   ├── MicrobatchFails  the same, to who waits for the result (also a TimeoutError)
+    │   └── MicrobatchFails  the same, for a caller who waits for the result (also a TimeoutError)
     ├── BadInput             the caller: what was passed does not fit (also a ValueError)
     │   ├── RecordRefused, KeyReused, SequenceUnknown, SchemaMismatch, BadPath, OptionError, StoreRefused
     │   ├── NotOneValue, NotSelectable, BudgetExceeded, UnknownName, ModuleExists, OwnedByAnother
-    │   │   (of UnknownName: Deleted, DepotClosed, which clients take as a word to look anew)
+    │   │   (of UnknownName: Deleted, DepotClosed; clients then look the name up again)
     │   ├── SnapshotExpired, Managed, CombinersDiffer
     ├── RetryableError       nobody: the same call may succeed later
     │   ├── StoreUnavailable, AttemptTimeout, AttemptLost, EngineUnavailable, ApiUnavailable,
@@ -110,7 +110,7 @@ class BadInput(TidemillError, ValueError):
 
 
 class RecordRefused(BadInput):
-    """A record cannot be stored: of a kind that is no data, too large, or without an answer from the partitioner."""
+    """A record cannot be stored: no data, too large, not of the depot's schema, or without a partition."""
 
     code = "RecordRefused"
 
@@ -146,7 +146,7 @@ class CombinersDiffer(BadInput):
 
 
 class BudgetExceeded(BadInput):
-    """A select asks for more steps, results, bytes or time than one of a stranger may take; ask for less at once."""
+    """A select asks for more steps, results, bytes or time than a gateway gives one request; ask for less at once."""
 
     code = "BudgetExceeded"
 
@@ -196,7 +196,7 @@ class SequenceUnknown(BadInput):
 
 
 class OwnedByAnother(BadInput):
-    """The store's module belongs to somebody else; going on with it is an explicit word."""
+    """The store's module belongs to somebody else; nothing was changed. Taking it over must be asked for."""
 
     code = "OwnedByAnother"
 

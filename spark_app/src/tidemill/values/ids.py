@@ -20,7 +20,7 @@ class Ids:
         return self._bytes(4).hex()
 
     def nonce(self) -> str:
-        """16 hex digits: tells one writer's bytes from another's; also the random part of object names."""
+        """16 hex digits that no other writer has, to know its bytes by; also the random part of object names."""
         return self._bytes(8).hex()
 
     def _bytes(self, count: int) -> bytes:

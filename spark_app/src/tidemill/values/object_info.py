@@ -1,4 +1,4 @@
-"""What a handle tells of its depot or PState."""
+"""Facts that a handle gives about its depot or PState."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def _by_value(operator: Apply, frame: Frame) -> Column:
                 raise RuntimeError("the function raised StopIteration")
         else:
             for row in argument_values(frame, operator.args):
-                values.append(call(*row))  # noqa: PERF401 - what was done tells which row failed
+                values.append(call(*row))  # noqa: PERF401 - its length says which row failed
     except Exception as error:
         raise _failure(operator, frame, error, len(values)) from error
     return cols.from_values(values)
