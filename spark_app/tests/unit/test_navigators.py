@@ -13,8 +13,11 @@ from faulty import faults_of
 from tidemill import Depot, Ops, Path, PState
 from tidemill.client.paths import path_to_json
 from tidemill.language.dataflow import Const, Function, Nav, RecordedPath
+from tidemill.language.schema import Leaf
 from tidemill.paths.arguments import PATHS
+from tidemill.paths.budget import STEPS_MAX, Budget
 from tidemill.paths.compiled import compile_path
+from tidemill.paths.fitting import SchemaFaults
 from tidemill.paths.json import path_from_json
 from tidemill.paths.navigators import NAVIGATORS
 from tidemill.values.errors import BadPath
@@ -92,6 +95,21 @@ def test_refused_when_there_is_an_argument_too_many(name: str) -> None:
         compile_path(RecordedPath((Nav(name, many, nav.options),)), None, mode)
 
 
+@pytest.mark.parametrize(
+    ("nav", "text"),
+    [
+        (Nav("view", (Const(1),)), "view got Const.*argument 1"),
+        (Nav("key", (RecordedPath(),)), "key got RecordedPath.*argument 1"),
+        (Nav("with_page_size", (RecordedPath(), Const(1))), "with_page_size got RecordedPath.*argument 1"),
+        (Nav("stay", (Function("INC", "builtin", Ops.INC),)), "stay got Function.*argument 1"),
+        (Nav("map_key", ("a",)), "map_key got 'a'.*argument 1"),
+    ],
+)
+def test_refused_when_an_argument_is_of_another_kind(nav: Nav, text: str) -> None:
+    with pytest.raises(BadPath, match=text):
+        compile_path(RecordedPath((nav,)), None, "select")
+
+
 @pytest.mark.parametrize("name", LATER)
 def test_the_same_navigators_are_refused_in_topologies_as_for_clients(name: str) -> None:
     path = RecordedPath((Nav(name),))
@@ -108,6 +126,105 @@ def test_the_same_navigators_are_refused_in_topologies_as_for_clients(name: str)
         compile_path(path, None, "select")
     with pytest.raises(BadPath, match="is not in this version"):
         path_from_json([[name]])
+
+
+# --- what a record says ----------------------------------------------------------------------------------------------
+
+NUMBERS, NAMES = PState.map_schema(str, int).subindexed(), PState.set_schema(str).subindexed()
+WORDS = PState.list_schema(str)
+AFTER: list[tuple[Path, Any, Any]] = [
+    (Path.key("a"), NUMBERS, Leaf("int")), (Path.must("a"), NUMBERS, Leaf("int")), (Path.key(1), WORDS, Leaf("str")),
+    (Path.map_vals(), NUMBERS, Leaf("int")), (Path.map_keys(), NUMBERS, Leaf("str")),
+    (Path.map_key("a"), NUMBERS, Leaf("str")), (Path.sub_map("a"), NUMBERS, NUMBERS.schema),
+    (Path.all(), NAMES, Leaf("str")), (Path.all(), WORDS, Leaf("str")), (Path.all(), NUMBERS, None),
+    (Path.set_elem("a"), NAMES, Leaf("str")), (Path.void_set_elem(), NAMES, Leaf("str")),
+    (Path.subset("a"), NAMES, NAMES.schema), (Path.first(), WORDS, Leaf("str")), (Path.last(), WORDS, Leaf("str")),
+    (Path.nth(0), WORDS, Leaf("str")), (Path.sublist(0, 1), WORDS, WORDS.schema),
+    (Path.sublist_to_end(1), WORDS, WORDS.schema), (Path.view(Ops.SIZE), NUMBERS, None), (Path.stop(), NUMBERS, None),
+    *((path, NUMBERS, NUMBERS.schema) for path in (
+        Path.sorted_map_range("a", "b"), Path.sorted_map_range_from("a"), Path.sorted_map_range_from_start(1),
+        Path.sorted_map_range_to("a"), Path.sorted_map_range_to_end(1),
+    )),
+    *((path, NAMES, NAMES.schema) for path in (
+        Path.sorted_set_range("a", "b"), Path.sorted_set_range_from("a"), Path.sorted_set_range_from_start(1),
+        Path.sorted_set_range_to("a"), Path.sorted_set_range_to_end(1),
+    )),
+]  # fmt: skip
+STAYING = [
+    "stay", "filter_pred", "filter_equal", "filter_not_equal", "filter_less_than", "filter_less_than_or_equal",
+    "filter_greater_than", "filter_greater_than_or_equal", "filter_selected", "filter_not_selected", "collect",
+    "collect_one", "put_collected", "is_collected", "dispense_collected", "null_to_val", "null_to_list", "null_to_set",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "start", "expected"), AFTER, ids=lambda value: repr(value)[:40])
+def test_the_schema_after_a_navigator_is_known(path: Path, start: Any, expected: Any) -> None:
+    (nav,) = path.path.navs
+    found: list[str] = []
+    faults = SchemaFaults("$$p", start.schema, lambda text, advice: found.append(text))
+
+    assert NAVIGATORS[nav.name].after(faults, nav, start.schema) == expected
+    assert found == []
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_navigator_that_needs_a_structure_says_so_when_it_meets_a_number(name: str) -> None:
+    found: list[str] = []
+    faults = SchemaFaults("$$p", Leaf("int"), lambda text, advice: found.append(text))
+    after = NAVIGATORS[name].after(faults, recorded(name), Leaf("int"))
+
+    needs = {path.path.navs[0].name for path, _, _ in AFTER} - {"view", "stop"}
+    assert [text.split("'")[0] for text in found] == ([f"{name} meets an int in "] if name in needs else [])
+    assert (after == Leaf("int")) is (name in STAYING)
+
+
+LONG = list(range(4_000))
+COSTLY: list[tuple[Any, Path]] = [
+    *((LONG, path) for path in (
+        Path.all(), Path.first(), Path.last(), Path.nth(0), Path.sublist(0, 1), Path.sublist_to_end(1),
+        Path.view(Ops.SIZE), Path.filter_pred(Ops.IS_NOT_NULL), Path.transformed(Path.stop()),
+        Path.is_collected(Ops.IS_NOT_NULL),
+    )),
+    *((dict.fromkeys(LONG), path) for path in (
+        Path.map_vals(), Path.map_keys(), Path.sub_map(1), Path.sorted_map_range(1, 2),
+        Path.sorted_map_range_from(1, 1), Path.sorted_map_range_to(1, 1), Path.sorted_map_range_from_start(1),
+        Path.sorted_map_range_to_end(1),
+    )),
+    *((set(LONG), path) for path in (
+        Path.subset(1), Path.sorted_set_range(1, 2), Path.sorted_set_range_from(1, 1), Path.sorted_set_range_to(1, 1),
+        Path.sorted_set_range_from_start(1), Path.sorted_set_range_to_end(1),
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "path"), COSTLY, ids=lambda value: repr(value)[:40])
+def test_a_navigator_that_looks_through_a_value_or_copies_it_costs_by_its_size(value: Any, path: Path) -> None:
+    budget = Budget()
+    compiled = compile_path(Path(path.path.navs).stop().path, None, "select", budget=budget)
+    compiled.select(value, [argument.value for argument in compiled.arguments if isinstance(argument, Const)])
+
+    assert STEPS_MAX - budget.steps >= len(LONG) // 8
+
+
+@pytest.mark.parametrize("path", [Path.must("a", "b"), Path.key("a", "b"), Path.must("a").must("b")])
+def test_keys_lead_into_each_other_when_a_navigator_has_several(path: Path) -> None:
+    compiled = compile_path(path.path, None, "select")
+    assert compiled.select({"a": {"b": 1}, "b": 2}, ["a", "b"]) == [1]
+
+
+@pytest.mark.parametrize("path", [Path.map_keys(), Path.map_key("a"), Path.set_elem("a"), Path.void_set_elem()])
+def test_a_key_that_is_none_is_a_fault_when_a_terminal_writes_it(path: Path) -> None:
+    is_set = "set" in path.path.navs[0].name
+
+    def define(setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*d", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$p", PState.map_schema(str, PState.set_schema(str) if is_set else PState.map_schema(str, int)))
+        chain = mb.source("*d").out("*mb").explode_microbatch("*mb").out("*k")
+        chain.local_transform("$$p", Path(Path.key("*k").path.navs + path.term_val(None).path.navs))
+
+    (fault,) = faults_of(define)
+    assert "None is none" in fault.text
 
 
 def test_the_reference_of_paths_is_up_to_date() -> None:

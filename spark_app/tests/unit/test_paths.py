@@ -364,7 +364,7 @@ def test_refused_when_a_later_version_has_the_navigator(path: Path) -> None:
 
 
 def test_refused_when_no_version_has_the_navigator() -> None:
-    with pytest.raises(BadPath, match="there is no navigator nope"):
+    with pytest.raises(BadPath, match="this version has no navigator nope"):
         compile_path(dataflow.RecordedPath((Nav("nope"),)), None, "select")
 
 

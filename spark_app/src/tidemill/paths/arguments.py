@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from math import inf
 from typing import Final, Literal
 
 Kind = Literal["value", "function", "condition", "branch", "change"]
@@ -32,29 +29,12 @@ class ArgumentKinds:
         """Whether so many arguments are too many."""
         return self.more is None and count > len(self.kinds)
 
-    @cached_property
-    def values(self) -> tuple[int, float]:
-        """How many plain values there are at least, and at most."""
-        return self._count("value")
-
-    @cached_property
-    def functions(self) -> tuple[int, float]:
-        """As `values`."""
-        return self._count("function")
-
-    @cached_property
-    def paths(self) -> tuple[int, float]:
-        """As `values`."""
-        return self._count(*PATHS)
-
-    def _count(self, *kinds: Kind) -> tuple[int, float]:
-        least = sum(kind in kinds for kind in self.kinds[: len(self.kinds) - self.optional])
-        return least, inf if self.more in kinds else sum(kind in kinds for kind in self.kinds)
-
-    def path_kinds(self, count: int) -> Sequence[Kind | None]:
-        """The kinds of `count` paths, as they stand among the arguments."""
-        named: list[Kind | None] = [kind for kind in self.kinds if kind in PATHS]
-        return (named + [self.more] * count)[:count]
+    def miscount(self, count: int) -> str | None:
+        """What is wrong with so many arguments, as the end of a sentence about their navigator."""
+        least, most = len(self.kinds) - self.optional, len(self.kinds)
+        if count < least:
+            return f"needs {least} argument{'s' * (least != 1)}, not {count}"
+        return f"takes {most} argument{'s' * (most != 1)}, not {count}" if self.are_fewer_than(count) else None
 
     @property
     def has_branches(self) -> bool:
@@ -66,4 +46,5 @@ NOTHING: Final = ArgumentKinds()
 VALUE: Final = ArgumentKinds(("value",))
 VALUES: Final = ArgumentKinds(more="value")
 FUNCTION: Final = ArgumentKinds(("function",))
+CALL: Final = ArgumentKinds(("function",), more="value")
 CONDITION: Final = ArgumentKinds(("condition",))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidemill.language.dataflow import Arg, Const, Function, Nav, RecordedExpr, RecordedPath, Var
+from tidemill.paths.arguments import PATHS
 from tidemill.paths.navigator import BoundNav, Slot
 from tidemill.paths.navigators import NAVIGATORS
 from tidemill.values.errors import BadPath
@@ -30,25 +31,27 @@ class Binder:
 
     def _bind_nav(self, nav: Nav, at: str) -> Iterator[BoundNav]:
         navigator = NAVIGATORS.get(nav.name)
-        if navigator is None:
-            raise BadPath(f"{self.where}: there is no navigator {nav.name}", navigator=nav.name, at=at)
-        slots, functions, paths = [], [], []
-        for index, arg in enumerate(nav.args, 1):
-            if isinstance(arg, (Var, Const, RecordedExpr)):
+        if navigator is None or navigator.steps is None:
+            raise BadPath(f"{self.where}: this version has no navigator {nav.name}", navigator=nav.name, at=at)
+        slots, functions, paths, branches = [], [], [], []
+        for index, arg in enumerate(nav.args):
+            kind = navigator.arguments.kind(index)
+            if isinstance(arg, (Var, Const, RecordedExpr)) and kind in ("value", None):
                 slots.append(self._slot(arg))
-            elif isinstance(arg, Function):
+            elif isinstance(arg, Function) and kind == "function":
                 functions.append(arg)
-            elif isinstance(arg, RecordedPath):
-                paths.append(self._bind_path(arg, f"{at}[{index}]"))
+            elif isinstance(arg, RecordedPath) and kind in PATHS:
+                paths.append(self._bind_path(arg, f"{at}[{index + 1}]"))
+                branches += paths[-1:] if kind == "branch" else []
             else:
-                raise BadPath(
-                    f"{self.where}: {nav.name} got {arg!r}, which is no argument of a path", navigator=nav.name
-                )
+                text = f"{self.where}: {nav.name} got {arg!r}, which can not be its argument {index + 1}"
+                raise BadPath(text, navigator=nav.name, at=at)
         if navigator.is_repeated:
             yield from (BoundNav(navigator, (slot,), where=self.where, at=at) for slot in slots)
             return
         options = tuple((name, self._option(value)) for name, value in nav.options)
-        yield BoundNav(navigator, tuple(slots), tuple(functions), tuple(paths), options, self.where, at)
+        arguments = (tuple(slots), tuple(functions), tuple(paths), tuple(branches))
+        yield BoundNav(navigator, *arguments, options, self.where, at)
 
     def _option(self, value: Any) -> Any:
         return Slot(self._slot(value)) if isinstance(value, (Var, Const, RecordedExpr)) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from tidemill.paths.arguments import CONDITION, VALUE, ArgumentKinds
+from tidemill.paths.arguments import CALL, CONDITION, VALUE, ArgumentKinds
 from tidemill.paths.containers import list_of, plain
 from tidemill.paths.fitting import stays
 from tidemill.paths.navigator import (
@@ -209,8 +209,6 @@ class TermVoid(Steps):
         return ABSENT
 
 
-# --- records ---------------------------------------------------------------------------------------------------------
-
 NAVIGATORS: Final = (
     Navigator("if_path", IfPath, ArgumentKinds(("condition", "branch", "branch"), optional=1)),
     Navigator("multi_path", MultiPath, ArgumentKinds(more="branch")),
@@ -220,15 +218,7 @@ NAVIGATORS: Final = (
     Navigator("collect_one", CollectOne, CONDITION, stays, uses_collected=True),
     Navigator("put_collected", PutCollected, VALUE, stays, uses_collected=True),
     Navigator("dispense_collected", DispenseCollected, after=stays, uses_collected=True),
-    Navigator(
-        "term",
-        Term,
-        ArgumentKinds(("function",), more="value"),
-        terminal="function",
-        takes_collected=True,
-        copies=True,
-        point=update,
-    ),
+    Navigator("term", Term, CALL, terminal="function", takes_collected=True, copies=True, point=update),
     Navigator("term_val", TermVal, VALUE, terminal="value", point=put_value),
     Navigator("term_void", TermVoid, terminal="void", point=delete),
     *map(Navigator, ("custom_nav", "custom_nav_builder")),

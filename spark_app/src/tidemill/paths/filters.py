@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from tidemill.language.operations import is_true
-from tidemill.paths.arguments import CONDITION, FUNCTION, VALUE, ArgumentKinds
+from tidemill.paths.arguments import CALL, CONDITION, FUNCTION, VALUE, ArgumentKinds
 from tidemill.paths.containers import map_of, plain
 from tidemill.paths.fitting import stays
 from tidemill.paths.navigator import (
@@ -174,9 +174,6 @@ class Transformed(View):
         return value if new is UNCHANGED else None if new is ABSENT else new
 
 
-# --- records ---------------------------------------------------------------------------------------------------------
-
-
 def _comparison(name: str, compare: Callable[[Any, Any], Any]) -> Navigator:
     return Navigator(name, partial(Comparison, compare), VALUE, stays)
 
@@ -197,6 +194,6 @@ NAVIGATORS: Final = (
     Navigator("null_to_val", NullToValue, VALUE, stays, point=update_or_begin),
     Navigator("null_to_list", partial(NullToEmpty, list), after=stays),
     Navigator("null_to_set", partial(NullToEmpty, set), after=stays),
-    Navigator("view", Viewed, ArgumentKinds(("function",), more="value"), copies=True),
+    Navigator("view", Viewed, CALL, copies=True),
     Navigator("transformed", Transformed, ArgumentKinds(("change",)), copies=True),
 )

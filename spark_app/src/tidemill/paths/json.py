@@ -118,8 +118,8 @@ class _Reader:
         if _ends_with_options(navigator, given):
             options, given = _options(navigator, given[-1], at), given[:-1]
         if navigator.arguments.are_fewer_than(len(given)):
-            text = f"at {at}: {navigator.name} takes {len(navigator.arguments.kinds)} arguments, not {len(given)}"
-            raise BadPath(text, at=at, navigator=navigator.name)
+            wrong = navigator.arguments.miscount(len(given))
+            raise BadPath(f"at {at}: {navigator.name} {wrong}", at=at, navigator=navigator.name)
         args: list[Any] = []
         for index, item in enumerate(given):
             place = f"{at}[{index + 1}]"

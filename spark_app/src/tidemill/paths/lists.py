@@ -127,8 +127,6 @@ def _element(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
     return found.element if found is not None and len(nav.args) < 2 else None
 
 
-# --- records ---------------------------------------------------------------------------------------------------------
-
 NAVIGATORS: Final = (
     Navigator("first", First, after=_element, looks_through=True),
     Navigator("last", Last, after=_element, looks_through=True),

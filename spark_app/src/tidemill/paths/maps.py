@@ -327,9 +327,6 @@ def _elements(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
     return schema.element if isinstance(schema, ListSchema) else None
 
 
-# --- records ---------------------------------------------------------------------------------------------------------
-
-
 def _range(name: str, kind: SortedRange) -> Navigator:
     steps = partial(SortedMapRange, kind)
     return Navigator(name, steps, kind.arguments, _map, kind.options, looks_through=True)

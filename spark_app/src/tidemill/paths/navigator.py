@@ -33,8 +33,21 @@ Mode = Literal["select", "transform"]
 class Navigator:
     """One navigator, declared once: all that reads paths asks this record. `api.Path` has the method that records it.
 
-    `steps` makes its steps in one path; None stands for a navigator that a later version brings. `after` checks it
-    against the schema that it meets, and gives the schema after it. `options` are the keyword options that it takes.
+    Attributes:
+        steps: makes its steps in one path; None stands for a navigator that a later version brings.
+        after: checks it against the schema that it meets, and gives the schema after it.
+        options: the keyword options that it takes.
+        terminal: it ends a transform, by writing a value as given or what a function makes, or by removing.
+        is_repeated: each of its arguments is a navigator of its own: `key("a", "b")` is `key("a").key("b")`.
+        is_at_key: a terminal after it writes a key of the map, or an element of the set, around the value.
+        is_nowhere: the path ends here, in a select and in a transform.
+        is_identity: it leads from each value to itself, whatever its arguments.
+        uses_collected: it reads or changes the collected values.
+        takes_collected: its function is called with the collected values first.
+        copies: it copies the value that it meets before it looks at it.
+        looks_through: it may look at each element of a plain value.
+        is_point_key: keys of this kind, down to one indexed element, have fast forms (`paths.points`).
+        point: the fast form of a transform that goes on with this navigator where such keys have led.
     """
 
     name: str
@@ -42,39 +55,17 @@ class Navigator:
     arguments: ArgumentKinds = NOTHING
     after: SchemaRule = unknown
     options: frozenset[str] = frozenset()
-
     terminal: Literal["value", "function", "void"] | None = None
-    """What a transform that it ends writes: a value as given, what a function makes, or nothing (it removes)."""
-
     is_repeated: bool = False
-    """Each of its arguments is a navigator of its own: `key("a", "b")` is `key("a").key("b")`."""
-
     is_at_key: bool = False
-    """A terminal after it writes a key of the map, or an element of the set, around the value."""
-
     is_nowhere: bool = False
-    """The path ends here, in a select and in a transform."""
-
     is_identity: bool = False
-    """It leads from each value to itself, whatever its arguments."""
-
     uses_collected: bool = False
-    """It reads or changes the collected values."""
-
     takes_collected: bool = False
-    """Its function is called with the collected values first."""
-
     copies: bool = False
-    """It copies the value that it meets before it looks at it."""
-
     looks_through: bool = False
-    """It may look at each element of a plain value."""
-
     is_point_key: bool = False
-    """Keys of this kind, down to one indexed element, have fast forms (`paths.points`)."""
-
     point: Callable[[PointPlace], TransformCall | None] | None = None
-    """The fast form of a transform that goes on with this navigator where such keys have led."""
 
     @property
     def is_staying(self) -> bool:
@@ -87,14 +78,16 @@ class BoundNav:
     """One navigator of a path with its arguments numbered.
 
     `slots` are the positions of its plain arguments among the values of a call, `functions` and `paths` its other
-    arguments. Options hold values as they are, or a `Slot` where the option's value is known only at the call. `at` is
-    the place in the path as its writer wrote it, such as `path[2][1]`.
+    arguments, `branches` those paths that the path goes on with. Options hold values as they are, or a `Slot` where the
+    option's value is known only at the call. `at` is the place in the path as its writer wrote it, such as
+    `path[2][1]`.
     """
 
     navigator: Navigator
     slots: tuple[int, ...] = ()
     functions: tuple[Function, ...] = ()
     paths: tuple[tuple[BoundNav, ...], ...] = ()
+    branches: tuple[tuple[BoundNav, ...], ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
     where: str = ""
     at: str = ""
@@ -103,28 +96,15 @@ class BoundNav:
     def name(self) -> str:
         return self.navigator.name
 
-    @property
-    def branches(self) -> Sequence[tuple[BoundNav, ...]]:
-        """Those of its paths that the path goes on with."""
-        kinds = self.navigator.arguments.path_kinds(len(self.paths))
-        return [path for path, kind in zip(self.paths, kinds, strict=True) if kind == "branch"]
-
     def option(self, name: str, default: Any = None) -> Any:
         return next((value for key, value in self.options if key == name), default)
 
     def check_arguments(self) -> None:
         """Raises BadPath: there are too few or too many; whoever wrote the path corrects it."""
-        takes = self.navigator.arguments
-        for given, (least, most), noun in (
-            (self.functions, takes.functions, "function"),
-            (self.slots, takes.values, "argument"),
-            (self.paths, takes.paths, "path"),
-        ):
-            if not least <= len(given) <= most:
-                verb, count = ("needs", least) if len(given) < least else ("takes", most)
-                nouns = noun if count == 1 else f"{noun}s"
-                text = f"{self.where}: {self.name} {verb} {count} {nouns}, not {len(given)}"
-                raise BadPath(text, navigator=self.name)
+        count = len(self.slots) + len(self.functions) + len(self.paths)
+        wrong = self.navigator.arguments.miscount(count)
+        if wrong is not None:
+            raise BadPath(f"{self.where}: {self.name} {wrong}", navigator=self.name)
 
 
 @dataclass(frozen=True)
@@ -200,9 +180,8 @@ class Builder:
 
     def _made(self, nav: BoundNav, step: Step) -> Steps:
         try:
-            if nav.navigator.steps is None:
-                raise BadPath(f"{nav.where}: this version has no navigator {nav.name}", navigator=nav.name)
             nav.check_arguments()
+            assert nav.navigator.steps is not None, nav.name  # the binder refuses those of a later version
             return nav.navigator.steps(nav, step, self)
         except BadPath as error:
             error.context.setdefault("at", nav.at)

@@ -118,9 +118,6 @@ def _element(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
     return Leaf(found.element) if found is not None else None
 
 
-# --- records ---------------------------------------------------------------------------------------------------------
-
-
 def _range(name: str, kind: SortedRange) -> Navigator:
     steps = partial(SortedSetRange, kind)
     return Navigator(name, steps, kind.arguments, _set, kind.options, looks_through=True)
