@@ -15,7 +15,12 @@ PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 PACKAGES = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
 QUOTED = sorted(set(re.findall(r"`([\w./]+)`", PAGE)))
 NAMES = [name for name in QUOTED if name.partition(".")[0] in PACKAGES and "." in name]
-PATHS = [name for name in QUOTED if name.endswith(".py")]
+PATHS = [
+    (page.name, name)
+    for page in sorted((ROOT / "docs").rglob("*.md"))
+    for name in sorted(set(re.findall(r"`([\w][\w./]+\.py)`", page.read_text(encoding="utf-8"))))
+]
+FOLDERS = [ROOT, ROOT / "spark_app", ROOT / "spark_app/tests", SOURCE, ROOT / "operator/src/tidemill_operator"]
 
 
 def has_name(dotted: str) -> bool:
@@ -41,9 +46,9 @@ def test_a_name_is_missed_when_it_is_not_in_the_source(name: str) -> None:
     assert not has_name(name)
 
 
-def test_a_path_exists_when_the_page_names_it() -> None:
-    assert PATHS
-    assert [path for path in PATHS if not ((ROOT / path).is_file() or (ROOT / "spark_app" / path).is_file())] == []
+def test_a_path_exists_when_a_page_of_the_docs_names_it() -> None:
+    assert len(PATHS) > 20
+    assert [(page, name) for page, name in PATHS if not any((folder / name).is_file() for folder in FOLDERS)] == []
 
 
 def test_each_package_has_a_line_when_listed() -> None:
