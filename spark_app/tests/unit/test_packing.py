@@ -126,6 +126,12 @@ _VALUES = st.recursive(
 
 
 @settings(deadline=None)
+@given(_VALUES, st.permutations([0, 8, 16, "a", (1, 24), None]))
+def test_a_value_has_the_same_bytes_however_its_sets_were_made(value: Any, elements: list[Any]) -> None:
+    assert pack([{*elements}, value]) == pack([{0, 8, 16, "a", (1, 24), None}, value])
+
+
+@settings(deadline=None)
 @given(_VALUES)
 def test_a_value_comes_back_equal_when_it_was_packed(value: Any) -> None:
     assert unpack(pack(value)) == value

@@ -6,9 +6,8 @@ led to believe that records are stored which never were.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgpack
 import numpy as np
 import polars as pl
 import xxhash
@@ -50,13 +49,13 @@ def digest_of_bytes(kind: str, body: bytes) -> str:
 def _feed(total: xxhash.xxh64, column: Column) -> None:
     total.update(f"{type(column).__name__} {columns.length(column)}\n".encode())
     if isinstance(column, RecordColumn):
-        total.update(msgpack.packb([column.kind, list(column.names)]))
+        total.update(packing.pack([column.kind, list(column.names)]))
         for field in column.fields:
             _feed(total, field)
     elif isinstance(column, pl.Series):
         _feed_series(total, column)
     else:
-        total.update(msgpack.packb(column, default=_ordered, use_bin_type=True))
+        total.update(packing.pack(column))
 
 
 def _feed_series(total: xxhash.xxh64, series: pl.Series) -> None:
@@ -70,11 +69,3 @@ def _feed_series(total: xxhash.xxh64, series: pl.Series) -> None:
         total.update(b"".join(texts.to_list()))
     else:
         total.update(there.to_physical().to_numpy().tobytes())
-
-
-def _ordered(value: Any) -> Any:
-    """As `packing.pack`, but for sets: the order of their elements differs from process to process."""
-    if isinstance(value, (set, frozenset)):
-        parts = sorted(msgpack.packb(item, default=_ordered, use_bin_type=True) for item in value)
-        return msgpack.ExtType(packing.EXT_SET, b"".join(parts))
-    return msgpack.ExtType(0, packing.pack(value))

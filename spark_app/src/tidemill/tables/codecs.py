@@ -9,21 +9,20 @@ says float), so that what a topology reads does not depend on whether it was wri
 from __future__ import annotations
 
 import datetime as _datetime
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import msgpack
 import polars as pl
 
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, to_text
 from tidemill.tables.object_keys import decode_object_key, encode_object_key
 from tidemill.values.columns import DATETIME, Column, to_values
-from tidemill.values.data import INT_MAX, INT_MIN, check_data, datetime_micros, decode_canonical
+from tidemill.values.data import INT_MAX, INT_MIN, check_data, decode_canonical
 from tidemill.values.errors import BadInput, RecordRefused, SchemaMismatch
 from tidemill.values.keys import NAN, object_key, plain_key
+from tidemill.values.packing import pack
 
 UTC = _datetime.UTC
 _SHOWN_CHARS = 200
@@ -300,21 +299,7 @@ def _record_checker(schema: FixedKeysSchema) -> Callable[[Any], Any]:
 # --- values in columns -----------------------------------------------------------------------------------------------
 
 
-def _default(value: Any) -> Any:
-    if isinstance(value, _datetime.datetime):
-        return msgpack.ExtType(1, struct.pack(">q", datetime_micros(value)))
-    if isinstance(value, (set, frozenset)):
-        elements = sorted(encode_value(item) for item in value)
-        return msgpack.ExtType(2, msgpack.Packer().pack_array_header(len(elements)) + b"".join(elements))
-    raise TypeError(f"{type(value).__name__} is not data")
-
-
-def encode_value(value: Any) -> bytes:
-    """MessagePack in the dialect of `values.data`, but dicts keep their order."""
-    packed: bytes = msgpack.packb(value, default=_default, use_bin_type=True)
-    return packed
-
-
+encode_value = pack
 decode_value = decode_canonical
 
 

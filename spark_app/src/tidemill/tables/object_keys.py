@@ -11,8 +11,9 @@ import datetime as _datetime
 import struct
 from typing import Any
 
-from tidemill.values.data import INT_MAX, INT_MIN, check_data, datetime_micros, datetime_of
+from tidemill.values.data import INT_MAX, INT_MIN, check_data, datetime_micros
 from tidemill.values.errors import BadInput, CorruptState
+from tidemill.values.packing import micros_to_datetime
 
 _NONE, _BOOL, _NUMBER, _STR, _BYTES, _DATETIME, _TUPLE, _SET = range(1, 9)
 _END = b"\x00\x00"
@@ -93,7 +94,7 @@ def _decode(data: bytes, at: int) -> tuple[Any, int]:
     if rank == _BYTES:
         return _unescape(data, at)
     if rank == _DATETIME:
-        return datetime_of(struct.unpack_from(">Q", data, at)[0] - _SIGN), at + 8
+        return micros_to_datetime(struct.unpack_from(">Q", data, at)[0] - _SIGN), at + 8
     if rank in (_TUPLE, _SET):
         items, at = _decode_items(data, at)
         return (tuple(items) if rank == _TUPLE else frozenset(items)), at

@@ -17,16 +17,15 @@ from typing import Any, Final, NoReturn
 import msgpack
 import xxhash
 
-from tidemill.values.errors import CorruptState, RecordRefused
-from tidemill.values.keys import NAN_BYTES, plain_key, routed_key
+from tidemill.values.errors import BadInput, CorruptState, RecordRefused
+from tidemill.values.keys import routed_key
+from tidemill.values.packing import EXT_DATETIME, EXT_SET, packed_set, unpack
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 DEPTH_MAX: Final = 100
 """Structures nested deeper are refused: it is what a structure that contains itself looks like."""
 
-_DATETIME_EXT: Final = 1
-_SET_EXT: Final = 2
 _EPOCH: Final = _datetime.datetime(1970, 1, 1, tzinfo=_datetime.UTC)
 _MICROSECOND: Final = _datetime.timedelta(microseconds=1)
 _NAN: Final = struct.unpack(">d", bytes.fromhex("7ff8000000000000"))[0]
@@ -156,9 +155,8 @@ def decode_canonical(data: bytes) -> Any:
         CorruptState: these bytes were not written by `encode_canonical`.
     """
     try:
-        hook = _dict_of if NAN_BYTES.search(data) is None else _dict_of_any
-        return msgpack.unpackb(data, strict_map_key=False, object_pairs_hook=hook, ext_hook=_decode_ext)
-    except (ValueError, TypeError, msgpack.UnpackException, OverflowError) as error:
+        return unpack(data)
+    except BadInput as error:
         raise CorruptState(f"A stored value cannot be decoded: {error}", bytes=len(data)) from error
 
 
@@ -198,12 +196,11 @@ def _canonical_dict(value: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _canonical_set(value: Iterable[Any]) -> msgpack.ExtType:
-    elements = sorted(_pack(_canonical(item)) for item in value)
-    return msgpack.ExtType(_SET_EXT, msgpack.Packer().pack_array_header(len(elements)) + b"".join(elements))
+    return msgpack.ExtType(EXT_SET, packed_set(_pack(_canonical(item)) for item in value))
 
 
 def _canonical_datetime(value: _datetime.datetime) -> msgpack.ExtType:
-    return msgpack.ExtType(_DATETIME_EXT, struct.pack(">q", datetime_micros(value)))
+    return msgpack.ExtType(EXT_DATETIME, struct.pack(">q", datetime_micros(value)))
 
 
 def _hashable(value: Any) -> Any:
@@ -228,26 +225,6 @@ _CONVERTERS: Final[dict[type, Callable[[Any], Any]]] = {
 }
 
 
-def _dict_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    try:
-        return dict(pairs)
-    except TypeError:
-        return _dict_of_any(pairs)
-
-
-def _dict_of_any(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """With lists or NaN among the keys."""
-    return {plain_key(key): item for key, item in pairs}
-
-
-def _decode_ext(code: int, data: bytes) -> Any:
-    if code == _DATETIME_EXT:
-        return datetime_of(struct.unpack(">q", data)[0])
-    if code == _SET_EXT:
-        return set(map(plain_key, decode_canonical(data)))
-    raise ValueError(f"unknown extension type {code}")
-
-
 def datetime_micros(value: _datetime.datetime) -> int:
     """Microseconds since 1970 in UTC.
 
@@ -256,11 +233,6 @@ def datetime_micros(value: _datetime.datetime) -> int:
     """
     _check_datetime(value, "")
     return (value - _EPOCH) // _MICROSECOND
-
-
-def datetime_of(micros: int) -> _datetime.datetime:
-    """The datetime in UTC of so many microseconds since 1970."""
-    return _EPOCH + _datetime.timedelta(microseconds=micros)
 
 
 # --- order -----------------------------------------------------------------------------------------------------------

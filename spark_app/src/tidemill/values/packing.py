@@ -1,14 +1,15 @@
 """Faithful MessagePack of data values: what comes back is equal to what went in, key order of dicts included.
 
-Not for routing or sorting: those use the canonical form of `values.data`. Tuples come back as lists, datetimes
-as aware UTC ones. Nothing here executes what it reads, and its time, memory and stack are bounded, so bytes from
-anywhere may be unpacked.
+The one place that knows how datetimes and sets are written. Not for routing or sorting: those use the canonical form of
+`values.data`, which `unpack` reads, too. A value gives the same bytes in each process: elements of sets are in the
+order of their bytes. Tuples come back as lists, datetimes as aware UTC ones. Nothing here executes what it reads, and
+its time, memory and stack are bounded, so bytes from anywhere may be unpacked.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,9 @@ NESTED_BYTES_MAX = 16 * 1024 * 1024
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROS_BYTES = 8
+_SMALL = 512
+"""Bytes with which a packer begins; it takes 256 KB unless it is told."""
+
 Count = Callable[[list[Any] | dict[Any, Any]], None]
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
@@ -42,11 +46,19 @@ def micros_to_datetime(micros: int) -> datetime.datetime:
     return _EPOCH + datetime.timedelta(microseconds=micros)
 
 
+def packed_set(elements: Iterable[bytes]) -> bytes:
+    """The content of a set's extension, from its packed elements."""
+    ordered = sorted(elements)
+    header: bytes = msgpack.Packer(buf_size=_SMALL).pack_array_header(len(ordered))
+    return header + b"".join(ordered)
+
+
 def _default(depth: int, value: Any) -> Any:
     if isinstance(value, datetime.datetime):
         return msgpack.ExtType(EXT_DATETIME, datetime_to_micros(value).to_bytes(8, "big", signed=True))
     if isinstance(value, (set, frozenset)):
-        data = _packed(list(value), depth + 1)
+        packer = msgpack.Packer(default=partial(_default, depth + 1), buf_size=_SMALL)
+        data = packed_set(map(packer.pack, value))
         _check_nested(depth + 1, len(data))
         return msgpack.ExtType(EXT_SET, data)
     if hasattr(value, "item") and hasattr(value, "dtype"):
@@ -69,7 +81,7 @@ def _ext_hook(depth: int, count: Count | None, code: int, data: bytes) -> Any:
 
 
 def _hooks(depth: int, count: Count | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"raw": False, "strict_map_key": False, "timestamp": 3}
+    found: dict[str, Any] = {"strict_map_key": False, "timestamp": 3}
     found["ext_hook"] = partial(_ext_hook, depth, count)
     if count is not None:
         found |= {"list_hook": partial(_counted, count), "object_hook": partial(_counted, count)}
@@ -116,15 +128,16 @@ def unpack(data: bytes, count: Count | None = None) -> Any:
     Raises:
         BadInput: these bytes are no value that `pack` writes.
     """
-    hooks = _HOOKS if count is None else _hooks(0, count)
     try:
         try:
             if NAN_BYTES.search(data) is None:
-                return msgpack.unpackb(data, **hooks)
+                if count is None:  # written out: arguments in a dict take as long as a small value
+                    return msgpack.unpackb(data, strict_map_key=False, timestamp=3, ext_hook=_EXT_HOOK)
+                return msgpack.unpackb(data, **_hooks(0, count))
         except TypeError:  # a list as a dict key: rare, and the hook makes every dict slower
             pass
         pairs = partial(_dict_of_pairs, count)
-        return msgpack.unpackb(data, **hooks | {"object_pairs_hook": pairs, "object_hook": None})
+        return msgpack.unpackb(data, **_hooks(0, count) | {"object_pairs_hook": pairs, "object_hook": None})
     except BadInput:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
@@ -143,4 +156,4 @@ def _dict_of_pairs(count: Count | None, pairs: list[tuple[Any, Any]]) -> dict[An
 
 
 _DEFAULT = partial(_default, 0)
-_HOOKS = _hooks(0, None)
+_EXT_HOOK = partial(_ext_hook, 0, None)
