@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -103,6 +106,27 @@ def test_best_value_of_each_id_when_ranked(pairs: list[list[Any]]) -> None:
     ranked = TOP_BY_ID.finish(fold(TOP_BY_ID, [TOP_BY_ID.lift(2, pair) for pair in pairs]))
     assert [number for _, number in ranked] == sorted(best.values())[:2]
     assert all(best[name] == number for name, number in ranked)
+
+
+def median_of(values: list[Any]) -> Any:
+    median = accumulator_of(Aggregator("median", "accumulator", (Var("*v"),)))
+    return median.finish(reduce(median.accumulate, values, median.init()))
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, width=32), min_size=1))
+def test_the_middle_when_a_median_is_asked_for(numbers: list[Any]) -> None:
+    assert median_of(numbers) == statistics.median(numbers)
+
+
+@given(
+    st.lists(st.sampled_from([1, 1.0, 0.0, -0.0, float("nan"), float("inf"), 2, True, 1.7e308, -1.7e308])), st.data()
+)
+def test_same_median_when_order_differs(values: list[Any], data: st.DataObject) -> None:
+    found = median_of(values)
+    assert repr(found) == repr(median_of(data.draw(st.permutations(values))))
+    numbers = [value for value in values if not math.isnan(value)]
+    if len(values) // 2 < len(numbers) and all(map(math.isfinite, numbers)):
+        assert min(numbers) <= found <= max(numbers)
 
 
 @given(st.lists(st.integers(-100, 100)))

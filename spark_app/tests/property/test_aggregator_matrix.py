@@ -8,6 +8,7 @@ import itertools
 import math
 import os
 import re
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 from test_engine_equality import by_rows
 
-from tidemill import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, Depot, Expr, Module, Ops, PState
+from tidemill import AccumulatorAgg, Agg, Block, CombinerAgg, CompoundAgg, Depot, Expr, Module, Ops, Path, PState
 from tidemill.api.recording import record_module
 from tidemill.api.schemas import Schema
 from tidemill.language import schema as schemas
@@ -499,6 +500,47 @@ def sentence_of(text: Any) -> str | None:
     """What a failure says of a key that is None, without the step and the record."""
     found = re.search(r"SchemaMismatch: (\$\$p\S*: None is no key here\. .*) \(record: ", str(text))
     return found and found.group(1)
+
+
+IN_VARIABLES = {name: case for name, case in CASES.items() if case.removes is None} | {
+    "avg": Case(Agg.avg("*v"), None, lambda args: sum(v for v, _ in args) / len(args)),
+    "median": Case(Agg.median("*v"), None, lambda args: statistics.median(v for v, _ in args)),
+}
+
+
+def grouping_module(case: Case) -> Module:
+    class Made(Module):
+        def define(self, setup: Any, topologies: Any) -> None:
+            setup.declare_depot("*d", Depot.random()).global_()
+            mb = topologies.microbatch("mb")
+            mb.pstate("$$p", PState.map_schema(ANY, object))
+            rows = Block.explode_microbatch("*mb").out("*r").each(Ops.EXPAND, "*r").out("*k", "*j", "*v", "*w")
+            block = rows.group_by("*k", Block.agg(case.agg).out("*a").agg(Agg.count()).out("*n"))
+            block = block.local_transform("$$p", Path.key("*k").term_val("*a"))
+            mb.source("*d").out("*mb").batch_block(block)
+
+    return Made()
+
+
+@pytest.mark.parametrize("name", IN_VARIABLES)
+@settings(EXAMPLES, max_examples=5)
+@given(data=st.data())
+def test_variables_are_what_python_comes_to_whatever_aggregates_into_them(name: str, data: Any) -> None:
+    case = IN_VARIABLES[name]
+    rows = data.draw(rows_of(case.kind, st.sampled_from(FEW)))
+    for way in WAYS:
+        found = run(way, grouping_module(case), SHAPES["map"], [rows])
+        assert found == expected_of(SHAPES["map"], case, [rows]), way
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["median", "avg", "top_monotonic", "list"])
+def test_variables_are_what_python_comes_to_when_spark_aggregates(spark: Any, name: str) -> None:
+    case = IN_VARIABLES[name]
+    rows = [(i % 3, 0, i * 7 % 20, i) for i in range(40)]
+    for placement in ("spread", "inline"):
+        way = Way(tasks=4, threads=2, runner=SparkRunner(), placement=placement)
+        assert run(way, grouping_module(case), SHAPES["map"], [rows]) == expected_of(SHAPES["map"], case, [rows]), way
 
 
 INDEXED: dict[str, Any] = {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import pytest
 
-from tidemill.language.combiners import COMBINERS, accumulator_of, combiner_named, combiner_of
+from tidemill.language.combiners import ACCUMULATORS, COMBINERS, accumulator_of, combiner_named, combiner_of
 from tidemill.language.dataflow import Aggregator, Const, Function, Var
 from tidemill.paths.variables import compile_aggregation
 from tidemill.values.columns import from_values, to_values
@@ -121,6 +122,41 @@ def test_the_best_are_cut_and_ranked_when_a_ranking_goes_into_a_variable(group: 
 def test_refused_when_the_amount_of_a_ranking_is_no_positive_constant(amount: Any) -> None:
     with pytest.raises(DefinitionError, match="positive constant"):
         combiner_of(Aggregator("top_monotonic", "combiner", (amount, Var("*v"))))
+
+
+@pytest.mark.parametrize("name", ACCUMULATORS)
+@pytest.mark.parametrize("value", ["x", None])
+def test_refused_with_its_own_name_when_an_accumulator_gets_no_number(name: str, value: Any) -> None:
+    accumulator = ACCUMULATORS[name]
+    with pytest.raises(BadInput, match=f"{name} takes numbers, not {value!r}"):
+        accumulator.accumulate(accumulator.init(), value)
+
+
+@pytest.mark.parametrize(
+    ("values", "median"),
+    [
+        ([], None),
+        ([3], 3),
+        ([3, 1, 2], 2),
+        ([4, 1, 2, 3], 2.5),
+        ([2, 2], 2.0),
+        ([True, 5, 0], 1),
+        ([1, math.inf], math.inf),
+    ],
+)
+def test_the_middle_value_or_the_mean_of_two_when_a_median(values: list[Any], median: Any) -> None:
+    accumulator = ACCUMULATORS["median"]
+    found = accumulator.finish(reduce(accumulator.accumulate, values, accumulator.init()))
+    assert (type(found), found) == (type(median), median)
+
+
+def test_nan_is_greatest_when_a_median() -> None:
+    accumulator = ACCUMULATORS["median"]
+    results = [
+        accumulator.finish(reduce(accumulator.accumulate, values, accumulator.init()))
+        for values in ([math.nan, 1, 2], [1, math.nan], [math.nan, math.nan, 1])
+    ]
+    assert results[0] == 2 and math.isnan(results[1]) and math.isnan(results[2])
 
 
 def test_refused_when_sum_gets_no_number() -> None:

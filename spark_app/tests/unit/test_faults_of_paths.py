@@ -260,6 +260,11 @@ def aggregation_at_a_key_of_another_type(setup: Any, topologies: Any) -> None:
     records(setup, topologies).compound_agg("$$counts", CompoundAgg.map(1, Agg.count()))  # <- fault
 
 
+@expect("Agg.median cannot aggregate into '$$counts': a median is not enough to go on from.")
+def median_into_a_pstate(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).compound_agg("$$counts", CompoundAgg.map("*k", Agg.median("*v")))  # <- fault
+
+
 @expect("Agg.avg cannot aggregate into '$$counts'")
 def mean_into_a_pstate(setup: Any, topologies: Any) -> None:
     records(setup, topologies).compound_agg("$$counts", CompoundAgg.map("*k", Agg.avg("*v")))  # <- fault

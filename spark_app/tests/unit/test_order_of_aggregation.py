@@ -13,7 +13,7 @@ from attempts import Attempts
 from tidemill import AccumulatorAgg, Agg, Block, CombinerAgg, Depot, Module, Ops, Path, PState
 from tidemill.api.recording import record_module
 from tidemill.language.aggregation_order import depends_on_order, has_order_between_leaves
-from tidemill.language.combiners import COMBINERS
+from tidemill.language.combiners import ACCUMULATORS, COMBINERS
 from tidemill.language.dataflow import AggMap, Var
 from tidemill.plan.compile.topology import compile_topology
 
@@ -41,13 +41,14 @@ AGGREGATORS: dict[str, Any] = {
     "or": Agg.or_("*v"), "first": Agg.first("*v"), "last": Agg.last("*v"), "list": Agg.list("*v"),
     "set": Agg.set("*v"), "set_remove": Agg.set_remove("*v"), "multi_set": Agg.multi_set("*v"),
     "map": Agg.map("*k", "*v"), "merge": Agg.merge("*v"), "avg": Agg.avg("*v"),
+    "median": Agg.median("*v"),
     "ranking": Agg.top_monotonic(3, "*v"),
     "ranking by ids": Agg.top_monotonic(3, "*v", id_function=Ops.FIRST),
     "ranking by a part": Agg.top_monotonic(3, "*v", sort_val_function=Ops.FIRST),
     "combiner": Agg.combiner(Product, "*v"), "accumulator": Agg.accumulator(Joined, "*v"),
 }  # fmt: skip
 ORDERED = {"and", "or", "first", "last", "list", "map", "merge", "ranking by a part", "accumulator"}
-MERGED_AT_ONCE = ORDERED | {"avg"}
+MERGED_AT_ONCE = ORDERED | {"avg", "median"}
 """Accumulators take rows one by one, even where the order of them does not show."""
 
 
@@ -65,7 +66,7 @@ def module_of(agg: Any) -> Module:
 
 
 def test_every_aggregator_is_among_those_that_are_asked_about() -> None:
-    assert COMBINERS.keys() <= AGGREGATORS.keys()
+    assert COMBINERS.keys() | ACCUMULATORS.keys() <= AGGREGATORS.keys()
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)

@@ -107,6 +107,29 @@ def test_every_aggregator_gives_what_its_page_says(
     assert found.select_one(Path.key("other")) is None if form != "nested" else True
 
 
+@pytest.mark.parametrize(
+    ("agg", "values", "expected"),
+    [(Agg.avg("*v"), [1, 2, 6], 3.0), (Agg.median("*v"), [6, 1, 2], 2), (Agg.median("*v"), [6, 1, 2, 3], 2.5)],
+    ids=["avg", "median", "median of an even number"],
+)
+def test_every_aggregator_for_variables_gives_what_its_page_says(
+    cluster: InProcessCluster, name: str, agg: Agg, values: list[Any], expected: Any
+) -> None:
+    def define(setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*in", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$p", PState.map_schema(str, object))
+        rows = Block.explode_microbatch("*microbatch").out("*r").each(Ops.EXPAND, "*r").out("*k", "*vs")
+        rows = rows.each(Ops.EXPLODE, "*vs").out("*v")
+        grouped = rows.group_by("*k", Block.agg(agg).out("*a").agg(Agg.count()).out("*n"))
+        block = grouped.local_transform("$$p", Path.key("*k").term_val(Expr(Ops.TUPLE, "*a", "*n")))
+        mb.source("*in").out("*microbatch").batch_block(block)
+
+    story = Story(cluster, name, define, 2, 1)
+    story.batch(**{"in": [["k", values]]})
+    assert story.pstate("$$p").select_one(Path.key("k")) == [expected, len(values)]
+
+
 def test_aggregators_remove_what_they_are_told_to(cluster: InProcessCluster, name: str) -> None:
     def define(setup: Any, topologies: Any) -> None:
         setup.declare_depot("*in", Depot.hash_by(Ops.FIRST))

@@ -162,6 +162,15 @@ class Agg(metaclass=Suggesting):
         return _recorded("avg", "accumulator", (value,))
 
     @staticmethod
+    def median(value: Any) -> Agg:
+        """The exact median of numbers; only for the variables of a batch block.
+
+        Of an even number of values it is the mean of the two in the middle. The values of a group are all held in
+        memory until the block is done, on the one task that has the group: about 100 bytes each.
+        """
+        return _recorded("median", "accumulator", (value,))
+
+    @staticmethod
     def top_monotonic(
         amount: Any,
         value: Any,

@@ -11,6 +11,7 @@ None means "no value" here: `first`, `last`, `min` and `max` pass over it.
 from __future__ import annotations
 
 import datetime
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -40,7 +41,7 @@ from tidemill.values.keys import admit_all, has_key, key_token, plain_key, settl
 Result = Literal["any", "number", "list", "set", "map", "counts"]
 """What an aggregator's results are: a number, a structure, a map from values to how often they occur, or any value."""
 
-ElementWrite = Literal["put", "delete", "append", "entries", "count"]
+ElementWrite = Literal["put", "delete", "append", "entries", "add_one"]
 """How one row is written into a structure whose elements are stored one by one."""
 
 
@@ -251,6 +252,30 @@ def _merge(a: Any, b: Any) -> Any:
     return {**a, **b}
 
 
+def _with_number(values: list[Any], value: Any) -> list[Any]:
+    values.append(_number(value, "median"))  # in place, as nobody else has the list: copies would take quadratic time
+    return values
+
+
+def _median(values: list[Any]) -> Any:
+    """The middle value as it is, or the mean of the two in the middle; NaN is greater than every number."""
+    if not values:
+        return None
+    numbers = sorted(value for value in values if not is_nan(value))
+    low, high = (_number_at(numbers, place) for place in ((len(values) - 1) // 2, len(values) // 2))
+    if len(values) % 2:
+        return high
+    is_beyond_floats = math.isinf(low + high) and math.isfinite(low) and math.isfinite(high)
+    return low / 2 + high / 2 if is_beyond_floats else (low + high) / 2
+
+
+def _number_at(numbers: list[Any], place: int) -> Any:
+    """The number at a place of the ranking; of equal ones (1 and 1.0) always the same, in whatever order they came."""
+    if place >= len(numbers):
+        return math.nan
+    return min((number for number in numbers if number == numbers[place]), key=repr)
+
+
 def _built_in(
     name: str,
     zero: Callable[[], Any],
@@ -303,7 +328,7 @@ COMBINERS: dict[str, Combiner] = {
         ),
         _built_in(
             "multi_set", _none, _lift_occurrence, _add_counts,
-            result="counts", elements={"map": "count"}, is_keyed=True, holds_any_keys=True,
+            result="counts", elements={"map": "add_one"}, is_keyed=True, holds_any_keys=True,
         ),
     )
 }  # fmt: skip
@@ -320,6 +345,15 @@ ACCUMULATORS: dict[str, Accumulator] = {
             is_order_dependent=False,
             only_result="a mean",
             instead="Keep a sum and a count with CompoundAgg",
+        ),
+        Accumulator(
+            "median",
+            list,
+            _with_number,
+            _median,
+            is_order_dependent=False,
+            only_result="a median",
+            instead="Keep the values with Agg.list",
         ),
     )
 }

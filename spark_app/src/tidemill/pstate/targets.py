@@ -108,7 +108,7 @@ def _leaf(tree: Aggregator, place: Place, keys: tuple[int, ...], args: tuple[int
         return Target("fold", place, table, keys, tree, args)
     how = combiner_of(tree).elements.get(_STRUCTURES[type(place)]) if tree.kind == "combiner" else None
     element = place.element if isinstance(place, MapPlace) else None
-    if how == "count":
+    if how == "add_one":
         if isinstance(element, ValuePlace):
             return Target("fold", element, element.table, (*keys, *args), Aggregator("count", "combiner"))
     elif how == "put" and element is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 from typing import Any
 
 from tidemill.language.combiners import ACCUMULATORS, COMBINERS, RESULTS
@@ -194,4 +195,4 @@ def _misfit(context: Context, pstate: PStateDeclaration, what: str, schema: Sche
 
 
 def _public(tree: Aggregator) -> str:
-    return {"and": "and_", "or": "or_"}.get(tree.name, tree.name)
+    return f"{tree.name}_" if keyword.iskeyword(tree.name) else tree.name
