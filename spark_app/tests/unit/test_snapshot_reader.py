@@ -21,6 +21,7 @@ from tidemill.pstate.info import PStateInfo
 from tidemill.pstate.reading import SnapshotReader
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.tables.container import Container
+from tidemill.tables.merge_reader import TaskReader
 from tidemill.tables.part_memory import PartMemory, weight
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.view import SnapshotView
@@ -106,8 +107,17 @@ def test_only_what_the_memory_holds_is_alive_when_readers_have_read_more(blobs: 
             assert select(reader, task, Path.key(task).view(Ops.SIZE), "$$sized") == [1]
             newest = next(reversed(memory._held.values()))
             opened += map(weakref.ref, newest.opened.values())
-    assert len(memory) == 4 and len(opened) == 3 * TASKS * 2
-    assert sum(table() is not None for table in opened) == 4 * 2
+    assert len(memory) == 4 and len(opened) == 3 * TASKS * 3
+    assert sum(table() is not None for table in opened) == 4 * 3
+
+
+def test_a_size_is_looked_up_when_a_path_asks_for_it(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = reader_of(blobs, PartMemory())
+    monkeypatch.delattr(TaskReader, "scan")
+    assert select(reader, 3, Path.key(3).view(Ops.SIZE), "$$sized") == [1]
+    state = ThreadState(INFOS, SnapshotView(blobs.snapshot, TaskSet(1, 0), PartLoader(blobs.read)))
+    compiled = compile_path(Path.key(3).view(Ops.SIZE).path, INFOS["$$sized"].schema, "select")
+    assert compiled.select(state.root("$$sized", 3), [3]) == [1]
 
 
 def test_a_reader_that_nobody_uses_is_free_at_once(blobs: Blobs, no_gc: None) -> None:

@@ -152,13 +152,17 @@ class Viewed(View):
         return self.call(private(value, self.where), *args)
 
 
+def _size(node: Node) -> int:
+    return node.size()
+
+
 def _contains(node: Node, element: Any) -> bool:
     if isinstance(node, SetNode):
         return node.contains(element)
     return map_of(node, "view", "", is_keyed=True).get(element) is not ABSENT
 
 
-_ON_NODES: dict[str, Callable[..., Any]] = {"SIZE": Node.size, "CONTAINS": _contains}
+_ON_NODES: dict[str, Callable[..., Any]] = {"SIZE": _size, "CONTAINS": _contains}
 
 
 class Transformed(View):

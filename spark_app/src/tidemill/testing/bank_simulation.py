@@ -108,6 +108,10 @@ class BankAuditor(Auditor):
 class BankSimulation(Simulation):
     """A simulation whose attempts are real ones; the store is a folder that goes away with it."""
 
+    def run(self, steps: int = 200) -> None:
+        with self._folder:
+            super().run(steps)
+
     def _open_store(self) -> ObjectStore:
         self._folder = tempfile.TemporaryDirectory(prefix="tidemill-simulation-")
         return open_store(Path(self._folder.name).as_uri())
