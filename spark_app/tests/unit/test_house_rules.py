@@ -78,6 +78,16 @@ def test_no_module_is_called_utils_when_listed() -> None:
     assert [path.name for path in ALL if path.stem in {"utils", "util", "helpers", "misc", "common"}] == []
 
 
+def test_no_two_classes_have_one_name_when_all_sources_are_read() -> None:
+    places = defaultdict(list)
+    for path in SOURCES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(str(path.relative_to(ROOT)))
+
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_public_names_have_docstrings_when_counted() -> None:
     missing, total = _undocumented([ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES])
 

@@ -42,7 +42,7 @@ _INT_MAX: Final = 2**63 - 1
 class OperandWriter:
     """A compiled aggregator tree; `write` may be called for any number of batches, `by_row` does the same for a row."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[OperandStep, ...]
     by_row: RowWriter
 
     def write(
@@ -83,7 +83,7 @@ class RowWriter:
             write(partition, values)
 
 
-class Step:
+class OperandStep:
     """Targets that are written together."""
 
     def write(self, state: ThreadState, pstate: str, tasks: pl.Series, args: Sequence[Column]) -> None:
@@ -110,9 +110,9 @@ def compile_writer(
     return OperandWriter(tuple(_steps(row_targets, merge_on_read)), by_row)
 
 
-def _steps(row_targets: Sequence[RowTarget], merge_on_read: bool) -> list[Step]:
+def _steps(row_targets: Sequence[RowTarget], merge_on_read: bool) -> list[OperandStep]:
     folds: dict[tuple[str, tuple[int, ...]], list[Target]] = {}
-    steps: list[Step] = []
+    steps: list[OperandStep] = []
     for found in row_targets:
         target = found.target
         if target.how != "fold":
@@ -131,7 +131,7 @@ def _steps(row_targets: Sequence[RowTarget], merge_on_read: bool) -> list[Step]:
 
 
 @dataclass(frozen=True)
-class FoldStep(Step):
+class FoldStep(OperandStep):
     """Combiners into the value, or into fields, of the rows of one table."""
 
     targets: tuple[Target, ...]
@@ -287,7 +287,7 @@ def _by_column(keys: pl.DataFrame, columns: list[str]) -> tuple[list[int], list[
 
 
 @dataclass(frozen=True)
-class TreeStep(Step):
+class TreeStep(OperandStep):
     """A compound tree inside one value, or a second aggregator of the same field: row by row, one read and one write a
     key.
     """
@@ -315,7 +315,7 @@ class TreeStep(Step):
 
 
 @dataclass(frozen=True)
-class PointStep(Step):
+class PointStep(OperandStep):
     """Sets, maps and lists of indexed elements, and `voided`: writes that need no old value."""
 
     target: Target
@@ -339,7 +339,7 @@ class PointStep(Step):
 
 
 @dataclass(frozen=True)
-class RowsStep(Step):
+class RowsStep(OperandStep):
     """Leaves that may meet in one place, where the order of rows shows: each row writes all of them before the next.
 
     `leading` are the positions of the keys of the top level, whose elements are fetched in bulk.
