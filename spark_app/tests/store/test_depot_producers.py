@@ -139,7 +139,7 @@ def test_append_is_refused_when_somebody_deleted_what_the_table_needs() -> None:
     depot = process(store)
     depot.follow()
     store.delete(depot.files.log.key(1))
-    with pytest.raises(CorruptState, match="tell its producers, but 1 is missing"):
+    with pytest.raises(CorruptState, match="hold its producers, but 1 is missing"):
         send(depot, "p0")
     depot.append([(0, ["of nobody"])])  # other appends do not need it before the table is due
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,9 +29,13 @@ Callable = (ast.FunctionDef, ast.AsyncFunctionDef)
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def _functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [node for node in ast.walk(tree) if isinstance(node, Callable)]
+    return [node for node in ast.walk(_tree(path)) if isinstance(node, Callable)]
 
 
 def _public_names(trees: list[ast.Module]) -> Iterator[tuple[str, Definition]]:
@@ -61,6 +68,27 @@ def _undocumented(trees: list[ast.Module]) -> tuple[list[str], int]:
     return [name for name, node in names if ast.get_docstring(node) is None], len(names)
 
 
+_RAISED = re.compile(r"Raises[^\n]*:\n((?:    .*(?:\n|$))+)|[Rr]aises:? ([A-Z]\w+(?:(?:,| and| or) [A-Z]\w+)*)")
+
+
+def _raised(docstring: str) -> set[str]:
+    """The errors that a docstring names: in its section `Raises:`, or in a sentence such as "Raises A, B."."""
+    found: set[str] = set()
+    for section, sentence in _RAISED.findall(docstring):
+        lists = re.findall(r"^    ([A-Z]\w+(?:, [A-Z]\w+)*): ", section, re.MULTILINE) if section else [sentence]
+        found |= {name for listed in lists for name in re.findall(r"[A-Z]\w+", listed)}
+    return found
+
+
+def _unknown_errors(trees: list[ast.Module]) -> list[str]:
+    """The errors that docstrings name and that are neither classes of these files, nor imported, nor built in."""
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    known = {node.name for node in nodes if isinstance(node, ast.ClassDef)} | set(dir(builtins))
+    known |= {name.name for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names}
+    documented = [node for node in nodes if isinstance(node, (*Callable, ast.ClassDef))]
+    return sorted({name for node in documented for name in _raised(ast.get_docstring(node) or "") - known})
+
+
 @pytest.mark.parametrize("path", ALL, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_is_within_limits_when_read(path: Path) -> None:
     too_long = [f.name for f in _functions(path) if (f.end_lineno or f.lineno) - f.lineno >= FUNCTION_LINES_MAX]
@@ -71,7 +99,7 @@ def test_a_file_is_within_limits_when_read(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.name == "__init__.py"], ids=lambda p: p.parent.name)
 def test_a_package_says_what_lives_there_when_opened(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert ast.get_docstring(_tree(path))
 
 
 def test_no_module_is_called_utils_when_listed() -> None:
@@ -89,7 +117,7 @@ def test_no_two_classes_have_one_name_when_all_sources_are_read() -> None:
 
 
 def test_public_names_have_docstrings_when_counted() -> None:
-    missing, total = _undocumented([ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES])
+    missing, total = _undocumented([_tree(path) for path in SOURCES])
 
     assert 1 - len(missing) / total >= DOCUMENTED_MIN, "\n".join(["These names have no docstring:", *missing])
 
@@ -115,3 +143,26 @@ async def opened(): ...
 
     assert missing == ["Store", "Store.put", "Base", "File.size", "opened"]
     assert total == 7
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda folder: folder.parent.name)
+def test_an_error_exists_when_a_docstring_names_it(folder: Path) -> None:
+    assert _unknown_errors([_tree(path) for path in folder.rglob("*.py")]) == []
+
+
+def test_an_unknown_error_is_found_when_a_docstring_names_it() -> None:
+    text = """
+class Known(Exception):
+    'An error.'
+def listed():
+    \'\'\'Read it.
+
+    Raises:
+        Known, Gone: it is
+            Not: a name, being deeper.
+        ValueError: it is wrong.
+    \'\'\'
+def said():
+    'Read it. Raises Known, Lost if it is not there.'
+"""
+    assert _unknown_errors([ast.parse(text)]) == ["Gone", "Lost"]

@@ -79,6 +79,7 @@ class DepotClient:
             SequenceUnknown: it is below the producer's last one, and nothing is known of it; nothing was appended.
             StoreUnavailable: nothing was appended; the gateway or its store did not answer for too long.
             OutcomeUnknown: the record is in the depot once or not at all.
+            BadInput: `ack`, `producer` or `sequence` is not possible.
         """
         if not isinstance(ack, AckLevel):
             raise BadInput(f"ack= is an AckLevel, such as AckLevel.ACK, not {ack!r}.")

@@ -275,6 +275,7 @@ class InProcessCluster:
         `fail_fast=False` goes on waiting where a microbatch fails in the same way again and again.
 
         Raises:
+            BadInput: `count` is no whole number.
             UnknownName: there is no such module or topology.
             MicrobatchFails: the same microbatch failed in the same way three times; says how.
             TimeoutError: says how far it came, and why its last attempt failed if it did.

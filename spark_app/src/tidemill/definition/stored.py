@@ -164,7 +164,7 @@ class StoredDefinition(Stored):
         return self.topologies[name]
 
     def pstate(self, name: str) -> tuple[StoredTopology, StoredPState]:
-        """The PState of this name and the topology that owns it."""
+        """The PState of this name and the topology that owns it. Raises UnknownName, which lists the PStates."""
         for topology in self.topologies.values():
             if name in topology.pstates:
                 return topology, topology.pstates[name]

@@ -45,7 +45,7 @@ def plan_commit(
     `starts` and `gate` are what it is to say anew, where it is to say so.
 
     Raises:
-        Missing: `newest` is not the newest any more.
+        HeaderMissing: `newest` is not the newest any more.
         DepotClosed: the depot takes no records.
     """
     if batches and newest.gate.is_closed:

@@ -91,7 +91,7 @@ class Producers:
         """What a producer appended last, as of a segment; None if nothing is remembered.
 
         Raises:
-            Missing: look for a newer segment and ask again.
+            HeaderMissing: look for a newer segment and ask again.
         """
         return self._as_of(newest).get(name)
 
@@ -120,7 +120,7 @@ def brought_up(files: DepotFiles, known: ProducerTable, newest: Header) -> Produ
     Where others rolled the log beyond `newest` it may be younger than that: a commit after `newest` fails anyway.
 
     Raises:
-        Missing: a header that it takes is deleted.
+        HeaderMissing: a header that it takes is deleted.
     """
     later: list[Header] = []
     header = newest
@@ -140,7 +140,7 @@ def _header(files: DepotFiles, number: int, newest: Header) -> Header:
     try:
         header = files.header(number)
     except NotFound as error:
-        text = f"The segments of {files.prefix} from {newest.table_at} on tell its producers, but {number} is missing."
+        text = f"The segments of {files.prefix} from {newest.table_at} on hold its producers, but {number} is missing."
         raise HeaderMissing(text, prefix=files.prefix, number=number) from error
     invariant(header.is_full or header.number == number, "S6: what is rolled carries the table", number=number)
     return header

@@ -78,7 +78,7 @@ class ThreadRun:
             state.close()
 
     def check_cancel(self) -> None:
-        """Stops the attempt if its time is up; called between operators."""
+        """Stops the attempt if its time is up; called between operators. Raises AttemptTimeout."""
         if self.cancel is not None and self.cancel.is_set():
             raise AttemptTimeout("The attempt was cancelled before it was done.")
 

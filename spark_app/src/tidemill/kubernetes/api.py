@@ -40,10 +40,10 @@ class Leases(Protocol):
         """None if there is none. Raises ApiUnavailable."""
 
     def create(self, lease: Document) -> Document:
-        """Raises Conflict if there is one, ApiUnavailable."""
+        """Raises ObjectChanged if there is one, ApiUnavailable."""
 
     def replace(self, lease: Document) -> Document:
-        """Only over the `resourceVersion` that it was read with. Raises Conflict, ApiUnavailable."""
+        """Only over the `resourceVersion` that it was read with. Raises ObjectChanged, ApiUnavailable."""
 
     def is_pod_gone(self, name: str, uid: str) -> bool:
         """Whether a holder's pod has ended or is not there. Raises ApiUnavailable."""

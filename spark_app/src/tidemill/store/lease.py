@@ -208,10 +208,10 @@ _JSON: Final[JsonCodec[Heartbeat]] = JsonCodec(Heartbeat)
 
 
 class HeartbeatLease:
-    """A chain of small objects, each created only if it does not exist; who creates the newest holds it for `ttl`.
+    """A chain of small objects, each created only if it does not exist; who creates the newest holds it for a while.
 
-    A holder creates the next one in time. Anyone else may create it once the newest has not changed for a whole `ttl`
-    on its own clock, so no clocks are compared. Creating the same object excludes all but one.
+    A holder creates the next one in time. Anyone else may create it once the newest has not changed for `ttl_millis` on
+    its own clock, so no clocks are compared. Creating the same object excludes all but one.
     """
 
     pace = LeasePace(claim_wait_ms=3_000)

@@ -73,7 +73,11 @@ def forget_stores() -> None:
 
 
 def connect(url: str) -> ObjectStore:
-    """A store of its own, neither probed nor shared; of a store that was restored, the one that it was at first."""
+    """A store of its own, neither probed nor shared; of a store that was restored, the one that it was at first.
+
+    Raises:
+        StoreRefused: the URL is wrong.
+    """
     parts = urlsplit(url)
     if parts.scheme == "s3":
         return _connect_s3(url)
@@ -169,7 +173,7 @@ def _check_format(store: ObjectStore) -> None:
 
 
 def probe_create(store: ObjectStore) -> None:
-    """Create one key twice: exactly the first may win."""
+    """Create one key twice: exactly the first may win. Raises StoreRefused where the second does."""
     key = f"{_PROBES}/{nonce()}"
     store.create(key, b"first")
     try:

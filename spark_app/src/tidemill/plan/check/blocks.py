@@ -231,7 +231,7 @@ class ChainCheck:
         return found
 
     def aggregate(self, node: df.Aggregate, scope: Scope) -> Scope:
-        """An aggregation in plain code; those of a batch block are checked by `check_batch`."""
+        """An aggregation in plain code; those of a batch block are checked by `check_batch_block`."""
         if self.phase == "pre":
             text = "An aggregator stands inside another node before the aggregation of a batch block."
             self.fault(node.at, text, "Filter with keep_true, and aggregate in the batch block itself.")
