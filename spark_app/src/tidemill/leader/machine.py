@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from tidemill.clients.status import Role
+from tidemill.clients.status import Phase, Role
 from tidemill.journal.entries import Attempt, Entry, Failure
 from tidemill.language.options import ModuleOptions, resolve
 from tidemill.leader import events, ranges, transitions
 from tidemill.leader.events import Event, Instruction, Question, SourcesProbed, StartsResolved, TopologySpec
 from tidemill.leader.maintenance import Maintenance
+from tidemill.leader.phases import FOLLOWING, MachinePhase
 from tidemill.leader.report import Now, RunnerReport, Running
 from tidemill.leader.transitions import Author, Finished
 from tidemill.values.errors import UserCodeError, invariant
@@ -39,13 +40,16 @@ class Machine:
     role: Role = "standby"
     number: int = 0
     entry: Entry | None = None
-    report: RunnerReport = field(default_factory=RunnerReport)
+    failure: Failure | None = None
+    store_trouble: str = ""
     look: SourcesProbed | None = None
     options: ModuleOptions = field(default_factory=ModuleOptions)
     running: Running | None = None
     is_refused: bool = False
     is_leaving: bool = False
     claimed_id: int = 0
+    _claimed: tuple[int, str] = (0, "")
+    _phase_before: MachinePhase = "standby"
     _question: Question | None = None
     _finished: tuple[Finished, bool] | None = None
     _is_look_fresh: bool = False
@@ -70,15 +74,17 @@ class Machine:
 
     def handle(self, event: Event, now: Now) -> list[Instruction]:
         """Take one event; answer what is to be done now."""
-        if self.role in ("stopped", "fenced", "superseded"):
+        if self._is_over:
             return []
         made = self._take(event, now)
-        while self.role not in ("stopped", "fenced", "superseded"):
+        while not self._is_over:
             step = self._step(now)
-            invariant(bool(step), "a machine always knows what to do or to wait for", phase=self.report.phase)
+            invariant(bool(step), "a machine always knows what to do or to wait for", phase=self.phase)
             made += step
             if isinstance(step[-1], (events.Wait, *_QUESTIONS)):
                 break
+        self._note_phase()
+        self.validate()
         return made
 
     def _take(self, event: Event, now: Now) -> list[Instruction]:
@@ -91,7 +97,6 @@ class Machine:
             self._take_attempt(event, now)
         elif isinstance(event, (events.CompactionDone, events.CompactionFailed, events.CollectionDone)):
             self.maintenance.take(event, now.at)
-            self.report = replace(self.report, maintenance_trouble=self.maintenance.trouble)
         elif isinstance(event, events.TimePassed):
             self._is_look_fresh = self._is_look_fresh and not event.has_news
         elif isinstance(event, events.StoreFailed):
@@ -104,7 +109,7 @@ class Machine:
         """The same question is asked again: an unanswered create must be cleared up before anything else."""
         self._ask_at = now.at + STORE_BACK_OFF_MS[min(self._store_failures, len(STORE_BACK_OFF_MS) - 1)]
         self._store_failures += 1
-        self.report = replace(self.report, store_trouble=event.text)
+        self.store_trouble = event.text
 
     def _take_answer(self, event: Event, now: Now) -> list[Instruction]:
         if isinstance(event, SourcesProbed) and self._is_stale(event):
@@ -112,7 +117,7 @@ class Machine:
             return []
         question, self._question = self._question, None
         self._ask_at, self._store_failures = 0.0, 0
-        self.report = replace(self.report, store_trouble="")
+        self.store_trouble = ""
         if isinstance(event, events.LeaseAnswered):
             self.role = "claiming" if event.is_mine else "standby"
             self.is_refused = not event.is_mine
@@ -180,11 +185,12 @@ class Machine:
             attempt = question.entry.attempt
             self._begun_here = (attempt.microbatch_id, attempt.version)
             if self._is_over_time(self._priming_since, now):
-                self._fail_store("prime", attempt, True, now)
+                self._fail_store("prime", attempt, now)
 
     def _become_leader(self, now: Now) -> None:
         self.role = "leader"
         self.claimed_id = self._head.last_id
+        self._claimed = (self._head.epoch, self.owner)
         self._is_look_fresh = False
         self._rested_at = now.at
         self.maintenance.start(now.at)
@@ -192,12 +198,11 @@ class Machine:
 
     def _after_commit(self, now: Now) -> None:
         entry = self._head
-        self._failures, self._finished = 0, None
+        self._failures, self.failure, self._finished = 0, None, None
         took = now.at - self._commit_started
         newest = replace(entry.committed[0], metrics={**entry.committed[0].metrics, "commit_ms": round(took, 3)})
         self.entry = replace(entry, committed=(newest, *entry.committed[1:]))
         self._ticks.update(entry.ticks)
-        self.report = replace(self.report, phase="idle", failure=None, failures_in_row=0)
         self._rest(now)
 
     def _rest(self, now: Now) -> None:
@@ -210,7 +215,7 @@ class Machine:
             return
         if isinstance(event, events.AttemptFailed):
             self._pin_again = event.code in ("SnapshotExpired", "NotFound")
-            self._fail(now, event.code, event.message, event.step, event.trace, event.sample)
+            self._fail(now, running.attempt, "process", event)
             return
         self.running = None
         measured = {"prime_ms": running.started - self._prime_started, "process_ms": now.at - running.started}
@@ -218,25 +223,23 @@ class Machine:
         self._finished = (Finished(running.attempt, event.outcome, metrics), running.is_begun)
         self._is_look_fresh = False
         self._commit_started = now.at
-        self.report = replace(self.report, phase="commit")
 
-    def _fail(self, now: Now, code: str, message: str, step: str = "", trace: str = "", sample: str = "") -> None:
-        running = self.running
-        assert running is not None
-        attempt = running.attempt
-        self.running = None
+    def _fail(self, now: Now, attempt: Attempt, phase: Phase, event: events.AttemptFailed) -> None:
+        self.running, self._finished = None, None
         base = self._option("topology.microbatch.retry.delay.base.millis")
         wait = min(base * 2 ** min(self._failures, 30), self._option("topology.microbatch.retry.delay.max.millis"))
         self._failures += 1
         self._retry_at = now.at + wait
-        where = (attempt.microbatch_id, attempt.version, self.report.phase)
-        failure = Failure(*where, code, message, now.wall_ms, step, trace, sample)
-        self.report = replace(self.report, phase="back-off", failure=failure, failures_in_row=self._failures)
+        self.failure = Failure(
+            attempt.microbatch_id, attempt.version, phase, event.code, event.message, now.wall_ms, event.step,
+            event.trace, event.sample,
+        )  # fmt: skip
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def _step(self, now: Now) -> list[Instruction]:
         """The next thing to do, or to wait for."""
+        self._note_phase()
         if self.is_leaving and not self._is_busy:
             return self._stop("stopped", "")
         if self._question is not None:
@@ -262,18 +265,18 @@ class Machine:
             return [*self._background(now), events.Wait(running.deadline)]
         step, trace = now.whereabouts.step, now.whereabouts.trace
         advice = f"if it needs longer, set {_TIMEOUT}; if a function hangs, fix it"
-        self._fail(now, "PhaseTimeout", f"{self._timeout_text('process', step)}; {advice}", step, trace)
+        text = f"{self._timeout_text('process', step)}; {advice}"
+        failed = events.AttemptFailed(running.token, "PhaseTimeout", text, step, trace)
+        self._fail(now, running.attempt, "process", failed)
         return [events.CancelAttempt(running.token)]
 
     def _timeout_text(self, phase: str, step: str) -> str:
         return f"the {phase} phase took longer than {self._option(_TIMEOUT):g} s; it was at: {step or 'unknown'}"
 
-    def _fail_store(self, phase: Literal["prime", "commit"], attempt: Attempt, is_begun: bool, now: Now) -> None:
+    def _fail_store(self, phase: Literal["prime", "commit"], attempt: Attempt, now: Now) -> None:
         """A phase that only waits for the store took too long."""
-        self.report = replace(self.report, phase=phase)
-        self._finished, self.running = None, Running(0, attempt, is_begun, 0, 0)
         step = f"the store, which answers too slowly for {_TIMEOUT}"
-        self._fail(now, "PhaseTimeout", self._timeout_text(phase, step), step)
+        self._fail(now, attempt, phase, events.AttemptFailed(0, "PhaseTimeout", self._timeout_text(phase, step), step))
 
     def _is_over_time(self, started: float, now: Now) -> bool:
         return now.at - started > 1000 * self._option(_TIMEOUT)
@@ -282,7 +285,7 @@ class Machine:
         """The leader reads the options before it composes a commit: a pause must stop the next begin."""
         attempt = finished.attempt
         if self._is_over_time(self._commit_started, now):
-            self._fail_store("commit", attempt, is_begun, now)
+            self._fail_store("commit", attempt, now)
             return self._step(now)
         is_changed = is_begun or bool(finished.outcome.deltas)
         if not is_changed:
@@ -298,9 +301,8 @@ class Machine:
     def _drop(self, attempt: Attempt, now: Now) -> list[Instruction]:
         """Nothing was read and nothing changed: nothing is written, the ID stays."""
         self._ticks.update(attempt.ticks)
-        self._finished, self._failures = None, 0
+        self._failures, self.failure, self._finished = 0, None, None
         self._unbegun_version = (attempt.microbatch_id, attempt.version - 1)
-        self.report = replace(self.report, phase="idle", failure=None, failures_in_row=0)
         self._rest(now)
         return self._step(now)
 
@@ -322,14 +324,12 @@ class Machine:
         Only a pause comes before it where it failed: it may fail for ever. Then it is tried again when the pause ends.
         """
         is_begun = self._begun_here == (attempt.microbatch_id, attempt.version) and not self._has_failed(attempt)
-        is_failing = self._failures > 0 or self._head.failure is not None
-        if not self._is_look_fresh and (is_failing or self.look is None):
+        if not self._is_look_fresh and (self._is_failing or self.look is None):
             return self._ask_look()
-        if is_failing and self._is_paused:
+        if self._is_failing and self._is_paused:
             return self._paused_step(now)
         if is_begun:
             if now.at < self._retry_at:
-                self.report = replace(self.report, phase="back-off")
                 return [*self._background(now), events.Wait(self._retry_at, for_news=True)]
             return self._start(attempt, True, now)
         assert self.look is not None
@@ -342,26 +342,22 @@ class Machine:
         if self._pin_again or any(name not in again.reads for name in self.spec.reads):
             again = replace(again, reads=dict(self.look.reads))
         self._pin_again = False
-        return [
-            self._write(transitions.begin(self._head_with_compaction(), again, self.report.failure, self._author(now)))
-        ]
+        return [self._write(transitions.begin(self._head_with_compaction(), again, self.failure, self._author(now)))]
 
     def _write_begin(self, attempt: Attempt, now: Now) -> Instruction:
         head = self._head_with_compaction()
-        return self._write(transitions.begin(head, attempt, self.report.failure, self._author(now)))
+        return self._write(transitions.begin(head, attempt, self.failure, self._author(now)))
 
     def _has_failed(self, attempt: Attempt) -> bool:
         """Whether the log's newest begin is that of the version that failed last."""
-        failure, where = self.report.failure, (attempt.microbatch_id, attempt.version)
+        failure, where = self.failure, (attempt.microbatch_id, attempt.version)
         return failure is not None and (failure.microbatch_id, failure.version) == where
 
     def _start(self, attempt: Attempt, is_begun: bool, now: Now) -> list[Instruction]:
-        invariant(attempt.microbatch_id == self._head.last_id + 1, "an attempt starts from the state before its ID")
         self._tokens += 1
         deadline = now.at + 1000 * self._option(_TIMEOUT)
         self.running = Running(self._tokens, attempt, is_begun, deadline, now.at)
-        self.report = replace(self.report, phase="process")
-        last = self.report.failure
+        last = self.failure
         is_traced = last is not None and last.microbatch_id == attempt.microbatch_id and last.code == UserCodeError.code
         return [events.StartAttempt(self._tokens, attempt, self._head, self.options, is_traced)]
 
@@ -376,7 +372,7 @@ class Machine:
             return self._paused_step(now)
         if not self._is_failure_in_log():
             note = transitions.follow(self._head_with_compaction(), "note", self._author(now))
-            return [self._write(replace(note, failure=self.report.failure))]
+            return [self._write(replace(note, failure=self.failure))]
         made = self._background(now)
         if self._failures > 0 and now.at < self._retry_at:
             return [*made, events.Wait(self._retry_at)]
@@ -387,25 +383,22 @@ class Machine:
 
     def _is_failure_in_log(self) -> bool:
         """Whether the log tells people how attempts without records fare; those with records tell it in their begin."""
-        mine, known = self.report.failure, self._head.failure
+        mine, known = self.failure, self._head.failure
         if mine is None or known is None:
             return mine is known
         return (mine.code, mine.message) == (known.code, known.message)
 
     def _paused_step(self, now: Now) -> list[Instruction]:
         """The caller of a pause waits until the log says that its entry was seen."""
-        self.report = replace(self.report, phase="paused")
         asked = self.options.paused[self.spec.name]
         if self._head.paused_seen < asked:
             note = transitions.follow(self._head_with_compaction(), "note", self._author(now))
-            return [self._write(replace(note, paused_seen=asked, failure=self.report.failure or note.failure))]
+            return [self._write(replace(note, paused_seen=asked, failure=self.failure or note.failure))]
         made = self._background(now)
         return [*made, *(self._compact_entry(now) or [events.Wait(now.at + 60_000, for_news=True)])]
 
     def _new_attempt(self, look: SourcesProbed, now: Now) -> list[Instruction]:
         """Records are begun in the log before they are read; attempts without records are not."""
-        if self.report.phase == "paused":
-            self.report = replace(self.report, phase="idle")
         head = self._head
         microbatch_id = head.last_id + 1
         known = self._unbegun_version[1] if self._unbegun_version[0] == microbatch_id else 0
@@ -414,12 +407,9 @@ class Machine:
         is_time = now.at >= self._empty_at or self._failures > 0
         if ranges.has_records(fixed, self._wanted() if not is_time else fixed):
             self._prime_started = self._priming_since = now.at
-            self.report = replace(self.report, phase="prime")
             attempt = self._attempt(head, fixed, microbatch_id, known + 1, now, self._ticks)
             return [
-                self._write(
-                    transitions.begin(self._head_with_compaction(), attempt, self.report.failure, self._author(now))
-                )
+                self._write(transitions.begin(self._head_with_compaction(), attempt, self.failure, self._author(now)))
             ]
         if not ticks and not is_time:
             return []
@@ -435,6 +425,7 @@ class Machine:
     ) -> Attempt:  # fmt: skip
         look = self.look
         assert look is not None
+        invariant(not self._is_paused, "nothing new is begun in a pause", pause=self.pause)
         due = ranges.due_ticks(self.spec, ticks, now.wall_ms)
         return Attempt(microbatch_id, version, fixed, due, dict(look.reads))
 
@@ -443,7 +434,6 @@ class Machine:
         until = min(self._empty_at, tick, max(now.at + 1000, self.maintenance.collect_at(self.options)))
         if self.maintenance.is_crowded(self._head):
             until = now.at + 1000
-        self.report = replace(self.report, phase="idle")
         return [events.Wait(until, for_news=True)]
 
     # --- maintenance -------------------------------------------------------------------------------------------------
@@ -460,6 +450,69 @@ class Machine:
 
     def _head_with_compaction(self) -> Entry:
         return self.maintenance.with_compaction(self._head, self.number + 1)
+
+    # --- what holds --------------------------------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> MachinePhase:
+        """What the machine does now."""
+        if self.role == "standby" or self.role == "claiming":
+            return self.role
+        return self._leading_phase() if self.role == "leader" else "over"
+
+    @property
+    def _is_over(self) -> bool:
+        return self.phase == "over"
+
+    def _leading_phase(self) -> Phase:
+        begun = self._head.attempt
+        if self.running is not None:
+            return "process"
+        if self._finished is not None:
+            return "commit"
+        if isinstance(self._question, events.WriteEntry) and self._question.entry.kind == "begin":
+            return "prime"
+        if self._is_paused and (begun is None or self._is_failing):
+            return "paused"
+        if self._failures:
+            return "back-off"
+        return "idle" if begun is None else "prime"
+
+    @property
+    def report(self) -> RunnerReport:
+        """What people are told."""
+        phase = self._leading_phase() if self.role == "leader" else "idle"
+        return RunnerReport(phase, self.failure, self._failures, self.store_trouble, self.maintenance.trouble)
+
+    def _note_phase(self) -> None:
+        before, self._phase_before = self._phase_before, self.phase
+        is_next = self._phase_before == before or self._phase_before in FOLLOWING[before]
+        invariant(is_next, "a phase follows as the table says", before=before, after=self._phase_before)
+
+    def validate(self) -> None:
+        """Check what holds between events, whatever happened.
+
+        Raises:
+            InvariantViolation: a bug of this machine; its runner ends before it does anything more.
+        """
+        running, finished, question = self.running, self._finished, self._question
+        attempt = running.attempt if running is not None else finished[0].attempt if finished is not None else None
+        if self.role != "leader":
+            invariant(attempt is None, "S4: only a leader has an attempt", role=self.role)
+        else:
+            head = self._head
+            invariant(running is None or finished is None, "one attempt at a time", running=running)
+            invariant((head.epoch, head.owner) == self._claimed, "S4: a leader's head is its own", epoch=head.epoch)
+            invariant((self._failures > 0) == (self.failure is not None), "a failure counts", count=self._failures)
+            if attempt is not None:
+                self._validate_attempt(head, attempt)
+        if isinstance(question, events.WriteEntry):
+            invariant(question.number == self.number + 1, "S4: an entry follows the head", number=question.number)
+
+    def _validate_attempt(self, head: Entry, attempt: Attempt) -> None:
+        invariant(attempt.microbatch_id == head.last_id + 1, "S2: an attempt starts from the state before its ID")
+        is_known = attempt.records == 0 if head.attempt is None else attempt == head.attempt
+        invariant(is_known, "S2: what runs is what the log began, or reads nothing", attempt=attempt)
 
     # --- small things ------------------------------------------------------------------------------------------------
 
@@ -483,6 +536,11 @@ class Machine:
     def pause(self) -> int | None:
         """The entry of the options that pauses the topology, as far as the machine has looked; None is no pause."""
         return self.options.paused.get(self.spec.name)
+
+    @property
+    def _is_failing(self) -> bool:
+        """Whether the last attempt failed, here or with the leader before."""
+        return self._failures > 0 or self._head.failure is not None
 
     @property
     def _is_paused(self) -> bool:
@@ -526,7 +584,7 @@ class Machine:
     def _stop(self, reason: Literal["stopped", "fenced", "superseded"], text: str) -> list[Instruction]:
         self.role = reason
         cancel: list[Instruction] = [] if self.running is None else [events.CancelAttempt(self.running.token)]
-        self.running = None
+        self.running, self._finished = None, None
         return [*cancel, events.Stop(reason, text)]
 
 
