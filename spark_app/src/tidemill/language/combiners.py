@@ -10,7 +10,6 @@ None means "no value" here: `first`, `last`, `min` and `max` pass over it.
 
 from __future__ import annotations
 
-import datetime
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -34,7 +33,7 @@ from tidemill.language.column_forms import (
 )
 from tidemill.language.dataflow import Aggregator
 from tidemill.language.operations import is_true
-from tidemill.language.ranking import Ranking, is_nan, top_monotonic_named, top_monotonic_of
+from tidemill.language.ranking import ONE_FORM, Ranking, is_nan, top_monotonic_named, top_monotonic_of
 from tidemill.values.errors import BadInput, DefinitionError
 from tidemill.values.keys import admit_all, has_key, key_token, plain_key, settled_map
 
@@ -139,10 +138,6 @@ def _number(value: Any, name: str = "sum") -> Any:
     raise BadInput(f"{name} takes numbers, not {value!r}", value=value)
 
 
-_ONE_FORM = frozenset({int, str, bool, bytes, datetime.datetime})
-"""Types whose equal values cannot be told apart."""
-
-
 def _smaller(a: Any, b: Any) -> Any:
     """The smaller of two; NaN is greater than every number, and of equal values that differ (0.0 and -0.0, 1 and 1.0)
     always the same one is taken, so that the order of rows does not matter.
@@ -164,7 +159,7 @@ def _greater(a: Any, b: Any) -> Any:
 
 def _stands_before(a: Any, b: Any) -> bool:
     """Which of two equal values is the smaller one: the one whose text sorts first (-0.0 before 0.0, 1 before 1.0)."""
-    if type(a) is type(b) and type(a) in _ONE_FORM:
+    if type(a) is type(b) and type(a) in ONE_FORM:
         return False
     return repr(a) < repr(b)
 

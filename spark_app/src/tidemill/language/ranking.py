@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
 from typing import Any
 
 from tidemill.language.dataflow import Aggregator, Const, Function
@@ -15,16 +18,29 @@ from tidemill.values.keys import key_token
 _IDENTITY = re.compile(r"top_monotonic\((\d+),(asc|desc),id=(\w*),sort=(\w*)\)")
 
 
+ONE_FORM = frozenset({int, str, bool, bytes, datetime.datetime})
+"""Types whose equal values cannot be told apart."""
+
+
 def is_nan(value: Any) -> bool:
     """Whether the value is a float that is not a number; False for values of other types."""
     return isinstance(value, float) and value != value
 
 
-def rank(value: Any) -> Any:
-    """What values are sorted by so that they come out alike in whatever order they went in: NaN last, and equal values
-    (1 and 1.0) by their texts.
+def ranked(values: Sequence[Any], is_ascending: bool) -> list[Any]:
+    """The values sorted so that they come out alike in whatever order they went in.
+
+    NaN is greater than every number, and equal values that differ (1 and 1.0) stand in the order of their texts.
     """
-    return (True, 0, "") if is_nan(value) else (False, value, repr(value))
+    kinds = set(map(type, values))
+    if len(kinds) == 1 and kinds <= ONE_FORM:
+        return sorted(values, reverse=not is_ascending)
+    nans = list(filter(is_nan, values)) if float in kinds else []
+    numbers = [value for value in values if not is_nan(value)] if nans else values
+    ordered = sorted(numbers, reverse=not is_ascending)
+    if any(map(operator.eq, ordered, islice(ordered, 1, None))):
+        ordered = [value for _, equal in groupby(ordered) for value in sorted(equal, key=repr)]
+    return ordered + nans if is_ascending else nans + ordered
 
 
 @dataclass(frozen=True)
@@ -58,20 +74,20 @@ class Ranking:
 
     def cut(self, values: Any) -> list[Any]:
         """The best `amount` values, best first, at most one for each identity. None is an empty list."""
-        ranked = sorted(values or (), key=self._rank_of, reverse=not self.is_ascending)
+        if self.sort_value_of is None:
+            ordered = ranked(values or (), self.is_ascending)
+        else:
+            ordered = sorted(values or (), key=self.sort_value_of, reverse=not self.is_ascending)
         distinct: list[Any] = []
-        for value in self._without_repeated_ids(ranked):
+        for value in self._without_repeated_ids(ordered):
             if len(distinct) == self.amount:
                 break
             distinct.append(value)
         return distinct
 
-    def _rank_of(self, value: Any) -> Any:
-        return rank(value) if self.sort_value_of is None else self.sort_value_of(value)
-
-    def _without_repeated_ids(self, ranked: list[Any]) -> Iterator[Any]:
+    def _without_repeated_ids(self, ordered: list[Any]) -> Iterator[Any]:
         seen = set()
-        for value in ranked:
+        for value in ordered:
             key = key_token(value if self.id_of is None else self.id_of(value))
             if key not in seen:
                 seen.add(key)
