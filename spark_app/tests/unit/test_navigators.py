@@ -212,6 +212,11 @@ def test_keys_lead_into_each_other_when_a_navigator_has_several(path: Path) -> N
     assert compiled.select({"a": {"b": 1}, "b": 2}, ["a", "b"]) == [1]
 
 
+def test_indexes_lead_into_each_other_when_nth_has_several() -> None:
+    compiled = compile_path(Path.nth(1, 0).path, None, "select")
+    assert compiled.select([1, [2, 3]], [1, 0]) == [2]
+
+
 @pytest.mark.parametrize("path", [Path.map_keys(), Path.map_key("a"), Path.set_elem("a"), Path.void_set_elem()])
 def test_a_key_that_is_none_is_a_fault_when_a_terminal_writes_it(path: Path) -> None:
     is_set = "set" in path.path.navs[0].name
