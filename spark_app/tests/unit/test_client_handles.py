@@ -26,6 +26,7 @@ from tidemill import (
     NotOneValue,
     NotSelectable,
     Ops,
+    OptionError,
     Path,
     PState,
     RecordRefused,
@@ -273,6 +274,21 @@ def test_a_handle_is_refused_when_the_name_is_unknown_or_private(cluster: InProc
         cluster.cluster_depot("Handles", "*nothing")
     with pytest.raises(BadInput, match="Query"):
         cluster.cluster_query("Handles", "q")
+
+
+def test_an_option_holds_until_it_is_unset_when_a_client_sets_it() -> None:
+    with launched("http", Handles(), LaunchConfig(TASKS, 2)) as cluster:
+        client, name = cluster.client, "depot.max.fetch"
+        client.set_option("Handles", name, 7, depot="*first")
+        found = client.options("Handles")["set"]
+        assert found == [{"scope": "depot", "object": "*first", "name": name, "value": 7}]
+        with pytest.raises(OptionError, match=name):
+            client.set_option("Handles", name, -1, depot="*first")
+        with pytest.raises(UnknownName, match=r"\*random"):
+            client.unset_option("Handles", name, depot="*nothing")
+        assert client.options("Handles")["set"] == found
+        client.unset_option("Handles", name, depot="*first")
+        assert client.options("Handles")["set"] == []
 
 
 def test_a_pinned_handle_stays_when_the_topology_goes_on(way: str) -> None:

@@ -24,7 +24,7 @@ class Client:
         BadInput: the URL or the token is malformed. From each call: the gateway refuses the token, or it is closed.
         StoreUnavailable: from each call: the gateway or its store did not answer in that time. Nothing was appended; an
             option or a pause may have been set all the same.
-        OutcomeUnknown: from appends: the records are in the depot once or not at all.
+        OutcomeUnknown: from appends and edits: it was done once or not at all.
     """
 
     def __init__(
@@ -69,7 +69,11 @@ class Client:
         return TopologyStatus.from_json(self._get(_topology(module, topology)))
 
     def options(self, module: str) -> dict[str, Any]:
-        """The options set on the module and its objects, and those that a resource decides. Raises UnknownName."""
+        """The options of the module and its objects. Raises UnknownName.
+
+        `set` lists dicts of scope, object, name, value; `paused` names topologies; `managed` lists the options that a
+        resource decides, as dicts of scope, object, name, by.
+        """
         return self._get(f"{_module(module)}/options")  # type: ignore[no-any-return]
 
     def set_option(self, module: str, name: str, value: Any, **place: str) -> None:
