@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tidemill.definition import stored_json
 from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredPState, StoredSource, StoredTopology
@@ -169,6 +171,22 @@ def test_a_newer_format_is_refused_whatever_is_in_it_and_its_writer_is_known(
     with pytest.raises(NewerFormat, match=f"{KEY} has format 9, this Tidemill reads 1; use a newer one"):
         stored[0].decode(content, KEY)
     assert stored[0].read_nonce(content, KEY) == "n"
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(sorted(STORED)), st.data())
+def test_changed_bytes_give_what_would_be_written_or_a_refusal(name: str, data: st.DataObject) -> None:
+    codec, value = STORED[name]
+    content = bytearray(codec.encode(value, KEY))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at, gone = data.draw(st.integers(0, len(content) - 1)), data.draw(st.integers(0, 3))
+        content[at : at + gone] = data.draw(st.binary(max_size=2) | st.sampled_from([b"9" * 30, b"[[", b"-", b"null"]))
+    try:
+        found = codec.decode(bytes(content), KEY)
+    except CorruptState as error:
+        assert error.context["key"] == KEY
+    else:
+        assert json.loads(codec.encode(found, KEY)) == json.loads(bytes(content))
 
 
 def test_an_object_that_a_person_formatted_is_read() -> None:
