@@ -54,7 +54,7 @@ class DepotClient:
         self.name = "*" + name.removeprefix("*") if isinstance(name, str) else name
         self._connection = connection
         self._path = f"/modules/{quote(module, safe='')}/depots/{quote(str(self.name), safe='*')}"
-        self._lanes = ProducerPool()
+        self._producers = ProducerPool()
         self.get_object_info()
 
     # --- appending ---------------------------------------------------------------------------------------------------
@@ -107,14 +107,13 @@ class DepotClient:
     def append_many(
         self,
         records: Iterable[Any] | pl.DataFrame | pa.Table,
-        ack: AckLevel = AckLevel.ACK,
         *,
         producer: str | None = None,
         sequence: int | None = None,
     ) -> None:
         """Append many records in chunks, in order; rows of a data frame or an Arrow table are dicts.
 
-        It waits until they are durable, whatever `ack` says. With `producer` and `sequence` all of them are one append.
+        It waits until they are durable. With `producer` and `sequence` all of them are one append.
 
         Raises:
             RecordRefused: a record is no data; the chunks before it are appended (`appended` of the error's context
@@ -131,7 +130,7 @@ class DepotClient:
             appended += count
 
     def _append(self, body: bytes, kind: str, numbered: tuple[str, int] | None) -> dict[str, Any]:
-        name, sequence = numbered or self._lanes.take()
+        name, sequence = numbered or self._producers.take()
         headers = {"idempotency-key": name, "idempotency-sequence": str(sequence)}
         try:
             self._connection.send(
@@ -141,10 +140,10 @@ class DepotClient:
             raise  # a try that is still on its way must not meet a later number of this name
         except TidemillError:
             if numbered is None:
-                self._lanes.give_back(name, sequence)
+                self._producers.give_back(name, sequence)
             raise
         if numbered is None:
-            self._lanes.give_back(name, sequence)
+            self._producers.give_back(name, sequence)
         return {}
 
     # --- reading -----------------------------------------------------------------------------------------------------

@@ -113,7 +113,6 @@ class DepotHandle:
     def append_many(
         self,
         records: Iterable[Any] | pl.DataFrame | pa.Table,
-        ack: AckLevel = AckLevel.ACK,
         *,
         producer: str | None = None,
         sequence: int | None = None,
