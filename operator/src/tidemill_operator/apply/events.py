@@ -28,6 +28,7 @@ class EventRecorder:
         self._posted: OrderedDict[str, datetime] = OrderedDict()
 
     async def post(self, announce: Announce, now: datetime) -> None:
+        """Create the Kubernetes Event of an announcement, unless the same one was posted less than ten minutes ago."""
         event = event_of(announce, self._instance, now)
         name = names.name_of(event)
         last = self._posted.get(name)

@@ -22,6 +22,7 @@ class Rollback:
 
     @staticmethod
     def read(status: Mapping[str, Any]) -> Rollback | None:
+        """The rollback that a Module's status names, if any."""
         found = status.get("rollback")
         if not found:
             return None
@@ -56,6 +57,7 @@ class Intent:
 
     @staticmethod
     def read(status: Mapping[str, Any]) -> Intent:
+        """The revisions that a Module's status names; 0 where it names none."""
         current = int(status.get("currentRevision", 0))
         return Intent(
             update=int(status.get("updateRevision", 0)),

@@ -60,6 +60,7 @@ def moved(module: ModuleClient, name: str, refused: DepotTarget, error: Deleted)
 
 
 def moves_often(name: str) -> StoreUnavailable:
+    """The error of an append whose depots were deleted one after the other."""
     return StoreUnavailable(f"{name} was deleted {MOVES_MAX} times under one append; nothing was appended.")
 
 
@@ -87,6 +88,7 @@ class FollowingAppend(Future[T], Generic[T]):
         self._under_way.add_done_callback(self._take)
 
     def cancel(self) -> bool:
+        """Take the append back while it waits to be written; whether that succeeded."""
         return self._under_way.cancel() and super().cancel()
 
     def _take(self, done: Future[Offsets]) -> None:

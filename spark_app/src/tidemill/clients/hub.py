@@ -19,6 +19,7 @@ class AppendHub:
             self._callbacks.setdefault(prefix, []).append(callback)
 
     def unsubscribe(self, prefix: str, callback: Callable[[], None]) -> None:
+        """Call `callback` no more after appends below `prefix`."""
         with self._lock:
             self._callbacks[prefix] = [known for known in self._callbacks.get(prefix, []) if known != callback]
 

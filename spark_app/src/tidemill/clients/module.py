@@ -135,7 +135,9 @@ class ModuleClient:
             self._appenders.pop(prefix, None)
 
     def depot_code(self, name: str) -> DepotDeclaration | None:
+        """The depot as this process's module class declares it; None if the class is not known here."""
         return self._depots.get(name)
 
     def pstate_code(self, name: str) -> PStateDeclaration | None:
+        """The PState as this process's module class declares it; None if the class is not known here."""
         return self._pstates.get(name)

@@ -50,6 +50,7 @@ class Cursor:
     keys: tuple[Any, ...] = ()
 
     def text(self) -> str:
+        """The cursor as clients carry it: Base64 for URLs; `of` is the inverse."""
         return base64.urlsafe_b64encode(pack([self.entry, self.task, list(self.keys)])).decode()
 
     @classmethod

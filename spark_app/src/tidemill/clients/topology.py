@@ -32,9 +32,16 @@ class Reading:
 
     @property
     def snapshot(self) -> Snapshot:
+        """The levels of the entry that is read."""
         return self._reader.snapshot
 
     def select(self, pstate: str, task: int, path: CompiledPath, values: Sequence[Any]) -> list[Any]:
+        """What the path selects in a task's partition, as plain copies; `values` are the path's arguments.
+
+        Raises:
+            BadPath: the path does not suit the values that it meets.
+            NotSelectable: it ends at an indexed structure.
+        """
         return path.select(self._reader.root(pstate, task), values)
 
 

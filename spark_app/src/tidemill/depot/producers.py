@@ -50,6 +50,7 @@ class ProducerTable:
             self.put(name, last)
 
     def get(self, name: str) -> LastSequence | None:
+        """What a producer appended last, as far as it is remembered."""
         kinds = (self._named, self._numbered, self._keys, self._topologies)
         return next((found for kind in kinds if (found := kind.get(name)) is not None), None)
 

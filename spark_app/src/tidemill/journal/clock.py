@@ -8,6 +8,8 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """What tells the time and waits; a test moves it by hand."""
+
     def now_ms(self) -> int:
         """Milliseconds since 1970; may jump, so only compared with what is stored."""
         ...

@@ -55,6 +55,7 @@ class Attempt(Stored):
 
     @cached_property
     def records(self) -> int:
+        """How many records it takes from all sources; ticks do not count."""
         return sum(ranges.records for ranges in self.ranges.values())
 
 

@@ -33,6 +33,7 @@ class TaskSet:
         return self.remainder % small == other.remainder % small
 
     def members(self, tasks: int) -> range:
+        """Those of the tasks 0 to `tasks` - 1 that are in the set, ascending."""
         return range(self.remainder, tasks, self.modulus)
 
 
@@ -92,6 +93,7 @@ class Snapshot(Stored):
     levels: tuple[Level, ...] = ()
 
     def parts(self) -> Iterator[Part]:
+        """The parts of all levels, oldest level first."""
         for level in self.levels:
             yield from level.parts
 

@@ -83,6 +83,7 @@ class KubernetesLease:
         return self._is_ours
 
     def is_held(self) -> bool:
+        """Whether the Lease is this process's, as far as it knows without asking."""
         return self._is_ours
 
     def release(self) -> None:
@@ -101,6 +102,11 @@ class KubernetesLease:
         return self._holder
 
     def peek(self) -> str:
+        """The identity that the Lease names now; "" if it names none, or is not there.
+
+        Raises:
+            ApiUnavailable: the API server gave no answer.
+        """
         lease = self._leases.read()
         return str(_spec(lease or {}).get("holderIdentity") or "")
 

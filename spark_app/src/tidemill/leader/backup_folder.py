@@ -50,6 +50,7 @@ class Backup(Stored):
 
     @property
     def bytes(self) -> int:
+        """The size of all its objects together, in bytes; those it shares with other backups count too."""
         return sum(size for size, _ in self.objects.values())
 
 
@@ -98,6 +99,7 @@ class BackupFolder:
     # --- objects -----------------------------------------------------------------------------------------------------
 
     def has(self, store: str, key: str) -> bool:
+        """Whether an object of the copy `store` of a store is kept here."""
         return self.store.exists(_place(store, key))
 
     def put(self, store: str, key: str, content: Buffer) -> bool:

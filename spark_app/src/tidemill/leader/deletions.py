@@ -35,6 +35,7 @@ class DeletionDecision:
 
     @property
     def is_done(self) -> bool:
+        """Whether the deletions hold for good; if not, the data is kept."""
         return self.decision == "done"
 
 

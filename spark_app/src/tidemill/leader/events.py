@@ -58,6 +58,8 @@ class TopologySpec:
 
 @dataclass(frozen=True)
 class LeaseAnswered:
+    """Whether the lease is this process's now."""
+
     is_mine: bool
 
 
@@ -89,6 +91,8 @@ class SourcesProbed:
 
 @dataclass(frozen=True)
 class EntryWritten:
+    """The entry of this number is in the log, as it was asked for."""
+
     number: int
 
 
@@ -108,12 +112,19 @@ class StoreFailed:
 
 @dataclass(frozen=True)
 class AttemptDone:
+    """The attempt of this token came to its end; nothing of `outcome` counts before a commit names it."""
+
     token: int
     outcome: AttemptOutcome
 
 
 @dataclass(frozen=True)
 class AttemptFailed:
+    """The attempt of this token failed; `code` is that of the error.
+
+    `step`, `trace` and `sample` say where in the module's code it came up, and for which rows.
+    """
+
     token: int
     code: str
     message: str
@@ -124,6 +135,8 @@ class AttemptFailed:
 
 @dataclass(frozen=True)
 class CompactionDone:
+    """`parts` are the objects of the new run; an entry of the log has to name them."""
+
     token: int
     parts: tuple[Part, ...]
 
@@ -139,6 +152,8 @@ class CompactionFailed:
 
 @dataclass(frozen=True)
 class CollectionDone:
+    """A collection ended; `text` says why it failed, and is empty if it did not."""
+
     text: str = ""
 
 
@@ -216,11 +231,15 @@ class StartAttempt:
 
 @dataclass(frozen=True)
 class CancelAttempt:
+    """Ask the attempt of this token to end early; it reports as any other does."""
+
     token: int
 
 
 @dataclass(frozen=True)
 class StartCompaction:
+    """Merge these levels, which are neighbours, into a run; with `is_base` nothing older stands below them."""
+
     token: int
     microbatch_id: int
     levels: tuple[Level, ...]
@@ -230,6 +249,8 @@ class StartCompaction:
 
 @dataclass(frozen=True)
 class CollectGarbage:
+    """Delete what nothing reaches; snapshots of the last `retention_ms` milliseconds stay readable."""
+
     retention_ms: int
 
 
@@ -246,6 +267,8 @@ StopReason = Literal["stopped", "fenced", "superseded", "lease lost"]
 
 @dataclass(frozen=True)
 class Stop:
+    """End the runner for this reason; `text` says more, for people."""
+
     reason: StopReason
     text: str = ""
 

@@ -23,6 +23,8 @@ LEVELS_MAX: Final = 128
 
 @dataclass
 class Compacting:
+    """The compaction under way; `parts` are there when it is done and waits for an entry."""
+
     token: int
     pending: PendingCompaction
     is_base: bool

@@ -71,6 +71,7 @@ class RunnerState:
 
     @property
     def is_over(self) -> bool:
+        """Whether the runner has ended and does nothing more."""
         return self.role in ("stopped", "fenced", "superseded", "failed")
 
     @property

@@ -90,6 +90,7 @@ class TopologyRunner:
 
     @property
     def state(self) -> RunnerState:
+        """How the runner stands, as its thread said last; the object is replaced, never changed."""
         return self._state
 
     def status(self) -> TopologyStatus:

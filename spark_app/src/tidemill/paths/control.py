@@ -133,6 +133,7 @@ class Collecting(Steps):
     """A navigator that stays where it is and changes the collected values."""
 
     def gathered(self, value: Any, values: Values, collected: Collected) -> Collected:
+        """The collected values from here on, made of those so far and of the value."""
         raise NotImplementedError
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
@@ -168,11 +169,15 @@ class CollectOne(CollectAll):
 
 
 class PutCollected(Collecting):
+    """`put_collected(v)`: add `v`."""
+
     def gathered(self, value: Any, values: Values, collected: Collected) -> Collected:
         return (*collected, values[self.slots[0]])
 
 
 class DispenseCollected(Collecting):
+    """`dispense_collected()`: forget all that was collected."""
+
     def gathered(self, value: Any, values: Values, collected: Collected) -> Collected:
         return ()
 
@@ -200,11 +205,15 @@ class Term(Steps):
 
 
 class TermVal(Steps):
+    """`term_val(v)`: replace the value by `v`."""
+
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
         return values[self.slots[0]]
 
 
 class TermVoid(Steps):
+    """`term_void()`: remove the value from what holds it."""
+
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
         return ABSENT
 

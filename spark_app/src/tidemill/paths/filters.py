@@ -33,6 +33,7 @@ class Filter(Steps):
     """A navigator that passes the value on, or navigates nowhere."""
 
     def passes(self, value: Any, values: Values, collected: Collected) -> bool:
+        """Whether the path goes on from this value."""
         raise NotImplementedError
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
@@ -46,16 +47,22 @@ class Filter(Steps):
 
 
 class Stay(Filter):
+    """`stay()`: pass every value on."""
+
     def passes(self, value: Any, values: Values, collected: Collected) -> bool:
         return True
 
 
 class Nowhere(Filter):
+    """`stop()`: pass nothing on, so that a select has no hits and a transform changes nothing."""
+
     def passes(self, value: Any, values: Values, collected: Collected) -> bool:
         return False
 
 
 class FilterPred(Filter):
+    """`filter_pred(fn)`: stay where `fn(value)` is true; it is called with a copy."""
+
     def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
         super().__init__(nav, following, builder)
         self.call = self.function()
@@ -106,6 +113,7 @@ class View(Steps):
     """A navigator to a value made from the value; in a transform it replaces the value, and then the path goes on."""
 
     def seen(self, value: Any, values: Values) -> Any:
+        """The value that the path goes on with."""
         raise NotImplementedError
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:

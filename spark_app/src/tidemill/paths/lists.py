@@ -20,6 +20,11 @@ class OneElement(Steps):
     """A navigator to one element of a list; `place` gives its index, or None to navigate nowhere."""
 
     def place(self, size: int, values: Values) -> int | None:
+        """The index in a list of `size` elements.
+
+        Raises:
+            BadPath: the argument is none that this list has.
+        """
         raise NotImplementedError
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
@@ -46,6 +51,11 @@ class PartOfList(Steps):
     """
 
     def part(self, size: int, values: Values) -> range:
+        """The indexes in a list of `size` elements.
+
+        Raises:
+            BadPath: an argument is no index or no count.
+        """
         raise NotImplementedError
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
@@ -95,11 +105,15 @@ def changed_list(value: Any, kept: list[Any], where: str) -> Any:
 
 
 class First(OneElement):
+    """`first()`: the first element; an empty list leads nowhere."""
+
     def place(self, size: int, values: Values) -> int | None:
         return 0 if size else None
 
 
 class Last(OneElement):
+    """`last()`: the last element; an empty list leads nowhere."""
+
     def place(self, size: int, values: Values) -> int | None:
         return size - 1 if size else None
 

@@ -69,6 +69,8 @@ class AtPresentKey(Steps):
 
 
 class MapVals(Steps):
+    """`map_vals()`: each value of a map; a transform replaces or removes it at its key."""
+
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
         entries = map_of(value, self.name, self.where).items()
         for _, item in entries:
@@ -140,6 +142,7 @@ class SubMap(Steps):
     """`sub_map(k…)`: the part of a map with these keys; a transform replaces that part."""
 
     def entries(self, container: Any, values: Values) -> Iterable[tuple[Any, Any]]:
+        """(key, element) of the part's entries."""
         for slot in self.slots:
             key = values[slot]
             item = container.get(key)

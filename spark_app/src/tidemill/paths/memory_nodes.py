@@ -126,6 +126,8 @@ class MemoryMap(MemoryNode, MapNode):
 
 
 class MemorySet(MemoryNode, SetNode):
+    """A subindexed set, as a Python set of stored keys."""
+
     def __init__(self, schema: SetSchema, null: NullKey | None = None) -> None:
         super().__init__(null)
         self._codec = key_codec(schema.element)
@@ -156,6 +158,8 @@ class MemorySet(MemoryNode, SetNode):
 
 
 class MemoryList(MemoryNode, ListNode):
+    """A subindexed list, as a Python list."""
+
     def __init__(self, schema: ListSchema, null: NullKey | None = None) -> None:
         super().__init__(null)
         self._check = _checked(checker(schema.element))

@@ -94,9 +94,11 @@ class BoundNav:
 
     @property
     def name(self) -> str:
+        """The navigator's name in Python, such as `map_vals`."""
         return self.navigator.name
 
     def option(self, name: str, default: Any = None) -> Any:
+        """What the path's writer gave for an option, else `default`; a `Slot` where only the call knows it."""
         return next((value for key, value in self.options if key == name), default)
 
     def check_arguments(self) -> None:
@@ -114,6 +116,7 @@ class Slot:
     index: int
 
     def of(self, values: Values) -> Any:
+        """The argument, out of the values of all arguments of a call."""
         return values[self.index]
 
 
@@ -143,9 +146,22 @@ class Steps:
         self.budget = builder.budget
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
+        """The hits that the path has from this value on, as pairs of (value, collected values); terminals have none.
+
+        Raises:
+            BadPath: the value is not of the kind that the navigator needs, or an argument does not suit it.
+        """
         raise NotImplementedError
 
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
+        """What shall stand in place of this value: a new one, ABSENT to remove it, or UNCHANGED.
+
+        An indexed structure is changed in place, a plain value in a copy.
+
+        Raises:
+            BadPath: as in `select`.
+            SchemaMismatch: a new value does not fit the schema.
+        """
         raise NotImplementedError
 
     def function(self) -> Callable[..., Any]:
@@ -167,6 +183,11 @@ class Builder:
     budget: Budget | None = None
 
     def chain(self, path: Sequence[BoundNav], last: Step) -> Step:
+        """The navigators of a path as one step, which goes on with the step `last`.
+
+        Raises:
+            BadPath: a terminal is in a select, or a navigator cannot take its arguments.
+        """
         step = last
         for nav in reversed(path):
             if nav.navigator.terminal and self.mode == "select":

@@ -65,12 +65,15 @@ class Node:
         raise NotImplementedError
 
     def size(self) -> int:
+        """How many elements there are: as many as `elements` gives."""
         return sum(1 for _ in self.elements())
 
     def is_empty(self) -> bool:
+        """Whether there is no element; looks no further than the first."""
         return all(False for _ in self.elements())
 
     def clear(self) -> None:
+        """Remove all that it holds, in the structures below it too."""
         raise NotImplementedError
 
     def fill(self, value: Any) -> None:
@@ -103,15 +106,32 @@ class MapNode(Node):
     plain_types = (dict,)
 
     def get(self, key: Any) -> Any:
+        """The element at a key: a plain value, a node where the schema has a structure there, or ABSENT.
+
+        Raises:
+            SchemaMismatch: it is no key of a map of structures, or no field of a record.
+        """
         raise NotImplementedError
 
     def put(self, key: Any, value: Any) -> None:
+        """Write the element at a key; an indexed structure there holds the new value, and nothing else, from then on.
+
+        Raises:
+            SchemaMismatch: the key or the value does not fit the schema.
+            BadInput: a plain dict holds another key that Python takes for this one, such as 1 and True.
+        """
         raise NotImplementedError
 
     def delete(self, key: Any) -> None:
+        """Remove the element at a key; nothing happens if there is none.
+
+        Raises:
+            SchemaMismatch: it cannot be a key of this map.
+        """
         raise NotImplementedError
 
     def items(self, bounds: KeyRange | None = None) -> Iterator[tuple[Any, Any]]:
+        """(key, element) of all entries, or of those within `bounds` in key order; empty structures are left out."""
         raise NotImplementedError
 
     def elements(self, bounds: KeyRange | None = None) -> Iterator[Any]:
@@ -132,17 +152,31 @@ class RecordNode(MapNode):
 
 
 class SetNode(Node):
+    """A set; iterates in the order of its elements, of a range in ascending order too."""
+
     __slots__ = ()
     noun = "set"
     plain_types = (set, frozenset)
 
     def contains(self, element: Any) -> bool:
+        """Whether the element is there; one of a wrong type never is."""
         raise NotImplementedError
 
     def add(self, element: Any) -> None:
+        """Put an element in; nothing changes if it is there.
+
+        Raises:
+            SchemaMismatch: it does not fit the schema.
+            BadInput: a plain set holds another element that Python takes for this one, such as 1 and True.
+        """
         raise NotImplementedError
 
     def discard(self, element: Any) -> None:
+        """Take an element out; nothing changes if it is not there.
+
+        Raises:
+            SchemaMismatch: it cannot be an element of this set.
+        """
         raise NotImplementedError
 
     def fill(self, value: Any) -> None:
@@ -162,9 +196,20 @@ class ListNode(Node):
         raise NotImplementedError
 
     def put(self, index: Any, value: Any) -> None:
+        """Write the element at an index. Of the lists that are indexed, the index after the last one appends.
+
+        Raises:
+            BadPath: there is no such index.
+            SchemaMismatch: the value does not fit the schema.
+        """
         raise NotImplementedError
 
     def append(self, value: Any) -> None:
+        """Add an element at the end.
+
+        Raises:
+            SchemaMismatch: it does not fit the schema.
+        """
         raise NotImplementedError
 
     def delete(self, index: Any) -> None:
@@ -174,6 +219,7 @@ class ListNode(Node):
         self.fill(kept)
 
     def items(self, bounds: KeyRange | None = None) -> Iterator[tuple[Any, Any]]:
+        """(index, element), in order; lists have no ranges, so `bounds` is not looked at."""
         return enumerate(self.elements())
 
     def fill(self, value: Any) -> None:
@@ -187,13 +233,20 @@ class RootValue:
     __slots__ = ()
 
     def get_value(self) -> Any:
+        """The value as it stands, as a plain Python value."""
         raise NotImplementedError
 
     def put_value(self, value: Any) -> None:
+        """Replace the value.
+
+        Raises:
+            SchemaMismatch: the new one does not fit the schema.
+        """
         raise NotImplementedError
 
 
 def is_empty_node(value: Any) -> bool:
+    """Whether it is a structure that holds nothing; a plain value, even an empty list, is none."""
     return isinstance(value, Node) and value.is_empty()
 
 

@@ -23,6 +23,7 @@ class SortedRange:
 
     @property
     def arguments(self) -> ArgumentKinds:
+        """One value for each thing that it says; the amount may be left out unless it stands alone."""
         return ArgumentKinds(VALUE.kinds * len(self.says), optional=int("amount" in self.says[1:]))
 
 

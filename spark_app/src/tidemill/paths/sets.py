@@ -61,6 +61,7 @@ class Subset(Steps):
     """`subset(e…)`: the part of a set among these elements; a transform replaces that part."""
 
     def elements(self, container: Any, values: Values) -> Iterable[Any]:
+        """The part's elements."""
         return (values[slot] for slot in self.slots if container.contains(values[slot]))
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:

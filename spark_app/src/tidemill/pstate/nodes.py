@@ -72,6 +72,7 @@ class PartitionReader:
         self.tables = tables
 
     def root(self) -> Any:
+        """Where paths begin: the node of the whole partition, or its `RootValue` if the schema is a plain value."""
         return self.node(self.layout.root, ())
 
     def node(self, place: Place, prefix: Prefix) -> Any:
@@ -85,6 +86,7 @@ class PartitionReader:
         return RowRecord(self, place, prefix) if isinstance(place, RecordPlace) else RowValue(self, place)
 
     def has_any(self, place: Place, prefix: Prefix) -> bool:
+        """Whether a live row stands at or below a place, below these keys."""
         return any(self.tables[table.id].has_any(prefix) for table in tables_below(place))
 
     def mismatch(self, misfit: Misfit, place: Sequence[Any]) -> SchemaMismatch:
@@ -195,6 +197,8 @@ class NestedRowMap(RowNode, MapNode):
 
 
 class RowSet(RowNode, SetNode):
+    """A set: each element is the last key of a row."""
+
     __slots__ = ("_cells", "_codec")
 
     def __init__(self, partition: PartitionReader, place: SetPlace, prefix: Prefix) -> None:
@@ -217,6 +221,8 @@ class RowSet(RowNode, SetNode):
 
 
 class RowList(RowNode, ListNode):
+    """A list: each index is the last key of a row, or leads to a structure."""
+
     __slots__ = ("_rows",)
 
     def __init__(self, partition: PartitionReader, place: ListPlace, prefix: Prefix) -> None:

@@ -87,6 +87,12 @@ class OperandStep:
     """Targets that are written together."""
 
     def write(self, state: ThreadState, pstate: str, tasks: pl.Series, args: Sequence[Column]) -> None:
+        """Aggregate a batch into a PState: `tasks` (Int32) and each column of `args` have an entry a row.
+
+        Raises:
+            SchemaMismatch: a key or a result does not fit the schema.
+            BadInput: an aggregator cannot take an argument.
+        """
         raise NotImplementedError
 
 
@@ -139,6 +145,7 @@ class FoldStep(OperandStep):
 
     @property
     def table(self) -> Table:
+        """The table that all targets are in."""
         table = self.targets[0].table
         assert table is not None
         return table

@@ -139,6 +139,7 @@ class TaskTable:
 
     @property
     def reader(self) -> TaskReader:
+        """The rows of this task in the levels below; opened when it is first asked for, and again after `forget`."""
         if self._reader is None:
             self._reader = self._make_reader()
         return self._reader
@@ -199,10 +200,12 @@ class TaskTable:
 
     @property
     def changes(self) -> int:
+        """How many rows were written or deleted, and prefixes cleared, since they were last handed over."""
         return sum(len(cells.dirty) for cells in self.changed) + len(self.cleared)
 
     @property
     def cached(self) -> int:
+        """How many rows the caches hold as Python values, changed or only read, and those looked for in vain."""
         return sum(len(cells.cache) for cells in self._cells.values())
 
     def take_changes(self, rows: ChangedRows) -> None:
@@ -241,6 +244,7 @@ class ChangedRows:
         self.cells: list[Any] = []
 
     def add(self, task: int, cells: DirtyRows) -> None:
+        """Take the changed cells of one prefix: a delete for each that is ABSENT, a put for each other."""
         keys = list(cells.dirty)
         held = [cells.cache[key] for key in keys]
         self.tasks += [task] * len(keys)
@@ -252,6 +256,7 @@ class ChangedRows:
         self.cells += held
 
     def add_clear(self, task: int, prefix: Prefix) -> None:
+        """Take a row which says that all below a prefix of a task is gone (kind `CLEAR` and the prefix's length)."""
         self.tasks.append(task)
         for depth, column in enumerate(self.keys):
             column.append(prefix[depth] if depth < len(prefix) else None)

@@ -58,6 +58,11 @@ class TaskPartition(PartitionReader):
         return WritableRecord(self, place, prefix) if isinstance(place, RecordPlace) else WritableValue(self, place)
 
     def clear(self, place: Place, prefix: Prefix) -> None:
+        """Delete all rows at or below a place, below these keys.
+
+        Raises:
+            SchemaMismatch: a key is None, and the schema does not allow that.
+        """
         for table in tables_below(place):
             self.tables[table.id].clear(prefix)
 
@@ -94,10 +99,17 @@ class WritableNode(RowNode):
     partition: TaskPartition
 
     def clear(self) -> None:
+        """Delete all rows that the node holds, in the structures below it too.
+
+        Raises:
+            SchemaMismatch: a key that leads here is None, and the schema does not allow that.
+        """
         self.partition.clear(self.place, self.prefix)
 
 
 class WritableMap(WritableNode, RowMap):
+    """A map whose elements are values; what was written waits in its `DirtyRows`, and is read from there."""
+
     __slots__ = ("_cache", "_check", "_dirty")
     _cells: DirtyRows
 
@@ -177,6 +189,8 @@ class WritableNestedMap(WritableNode, NestedRowMap):
 
 
 class WritableSet(WritableNode, RowSet):
+    """A set; the row of an element that is in it holds True."""
+
     __slots__ = ()
     _cells: DirtyRows
 
@@ -194,6 +208,8 @@ class WritableSet(WritableNode, RowSet):
 
 
 class WritableList(WritableNode, RowList):
+    """A list; an element that is a value is one row, one that is a structure is rows below its index."""
+
     __slots__ = ()
     _rows: TaskTable | None
 
@@ -214,6 +230,8 @@ class WritableList(WritableNode, RowList):
 
 
 class WritableRecord(WritableNode, RowRecord):
+    """A record; a write of one plain field writes the row that they share anew, or at the top level its own row."""
+
     __slots__ = ()
 
     def _row(self, table: Table) -> tuple[DirtyRows, Any]:
@@ -245,6 +263,8 @@ class WritableRecord(WritableNode, RowRecord):
 
 
 class WritableValue(RowValue):
+    """The whole partition of a PState of a plain value, as its only row."""
+
     __slots__ = ("_check", "_partition")
     _cells: DirtyRows
 

@@ -160,9 +160,11 @@ class ThreadState:
     # --- columns ---
 
     def table(self, pstate: str, table_id: str = "0") -> Table:
+        """A table of a PState by its id in the layout; "0" is that of a plain value, or of a map of plain values."""
         return self._layouts[pstate].tables[table_id]
 
     def layout(self, pstate: str) -> Layout:
+        """The tables of a PState, and the place of its root."""
         return self._layouts[pstate]
 
     def get_rows(self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]) -> pl.DataFrame:
@@ -225,6 +227,11 @@ class ThreadState:
         self.add_rows(pstate, table_id, frame.unique(key_columns(table), keep="last", maintain_order=True))
 
     def delete_points(self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]) -> None:
+        """Delete the rows of these keys, of which each is there or not.
+
+        Raises:
+            SchemaMismatch: a key does not fit the schema.
+        """
         _, table = self._key(pstate, table_id)
         frame = self.written_keys(pstate, table, tasks, keys).unique(maintain_order=True)
         blank = rows_frame(table, [], [[] for _ in table.keys], [], [])
@@ -263,6 +270,13 @@ class ThreadState:
     def key_frame(
         self, pstate: str, table: Table, tasks: pl.Series | int, keys: Sequence[Column], rows: int | None = None
     ) -> pl.DataFrame:
+        """The keys in stored form, as they were given: columns task (Int32), k0, k1, …; one row a key.
+
+        `tasks` is a task for each row, or one for all; then `rows` says how many there are if the table has no keys.
+
+        Raises:
+            SchemaMismatch: a key does not fit the schema.
+        """
         pairs = zip(table.key_names, table.keys, keys, strict=True)
         series = [
             self._fitting(pstate, partial(key_codec(kind).series, column)).alias(name) for name, kind, column in pairs

@@ -85,6 +85,7 @@ def _checked_part(check: Callable[[Any], Any], value: Any, step: Any) -> Any:
 
 
 def check_int(value: Any) -> Any:
+    """An int of 64 bits or None, for storage; a bool is refused, a subclass becomes an int. Raises Misfit."""
     if (type(value) is int and INT_MIN <= value <= INT_MAX) or value is None:
         return value
     if isinstance(value, int) and not isinstance(value, bool) and INT_MIN <= value <= INT_MAX:
@@ -93,6 +94,7 @@ def check_int(value: Any) -> Any:
 
 
 def check_float(value: Any) -> Any:
+    """A float or None, for storage; an int becomes a float. Raises Misfit, also if it is too large for one."""
     if type(value) is float or value is None:
         return value
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -104,12 +106,14 @@ def check_float(value: Any) -> Any:
 
 
 def check_bool(value: Any) -> Any:
+    """True, False or None, for storage. Raises Misfit."""
     if value is True or value is False or value is None:
         return value
     raise Misfit(value, "bool")
 
 
 def check_str(value: Any) -> Any:
+    """A str that UTF-8 can encode or None, for storage. Raises Misfit."""
     if value is None or (type(value) is str and value.isascii()):
         return value
     if isinstance(value, str):
@@ -122,6 +126,7 @@ def check_str(value: Any) -> Any:
 
 
 def check_bytes(value: Any) -> Any:
+    """Bytes or None, for storage; a bytearray becomes bytes. Raises Misfit."""
     if value is None or type(value) is bytes:
         return value
     if isinstance(value, (bytes, bytearray)):
@@ -130,6 +135,7 @@ def check_bytes(value: Any) -> Any:
 
 
 def check_datetime(value: Any) -> Any:
+    """A datetime in UTC or None, for storage, from one of any time zone. Raises Misfit if it has none."""
     if value is None:
         return None
     if isinstance(value, _datetime.datetime) and value.utcoffset() is not None:
@@ -138,6 +144,7 @@ def check_datetime(value: Any) -> Any:
 
 
 def check_object(value: Any) -> Any:
+    """Any data in the form in which it is read back: lists for tuples, datetimes in UTC. Raises Misfit for all else."""
     try:
         return _settled(value)
     except RecordRefused as error:
@@ -204,6 +211,7 @@ def _check_key(kind: str) -> Callable[[Any], Any]:
 
 
 def check_key_data(key: Any) -> Any:
+    """A key of type `object` as it is. Raises Misfit if it is no data, or cannot be hashed."""
     try:
         hash(key)
         check_data(key)
@@ -335,6 +343,7 @@ class ValueCodec:
         return [None if v is None else v.replace(tzinfo=UTC) for v in raw] if self.leaf == "datetime" else raw
 
     def column(self, series: pl.Series) -> Column:
+        """A stored column as steps take it: itself if its type is native, else a list of Python values."""
         return series if self.leaf is not None else self.values(series)
 
     def decode(self, raw: Any) -> Any:
@@ -346,6 +355,7 @@ class ValueCodec:
 
 @lru_cache(maxsize=4096)
 def value_codec(schema: Schema) -> ValueCodec:
+    """The codec of a schema: a native column for each leaf type of `NATIVE`, MessagePack for all other values."""
     leaf = schema.type if isinstance(schema, Leaf) and schema.type in NATIVE else None
     return ValueCodec(schema, leaf, NATIVE[leaf] if leaf else pl.Binary, checker(schema))
 
@@ -385,15 +395,18 @@ class KeyCodec:
         return self.stored_series([self.check(key) for key in to_values(column)])
 
     def stored_series(self, stored: Sequence[Any]) -> pl.Series:
+        """Keys that are in stored form already, as a column."""
         return pl.Series("", stored, dtype=self.dtype, strict=True)
 
     def values(self, series: pl.Series) -> list[Any]:
+        """The keys of a stored column as people see them."""
         raw = series.to_list()
         if self.type == "float":
             return one_nan(raw)
         return [self.present(key) for key in raw] if self.type in ("object", "datetime") else raw
 
     def column(self, series: pl.Series) -> Column:
+        """A stored column as steps take it: itself, or for `object` a list of the keys as people see them."""
         return self.values(series) if self.type == "object" else series
 
     @staticmethod
@@ -417,6 +430,7 @@ def _object_key(key: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def key_codec(kind: str) -> KeyCodec:
+    """The codec of a type of keys: "int", "float", "bool", "str", "bytes", "datetime" or "object"."""
     if kind == "object":
         return KeyCodec(kind, pl.Binary, _object_key)
     return KeyCodec(kind, NATIVE[kind], check_float_key if kind == "float" else LEAF_CHECKS[kind])

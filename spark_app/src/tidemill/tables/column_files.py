@@ -40,6 +40,7 @@ class TableFile:
         self._end = start
 
     def append(self, rows: pa.Table) -> None:
+        """Write a chunk behind those before it; its columns are in the order of the schema."""
         for column, chunked in zip(self._columns, rows.columns, strict=True):
             for chunk in chunked.chunks:
                 if len(chunk):
@@ -57,6 +58,7 @@ class TableFile:
         return {"schema": schema, "rows": self._columns[0].rows if self._columns else 0, "columns": places}
 
     def close(self) -> None:
+        """Close the files. One that `finish` did not complete cannot be opened as a table."""
         for column in self._columns:
             column.close()
         self._file.close()

@@ -80,6 +80,7 @@ class MemberMeta:
     combiner_names: tuple[str | None, ...]
 
     def to_json(self) -> dict[str, Any]:
+        """The member's JSON in `meta.json`; `meta_from_json` is the inverse."""
         return {**self.table.to_json(), "rows": self.rows, "combiners": list(self.combiner_names)}
 
 
@@ -145,6 +146,7 @@ def meta_json(tables: Mapping[TableKey, MemberMeta], bounds: Mapping[str, int]) 
 
 
 def add_member(archive: zipfile.ZipFile, out: IO[bytes], name: str, data: Any) -> None:
+    """Write a member whose data is aligned; `out` is the file below the archive, which knows the position."""
     archive.writestr(member_info(name, out.tell()), data)
 
 

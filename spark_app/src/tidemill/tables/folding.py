@@ -128,6 +128,7 @@ def _none_bits(table: Table, record: dict[str, Any]) -> int:
 
 
 def key_columns(table: Table) -> list[str]:
+    """The names of the columns that make a key: task, k0, k1, …"""
     return ["task", *table.key_names]
 
 
@@ -170,6 +171,7 @@ def resolve(
 
 
 def empty_rows(table: Table) -> pl.DataFrame:
+    """No rows, in the columns of the table."""
     return rows_frame(table, [], [[] for _ in table.keys], [], [])
 
 

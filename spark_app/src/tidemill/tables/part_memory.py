@@ -49,6 +49,7 @@ class PartMemory:
         return self._bytes
 
     def get(self, key: Key) -> Container | None:
+        """What is held of a part, which counts as used now; None if it must be decoded."""
         with self._lock:
             found = self._held.get(key)
             if found is not None:
@@ -56,6 +57,7 @@ class PartMemory:
             return found
 
     def put(self, key: Key, container: Container) -> None:
+        """Hold a part, and drop those used longest ago until the bound holds; at least one stays."""
         with self._lock:
             if key not in self._held:
                 self._bytes += weight(container)
@@ -69,6 +71,7 @@ class PartMemory:
             self._users.add(user)
 
     def of(self, owner: int) -> list[Container]:
+        """The containers that are held for an owner."""
         with self._lock:
             return [container for key, container in self._held.items() if key[0] == owner]
 

@@ -66,6 +66,7 @@ class RunWriter:
         self.meta[key] = MemberMeta(described, before.rows + rows.height, together)
 
     def end_table(self) -> None:
+        """Complete the table under way, if there is one; rows of another table may follow."""
         if self._table is not None and self._member is not None:
             self._table.close()
             self._member.close()

@@ -75,6 +75,7 @@ class CombinerColumns:
 
     @property
     def counts_rows(self) -> bool:
+        """Whether the result of some rows is their number, so that no operands need be made."""
         return self.combiner.counts_rows and not self.is_merge
 
     @cached_property

@@ -66,6 +66,7 @@ class SortedTable:
 
     @property
     def frame(self) -> pl.DataFrame:
+        """The rows without the clears, in the columns of `table`."""
         return self.widened(self.stored_frame)
 
     @cached_property
@@ -105,6 +106,7 @@ class SortedTable:
 
     @cached_property
     def tasks(self) -> np.ndarray[Any, Any]:
+        """The task of each row, ascending."""
         tasks: np.ndarray[Any, Any] = column_of(self.arrow, "task").to_numpy()
         return tasks
 
@@ -196,6 +198,7 @@ class SortedTable:
     # --- reading rows ---
 
     def key_at(self, row: int, depth: int) -> Any:
+        """The stored key of a row in the key column `depth`."""
         return self._keys[depth].item(row)
 
     def cells(self, row: int) -> Any:
@@ -246,6 +249,7 @@ class KeySearch:
         self._nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
     def equal(self, start: int, end: int, key: Any) -> Bounds:
+        """Those of the rows [start, end) that have this stored key; an empty range if none has."""
         first = self.bound(start, end, key, False)
         if key is None or first == end:
             return first, self.bound(first, end, key, True)
@@ -261,6 +265,7 @@ class KeySearch:
         raise NotImplementedError
 
     def bound(self, start: int, end: int, key: Any, after: bool) -> int:
+        """The first of the rows [start, end) with a key >= `key`, or > it if `after`; `end` if there is none."""
         if self._nulls is not None:
             nulls_end = start + int(np.searchsorted(~self._nulls[start:end], True))
             if key is None:
@@ -272,9 +277,11 @@ class KeySearch:
         raise NotImplementedError
 
     def item(self, row: int) -> Any:
+        """The stored key of a row."""
         return self.array[row].as_py()
 
     def items(self, start: int, end: int) -> list[Any]:
+        """The stored keys of the rows [start, end)."""
         values: list[Any] = self.array.slice(start, end - start).to_pylist()
         return values
 
@@ -345,6 +352,7 @@ class BytesSearch(KeySearch):
 
 
 def key_search(array: pa.Array, kind: str) -> KeySearch:
+    """The search in a column of keys of this type."""
     if kind in ("int", "float", "bool", "datetime"):
         return NumberSearch(array, kind)
     return BytesSearch(array, kind == "str")

@@ -61,6 +61,7 @@ class Table:
 
     @property
     def key_names(self) -> tuple[str, ...]:
+        """Names of the key columns: k0, k1, …"""
         return tuple(f"k{i}" for i in range(len(self.keys)))
 
     def to_json(self) -> dict[str, Any]:
@@ -98,6 +99,8 @@ class ValuePlace:
 
 @dataclass(frozen=True)
 class MapPlace:
+    """A map: `depth` keys lead to it, its own are of type `key`. `tracks_size`: a size table counts its elements."""
+
     depth: int
     key: str
     element: Place
@@ -106,6 +109,8 @@ class MapPlace:
 
 @dataclass(frozen=True)
 class SetPlace:
+    """A set: `depth` keys lead to it, and each element is the last key of a row. `tracks_size` as in `MapPlace`."""
+
     depth: int
     table: Table
     tracks_size: bool = False
@@ -113,6 +118,8 @@ class SetPlace:
 
 @dataclass(frozen=True)
 class ListPlace:
+    """A list: `depth` keys lead to it, and each index is a key. `tracks_size` as in `MapPlace`."""
+
     depth: int
     element: Place
     tracks_size: bool = False
@@ -127,6 +134,7 @@ class RecordPlace:
     fields: tuple[tuple[str, Place], ...]
 
     def field(self, name: object) -> Place | None:
+        """The place of a field; None for one in the record's own row, and for a name that it does not have."""
         return next((place for key, place in self.fields if key == name), None)
 
 
@@ -197,6 +205,7 @@ class Keys:
     nullable: tuple[int, ...] = ()
 
     def with_key(self, kind: str, is_nullable: bool = False) -> Keys:
+        """These keys and one more of type `kind` below them."""
         added = (len(self.types),) if is_nullable else ()
         return Keys((*self.types, kind), (*self.nullable, *added))
 

@@ -76,6 +76,7 @@ class ChainCheck:
                 self.fault(node.at, text, advice if emitted == 1 else "Bind as many.")
 
     def explode(self, node: df.ExplodeMicrobatch, scope: Scope) -> Scope:
+        """What is bound behind `explode_microbatch`; it must take a variable that holds a microbatch."""
         if self.phase == "post":
             self._not_in_post(node.at, "explode_microbatch")
         if self.phase == "pre" and self.root is not None and self.has_exploded:
