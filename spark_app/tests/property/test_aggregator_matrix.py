@@ -508,10 +508,12 @@ IN_VARIABLES = {name: case for name, case in CASES.items() if case.removes is No
 }
 
 
-def grouping_module(case: Case) -> Module:
+def grouping_module(case: Case, is_global: bool = True) -> Module:
     class Made(Module):
         def define(self, setup: Any, topologies: Any) -> None:
-            setup.declare_depot("*d", Depot.random()).global_()
+            depot = setup.declare_depot("*d", Depot.random())
+            if is_global:
+                depot.global_()
             mb = topologies.microbatch("mb")
             mb.pstate("$$p", PState.map_schema(ANY, object))
             rows = Block.explode_microbatch("*mb").out("*r").each(Ops.EXPAND, "*r").out("*k", "*j", "*v", "*w")
@@ -541,6 +543,18 @@ def test_variables_are_what_python_comes_to_when_spark_aggregates(spark: Any, na
     for placement in ("spread", "inline"):
         way = Way(tasks=4, threads=2, runner=SparkRunner(), placement=placement)
         assert run(way, grouping_module(case), SHAPES["map"], [rows]) == expected_of(SHAPES["map"], case, [rows]), way
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["sum", "combiner"])
+def test_variables_are_what_python_comes_to_when_operands_on_spark_leave_64_bits(spark: Any, name: str) -> None:
+    case = IN_VARIABLES[name]
+    values = [2**62] * 200 + [-(2**62)] * 200 if name == "sum" else [2**40] * 100 + [0]
+    rows = [("a", 0, value, 0) for value in values]
+    module = grouping_module(case, is_global=False)
+    for placement in ("spread", "inline"):
+        way = Way(tasks=4, threads=2, runner=SparkRunner(), placement=placement)
+        assert run(way, module, SHAPES["map"], [rows]) == expected_of(SHAPES["map"], case, [rows]), way
 
 
 INDEXED: dict[str, Any] = {

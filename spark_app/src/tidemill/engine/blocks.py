@@ -15,6 +15,7 @@ from tidemill.engine.compiled import CompiledBlock
 from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame, concat
 from tidemill.engine.step import Step
+from tidemill.engine.travel import check_travel
 from tidemill.plan import program as pg
 from tidemill.tables.combining import group_columns
 from tidemill.values import columns as cols
@@ -27,6 +28,7 @@ def enter(run: Step, operator: pg.Enter, frame: Frame) -> Frame | None:
     if tasks != {0}:
         text = "a batch block can only begin on task 0"
         raise user_error(ValueError(text), "batch_block", operator.at, row_values(frame, 0))
+    check_travel(operator, frame)
     block = operator.block
     rows = [frame] if frame.rows == 1 else [frame.slice(i, 1) for i in range(frame.rows)]
     if block in run.resumes:
@@ -42,6 +44,7 @@ def enter(run: Step, operator: pg.Enter, frame: Frame) -> Frame | None:
 
 def collect(run: Step, operator: pg.Collect, frame: Frame) -> None:
     """Rows wait for the end of their block."""
+    check_travel(operator, frame)
     columns = {name: column for name, column in frame.columns.items() if name[0] != "~"}
     run.collected.setdefault(operator.region, []).append(Frame(frame.rows, frame.task, columns))
 

@@ -17,6 +17,7 @@ import polars as pl
 
 from tidemill.engine.frame import ORDER, Frame, Tasks, concat
 from tidemill.values import columns as cols
+from tidemill.values.packing import pack_message, unpack_message
 
 _LENGTH = struct.Struct("<I")
 
@@ -64,7 +65,7 @@ def _task_header(task: Tasks | None, series: list[pl.Series]) -> Any:
 
 
 def _layout(column: cols.Column, series: list[pl.Series]) -> cols.Layout:
-    layout, flat = cols.flatten(column)
+    layout, flat = cols.flatten(column, pack_message)
     series.extend(flat)
     return layout
 
@@ -81,7 +82,9 @@ def decode(data: bytes | memoryview) -> Message:
     origin = _read_task(header["o"], remaining)
     columns = {}
     for name, layout in header["c"]:
-        columns[name] = cols.unflatten(layout, [next(remaining) for _ in range(cols.width(layout))])
+        columns[name] = cols.unflatten(
+            layout, [next(remaining) for _ in range(cols.width(layout))], unpack=unpack_message
+        )
     frame = Frame(header["n"], 0 if task is None else task, columns)
     return Message(header["p"], header["f"], header["s"], frame, origin, header["a"])
 

@@ -23,6 +23,7 @@ from tidemill.engine.report import StepReport
 from tidemill.engine.resources import open_others, open_state, read_source
 from tidemill.engine.row_walk import walk_rows
 from tidemill.engine.rows.code import SegmentCode
+from tidemill.engine.travel import check_travel
 from tidemill.engine.work import AttemptWork
 from tidemill.journal.snapshot import TaskSet
 from tidemill.plan import program as pg
@@ -191,6 +192,7 @@ class ThreadRun:
         """Sends rows to tasks; `frame.task` is where they are now. Where nothing follows the point, they end here."""
         if not frame.rows or not self.program.next[point]:
             return
+        check_travel(self.program.operators[point], frame)
         task = targets if isinstance(targets, int) else pl.Series("", targets, dtype=pl.Int32)
         origin = frame.task if self.program.keeps_order[point] else None
         moved = Frame(frame.rows, task, frame.columns)

@@ -10,7 +10,7 @@ The forms are interchangeable: `to_values` gives equal values whichever form `fr
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -245,36 +245,41 @@ Layout = Any
 """JSON-like: "plain" (one series), "values" (one Binary series of MessagePack), or [kind, [names…], [layouts…]]."""
 
 
-def flatten(column: Column) -> tuple[Layout, list[pl.Series]]:
-    """The column as plain series and a layout from which `unflatten` makes it again."""
+def flatten(column: Column, pack: Callable[[Any], bytes] = pack) -> tuple[Layout, list[pl.Series]]:
+    """The column as plain series and a layout from which `unflatten` makes it again; `pack` is for its values."""
     if isinstance(column, pl.Series):
         return "plain", [column]
     if isinstance(column, list):
         return "values", [pl.Series("", [pack(value) for value in column], dtype=pl.Binary)]
-    parts = [flatten(field) for field in column.fields]
+    parts = [flatten(field, pack) for field in column.fields]
     layout = [column.kind, list(column.names), [inner for inner, _ in parts]]
     return layout, [plain for _, series in parts for plain in series]
 
 
-def unflatten(layout: Layout, series: Sequence[pl.Series], step: int | None = None) -> Column:
+def unflatten(
+    layout: Layout,
+    series: Sequence[pl.Series],
+    step: int | None = None,
+    unpack: Callable[[bytes], Any] = unpack,
+) -> Column:
     """The inverse of `flatten`; takes exactly the series that the layout asks for.
 
     Values are unpacked `step` rows at a time, all at once if it is left out.
     """
     remaining = iter(series)
-    return _unflatten(layout, remaining, step)
+    return _unflatten(layout, remaining, partial(_unpacked, step, unpack))
 
 
-def _unflatten(layout: Layout, remaining: Iterator[pl.Series], step: int | None) -> Column:
+def _unflatten(layout: Layout, remaining: Iterator[pl.Series], unpacked: Callable[[pl.Series], Column]) -> Column:
     if layout == "plain":
         return next(remaining)
     if layout == "values":
-        return _unpacked(next(remaining), step)
+        return unpacked(next(remaining))
     kind, names, layouts = layout
-    return RecordColumn(kind, tuple(names), tuple(_unflatten(inner, remaining, step) for inner in layouts))
+    return RecordColumn(kind, tuple(names), tuple(_unflatten(inner, remaining, unpacked) for inner in layouts))
 
 
-def _unpacked(packed: pl.Series, step: int | None) -> list[Any]:
+def _unpacked(step: int | None, unpack: Callable[[bytes], Any], packed: pl.Series) -> list[Any]:
     step = step or max(1, len(packed))
     parts = (packed.slice(row, step).to_list() for row in range(0, len(packed), step))
     return [unpack(value) for part in parts for value in part]

@@ -20,6 +20,12 @@ from tidemill.values.keys import NAN_BYTES, plain_key
 
 EXT_DATETIME = 1
 EXT_SET = 2
+EXT_INT = 3
+"""An integer beyond 64 bits: in messages alone, as it is no data that can be stored."""
+
+INT_BYTES_MAX = 1024 * 1024
+"""Bytes of an integer in a message."""
+
 DEPTH_MAX = 32
 """Sets in sets beyond this are refused: each level takes about 40 KB of a stack, which may have as little as 2 MB."""
 
@@ -53,36 +59,47 @@ def packed_set(elements: Iterable[bytes]) -> bytes:
     return header + b"".join(ordered)
 
 
-def _default(depth: int, value: Any) -> Any:
+def _default(depth: int, in_message: bool, value: Any) -> Any:
     if isinstance(value, datetime.datetime):
         return msgpack.ExtType(EXT_DATETIME, datetime_to_micros(value).to_bytes(8, "big", signed=True))
     if isinstance(value, (set, frozenset)):
-        packer = msgpack.Packer(default=partial(_default, depth + 1), buf_size=_SMALL)
+        packer = msgpack.Packer(default=partial(_default, depth + 1, in_message), buf_size=_SMALL)
         data = packed_set(map(packer.pack, value))
         _check_nested(depth + 1, len(data))
         return msgpack.ExtType(EXT_SET, data)
     if hasattr(value, "item") and hasattr(value, "dtype"):
         return value.item()
+    if in_message and isinstance(value, int):
+        return msgpack.ExtType(EXT_INT, _int_bytes(value))
     allowed = "None, bool, int, float, str, bytes, datetime, list, dict or set"
     raise TypeError(f"{type(value).__name__} is not data: use {allowed}")
 
 
-def _ext_hook(depth: int, count: Count | None, code: int, data: bytes) -> Any:
+def _int_bytes(value: int) -> bytes:
+    size = value.bit_length() // 8 + 1
+    if size > INT_BYTES_MAX:
+        raise BadInput(f"An int of {size:,} bytes cannot be in a message; {INT_BYTES_MAX:,} are allowed.")
+    return value.to_bytes(size, "big", signed=True)
+
+
+def _ext_hook(depth: int, in_message: bool, count: Count | None, code: int, data: bytes) -> Any:
     if code == EXT_DATETIME and len(data) == _MICROS_BYTES:
         return micros_to_datetime(int.from_bytes(data, "big", signed=True))
     if code == EXT_SET:
         _check_nested(depth + 1, len(data))
         # A dict cannot be in a set: nothing here needs a second try, which would double the time with each level.
-        items = msgpack.unpackb(data, **_hooks(depth + 1, count) | {"object_hook": _refuse_dict})
+        items = msgpack.unpackb(data, **_hooks(depth + 1, count, in_message) | {"object_hook": _refuse_dict})
         if not isinstance(items, list):
             raise BadInput("A set holds its elements as a list.")
         return set(map(plain_key, items))
+    if in_message and code == EXT_INT:
+        return int.from_bytes(data, "big", signed=True)
     raise BadInput(f"There is no extension {code} of {len(data)} bytes.")
 
 
-def _hooks(depth: int, count: Count | None) -> dict[str, Any]:
+def _hooks(depth: int, count: Count | None, in_message: bool = False) -> dict[str, Any]:
     found: dict[str, Any] = {"strict_map_key": False, "timestamp": 3}
-    found["ext_hook"] = partial(_ext_hook, depth, count)
+    found["ext_hook"] = partial(_ext_hook, depth, in_message, count)
     if count is not None:
         found |= {"list_hook": partial(_counted, count), "object_hook": partial(_counted, count)}
     return found
@@ -110,13 +127,18 @@ def pack(value: Any) -> bytes:
         OverflowError: an integer needs more than 64 bits.
         BadInput: sets are nested too deep for their size.
     """
-    return _packed(value, 0)
+    packed: bytes = msgpack.packb(value, default=_DEFAULT, use_bin_type=True)
+    return packed
 
 
-def _packed(value: Any, depth: int) -> bytes:
-    packed: bytes = msgpack.packb(
-        value, default=_DEFAULT if depth == 0 else partial(_default, depth), use_bin_type=True
-    )
+def pack_message(value: Any) -> bytes:
+    """The value of a variable for another thread: as `pack`, and integers may be of `INT_BYTES_MAX` bytes.
+
+    Raises:
+        TypeError: the value, or something inside it, is no data.
+        BadInput: an integer is larger, or sets are nested too deep for their size.
+    """
+    packed: bytes = msgpack.packb(value, default=_DEFAULT_IN_MESSAGE, use_bin_type=True)
     return packed
 
 
@@ -128,16 +150,25 @@ def unpack(data: bytes, count: Count | None = None) -> Any:
     Raises:
         BadInput: these bytes are no value that `pack` writes.
     """
+    return _unpacked(data, count, False)
+
+
+def unpack_message(data: bytes) -> Any:
+    """The value that `pack_message` was given; otherwise as `unpack`."""
+    return _unpacked(data, None, True)
+
+
+def _unpacked(data: bytes, count: Count | None, in_message: bool) -> Any:
     try:
         try:
             if NAN_BYTES.search(data) is None:
                 if count is None:  # written out: arguments in a dict take as long as a small value
-                    return msgpack.unpackb(data, strict_map_key=False, timestamp=3, ext_hook=_EXT_HOOK)
-                return msgpack.unpackb(data, **_hooks(0, count))
+                    return msgpack.unpackb(data, strict_map_key=False, timestamp=3, ext_hook=_EXT_HOOKS[in_message])
+                return msgpack.unpackb(data, **_hooks(0, count, in_message))
         except TypeError:  # a list as a dict key: rare, and the hook makes every dict slower
             pass
         pairs = partial(_dict_of_pairs, count)
-        return msgpack.unpackb(data, **_hooks(0, count) | {"object_pairs_hook": pairs, "object_hook": None})
+        return msgpack.unpackb(data, **_hooks(0, count, in_message) | {"object_pairs_hook": pairs, "object_hook": None})
     except BadInput:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
@@ -155,5 +186,6 @@ def _dict_of_pairs(count: Count | None, pairs: list[tuple[Any, Any]]) -> dict[An
     return made
 
 
-_DEFAULT = partial(_default, 0)
-_EXT_HOOK = partial(_ext_hook, 0, None)
+_DEFAULT = partial(_default, 0, False)
+_DEFAULT_IN_MESSAGE = partial(_default, 0, True)
+_EXT_HOOKS = partial(_ext_hook, 0, False, None), partial(_ext_hook, 0, True, None)
