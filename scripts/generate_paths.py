@@ -25,8 +25,9 @@ HEAD = """# Paths
 
 Made by `scripts/generate_paths.py`. A path is navigators, one after the other: `Path.key("ann").all()`, in JSON
 `["ann", ["all"]]`. Each navigator leads from a value to zero or more values. A select gives the values at the end. A
-transform ends in a terminal (`term`, `term_val`, `term_void`), which says what stands there from now on. In JSON, names
-may be in camel or in snake case; `{…}` holds options and may be left out, as may what is in parentheses."""
+transform ends in a terminal (`term`, `term_val`, `term_void`), which says what stands there from now on; where a path
+leads to nothing, a transform changes nothing. In JSON, names may be in camel or in snake case; `{…}` holds options and
+may be left out, as may what is in parentheses."""
 
 
 def main(arguments: list[str]) -> int:

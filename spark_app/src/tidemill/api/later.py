@@ -106,6 +106,7 @@ class _Described:
 
     @classmethod
     def create(cls, *args: Any) -> Any:
+        """A description made of any arguments; the check of the module refuses what it is given to."""
         return cls(*args)
 
 

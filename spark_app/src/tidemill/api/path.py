@@ -58,37 +58,41 @@ class Path(SuggestingInstances):
 
     @starter
     def key(self, *keys: Any) -> Path:
-        """The value at a key (None if absent); several keys navigate into nested maps."""
+        """The value at a key of a map, or at an index of a list, None if there is none; several keys lead into nested
+        maps. A transform writes or removes it there.
+        """
         return self._then("key", *keys)
 
     @starter
     def must(self, *keys: Any) -> Path:
-        """Like `key`, but an absent key navigates nowhere."""
+        """Like `key`, but where nothing is at the key, a select finds nothing and a transform changes nothing."""
         return self._then("must", *keys)
 
     @starter
     def map_vals(self) -> Path:
-        """Every value of a map."""
+        """Every value of a map; a transform replaces or removes it at its key."""
         return self._then("map_vals")
 
     @starter
     def map_keys(self) -> Path:
-        """Every key of a map; a transform renames it."""
+        """Every key of a map; a transform renames it, or removes its entry."""
         return self._then("map_keys")
 
     @starter
     def map_key(self, key: Any) -> Path:
-        """The key itself, if it is present."""
+        """The key itself, if it is present; a transform renames it, or removes its entry."""
         return self._then("map_key", key)
 
     @starter
     def all(self) -> Path:
-        """Every element: `[key, value]` of a map, elements of a list or set."""
+        """Every element: `[key, value]` of a map, elements of a list or set; a transform replaces or removes each of
+        them.
+        """
         return self._then("all")
 
     @starter
     def sub_map(self, *keys: Any) -> Path:
-        """The part of a map that has these keys."""
+        """The part of a map that has these keys, as a map; a transform replaces that part by another map."""
         return self._then("sub_map", *keys)
 
     @starter
@@ -101,7 +105,9 @@ class Path(SuggestingInstances):
         include_start: bool | None = None,
         include_end: bool | None = None,
     ) -> Path:
-        """The part of a sorted map in [start, end); `include_start=`, `include_end=` flip the ends."""
+        """The part of a map with keys in [start, end), as a map; `include_start=False` leaves `start` out,
+        `include_end=True` takes `end` in. A transform replaces that part by another map.
+        """
         given = {"include_start": include_start, "include_end": include_end}
         return self._range("sorted_map_range", (start, end), range_options(options, given))
 
@@ -109,43 +115,47 @@ class Path(SuggestingInstances):
     def sorted_map_range_from(
         self, start: Any, options: Any = None, *, max_amt: Any = None, include_start: bool | None = None
     ) -> Path:
-        """The part from `start` on; `max_amt` (or a plain number) limits it."""
+        """The part of a map with keys from `start` on, of which `max_amt` (or a plain number) limits the entries.
+        Transforms as `sorted_map_range`.
+        """
         given = {"max_amt": max_amt, "include_start": include_start}
         return self._range("sorted_map_range_from", (start,), amount_options(options, given))
 
     @starter
     def sorted_map_range_from_start(self, max_amt: Any) -> Path:
-        """The first `max_amt` entries."""
+        """The first `max_amt` entries of a map, by key. Transforms as `sorted_map_range`."""
         return self._then("sorted_map_range_from_start", max_amt)
 
     @starter
     def sorted_map_range_to(
         self, end: Any, options: Any = None, *, max_amt: Any = None, include_end: bool | None = None
     ) -> Path:
-        """The part before `end`; with `max_amt` (or a plain number) the entries closest to it."""
+        """The part of a map with keys before `end`; with `max_amt` (or a plain number) the entries closest to it.
+        Transforms as `sorted_map_range`.
+        """
         given = {"max_amt": max_amt, "include_end": include_end}
         return self._range("sorted_map_range_to", (end,), amount_options(options, given))
 
     @starter
     def sorted_map_range_to_end(self, max_amt: Any) -> Path:
-        """The last `max_amt` entries."""
+        """The last `max_amt` entries of a map, by key. Transforms as `sorted_map_range`."""
         return self._then("sorted_map_range_to_end", max_amt)
 
     # --- sets ---
 
     @starter
     def set_elem(self, element: Any) -> Path:
-        """The element, if it is in the set."""
+        """The element, if it is in the set; a transform replaces or removes it."""
         return self._then("set_elem", element)
 
     @starter
     def void_set_elem(self) -> Path:
-        """Where a transform adds an element to a set."""
+        """The place of a new element: a select finds nothing there, a transform adds what it makes of None."""
         return self._then("void_set_elem")
 
     @starter
     def subset(self, *elements: Any) -> Path:
-        """The part of a set that is among these elements."""
+        """The part of a set that is among these elements, as a set; a transform replaces that part by another set."""
         return self._then("subset", *elements)
 
     @starter
@@ -158,7 +168,9 @@ class Path(SuggestingInstances):
         include_start: bool | None = None,
         include_end: bool | None = None,
     ) -> Path:
-        """The elements in [start, end)."""
+        """The part of a set in [start, end), as a set; the options are those of `sorted_map_range`. A transform
+        replaces that part by another set.
+        """
         given = {"include_start": include_start, "include_end": include_end}
         return self._range("sorted_set_range", (start, end), range_options(options, given))
 
@@ -166,43 +178,49 @@ class Path(SuggestingInstances):
     def sorted_set_range_from(
         self, start: Any, options: Any = None, *, max_amt: Any = None, include_start: bool | None = None
     ) -> Path:
-        """The elements from `start` on."""
+        """The part of a set from `start` on, of which `max_amt` (or a plain number) limits the elements. Transforms as
+        `sorted_set_range`.
+        """
         given = {"max_amt": max_amt, "include_start": include_start}
         return self._range("sorted_set_range_from", (start,), amount_options(options, given))
 
     @starter
     def sorted_set_range_from_start(self, max_amt: Any) -> Path:
-        """The first `max_amt` elements."""
+        """The first `max_amt` elements of a set, as a set. Transforms as `sorted_set_range`."""
         return self._then("sorted_set_range_from_start", max_amt)
 
     @starter
     def sorted_set_range_to(
         self, end: Any, options: Any = None, *, max_amt: Any = None, include_end: bool | None = None
     ) -> Path:
-        """The elements before `end`; with `max_amt` those closest to it."""
+        """The part of a set before `end`; with `max_amt` (or a plain number) the elements closest to it. Transforms as
+        `sorted_set_range`.
+        """
         given = {"max_amt": max_amt, "include_end": include_end}
         return self._range("sorted_set_range_to", (end,), amount_options(options, given))
 
     @starter
     def sorted_set_range_to_end(self, max_amt: Any) -> Path:
-        """The last `max_amt` elements."""
+        """The last `max_amt` elements of a set, as a set. Transforms as `sorted_set_range`."""
         return self._then("sorted_set_range_to_end", max_amt)
 
     # --- lists ---
 
     @starter
     def nth(self, *indexes: Any) -> Path:
-        """The element at an index."""
+        """The element at an index of a list, which must be there; several indexes lead into nested lists. A transform
+        replaces or removes it.
+        """
         return self._then("nth", *indexes)
 
     @starter
     def first(self) -> Path:
-        """The first element, if there is one."""
+        """The first element of a list, if there is one; a transform replaces or removes it."""
         return self._then("first")
 
     @starter
     def last(self) -> Path:
-        """The last element, if there is one."""
+        """The last element of a list, if there is one; a transform replaces or removes it."""
         return self._then("last")
 
     @starter
@@ -316,54 +334,58 @@ class Path(SuggestingInstances):
 
     @starter
     def null_to_val(self, value: Any) -> Path:
-        """`value` where there is None."""
+        """`value` where there is None, else the value itself; a transform writes it, also if nothing else changes."""
         return self._then("null_to_val", value)
 
     @starter
     def null_to_list(self) -> Path:
-        """An empty list where there is None."""
+        """An empty list where there is None, else the value itself. Transforms as `null_to_val`."""
         return self._then("null_to_list")
 
     @starter
     def null_to_set(self) -> Path:
-        """An empty set where there is None."""
+        """An empty set where there is None, else the value itself. Transforms as `null_to_val`."""
         return self._then("null_to_set")
 
     @starter
     def view(self, function: Any, *args: Any) -> Path:
-        """`function(value, *args)` in place of the value."""
+        """`function(value, *args)`; a transform writes it in place of the value, also if nothing else changes."""
         return self._with_function("view", function, args, 1)
 
     @starter
     def transformed(self, path: Path) -> Path:
-        """The value after a transform path was applied to it."""
+        """The value as the transform path `path` would leave it. Transforms as `view`."""
         return self._with_paths("transformed", path)
 
     # --- control ---
 
     @starter
     def stay(self) -> Path:
-        """The value itself."""
+        """The value itself, in a select and in a transform."""
         return self._then("stay")
 
     @starter
     def stop(self) -> Path:
-        """Nothing."""
+        """Nothing: a select finds nothing, a transform changes nothing."""
         return self._then("stop")
 
     @starter
     def if_path(self, condition: Path, then: Path, else_: Path | None = None) -> Path:
-        """`then` where `condition` selects anything, else `else_` (nothing if it is left out)."""
+        """`then` where `condition` selects anything, else `else_` (nothing if it is left out); the rest of the path
+        goes on from there, in a select and in a transform.
+        """
         return self._with_paths("if_path", condition, then, Path().stop() if else_ is None else else_)
 
     @starter
     def multi_path(self, *paths: Path) -> Path:
-        """What each of the paths selects, one after the other."""
+        """Where each of the paths leads, one after the other; in a transform each meets what those before it left."""
         return self._with_paths("multi_path", *paths)
 
     @starter
     def subselect(self, path: Path) -> Path:
-        """The list of everything that `path` selects."""
+        """The list of everything that `path` selects; a transform makes a new list of it, whose elements replace what
+        was selected, one by one. Those for which it is too short are removed.
+        """
         return self._with_paths("subselect", path)
 
     @starter
@@ -387,17 +409,19 @@ class Path(SuggestingInstances):
 
     @starter
     def collect(self, path: Path) -> Path:
-        """Add the list of what `path` selects to the collected values."""
+        """Add the list of what `path` selects to the collected values, and stay. A result is then `[collected…,
+        value]`, and `term` passes the collected values first.
+        """
         return self._with_paths("collect", path)
 
     @starter
     def collect_one(self, path: Path) -> Path:
-        """Add the one value that `path` selects to the collected values."""
+        """Add the one value that `path` selects to the collected values, and stay; otherwise as `collect`."""
         return self._with_paths("collect_one", path)
 
     @starter
     def put_collected(self, value: Any) -> Path:
-        """Add a value to the collected values."""
+        """Add a value to the collected values, and stay; otherwise as `collect`."""
         return self._then("put_collected", value)
 
     @starter
@@ -407,24 +431,24 @@ class Path(SuggestingInstances):
 
     @starter
     def dispense_collected(self) -> Path:
-        """Forget the collected values."""
+        """Forget the collected values, and stay."""
         return self._then("dispense_collected")
 
     # --- terminals ---
 
     @starter
     def term_val(self, value: Any) -> Path:
-        """Replace the value."""
+        """The end of a transform: `value` stands in place of what the path led to."""
         return self._then("term_val", value)
 
     @starter
     def term(self, function: Any, *args: Any) -> Path:
-        """Replace the value by `function(value, *args)`."""
+        """The end of a transform: `function(collected…, value, *args)` stands in place of the value."""
         return self._with_function("term", function, args, 1)
 
     @starter
     def term_void(self) -> Path:
-        """Remove the value from what holds it."""
+        """The end of a transform: the value is removed from the map, set, list or record that holds it."""
         return self._then("term_void")
 
 

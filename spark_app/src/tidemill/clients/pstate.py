@@ -62,7 +62,7 @@ class PStateHandle:
 
         `pkey` is the key whose partition is asked; without it the path begins with `key`, or the PState has one
         partition. `max_staleness_ms` allows an answer that many milliseconds old, which spares asking the store.
-        `budget` bounds the work, for paths of strangers.
+        `budget` bounds the work, for paths that come over HTTP.
 
         Raises:
             BudgetExceeded: the path asks for more than its budget.

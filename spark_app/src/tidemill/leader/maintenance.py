@@ -80,7 +80,7 @@ class Maintenance:
         return [events.StartCompaction(token, new_id, levels, first == 0, options)]
 
     def take(self, event: events.CompactionDone | events.CompactionFailed | events.CollectionDone, at: float) -> None:
-        """A result came in."""
+        """Note what a compaction or a collection came to."""
         if isinstance(event, events.CollectionDone):
             self._is_collecting = False
             self.trouble = event.text or self.trouble

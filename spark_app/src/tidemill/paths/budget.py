@@ -1,4 +1,4 @@
-"""What one select of a stranger may take: steps, results, bytes and time, counted while it navigates.
+"""What one select over HTTP may take: steps, results, bytes and time, counted while it navigates.
 
 A path of a few hundred bytes can ask for more than any machine has (a `multiPath` in a `multiPath`, a text times a
 billion), so its work itself stops here, rather than only the wait for it.

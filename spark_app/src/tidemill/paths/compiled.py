@@ -1,4 +1,4 @@
-"""Paths compiled to closures over the nodes of one task's partition (seed: "Paths").
+"""Paths compiled to closures over the nodes of one task's partition.
 
 A path is read once: its arguments are numbered in order (`arguments`), and each call brings their values. The shapes
 that row-at-a-time code runs most often have closures of their own (`paths.points`).

@@ -127,14 +127,14 @@ class View(Steps):
 
 
 class NullToValue(View):
-    """`null_to_val(v)`."""
+    """`null_to_val(v)`: `v` in place of None."""
 
     def seen(self, value: Any, values: Values) -> Any:
         return values[self.slots[0]] if value is None else value
 
 
 class NullToEmpty(View):
-    """`null_to_list()`, `null_to_set()`."""
+    """`null_to_list()`, `null_to_set()`: an empty list or set in place of None."""
 
     def __init__(self, kind: type, nav: BoundNav, following: Step, builder: Builder) -> None:
         super().__init__(nav, following, builder)

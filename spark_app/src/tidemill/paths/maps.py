@@ -23,7 +23,7 @@ from tidemill.paths.navigator import (
     Values,
     change_entry,
 )
-from tidemill.paths.nodes import UNCHANGED, KeyRange, MapNode, Node, SetNode, assign, is_empty_node
+from tidemill.paths.nodes import UNCHANGED, MapNode, Node, SetNode, assign, is_empty_node
 from tidemill.paths.ranges import BETWEEN, FROM, FROM_START, TO, TO_END, BoundsOfCalls, SortedRange
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
@@ -84,7 +84,7 @@ class MapVals(Steps):
 
 
 class MapKeys(Steps):
-    """Every key; a transform renames it, so all changed keys leave before any new one comes in."""
+    """`map_keys()`: every key; a transform renames it, so all changed keys leave before any new one comes in."""
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
         entries = map_of(value, self.name, self.where).items()
@@ -185,7 +185,7 @@ class SortedMapRange(SubMap):
 
 
 class All(Steps):
-    """Every element: `[key, value]` of a map, elements of a list or a set."""
+    """`all()`: every element: `[key, value]` of a map, elements of a list or a set."""
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
         for item in elements_of(value, self):
@@ -195,7 +195,7 @@ class All(Steps):
         if isinstance(value, (dict, MapNode)):
             return self._transform_map(value, values, collected)
         if isinstance(value, (set, frozenset, SetNode)):
-            return transform_elements(set_of(value, self.name, self.where), None, self, values, collected)
+            return transform_elements(set_of(value, self.name, self.where), self, values, collected)
         return self._transform_list(value, values, collected)
 
     def _transform_map(self, value: Any, values: Values, collected: Collected) -> Any:
@@ -247,12 +247,10 @@ def elements_of(value: Any, steps: Steps) -> Iterable[Any]:
     return list_of(value, steps.name, steps.where)
 
 
-def transform_elements(
-    container: Any, bounds: KeyRange | None, steps: Steps, values: Values, collected: Collected
-) -> Any:
+def transform_elements(container: Any, steps: Steps, values: Values, collected: Collected) -> Any:
     """Replace elements of a set one by one: all that change leave before any new one comes in."""
     changed = []
-    for element in list(container.elements(bounds)):
+    for element in list(container.elements()):
         new = steps.following(element, values, collected)
         if new is not UNCHANGED and not same_key(new, element):
             changed.append((element, new))

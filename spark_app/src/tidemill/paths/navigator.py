@@ -31,7 +31,7 @@ Mode = Literal["select", "transform"]
 
 @dataclass(frozen=True)
 class Navigator:
-    """One navigator, declared once: all that reads paths asks this record. `api.Path` has the method that records it.
+    """One navigator, declared once: all that reads paths asks this record. A method of `api.path.Path` records it.
 
     Attributes:
         steps: makes its steps in one path; None stands for a navigator that a later version brings.

@@ -1,4 +1,4 @@
-"""Every navigator by the name that `api.Path` records; each is declared in the file of its kind."""
+"""Every navigator by the name that `api.path.Path` records; each is declared in the file of its kind."""
 
 from __future__ import annotations
 

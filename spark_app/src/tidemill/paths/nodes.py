@@ -50,7 +50,7 @@ class KeyRange:
 
 
 class Node:
-    """A structure that a path can go into. Nodes of a snapshot have no methods that write."""
+    """A structure that a path can go into. Nodes of a snapshot only read: what writes is not implemented."""
 
     __slots__ = ()
 

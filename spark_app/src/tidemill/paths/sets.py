@@ -86,7 +86,7 @@ class Subset(Steps):
 
 
 class SortedSetRange(Subset):
-    """All `sorted_set_range…` navigators."""
+    """All `sorted_set_range…` navigators: they differ in their bounds."""
 
     def __init__(self, kind: SortedRange, nav: BoundNav, following: Step, builder: Builder) -> None:
         super().__init__(nav, following, builder)
