@@ -135,9 +135,9 @@ class ModuleClient:
             self._appenders.pop(prefix, None)
 
     def depot_code(self, name: str) -> DepotDeclaration | None:
-        """The depot as this process's module class declares it; None if the class is not known here."""
+        """The depot as the module's class declares it; None if that class is not in this process, or declares none."""
         return self._depots.get(name)
 
     def pstate_code(self, name: str) -> PStateDeclaration | None:
-        """The PState as this process's module class declares it; None if the class is not known here."""
+        """The PState as the module's class declares it; None if that class is not in this process, or declares none."""
         return self._pstates.get(name)

@@ -152,7 +152,7 @@ class RecordNode(MapNode):
 
 
 class SetNode(Node):
-    """A set; iterates in the order of its elements, of a range in ascending order too."""
+    """A set; iterates in ascending order, a reverse range too."""
 
     __slots__ = ()
     noun = "set"

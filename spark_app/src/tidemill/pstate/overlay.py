@@ -256,7 +256,7 @@ class ChangedRows:
         self.cells += held
 
     def add_clear(self, task: int, prefix: Prefix) -> None:
-        """Take a row which says that all below a prefix of a task is gone (kind `CLEAR` and the prefix's length)."""
+        """Take a row which says that all below a prefix of a task is gone (kind `CLEAR` plus the prefix's length)."""
         self.tasks.append(task)
         for depth, column in enumerate(self.keys):
             column.append(prefix[depth] if depth < len(prefix) else None)

@@ -227,7 +227,7 @@ class ThreadState:
         self.add_rows(pstate, table_id, frame.unique(key_columns(table), keep="last", maintain_order=True))
 
     def delete_points(self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]) -> None:
-        """Delete the rows of these keys, of which each is there or not.
+        """Delete the rows of these keys; a key that has no row is no error.
 
         Raises:
             SchemaMismatch: a key does not fit the schema.

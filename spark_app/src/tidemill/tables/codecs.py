@@ -135,7 +135,7 @@ def check_bytes(value: Any) -> Any:
 
 
 def check_datetime(value: Any) -> Any:
-    """A datetime in UTC or None, for storage, from one of any time zone. Raises Misfit if it has none."""
+    """A datetime in UTC or None, for storage, from one of any time zone. Raises Misfit, also if it has no time zone."""
     if value is None:
         return None
     if isinstance(value, _datetime.datetime) and value.utcoffset() is not None:

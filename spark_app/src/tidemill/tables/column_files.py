@@ -58,7 +58,7 @@ class TableFile:
         return {"schema": schema, "rows": self._columns[0].rows if self._columns else 0, "columns": places}
 
     def close(self) -> None:
-        """Close the files. One that `finish` did not complete cannot be opened as a table."""
+        """Close all files; the one at `path` is a table only if `finish` completed it."""
         for column in self._columns:
             column.close()
         self._file.close()
