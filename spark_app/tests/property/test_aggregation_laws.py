@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tidemill.language.combiners import COMBINERS, Combiner, accumulator_of, combiner_named, combiner_of
 from tidemill.language.dataflow import Aggregator, Const, Function, Var
 from tidemill.language.operations import Ops
+from tidemill.values.data import INT_MAX, INT_MIN, check_data
 
 FIRST, LAST = (Function(op.name, "builtin", op) for op in (Ops.FIRST, Ops.LAST))
 TOP = combiner_of(Aggregator("top_monotonic", "combiner", (Const(2), Var("*v"))))
@@ -73,6 +74,30 @@ def test_same_value_when_aggregated_into_a_stored_value(combiner: Combiner, data
     if items:
         assert stored == combiner.finish(fold(combiner, items))
         assert combiner.finish(stored) == stored
+
+
+def whole_numbers() -> st.SearchStrategy[int]:
+    """Integers that can be stored, the outermost ones often."""
+    return st.integers(INT_MIN, INT_MAX) | st.sampled_from([INT_MIN, INT_MAX, 2**62])
+
+
+STORABLE: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
+    "count": st.just(()),
+    "map": st.tuples(whole_numbers(), whole_numbers()),
+    "merge": st.tuples(st.dictionaries(whole_numbers(), whole_numbers(), max_size=3)),
+}
+
+
+@pytest.mark.parametrize("combiner", [c for c in ALL if c.is_stored], ids=lambda combiner: combiner.name)
+@given(data=st.data())
+def test_a_value_can_be_stored_when_storable_operands_were_combined(combiner: Combiner, data: st.DataObject) -> None:
+    arguments = STORABLE.get(combiner.name, st.tuples(whole_numbers()))
+    items = data.draw(st.lists(arguments.map(lambda args: combiner.lift(*args)), min_size=1, max_size=8))
+    for item in items:
+        check_data(item)
+    if combiner.is_closed or sum(map(abs, items)) <= INT_MAX:
+        check_data(reduce(combiner.combine, items))
+        check_data(combiner.finish(fold(combiner, items)))
 
 
 @pytest.mark.parametrize("combiner", [c for c in ALL if not c.is_order_dependent], ids=lambda combiner: combiner.name)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import keyword
+import operator
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tidemill
 from tidemill import Agg
-from tidemill.language.combiners import ACCUMULATORS, COMBINERS, RESULTS, combiner_named
+from tidemill.language.combiners import ACCUMULATORS, COMBINERS, RESULTS, Combiner, combiner_named
+from tidemill.values.errors import InvariantViolation
 
 SOURCES = Path(tidemill.__file__).parent
 ASKING = [path for package in ("tables", "pstate", "plan", "engine") for path in (SOURCES / package).rglob("*.py")]
@@ -54,4 +57,17 @@ def test_a_record_is_whole_when_it_is_declared(name: str) -> None:
     assert combiner.name == combiner.key == name
     assert not combiner.is_stored or (combiner_named(name) is combiner and not combiner.has_finish)
     assert combiner.merged_by is None or combiner.merged_by in COMBINERS
-    assert not combiner.rounds or combiner.adds
+    assert not combiner.rounds or combiner.is_sum
+
+
+@pytest.mark.parametrize("stored_name", [None, "product"])
+def test_a_record_is_refused_when_stored_operands_could_leave_their_schema(stored_name: str | None) -> None:
+    def record(**traits: Any) -> Combiner:
+        return Combiner("product", stored_name, lambda: 1, lambda value: value, operator.mul, **traits)
+
+    assert record(is_closed=True).is_closed and record(is_sum=True).is_sum
+    if stored_name is None:
+        assert not record().is_stored
+    else:
+        with pytest.raises(InvariantViolation, match="stored operands stay in their schema"):
+            record()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -34,7 +34,7 @@ from tidemill.language.column_forms import (
 from tidemill.language.dataflow import Aggregator
 from tidemill.language.operations import is_true
 from tidemill.language.ranking import ONE_FORM, Ranking, is_nan, top_monotonic_named, top_monotonic_of
-from tidemill.values.errors import BadInput, DefinitionError
+from tidemill.values.errors import BadInput, DefinitionError, invariant
 from tidemill.values.keys import admit_all, has_key, key_token, plain_key, settled_map
 
 Result = Literal["any", "number", "list", "set", "map", "counts"]
@@ -53,18 +53,28 @@ class Combiner:
     """A two-phase aggregator, and what the rest of the code asks of it.
 
     `stored_name` names built-in combiners whose operands may be stored unmerged and folded later by other processes
-    (`combiner_named`); None where operands are merged at once. `is_order_dependent` tells whether swapping operands may
-    change the result. `key` is equal for combiners that are the same one.
+    (`combiner_named`); None where operands are merged at once. Whatever is folded later can no longer be refused, so
+    only a combiner that `is_closed` or `is_sum` may have such a name; others are like `set_remove`.
+
+    `is_order_dependent` tells whether swapping operands may change the result. `key` is equal for combiners that are
+    the same one.
 
     `result` is the kind of its results. `elements` tells how a row is written into an indexed "map", "set", "list" or
     "record", where it can be; `is_keyed` whether its first argument is a key or an element there, and
     `holds_any_keys` whether operands hold keys, which a plain structure may refuse when they meet.
 
-    `adds`: operands are numbers that are added, so that they can leave 64 bits and commute with others that are added;
-    `rounds`: they may be floats. `merged_by` names the aggregator that takes operands as its arguments.
+    `is_closed`: combining two values of a schema always gives a value of that schema. `is_sum`: operands are numbers
+    that are added, so they commute with those of other sums, and adding absolute values tells whether 64 bits can be
+    left; `rounds`: they may be floats.
 
-    `form` gives the form over a column of operands where one is exact, `lift_column` makes such a column of arguments
-    (None where only Python can), and `counts_rows` says that the operand of some rows is their number.
+    `merged_by` names the aggregator (usually its own) whose arguments operands can be; only with it are rows combined
+    before a batch block writes a PState.
+
+    `form` gives the form over a column of operands where one is exact; `lift_column`, asked only where there is a
+    `form`, makes such a column of arguments, or None where only Python can. One whose `lift` refuses or changes a value
+    must do so, too. `counts_rows` says that the operand of some rows is their number.
+
+    Raises InvariantViolation for a stored name whose operands could leave their schema.
     """
 
     name: str
@@ -80,12 +90,17 @@ class Combiner:
     elements: Mapping[str, ElementWrite] = field(default_factory=dict)
     is_keyed: bool = False
     holds_any_keys: bool = False
-    adds: bool = False
+    is_closed: bool = False
+    is_sum: bool = False
     rounds: bool = False
     merged_by: str | None = None
     form: FormOf = no_form
     lift_column: Callable[[pl.Series], pl.Series | None] = _same
     counts_rows: bool = False
+
+    def __post_init__(self) -> None:
+        is_storable = self.stored_name is None or self.is_closed or self.is_sum
+        invariant(is_storable, "stored operands stay in their schema", combiner=self.name)
 
     @property
     def is_stored(self) -> bool:
@@ -105,7 +120,7 @@ class Combiner:
         """Whether operands of the two, aggregated into one place, give the same in both orders."""
         if self.is_order_dependent or other.is_order_dependent:
             return False
-        return self.key == other.key or (self.adds and other.adds)
+        return self.key == other.key or (self.is_sum and other.is_sum)
 
 
 @dataclass(frozen=True)
@@ -279,7 +294,7 @@ def _built_in(
     **traits: Any,
 ) -> Combiner:
     """A combiner whose operands are stored under its name and are values as they are."""
-    return replace(Combiner(name, name, zero, lift, combine, key=name), **traits)
+    return Combiner(name, name, zero, lift, combine, key=name, **traits)
 
 
 COMBINERS: dict[str, Combiner] = {
@@ -287,25 +302,25 @@ COMBINERS: dict[str, Combiner] = {
     for combiner in (
         _built_in(
             "count", int, lambda: 1, operator.add,
-            result="number", adds=True, merged_by="sum", form=sum_form, counts_rows=True,
+            result="number", is_sum=True, merged_by="sum", form=sum_form, counts_rows=True,
         ),
         _built_in(
             "sum", int, _number, operator.add,
-            result="number", adds=True, rounds=True, merged_by="sum", form=sum_form, lift_column=number_operands,
+            result="number", is_sum=True, rounds=True, merged_by="sum", form=sum_form, lift_column=number_operands,
         ),
-        _built_in("min", _none, _same, _smaller, merged_by="min", form=min_form),
-        _built_in("max", _none, _same, _greater, merged_by="max", form=max_form),
-        _built_in("and", lambda: True, _lift_condition, _and, is_order_dependent=True, form=and_form),
-        _built_in("or", lambda: False, _same, _or, is_order_dependent=True, form=or_form),
-        _built_in("first", _none, _same, _first, is_order_dependent=True, form=first_form),
-        _built_in("last", _none, _same, _last, is_order_dependent=True, form=last_form),
+        _built_in("min", _none, _same, _smaller, is_closed=True, merged_by="min", form=min_form),
+        _built_in("max", _none, _same, _greater, is_closed=True, merged_by="max", form=max_form),
+        _built_in("and", lambda: True, _lift_condition, _and, is_closed=True, is_order_dependent=True, form=and_form),
+        _built_in("or", lambda: False, _same, _or, is_closed=True, is_order_dependent=True, form=or_form),
+        _built_in("first", _none, _same, _first, is_closed=True, is_order_dependent=True, form=first_form),
+        _built_in("last", _none, _same, _last, is_closed=True, is_order_dependent=True, form=last_form),
         _built_in(
             "list", list, lambda value: [value], operator.add,
-            is_order_dependent=True, result="list", elements={"list": "append"},
+            is_closed=True, is_order_dependent=True, result="list", elements={"list": "append"},
         ),
         _built_in(
             "set", _none, _lift_element, _union,
-            result="set", elements={"set": "put"}, is_keyed=True, holds_any_keys=True,
+            is_closed=True, result="set", elements={"set": "put"}, is_keyed=True, holds_any_keys=True,
         ),
         Combiner(
             "set_remove", None, _none, _lift_removal, _remove, _finish_removal,
@@ -313,17 +328,17 @@ COMBINERS: dict[str, Combiner] = {
         ),
         _built_in(
             "map", _none, _lift_entry, _merge,
-            is_order_dependent=True, result="map", elements={"map": "put", "record": "entries"},
+            is_closed=True, is_order_dependent=True, result="map", elements={"map": "put", "record": "entries"},
             is_keyed=True, holds_any_keys=True,
         ),
         _built_in(
             "merge", _none, _lift_map, _merge,
-            is_order_dependent=True, result="map", elements={"map": "entries", "record": "entries"},
+            is_closed=True, is_order_dependent=True, result="map", elements={"map": "entries", "record": "entries"},
             holds_any_keys=True,
         ),
         _built_in(
             "multi_set", _none, _lift_occurrence, _add_counts,
-            result="counts", elements={"map": "add_one"}, is_keyed=True, holds_any_keys=True,
+            is_closed=True, result="counts", elements={"map": "add_one"}, is_keyed=True, holds_any_keys=True,
         ),
     )
 }  # fmt: skip
@@ -451,6 +466,7 @@ def _ranking_combiner(ranking: Ranking) -> Combiner:
         ranking.lift,
         ranking.combine,
         ranking.cut,
+        is_closed=True,
         is_order_dependent=ranking.is_order_dependent,
         key=ranking,
         result=RESULTS["top_monotonic"],

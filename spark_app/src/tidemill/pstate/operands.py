@@ -180,7 +180,7 @@ class FoldStep(OperandStep):
         if not self.table.keys:
             return False
         return all(
-            not (combiner.adds and value_codec(schema).leaf != "int")
+            not (combiner.is_sum and value_codec(schema).leaf != "int")
             and not (combiner.holds_any_keys and has_any_keys(schema))
             for _, schema, combiner in self._stored(combiner_names)
         )
@@ -219,7 +219,7 @@ class FoldStep(OperandStep):
 
     def _can_fold(self, state: ThreadState, pstate: str, rows: pl.DataFrame, combiner_names: CombinerNames) -> bool:
         """Whether no integer sum can leave 64 bits."""
-        sums = [(name, schema) for name, schema, combiner in self._stored(combiner_names) if combiner.adds]
+        sums = [(name, schema) for name, schema, combiner in self._stored(combiner_names) if combiner.is_sum]
         if any(value_codec(schema).leaf is None for _, schema in sums):
             return False  # how large the integers in an `object` are is not known
         summed = [name for name, _ in sums]

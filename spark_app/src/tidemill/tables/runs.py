@@ -90,7 +90,7 @@ class CombinerColumns:
     def form(self) -> ColumnForm | None:
         """The form that combines this column exactly; None where Python has to."""
         column = self.operands
-        if column is None or (self.combiner.adds and not self.is_bounded and not _is_small(column)):
+        if column is None or (self.combiner.is_sum and not self.is_bounded and not _is_small(column)):
             return None
         return self.combiner.form(column)
 
