@@ -17,7 +17,7 @@ from tidemill.language.schema import Leaf
 from tidemill.paths.arguments import PATHS
 from tidemill.paths.budget import STEPS_MAX, Budget
 from tidemill.paths.compiled import compile_path
-from tidemill.paths.fitting import SchemaFaults
+from tidemill.paths.fitting import SchemaFaults, stays, unknown
 from tidemill.paths.json import path_from_json
 from tidemill.paths.navigators import NAVIGATORS
 from tidemill.values.errors import BadPath
@@ -150,11 +150,6 @@ AFTER: list[tuple[Path, Any, Any]] = [
         Path.sorted_set_range_to("a"), Path.sorted_set_range_to_end(1),
     )),
 ]  # fmt: skip
-STAYING = [
-    "stay", "filter_pred", "filter_equal", "filter_not_equal", "filter_less_than", "filter_less_than_or_equal",
-    "filter_greater_than", "filter_greater_than_or_equal", "filter_selected", "filter_not_selected", "collect",
-    "collect_one", "put_collected", "is_collected", "dispense_collected", "null_to_val", "null_to_list", "null_to_set",
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "start", "expected"), AFTER, ids=lambda value: repr(value)[:40])
@@ -175,7 +170,7 @@ def test_a_navigator_that_needs_a_structure_says_so_when_it_meets_a_number(name:
 
     needs = {path.path.navs[0].name for path, _, _ in AFTER} - {"view", "stop"}
     assert [text.split("'")[0] for text in found] == ([f"{name} meets an int in "] if name in needs else [])
-    assert (after == Leaf("int")) is (name in STAYING)
+    assert (after == Leaf("int")) is NAVIGATORS[name].is_staying
 
 
 LONG = list(range(4_000))
@@ -195,6 +190,15 @@ COSTLY: list[tuple[Any, Path]] = [
         Path.sorted_set_range_from_start(1), Path.sorted_set_range_to_end(1),
     )),
 ]  # fmt: skip
+
+
+def test_each_navigator_has_its_cases_when_its_record_has_a_rule_or_a_cost() -> None:
+    """A rule of its own for schemas asks for a case in `AFTER`, looking through or copying for one in `COSTLY`."""
+    ruled = {name for name, record in NAVIGATORS.items() if record.steps and record.after not in (stays, unknown)}
+    costly = {name for name, record in NAVIGATORS.items() if record.looks_through or record.copies}
+
+    assert {path.path.navs[0].name for path, _, _ in AFTER} - {"view", "stop"} == ruled
+    assert {path.path.navs[0].name for _, path in COSTLY} == costly - {"term"}  # which ends a transform
 
 
 @pytest.mark.parametrize(("value", "path"), COSTLY, ids=lambda value: repr(value)[:40])

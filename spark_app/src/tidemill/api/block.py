@@ -37,7 +37,6 @@ from tidemill.values.errors import Fault
 
 B = TypeVar("B", bound="Block")
 _ALWAYS: Arg = Const(True)
-_WITH_OUTS = (dataflow.Each, dataflow.LocalSelect, dataflow.Loop, dataflow.Aggregate)
 
 
 class Block(LaterNodes, Attachable):
@@ -454,12 +453,14 @@ def _with_outs(node: Node, outs: tuple[str, ...], at: Location, faults: list[Fau
         if node.out is not None or len(outs) != 1:
             faults.append(Fault(str(at), "explode_microbatch binds one variable.", 'Write .out("*record") once.'))
         return replace(node, out=outs[0] if outs else None)
-    if isinstance(node, _WITH_OUTS):
+    if hasattr(node, "outs"):
         if node.outs:
             faults.append(Fault(str(at), ".out(…) stands twice after one node.", "Name all variables in one .out(…)."))
         if len(set(outs)) < len(outs):
             faults.append(Fault(str(at), ".out(…) names a variable twice.", "Give each value a name of its own."))
-        return replace(node, outs=outs)
+        with_outs: Any = node
+        bound: Node = replace(with_outs, outs=outs)
+        return bound
     kind = type(node).__name__
     faults.append(
         Fault(str(at), f"{_method(node)} emits no values, so .out(…) cannot follow it ({kind}).", "Remove it.")

@@ -46,7 +46,7 @@ def _of_topology(context: Context, topology: TopologyDeclaration) -> Iterator[Fa
         yield from ConstantCheck(source, list(every_node(source.body))).warnings()
         yield from SourceFollower(context).follow(source)
     nodes = [node for source in topology.sources for node in every_node(source.body)]
-    written = {node.pstate for node in nodes if isinstance(node, (df.LocalTransform, df.LocalClear, df.Aggregate))}
+    written = {getattr(node, "pstate", None) for node in nodes if not isinstance(node, df.LocalSelect)}
     for pstate in topology.pstates:
         if pstate.name not in written:
             text = f"'{topology.name}' never writes the PState '{pstate.name}'."
@@ -57,9 +57,8 @@ def every_node(nodes: Sequence[Node]) -> Iterator[Node]:
     """These nodes and all those inside them."""
     for node in nodes:
         yield node
-        if isinstance(node, (df.Loop, df.BatchBlock, df.GroupBy, df.Branch)):
-            yield from every_node(node.body)
-        elif isinstance(node, df.Cond):
+        yield from every_node(getattr(node, "body", ()))
+        if isinstance(node, df.Cond):
             for _, body in node.cases:
                 yield from every_node(body)
 

@@ -73,9 +73,11 @@ class ConstantCheck:
 
 
 def _bound(node: Node) -> tuple[str, ...]:
-    if isinstance(node, (df.Each, df.LocalSelect, df.Loop, df.Aggregate)):
-        return (*node.outs, *(name for name, _ in node.vars)) if isinstance(node, df.Loop) else node.outs
-    return (node.out,) if isinstance(node, df.ExplodeMicrobatch) and node.out else ()
+    if isinstance(node, df.Loop):
+        return (*node.outs, *(name for name, _ in node.vars))
+    out: str | None = getattr(node, "out", None)
+    outs: tuple[str, ...] = getattr(node, "outs", ())
+    return outs if out is None else (out, *outs)
 
 
 def _other_args(node: Node) -> tuple[Arg, ...]:

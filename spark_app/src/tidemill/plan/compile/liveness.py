@@ -30,27 +30,17 @@ def variables_in(part: Any) -> Iterator[str]:
 
 def reads_of(operator: pg.Operator, regions: Sequence[pg.Region]) -> set[str]:
     """The variables that an operator itself reads."""
-    if isinstance(operator, (pg.Apply, pg.Move, pg.Assign)):
-        return set(variables_in(operator.args))
-    if isinstance(operator, (pg.Keep, pg.Split)):
-        return set(variables_in(operator.condition))
-    if isinstance(operator, (pg.Select, pg.Transform)):
-        return set(variables_in(operator.path))
-    if isinstance(operator, pg.Fold):
-        return set(variables_in(operator.tree))
     if isinstance(operator, pg.Collect):
         region = regions[operator.region]
         return set(region.keys or ()).union(*(variables_in(output.tree) for output in region.outputs))
-    return set()
+    return set(variables_in(tuple(vars(operator).values())))
 
 
 def binds_of(operator: pg.Operator) -> tuple[str, ...]:
-    """The variables that an operator binds."""
-    if isinstance(operator, (pg.Apply, pg.Assign, pg.Select)):
-        return operator.outs
-    if isinstance(operator, pg.Explode) and operator.out is not None:
-        return (operator.out,)
-    return ()
+    """The variables that an operator binds: `out` and `outs` of its record."""
+    out: str | None = getattr(operator, "out", None)
+    outs: tuple[str, ...] = getattr(operator, "outs", ())
+    return outs if out is None else (out, *outs)
 
 
 def live_behind(

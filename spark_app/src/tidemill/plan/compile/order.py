@@ -26,16 +26,25 @@ def leaves(tree: df.AggTree) -> Iterator[df.Aggregator]:
 
 def observes_order(operator: pg.Operator, schemas: Mapping[str, Any], regions: Sequence[pg.Region]) -> bool:
     """Whether what an operator does depends on the order in which rows reach it."""
-    if isinstance(operator, (pg.Transform, pg.Clear)):
-        return True
-    if isinstance(operator, pg.Fold):
-        return depends_on_order(operator.tree, schemas.get(operator.pstate))
     if isinstance(operator, pg.Collect):
         outputs = regions[operator.region].outputs
         return any(depends_on_order(output.tree, schemas.get(output.pstate or "")) for output in outputs)
     if isinstance(operator, pg.Apply):
         return operator.function.kind == "vectorized" or operator.function.call is Ops.PRINTLN
-    return False
+    return writes_in_order(operator, schemas.get(pstate_of(operator) or ""))
+
+
+def pstate_of(operator: pg.Operator) -> str | None:
+    """The PState that an operator reads or writes on the row's task; None if there is none."""
+    found: str | None = getattr(operator, "pstate", None)
+    return found
+
+
+def writes_in_order(operator: pg.Operator, schema: Any) -> bool:
+    """Whether an operator writes a PState in a way that shows the order of rows, as all do but some aggregations."""
+    if isinstance(operator, pg.Fold):
+        return depends_on_order(operator.tree, schema)
+    return pstate_of(operator) is not None and not isinstance(operator, pg.Select)
 
 
 def ordered_points(
@@ -64,12 +73,10 @@ def merging_trees(
     trees: dict[str, list[df.AggTree]] = {name: [] for name in names}
     read = set()
     for operator in operators:
-        if isinstance(operator, (pg.Select, pg.Transform, pg.Clear)):
-            read.add(operator.pstate)
-        elif isinstance(operator, pg.Fold):
+        if isinstance(operator, pg.Fold):
             trees.setdefault(operator.pstate, []).append(operator.tree)
-        elif isinstance(operator, pg.Move) and operator.kind == "path":
-            continue
+        elif (pstate := pstate_of(operator)) is not None:
+            read.add(pstate)
     for region in regions:
         for output in region.outputs:
             if output.pstate is not None:

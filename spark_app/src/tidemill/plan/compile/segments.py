@@ -12,6 +12,7 @@ from typing import Any
 
 from tidemill.language.aggregation_order import depends_on_order, has_order_between, leaf_places
 from tidemill.plan import program as pg
+from tidemill.plan.compile.order import pstate_of, writes_in_order
 
 
 def segments_of(
@@ -54,24 +55,16 @@ def _mode(
     touches: dict[str, list[pg.Operator]] = {}
     for number in sorted(reached):
         operator = operators[number]
-        if isinstance(operator, (pg.Select, pg.Transform, pg.Clear, pg.Fold)):
-            touches.setdefault(operator.pstate, []).append(operator)
+        if (pstate := pstate_of(operator)) is not None:
+            touches.setdefault(pstate, []).append(operator)
     for name, found in touches.items():
         if _clash(found, schemas.get(name)):
             lines = ", ".join(sorted({str(operator.at.line) for operator in found}))
             return "rows", f"{name} is touched at several operators (lines {lines}), at least one writes"
         for operator in found:
-            if _writes_in_order(operator, schemas.get(name)) and _is_in_loop(
-                operator.id, reached, operators, following
-            ):
+            if writes_in_order(operator, schemas.get(name)) and _is_in_loop(operator.id, reached, operators, following):
                 return "rows", f"{name} is written inside a loop (line {operator.at.line})"
     return "columns", "no row can see what another row of the segment wrote"
-
-
-def _writes_in_order(operator: pg.Operator, schema: Any) -> bool:
-    if isinstance(operator, pg.Fold):
-        return depends_on_order(operator.tree, schema)
-    return isinstance(operator, (pg.Transform, pg.Clear))
 
 
 def _clash(touches: Sequence[pg.Operator], schema: Any) -> bool:
