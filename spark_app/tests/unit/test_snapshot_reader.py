@@ -31,11 +31,12 @@ TASKS = 16
 INFOS = {
     "$$p": PStateInfo("$$p", "7", PState.map_schema(int, int).schema),
     "$$sized": PStateInfo("$$sized", "8", PState.map_schema(int, PState.map_schema(int, int).subindexed()).schema),
+    "$$any": PStateInfo("$$any", "9", PState.map_schema(int, object).schema),
 }
 
 
 class Blobs:
-    """A snapshot of one level with a part a task, which holds {task: 10 * task}, and {task: {0: 0}}."""
+    """A snapshot of one level with a part a task: {task: 10 * task}, {task: {0: 0}} and {0: [task], 1: "x" * 1000}."""
 
     def __init__(self) -> None:
         self.held: dict[str, bytes] = {}
@@ -46,6 +47,8 @@ class Blobs:
             state = ThreadState(INFOS, view)
             state.root("$$p", task).put(task, 10 * task)
             state.root("$$sized", task).get(task).put(0, 0)
+            state.root("$$any", task).put(0, [task])
+            state.root("$$any", task).put(1, "x" * 1000)
             finished = state.finish()
             assert finished is not None
             self.held[f"deltas/{task}.zip"] = finished[0]
@@ -118,6 +121,49 @@ def test_a_size_is_looked_up_when_a_path_asks_for_it(blobs: Blobs, monkeypatch: 
     state = ThreadState(INFOS, SnapshotView(blobs.snapshot, TaskSet(1, 0), PartLoader(blobs.read)))
     compiled = compile_path(Path.key(3).view(Ops.SIZE).path, INFOS["$$sized"].schema, "select")
     assert compiled.select(state.root("$$sized", 3), [3]) == [1]
+
+
+@pytest.fixture
+def merged(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The keys of the rows that were merged from levels."""
+    keys: list[Any] = []
+    get = TaskReader.get
+
+    def counted(self: TaskReader, of: Any) -> Any:
+        keys.append(of)
+        return get(self, of)
+
+    monkeypatch.setattr(TaskReader, "get", counted)
+    return keys
+
+
+def test_a_row_is_merged_once_when_it_is_asked_for_again(blobs: Blobs, merged: list[Any]) -> None:
+    reader = reader_of(blobs, PartMemory())
+    for _ in range(3):
+        assert select(reader, 3, Path.key(3)) == [30]
+        assert select(reader, 3, Path.key(4)) == [None]
+        assert select(reader, 3, Path.key(3).view(Ops.SIZE), "$$sized") == [1]
+    assert merged == [(3,), (4,), (3,)]
+
+
+def test_a_row_is_read_anew_when_it_is_large_or_a_caller_could_change_it(blobs: Blobs, merged: list[Any]) -> None:
+    reader = reader_of(blobs, PartMemory())
+    for _ in range(2):
+        (found,) = select(reader, 3, Path.key(0), "$$any")
+        assert found == [3]
+        found.append("spoiled")
+        assert select(reader, 3, Path.key(1), "$$any") == ["x" * 1000]
+    assert len(merged) == 4 and not reader._found
+
+
+def test_rows_that_are_remembered_are_bounded(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "FOUND_MAX", 5)
+    reader = reader_of(blobs, PartMemory())
+    for key in range(40):
+        assert select(reader, 3, Path.key(key)) == [30 if key == 3 else None]
+        assert 1 <= len(reader._found) <= 5
+    reader.forget()
+    assert not reader._found
 
 
 def test_a_reader_that_nobody_uses_is_free_at_once(blobs: Blobs, no_gc: None) -> None:

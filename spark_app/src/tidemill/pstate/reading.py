@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from tidemill.journal.snapshot import Snapshot
@@ -18,6 +19,14 @@ from tidemill.values.absent import ABSENT
 OPEN_MAX: Final = 4_096
 """Partitions that a reader keeps open; each takes about 1 KB and 1 KB a table, the rows aside."""
 
+FOUND_MAX: Final = 8_192
+"""Rows that a reader remembers: some MB. Each is plain data of few bytes (`TEXT_MAX`, `FIELDS_MAX`)."""
+
+TEXT_MAX: Final = 128
+FIELDS_MAX: Final = 8
+_MISSING: Final = object()
+_numbers = itertools.count()
+
 
 class SnapshotReader:
     """The PStates of a topology at one commit; several threads may read at once.
@@ -30,6 +39,7 @@ class SnapshotReader:
         self.snapshot = snapshot
         self._pstates = {name: (info, layout_of(info.schema)) for name, info in pstates.items()}
         self._loader = loader
+        self._found: dict[Prefix, Any] = {}
         self._roots: dict[tuple[str, int], Any] = {}
         loader.tell(self)
 
@@ -39,7 +49,7 @@ class SnapshotReader:
         root = roots.get((pstate, task))
         if root is None:
             info, layout = self._pstates[pstate]
-            tables = _Tables(self.snapshot, self._loader, info.id, layout, task)
+            tables = _Tables(self.snapshot, self._loader, info.id, layout, task, self._found)
             root = PartitionReader(pstate, layout, info.initial_value, tables).root()
             if len(roots) >= OPEN_MAX:
                 roots.clear()
@@ -49,14 +59,33 @@ class SnapshotReader:
     def forget(self) -> None:
         """Let go of all partitions; they are opened again when they are asked for."""
         self._roots = {}
+        self._found.clear()
 
 
 class StoredRows:
-    """One task's committed rows of one table. `sizes` opens those of its size table, if it has one."""
+    """One task's committed rows of one table. `sizes` opens those of its size table, if it has one.
 
-    def __init__(self, reader: TaskReader, sizes: Callable[[], TaskReader] | None) -> None:
+    `found` holds rows that were asked for before, of all tables of the reader: to merge levels costs more than to look
+    there. Only plain values are kept, which no caller can change, under plain keys.
+    """
+
+    def __init__(self, reader: TaskReader, sizes: Callable[[], StoredRows] | None, found: dict[Prefix, Any]) -> None:
         self.table, self.reader = reader.table, reader
-        self._sizes = sizes
+        self._sizes, self._found = sizes, found
+        self._number = next(_numbers)
+        self._is_record = reader.table.fields is not None
+
+    def get(self, keys: Prefix) -> Any:
+        """What the row of these stored keys holds, or ABSENT."""
+        at, found = (self._number, *keys), self._found
+        held = found.get(at, _MISSING)
+        if held is _MISSING:
+            held = self.reader.get(keys)
+            if all(map(_is_short, keys)) and (_is_short(held) or (self._is_record and _is_short_row(held))):
+                if len(found) >= FOUND_MAX:
+                    found.clear()
+                found[at] = held
+        return held
 
     def cells(self, prefix: Prefix) -> StoredRowsBelow:
         return StoredRowsBelow(self, prefix)
@@ -84,7 +113,7 @@ class StoredRowsBelow:
         self._rows, self._prefix = rows, prefix
 
     def get(self, key: Any) -> Any:
-        return self._rows.reader.get((*self._prefix, key) if self._rows.table.keys else ())
+        return self._rows.get((*self._prefix, key) if self._rows.table.keys else ())
 
     def scan(self, low: End = None, high: End = None, is_reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         return self._rows.reader.scan(self._prefix, low, high, is_reverse)
@@ -98,15 +127,42 @@ class _Tables(dict[str, StoredRows]):
     circle, what nobody uses is let go of at once.
     """
 
-    def __init__(self, snapshot: Snapshot, loader: PartLoader, pstate_id: str, layout: Layout, task: int) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        loader: PartLoader,
+        pstate_id: str,
+        layout: Layout,
+        task: int,
+        found: dict[Prefix, Any],
+    ) -> None:
         super().__init__()
         self._layout, self._open = layout, partial(_opened, snapshot, loader, pstate_id, task)
+        self._found = found
 
     def __missing__(self, table_id: str) -> StoredRows:
-        sizes = self._layout.sizes.get(table_id)
-        reader = self._open(self._layout.tables[table_id])
-        rows = self[table_id] = StoredRows(reader, None if sizes is None else partial(self._open, sizes))
+        table = self._layout.sizes.get(table_id)
+        sizes = None if table is None else _once(partial(self._open, table), self._found)
+        rows = self[table_id] = StoredRows(self._open(self._layout.tables[table_id]), sizes, self._found)
         return rows
+
+
+def _once(open_reader: Callable[[], TaskReader], found: dict[Prefix, Any]) -> Callable[[], StoredRows]:
+    """Opens the rows of a size table when they are asked for, and once."""
+    return lru_cache(maxsize=1)(lambda: StoredRows(open_reader(), None, found))
+
+
+def _is_short(value: Any) -> bool:
+    """Whether it is plain data of few bytes. An int of a PState has 64 bits."""
+    kind = type(value)
+    if kind is str or kind is bytes:
+        return len(value) <= TEXT_MAX
+    return kind in (int, float, bool) or value is None or value is ABSENT
+
+
+def _is_short_row(held: Any) -> bool:
+    """Whether it is the own row of a record with few plain fields; readers take fields out of it, never the row."""
+    return type(held) is dict and len(held) <= FIELDS_MAX and all(map(_is_short, held.values()))
 
 
 def _opened(snapshot: Snapshot, loader: PartLoader, pstate_id: str, task: int, table: Table) -> TaskReader:
