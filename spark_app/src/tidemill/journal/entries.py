@@ -15,8 +15,9 @@ from itertools import takewhile
 from typing import Any, Final, Literal
 
 from tidemill.journal.snapshot import Snapshot
+from tidemill.store.archive import Archive
 from tidemill.store.json_codec import JsonCodec
-from tidemill.values.errors import CorruptState
+from tidemill.values.errors import reading_object
 from tidemill.values.offsets import OffsetRanges
 from tidemill.values.stored import Stored
 
@@ -181,7 +182,8 @@ def from_bytes(content: bytes, key: str = "") -> Entry:
         CorruptState: the bytes are no entry, or that of another place.
         NewerFormat: a newer Tidemill wrote it.
     """
-    return _JSON.decode(member(content, ENTRY_MEMBER), key)
+    with reading_object(key):
+        return _JSON.decode(member(content, ENTRY_MEMBER), key)
 
 
 def read_nonce(content: bytes, key: str) -> str:
@@ -195,14 +197,7 @@ def member(content: bytes, name: str) -> bytes:
     Raises:
         CorruptState: the container is damaged or has no such member.
     """
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            info = archive.getinfo(name)
-            if info.compress_type != zipfile.ZIP_STORED or info.file_size > len(content):
-                raise CorruptState(f"a container's member {name} is compressed, as none that was written is")
-            return archive.read(info)
-    except (KeyError, zipfile.BadZipFile, EOFError) as error:
-        raise CorruptState(f"a container has no readable member {name}: {error!r}") from error
+    return Archive(content).read(name)
 
 
 def part_member(index: int) -> str:

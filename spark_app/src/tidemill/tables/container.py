@@ -21,7 +21,6 @@ import os
 import resource
 import weakref
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,10 +30,12 @@ from typing import IO, Any, Final
 import polars as pl
 import pyarrow as pa
 
+from tidemill.store.archive import Archive
 from tidemill.tables.tables import Table, table_from_json
 from tidemill.values.errors import CorruptState, NewerFormat
 
 FORMAT_VERSION: Final = 1
+META_MEMBER: Final = "meta.json"
 PUT: Final = 0
 DELETE: Final = 1
 OPERAND: Final = 2
@@ -128,7 +129,7 @@ def encode(tables: Mapping[TableKey, TableRows], bounds: Mapping[str, int] | Non
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
         held = ((table, tables[table]) for table in sorted(tables))
         described = {table: MemberMeta(rows.table, rows.rows.height, rows.combiner_names) for table, rows in held}
-        add_member(archive, out, "meta.json", meta_json(described, bounds or {}))
+        add_member(archive, out, META_MEMBER, meta_json(described, bounds or {}))
         for table in described:
             add_member(archive, out, f"{table[0]}/{table[1]}.arrow", _ipc(tables[table].rows))
         archive.comment = key.encode()
@@ -231,30 +232,30 @@ def reading_container(data: Any, *, is_checked: bool = True) -> Iterator[tuple[l
     Raises:
         As `decode`.
     """
-    view = memoryview(data)
+    size = len(memoryview(data))
     try:
-        with zipfile.ZipFile(_Window(view)) as archive:
-            about = archive.getinfo("meta.json")
-            if about.compress_type != zipfile.ZIP_STORED:
-                raise CorruptState("A state container is compressed, as none that was written is", bytes=len(view))
-            meta = json.loads(archive.read(about))
-            if meta["format_version"] > FORMAT_VERSION:
-                text = f"a container of format {meta['format_version']} was written by a newer Tidemill; use that one"
-                raise NewerFormat(text, format_version=meta["format_version"])
-            yield _members(archive, view, meta, is_checked), dict(meta["bounds"]), archive.comment.decode()
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, pa.ArrowException, OSError) as error:
-        raise CorruptState(f"A state container cannot be read: {error}", bytes=len(view)) from error
+        archive = Archive(data)
+        meta = json.loads(archive.read(META_MEMBER))
+        if meta["format_version"] > FORMAT_VERSION:
+            text = f"a container of format {meta['format_version']} was written by a newer Tidemill; use that one"
+            raise NewerFormat(text, format_version=meta["format_version"])
+        yield _members(archive, meta, is_checked), dict(meta["bounds"]), archive.comment.decode()
+    except (LookupError, TypeError, ValueError, AttributeError, pa.ArrowException, OSError) as error:
+        raise CorruptState(f"A state container cannot be read: {error}", bytes=size) from error
 
 
-def _members(archive: zipfile.ZipFile, view: memoryview, meta: Mapping[str, Any], is_checked: bool) -> list[Member]:
+def _members(archive: Archive, meta: Mapping[str, Any], is_checked: bool) -> list[Member]:
     found = []
-    for info in archive.infolist():
-        name, _, kind = info.filename.rpartition(".")
+    for filename in archive.names():
+        name, _, kind = filename.rpartition(".")
         if kind not in ("arrow", "parquet"):
             continue
         pstate, _, table_id = name.partition("/")
         about = meta_from_json(table_id, meta["tables"][name])
-        found.append(Member((pstate, table_id), kind, _member(view, info, is_checked), about))
+        buffer = pa.py_buffer(archive.view(filename, is_checked=is_checked))
+        found.append(Member((pstate, table_id), kind, buffer, about))
+    if len(found) != len(meta["tables"]):
+        raise CorruptState(f"a state container holds {len(found)} of its {len(meta['tables'])} tables")
     return found
 
 
@@ -264,17 +265,6 @@ def check_counts(container: Container) -> None:
         if table.num_rows != container.meta[key].rows:
             text = f"table {key} holds {table.num_rows} rows, its container promised {container.meta[key].rows}"
             raise CorruptState(text, table=key)
-
-
-def _member(view: memoryview, info: zipfile.ZipInfo, is_checked: bool) -> pa.Buffer:
-    """The member's bytes in place."""
-    header = view[info.header_offset : info.header_offset + _LOCAL_HEADER]
-    start = info.header_offset + _LOCAL_HEADER + int.from_bytes(header[26:28], "little")
-    start += int.from_bytes(header[28:30], "little")
-    body = view[start : start + info.file_size]
-    if len(body) != info.file_size or (is_checked and zlib.crc32(body) != info.CRC):
-        raise CorruptState(f"member {info.filename} of a state container does not match its checksum")
-    return pa.py_buffer(body)
 
 
 class TooManyMapped(OSError):
@@ -309,29 +299,3 @@ def map_file(path: Path) -> mmap.mmap:
 def mapped_files() -> int:
     """How many files are mapped now, by whomever they are still used."""
     return len(_mapped)
-
-
-class _Window(io.RawIOBase):
-    """A buffer as a file, without a copy of it (`io.BytesIO` would make one)."""
-
-    def __init__(self, view: memoryview) -> None:
-        self._view, self._at = view, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, len(self._view))[whence]
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        end = len(self._view) if size is None or size < 0 else self._at + size
-        data = bytes(self._view[self._at : end])
-        self._at += len(data)
-        return data
