@@ -54,7 +54,7 @@ def written(rows: Any, value: str) -> Any:
     return rows.local_transform("$$p", Path.key("*k").term_val(value))
 
 
-LARGE = [("a", sign * 2**62) for sign in (1, -1) for _ in range(200)]
+LARGE = [("a", 2**62), ("a", -(2**62))] * 200
 """Dealt to two threads so that each one's part is far beyond 64 bits, and all of it is 0."""
 
 
