@@ -116,7 +116,8 @@ class _Reader:
     def _with_arguments(self, navigator: Navigator, given: Sequence[Any], at: str) -> Nav:
         options: tuple[tuple[str, Any], ...] = ()
         if _ends_with_options(navigator, given):
-            options, given = _options(navigator, given[-1], at), given[:-1]
+            place = at if given[-1] else f"{at}[{len(given)}]"
+            options, given = _options(navigator, given[-1], place), given[:-1]
         if navigator.arguments.are_fewer_than(len(given)):
             wrong = navigator.arguments.miscount(len(given))
             raise BadPath(f"at {at}: {navigator.name} {wrong}", at=at, navigator=navigator.name)
@@ -152,6 +153,10 @@ def _ends_with_options(navigator: Navigator, given: Sequence[Any]) -> bool:
 
 def _options(navigator: Navigator, given: Mapping[str, Any], at: str) -> tuple[tuple[str, Any], ...]:
     allowed = navigator.options
+    if not (given or allowed):
+        raise BadPath(
+            f"at {at}: {{}} is one too many; {navigator.name} has no options", at=at, navigator=navigator.name
+        )
     found: dict[str, Any] = {}
     for key, value in given.items():
         name, is_as_said = _OPTIONS.get(_snake(str(key)[:_TEXT_CHARS_MAX]).rstrip("?").replace("-", "_"), ("", True))
