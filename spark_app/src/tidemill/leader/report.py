@@ -49,7 +49,7 @@ class RunnerReport:
 @dataclass(frozen=True)
 class RunnerState:
     """What a runner is doing; `entry` is the newest entry that it knows, `is_refused` that another one holds the
-    lease, `pause` the entry of the options that pauses the topology.
+    lease, `pause` the entry of the options that pauses the topology, `process` this process, for people.
     """
 
     role: Role = "standby"
@@ -63,6 +63,7 @@ class RunnerState:
     stop_text: str = ""
     claimed_id: int = 0
     pause: int | None = None
+    process: str = ""
 
     @property
     def processed(self) -> int:
@@ -97,4 +98,7 @@ class RunnerState:
         if not is_leader:
             return found
         claimed = max(0, found.microbatch_id - self.claimed_id)
-        return replace(found, phase=report.phase, failures_in_row=report.failures_in_row, commits_since_claim=claimed)
+        return replace(
+            found, leader=self.process or None, phase=report.phase, failures_in_row=report.failures_in_row,
+            commits_since_claim=claimed,
+        )  # fmt: skip

@@ -69,7 +69,8 @@ class TopologyRunner:
         self._topology_store = TopologyStore(store, definition, topology, program, lease, self._clock)
         pace = lease.pace
         wait_ms = pace.claim_wait_ms if claim_wait_ms is None else claim_wait_ms
-        owner = f"{describe_process()} {ids.new_id()}"
+        self._process = describe_process()
+        owner = f"{self._process} {ids.new_id()}"
         self._machine = Machine(self._topology_store.spec, ids, owner, Maintenance(plan), wait_ms, pace.poll_ms)
         self._renew_ms = pace.renew_ms
         self._probe_ms_max = PROBE_MS_MAX if store.local_path("x") is not None else PROBE_MS_REMOTE_MAX
@@ -337,7 +338,7 @@ class TopologyRunner:
         is_idle = machine.role == "leader" and machine.report.phase in ("idle", "paused")
         state = RunnerState(
             machine.role, machine.number, machine.entry, machine.report, version, is_idle, machine.is_refused,
-            claimed_id=machine.claimed_id, pause=machine.pause,
+            claimed_id=machine.claimed_id, pause=machine.pause, process=self._process,
         )  # fmt: skip
         self._turned_at = self._clock.monotonic_ms()
         with self._changed:
