@@ -17,8 +17,9 @@ from tidemill.definition.definition import StoredDefinition, StoredDepot, Stored
 from tidemill.definition.ownership import Owner
 from tidemill.definition.stored import Retirement
 from tidemill.journal import entries, options_log
+from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.entries import Attempt, Committed, Entry, Failure, PendingCompaction, SourceProgress
-from tidemill.journal.options_log import Change, OptionsEntry
+from tidemill.journal.options_log import Change, OptionsEntry, OptionsLog
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.language.schema import Leaf, MapSchema
 from tidemill.leader import backup_folder, deletions
@@ -28,6 +29,7 @@ from tidemill.store import incarnations, lease
 from tidemill.store.incarnations import Switch
 from tidemill.store.json_codec import JsonCodec
 from tidemill.store.lease import Heartbeat
+from tidemill.testing.memory_store import MemoryStore
 from tidemill.values.errors import CorruptState, NewerFormat
 from tidemill.values.offsets import OffsetRanges
 from tidemill.values.stored import Stored
@@ -206,3 +208,33 @@ def test_a_default_does_not_stand_in_for_a_field_that_is_missing() -> None:
     assert codec.decode(b'{"key":"k","format":1,"a":1,"b":"default"}', "k") == Two(1)
     with pytest.raises(CorruptState, match="k: this object cannot be read: .*a Two without b"):
         codec.decode(b'{"key":"k","format":1,"a":1}', "k")
+
+
+def test_a_definition_is_refused_when_an_object_is_called_otherwise_inside() -> None:
+    """Each map of named objects in turn, those that are retired included."""
+    content = stored_json.JSON.encode(DEFINITION, KEY)
+    renamed = 0
+    for map_name in ("depots", "topologies", "pstates"):
+        for number in range(sum(name == map_name for name, _ in named_maps(json.loads(content)))):
+            data = json.loads(content)
+            held = [found for name, found in named_maps(data) if name == map_name][number]
+            held["other"] = held.pop(next(iter(held)))
+            with pytest.raises(CorruptState, match=rf"{KEY}: .*'other' is called '.*' inside"):
+                stored_json.JSON.decode(json.dumps(data).encode(), KEY)
+            renamed += 1
+    assert renamed == 4
+
+
+def named_maps(data: Any) -> list[tuple[str, dict[str, Any]]]:
+    """The maps of depots, topologies and PStates anywhere in some data, each with its name."""
+    found = [(key, held[key]) for _, held in objects(data) if isinstance(held, dict) for key in held]
+    return [(key, value) for key, value in found if key in ("depots", "topologies", "pstates")]
+
+
+@pytest.mark.parametrize("kind", ["definition", "options"])
+def test_an_entry_is_refused_when_it_says_another_number_than_its_key(kind: str) -> None:
+    store, key = MemoryStore(), f"M/{kind}/{1:020d}.json"
+    codec, value = STORED[kind]
+    store.create(key, codec.encode(value, key))
+    with pytest.raises(CorruptState, match=f"{key}: holds the object M/{kind}/{3:020d}.json"):
+        _ = OptionsLog(store, "M").read() if kind == "options" else DefinitionLog(store, "M").newest()

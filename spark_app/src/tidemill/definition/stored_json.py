@@ -6,6 +6,7 @@ retired object says of which kind it is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -40,8 +41,8 @@ def _to_stored(definition: StoredDefinition) -> StoredDefinition:
 def _from_stored(definition: StoredDefinition) -> StoredDefinition:
     return replace(
         definition,
-        depots={name: _whole(depot) for name, depot in definition.depots.items()},
-        topologies={name: _whole(topology) for name, topology in definition.topologies.items()},
+        depots=_whole_by_name(definition.depots),
+        topologies=_whole_by_name(definition.topologies),
         retired=tuple(replace(gone, item=_unnamed(gone.item)) for gone in definition.retired),
     )
 
@@ -77,8 +78,16 @@ def _whole(item: Any) -> Any:
             initial = packing.unpack(bytes.fromhex(item.initial_value))
             return replace(item, schema=schemas.from_json(item.schema), initial_value=initial)
         case StoredTopology():
-            return replace(item, pstates={name: _whole(pstate) for name, pstate in item.pstates.items()})
+            return replace(item, pstates=_whole_by_name(item.pstates))
     return item
+
+
+def _whole_by_name(items: Mapping[str, Any]) -> dict[str, Any]:
+    """Objects by the name that each of them holds, too. Raises ValueError: it is another one."""
+    for name, item in items.items():
+        if item.name != name:
+            raise ValueError(f"{name!r} is called {item.name!r} inside")
+    return {name: _whole(item) for name, item in items.items()}
 
 
 JSON: Final = JsonCodec(StoredDefinition, FORMAT, _to_stored, _from_stored)

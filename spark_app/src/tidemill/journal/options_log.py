@@ -19,7 +19,7 @@ from tidemill.store.entry_log import EntryLog
 from tidemill.store.json_codec import SUFFIX, JsonCodec
 from tidemill.store.log import Log, Lost
 from tidemill.store.objects import ObjectStore
-from tidemill.values.errors import Managed, StoreUnavailable
+from tidemill.values.errors import Managed, StoreUnavailable, check_place
 from tidemill.values.ids import Ids
 from tidemill.values.stored import Stored
 
@@ -66,7 +66,7 @@ class OptionsLog:
     """The options of one module; every change is durable when its call returns."""
 
     def __init__(self, store: ObjectStore, module: str, ids: Ids | None = None) -> None:
-        self._entries = EntryLog(Log(store, f"{module}/options", SUFFIX, JSON.read_nonce), JSON.decode)
+        self._entries = EntryLog(Log(store, f"{module}/options", SUFFIX, JSON.read_nonce), self._decode)
         self._ids = ids or Ids()
 
     @property
@@ -160,6 +160,11 @@ class OptionsLog:
         `is_due` is asked after each look at what is to be cleared, so nothing newer than its answer goes.
         """
         return self._append(Change("clear", "module", ""), lambda now: ModuleOptions(now.number) if is_due() else now)
+
+    def _decode(self, content: bytes, key: str) -> OptionsEntry:
+        entry = JSON.decode(content, key)
+        check_place(self._entries.log.key(entry.number), key)
+        return entry
 
     def _append(self, change: Change, apply: Callable[[ModuleOptions], ModuleOptions], looks: int = 2) -> ModuleOptions:
         """Write what holds after the change; where somebody else was faster, on top of theirs.
