@@ -157,6 +157,59 @@ def fixed_keys_without_a_schema(setup: Any, topologies: Any) -> None:
     topologies.microbatch("mb").pstate("$$p", PState.fixed_keys_schema("a", int, "b"))  # <- fault
 
 
+@expect(r"The key '\ud800' of a fixed-keys schema has a lone surrogate")
+def fixed_key_that_cannot_be_stored(setup: Any, topologies: Any) -> None:
+    topologies.microbatch("mb").pstate("$$p", PState.fixed_keys_schema("\ud800", int))  # <- fault
+
+
+@expect(r"The key '\ud800' of a fixed-keys schema has a lone surrogate")
+def field_of_a_record_that_cannot_be_stored(setup: Any, topologies: Any) -> None:
+    schema = PState.fixed_keys_schema("\ud800", int)  # <- fault
+    setup.declare_depot("*d", Depot.random()).schema(schema)
+
+
+@expect(r"The name of a field '\ud800' has a lone surrogate")
+def hash_by_of_a_field_that_cannot_be_stored(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*d", Depot.hash_by("\ud800"))  # <- fault
+
+
+@expect(r"The name '*\ud800' has a lone surrogate")
+def depot_whose_name_cannot_be_stored(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*\ud800", Depot.random())  # <- fault
+
+
+@expect(r"The name '$$\ud800' has a lone surrogate")
+def pstate_whose_name_cannot_be_stored(setup: Any, topologies: Any) -> None:
+    topologies.microbatch("mb").pstate("$$\ud800", int)  # <- fault
+
+
+@expect(r"The name 'mb\ud800' has a lone surrogate")
+def topology_whose_name_cannot_be_stored(setup: Any, topologies: Any) -> None:
+    topologies.microbatch("mb\ud800")  # <- fault
+
+
+@expect(r"The name '\ud800' has a lone surrogate")
+def source_whose_id_cannot_be_stored(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*d", Depot.random())
+    mb = topologies.microbatch("mb")
+    mb.source("*d", MicrobatchSourceOptions.source_id("\ud800")).out("*mb")  # <- fault
+
+
+@expect("The initial value of '$$p' cannot be stored: Not data: the value is a str with a lone surrogate")
+def initial_value_that_cannot_be_stored(setup: Any, topologies: Any) -> None:
+    topologies.microbatch("mb").pstate("$$p", str).global_().initial_value("\ud800")  # <- fault
+
+
+@expect("The initial value of '$$p' cannot be stored: Not data: the part [0] of the value is a str with a lone")
+def initial_value_with_a_text_inside_that_cannot_be_stored(setup: Any, topologies: Any) -> None:
+    topologies.microbatch("mb").pstate("$$p", object).global_().initial_value(["\ud800"])  # <- fault
+
+
+@expect(r"not '\ud800'")
+def option_value_that_cannot_be_stored(setup: Any, topologies: Any) -> None:
+    setup.set_launch_module_dynamic_option("topology.microbatch.placement", "\ud800")  # <- fault
+
+
 @expect("The key 'a' stands twice in a fixed-keys schema.")
 def fixed_keys_with_a_key_twice(setup: Any, topologies: Any) -> None:
     topologies.microbatch("mb").pstate("$$p", PState.fixed_keys_schema("a", int, "a", str))  # <- fault
@@ -333,7 +386,7 @@ def test_checked_raises_with_every_fault_when_a_module_is_wrong() -> None:
     assert "'one'" in str(raised.value) and "'two'" in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["", "a/b", ".hidden", "_system"])
+@pytest.mark.parametrize("name", ["", "a/b", ".hidden", "_system", "a\ud800"])
 def test_module_name_is_refused_when_it_cannot_be_a_folder(name: str) -> None:
     class Named(Module):
         def module_name(self) -> str:

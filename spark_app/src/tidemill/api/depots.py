@@ -8,6 +8,7 @@ from typing import Any, Final
 from tidemill.api.arguments import to_plain_function
 from tidemill.api.locations import caller_location
 from tidemill.language.dataflow import DepotPartitioner, Function, Location
+from tidemill.values.data import has_utf8
 from tidemill.values.errors import Fault
 from tidemill.values.suggestions import Suggesting
 
@@ -74,6 +75,9 @@ def _to_fields(names: str | Sequence[Any], at: Location, faults: list[Fault]) ->
             faults.append(
                 Fault(str(at), f"The name of a field is a string, not {name!r}.", "Name a key of the records.")
             )
+        elif not has_utf8(name):
+            text = f"The name of a field {name!r} has a lone surrogate, which no record can hold."
+            faults.append(Fault(str(at), text, "Name a key of the records."))
         elif name.startswith("*"):
             text = f"'{name}' is written like a variable; hash_by takes the name of a field of the records."
             faults.append(Fault(str(at), text, f'Write "{name.lstrip("*")}".'))

@@ -11,6 +11,7 @@ from tidemill.api.locations import caller_location
 from tidemill.api.starters import starter
 from tidemill.language import schema as model
 from tidemill.language.dataflow import Location
+from tidemill.values.data import has_utf8
 from tidemill.values.errors import Fault
 from tidemill.values.suggestions import Suggesting
 
@@ -114,6 +115,9 @@ def _key_faults(names: Sequence[Any], at: Location) -> list[Fault]:
     foreign = [name for name in names if isinstance(name, bool) or not isinstance(name, (str, int))]
     text = "The key {!r} of a fixed-keys schema is no text."
     found = [Fault(str(at), text.format(name), "Use a string.") for name in foreign]
+    unwritable = [name for name in names if isinstance(name, str) and not has_utf8(name)]
+    text = "The key {!r} of a fixed-keys schema has a lone surrogate, which cannot be stored."
+    found += [Fault(str(at), text.format(name), "Name it otherwise.") for name in unwritable]
     written = [str(name) for name in names]
     text = "The key '{}' stands twice in a fixed-keys schema."
     twice = sorted({name for name in written if written.count(name) > 1})

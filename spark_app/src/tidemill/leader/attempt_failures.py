@@ -6,6 +6,7 @@ import traceback
 
 from tidemill.engine.failures import message_of
 from tidemill.leader.events import AttemptFailed, CompactionFailed
+from tidemill.values.data import with_utf8
 from tidemill.values.errors import TidemillError, UserCodeError
 
 TRACE_CHARS_MAX = 8_000
@@ -26,7 +27,7 @@ def attempt_failed(token: int, error: BaseException) -> AttemptFailed:
 
 def compaction_failed(token: int, error: BaseException) -> CompactionFailed:
     """The event for an error of a compaction."""
-    return CompactionFailed(token, _code(error), f"{type(error).__name__}: {error}")
+    return CompactionFailed(token, _code(error), with_utf8(f"{type(error).__name__}: {message_of(error)}"))
 
 
 def _code(error: BaseException) -> str:
@@ -44,6 +45,7 @@ def _message(error: BaseException) -> str:
 
 def _cut(text: str, chars_max: int) -> str:
     """The text, or its beginning and its end; the end of a traceback says what went wrong."""
+    text = with_utf8(text)  # before it is cut: it may become longer
     if len(text) <= chars_max:
         return text
     half = chars_max // 2

@@ -20,6 +20,7 @@ from tidemill.leader.maintenance import Maintenance
 from tidemill.leader.phases import FOLLOWING, MachinePhase
 from tidemill.leader.report import Now, RunnerReport, Running
 from tidemill.leader.transitions import Author, Finished
+from tidemill.values.data import with_utf8
 from tidemill.values.errors import UserCodeError, invariant
 from tidemill.values.ids import Ids
 from tidemill.values.offsets import OffsetRanges
@@ -230,10 +231,10 @@ class Machine:
         wait = min(base * 2 ** min(self._failures, 30), self._option("topology.microbatch.retry.delay.max.millis"))
         self._failures += 1
         self._retry_at = now.at + wait
+        message, step, trace, sample = map(with_utf8, (event.message, event.step, event.trace, event.sample))
         self.failure = Failure(
-            attempt.microbatch_id, attempt.version, phase, event.code, event.message, now.wall_ms, event.step,
-            event.trace, event.sample,
-        )  # fmt: skip
+            attempt.microbatch_id, attempt.version, phase, event.code, message, now.wall_ms, step, trace, sample
+        )
 
     # --- steps -------------------------------------------------------------------------------------------------------
 

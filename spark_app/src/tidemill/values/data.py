@@ -48,7 +48,7 @@ def _is_data(value: Any, depth: int) -> bool:
     """The same answer as `_check`, without the cost of knowing where."""
     kind = type(value)
     if kind is str:
-        return value.isascii() or _has_utf8(value)
+        return value.isascii() or has_utf8(value)
     if kind is int:
         return bool(INT_MIN <= value <= INT_MAX)
     if value is None or kind is float or kind is bool or kind is bytes:
@@ -94,16 +94,22 @@ def check_int(value: int, where: str = "") -> None:
 
 
 def _check_text(value: str, where: str) -> None:
-    if not _has_utf8(value):
+    if not has_utf8(value):
         _refuse(where, "is a str with a lone surrogate, which has no UTF-8 form", "Store it as bytes.")
 
 
-def _has_utf8(text: str) -> bool:
+def has_utf8(text: str) -> bool:
+    """Whether the text can be stored: one with a lone surrogate has no UTF-8 form."""
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
     return True
+
+
+def with_utf8(text: str) -> str:
+    r"""The text with lone surrogates written out, such as \ud800, so that it can be stored."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _check_datetime(value: _datetime.datetime, where: str) -> None:

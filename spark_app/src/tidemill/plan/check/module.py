@@ -28,7 +28,8 @@ from tidemill.paths.fitting import fits
 from tidemill.plan.check.blocks import ChainCheck
 from tidemill.plan.check.context import Context, advice_for
 from tidemill.plan.check.scope import Scope
-from tidemill.values.errors import DefinitionError, Fault, OptionError
+from tidemill.values.data import check_data, has_utf8
+from tidemill.values.errors import DefinitionError, Fault, OptionError, RecordRefused
 
 
 def check(declaration: ModuleDeclaration) -> list[Fault]:
@@ -74,13 +75,21 @@ def _place(location: str) -> tuple[str, int]:
 
 def _check_names(context: Context, declaration: ModuleDeclaration) -> None:
     """Every name stands for one thing."""
-    if "/" in declaration.name or not declaration.name or declaration.name.startswith((".", "_")):
+    is_reserved = declaration.name.startswith((".", "_"))
+    if "/" in declaration.name or not declaration.name or is_reserved or not has_utf8(declaration.name):
         text = f"The module's name {declaration.name!r} cannot be a folder's name in a store."
         context.fault("module", text, "Return letters, digits, '.', '-' and '_' from module_name().")
-    pstates = [pstate for topology in declaration.topologies for pstate in topology.pstates]
-    _check_duplicates(context, "depot", [(depot.name, depot.at) for depot in declaration.depots])
-    _check_duplicates(context, "topology", [(topology.name, topology.at) for topology in declaration.topologies])
-    _check_duplicates(context, "PState", [(pstate.name, pstate.at) for pstate in pstates])
+    depots = [(depot.name, depot.at) for depot in declaration.depots]
+    topologies = [(topology.name, topology.at) for topology in declaration.topologies]
+    pstates = [(pstate.name, pstate.at) for topology in declaration.topologies for pstate in topology.pstates]
+    sources = [source for topology in declaration.topologies for source in topology.sources]
+    ids = [(source.source_id, source.at) for source in sources if source.source_id != source.depot]
+    for kind, named in (("depot", depots), ("topology", topologies), ("PState", pstates)):
+        _check_duplicates(context, kind, named)
+    for name, at in (*depots, *topologies, *pstates, *ids):
+        if not has_utf8(name):
+            text = f"The name {name!r} has a lone surrogate, which cannot be stored."
+            context.fault(at, text, "Write another name.")
 
 
 def _check_duplicates(context: Context, kind: str, named: Sequence[tuple[str, Location]]) -> None:
@@ -159,6 +168,12 @@ def _check_initial_value(context: Context, pstate: PStateDeclaration) -> None:
     elif not fits(pstate.initial_value, pstate.schema):
         text = f"The initial value {pstate.initial_value!r} of '{pstate.name}' is no {to_text(pstate.schema)}."
         context.fault(pstate.at, text, "Make the value fit the schema.")
+    else:
+        try:
+            check_data(pstate.initial_value)
+        except RecordRefused as error:
+            text = f"The initial value of '{pstate.name}' cannot be stored: {str(error).rstrip('.')}."
+            context.fault(pstate.at, text, "Give another value.")
 
 
 # --- sources ---------------------------------------------------------------------------------------------------------
