@@ -17,7 +17,7 @@ from tidemill.store.log import Log
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
 from tidemill.store.urls import FORMAT_KEY, check_store, connect, open_store, probe_create
 from tidemill.testing.memory_store import MemoryStore
-from tidemill.values.errors import NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable
+from tidemill.values.errors import CorruptState, NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable
 
 STRANGE = "Module/depots/*d-1a/$$p %20#+é/log/1.arrow"
 
@@ -138,6 +138,18 @@ def test_store_opens_twice_when_it_is_sound(store_url: str) -> None:
 def test_store_is_refused_when_a_newer_version_wrote_it(store: ObjectStore) -> None:
     store.create(FORMAT_KEY, b'{"format": 999}')
     with pytest.raises(NewerFormat, match="999"):
+        check_store(store)
+
+
+def test_store_is_refused_when_an_older_version_wrote_it(store: ObjectStore) -> None:
+    store.create(FORMAT_KEY, b'{"format": 1, "id": "a"}')
+    with pytest.raises(StoreRefused, match="has format 1, never released; this Tidemill reads 2"):
+        check_store(store)
+
+
+def test_store_is_corrupt_when_its_format_is_no_number(store: ObjectStore) -> None:
+    store.create(FORMAT_KEY, b'{"format": "2", "id": "a"}')
+    with pytest.raises(CorruptState, match=FORMAT_KEY):
         check_store(store)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from operator import index
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -26,8 +27,8 @@ from tidemill.values.errors import (
 )
 from tidemill.values.ids import nonce
 
-FORMAT = 1
-"""The newest format of a store that this version reads and writes."""
+FORMAT = 2
+"""The format of a store, with all objects in it, that this version reads and writes."""
 
 FORMAT_KEY = f"{RESERVED}/format.json"
 _PROBES = f"{RESERVED}/probes"
@@ -154,6 +155,7 @@ def check_format(store: ObjectStore) -> None:
 
     Raises:
         NewerFormat: a newer Tidemill wrote it.
+        StoreRefused: an older one did, whose format was never released.
         CorruptState: its mark cannot be read.
     """
     asked_twice(lambda: _check_format(store))
@@ -161,7 +163,7 @@ def check_format(store: ObjectStore) -> None:
 
 def _check_format(store: ObjectStore) -> None:
     try:
-        found = json.loads(store.get(FORMAT_KEY))["format"]
+        found = index(json.loads(store.get(FORMAT_KEY))["format"])
     except NotFound:
         return
     except (KeyError, TypeError, ValueError) as error:
@@ -170,6 +172,9 @@ def _check_format(store: ObjectStore) -> None:
     if found > FORMAT:
         text = f"The store {store.url} has format {found}, this Tidemill knows up to {FORMAT}; use the newer Tidemill"
         raise NewerFormat(text, found=found, known=FORMAT)
+    if found < FORMAT:
+        text = f"The store {store.url} has format {found}, never released; this Tidemill reads {FORMAT}: begin anew"
+        raise StoreRefused(text, found=found, known=FORMAT)
 
 
 def probe_create(store: ObjectStore) -> None:
