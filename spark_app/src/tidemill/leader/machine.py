@@ -264,7 +264,7 @@ class Machine:
     def _watch(self, running: Running, now: Now) -> list[Instruction]:
         if now.at < running.deadline:
             return [*self._background(now), events.Wait(running.deadline)]
-        step, trace = now.whereabouts.step, now.whereabouts.trace
+        step, trace = now.current_step.step, now.current_step.trace
         advice = f"if it needs longer, set {_TIMEOUT}; if a function hangs, fix it"
         text = f"{self._timeout_text('process', step)}; {advice}"
         failed = events.AttemptFailed(running.token, "PhaseTimeout", text, step, trace)
@@ -343,7 +343,7 @@ class Machine:
         if self._pin_again or any(name not in again.reads for name in self.spec.reads):
             again = replace(again, reads=dict(self.look.reads))
         self._pin_again = False
-        return [self._write(transitions.begin(self._head_with_compaction(), again, self.failure, self._author(now)))]
+        return [self._write_begin(again, now)]
 
     def _write_begin(self, attempt: Attempt, now: Now) -> Instruction:
         head = self._head_with_compaction()
@@ -409,9 +409,7 @@ class Machine:
         if ranges.has_records(fixed, self._wanted() if not is_time else fixed):
             self._prime_started = self._priming_since = now.at
             attempt = self._attempt(head, fixed, microbatch_id, known + 1, now, self._ticks)
-            return [
-                self._write(transitions.begin(self._head_with_compaction(), attempt, self.failure, self._author(now)))
-            ]
+            return [self._write_begin(attempt, now)]
         if not ticks and not is_time:
             return []
         self._prime_started = now.at
