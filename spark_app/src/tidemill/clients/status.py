@@ -8,7 +8,7 @@ rides in the entry that begins the next attempt.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
@@ -115,22 +115,21 @@ def entry_status(
     Raises:
         UnknownName: the module has no such topology.
     """
-    state = _state(head[1] if head else None, is_running, pause)
-    if head is None:
-        return TopologyStatus(
-            module=definition.module, topology=topology, tasks=definition.tasks, state=state, is_running=is_running,
-            is_paused=pause is not None,
-        )  # fmt: skip
-    number, entry = head
-    parts = list(entry.snapshot.parts())
-    newest = entry.committed[0] if entry.committed else None
-    return TopologyStatus(
+    empty = TopologyStatus(
         module=definition.module,
         topology=topology,
         tasks=definition.tasks,
-        state=state,
+        state=_state(head[1] if head else None, is_running, pause),
         is_running=is_running,
         is_paused=pause is not None,
+    )
+    if head is None:
+        return empty
+    number, entry = head
+    parts = list(entry.snapshot.parts())
+    newest = entry.committed[0] if entry.committed else None
+    return replace(
+        empty,
         is_pause_seen=_is_seen(entry, pause),
         entry=number,
         kind=entry.kind,
