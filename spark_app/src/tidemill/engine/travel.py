@@ -33,8 +33,8 @@ def check_travel(operator: Operator, frame: Frame) -> None:
             _pack(frame.gather(np.arange(first, last)))
 
         index = failing_row(frame.rows, pack_rows)
-        told = error_of(partial(pack_rows, index, index + 1)) or error
-        raise user_error(told, step_of(operator), operator.at, row_values(frame, index)) from error
+        cause = error_of(partial(pack_rows, index, index + 1)) or error
+        raise user_error(cause, step_of(operator), operator.at, row_values(frame, index)) from error
 
 
 def _pack(frame: Frame) -> None:

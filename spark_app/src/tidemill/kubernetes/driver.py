@@ -15,7 +15,7 @@ from tidemill.journal.leading import topology_lease
 from tidemill.kubernetes.api import Document, Leases
 from tidemill.kubernetes.follower import Resources, TopologyFollower
 from tidemill.kubernetes.lease import KubernetesLease
-from tidemill.kubernetes.probes import DriverHealth, DriverMetrics
+from tidemill.kubernetes.probes import DriverHealth, DriverMetrics, State
 from tidemill.kubernetes.resources import active_revision, with_starts
 from tidemill.kubernetes.revision_gate import RevisionGate, RevisionPlan
 from tidemill.kubernetes.shown_lease import ShownLease
@@ -220,7 +220,7 @@ class Driver:
         except TimeoutError:
             return seen
         follower.note()
-        role = "leader" if state.role == "leader" else "standby"
+        role: State = "leader" if state.role == "leader" else "standby"
         if self._health.state != role:
             log.info("%s", describe(runner.topology, state))
         self._tell(role, state.report.store_trouble)
@@ -246,7 +246,7 @@ class Driver:
             raise state.error
         self._clock.wait(stop, AGAIN_MS if state.error is not None else 0)
 
-    def _tell(self, state: str, text: str) -> None:
+    def _tell(self, state: State, text: str) -> None:
         if self._health.state != state:
             log.info("%s %s", state, text)
-        self._health.state, self._health.text = state, text  # type: ignore[assignment]
+        self._health.state, self._health.text = state, text

@@ -14,12 +14,12 @@ from tidemill.journal.entries import Attempt, Entry, Failure
 class Now:
     """Both clocks at the moment of an event: wall milliseconds for what is stored, monotonic ones for waiting.
 
-    `whereabouts` is filled in once the attempt under way is late.
+    `current_step` is filled in once the attempt under way is late.
     """
 
     wall_ms: int
     at: float
-    whereabouts: CurrentStep = CurrentStep()
+    current_step: CurrentStep = CurrentStep()
 
 
 @dataclass
