@@ -20,6 +20,7 @@ from tidemill.language.dataflow import Var
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
 from tidemill.language.widening import is_widening
 from tidemill.pstate.operands import compile_writer
+from tidemill.tables import verify
 from tidemill.tables.export import export
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.tables import RECORD_FIELDS_MAX, layout_of
@@ -160,6 +161,24 @@ def write(draw: Any, store: Store, models: dict[int, Any]) -> None:
             change(draw, schema, store.root(task), models[task])
         if draw(st.integers(0, 7)) == 0:
             store.travel(task % store.threads)
+
+
+def test_no_fault_is_found_when_an_update_gave_a_structure_to_elements_that_were_counted() -> None:
+    plain_record = FixedKeysSchema((("x", Leaf("int")),))
+    nested_record = FixedKeysSchema((("s", SetSchema("int", True)), ("x", Leaf("int"))))
+    before, after = (MapSchema("str", MapSchema("int", each, True)) for each in (plain_record, nested_record))
+    store = Store(before)
+    store.begin(1)
+    store.root(0).get("k").put(1, {"x": 7})
+    store.commit()
+    assert is_widening(before, after)
+    store.info = dataclasses.replace(store.info, schema=after)
+    store.check()
+    part = next(store.snapshot.parts())
+    assert "7/0#size" in part.rows
+    assert list(verify.faults_of(part, store.blobs[part.name], {"7": SetSchema("int", True)}, is_base=False)) != []
+    store.compact(0, 1, 1, 100)
+    assert "7/0#size" not in next(store.snapshot.parts()).rows
 
 
 def widen(draw: Any, store: Store, models: dict[int, Any]) -> None:

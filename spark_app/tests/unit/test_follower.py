@@ -12,6 +12,7 @@ import pytest
 from tidemill import Depot, Module
 from tidemill.api.recording import record_module
 from tidemill.definition import definition as definitions
+from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.options_log import PAUSED, OptionsLog
 from tidemill.kubernetes.follower import RELEASE_MS, TopologyFollower
@@ -65,19 +66,24 @@ class ManualClock(SystemClock):
         return self.at
 
 
-def following(store: ObjectStore, resources: Resources, clock: ManualClock) -> TopologyFollower:
-    definition = definitions.launch(record_module(Small()), 2, 1, Ids(1))
+def following(
+    store: ObjectStore,
+    resources: Resources,
+    clock: ManualClock,
+    definition: StoredDefinition | None = None,
+    revision: int = 1,
+) -> TopologyFollower:
     runner = cast(TopologyRunner, SimpleNamespace(topology="mb", wake=lambda: None, state=None))
     return TopologyFollower(
         resources,
         store,
-        definition,
+        definition or definitions.launch(record_module(Small()), 2, 1, Ids(1)),
         runner,
         DriverHealth(),
         clock,
         module="m",
         topology="new",
-        revision=1,
+        revision=revision,
         leader="pod",
     )
 
@@ -132,19 +138,7 @@ def test_deletions_take_effect_only_when_the_operator_says_that_this_revision_is
     resources = Resources(new={"spec": {}})
     status = {"currentRevision": 0}
     resources.module = lambda name: {"spec": {}, "status": status}  # type: ignore[method-assign]
-    runner = cast(TopologyRunner, SimpleNamespace(topology="mb", wake=lambda: None, state=None))
-    follower = TopologyFollower(
-        resources,
-        store,
-        definition,
-        runner,
-        DriverHealth(),
-        clock,
-        module="m",
-        topology="new",
-        revision=2,
-        leader="pod",
-    )
+    follower = following(store, resources, clock, definition, revision=2)
     for other in (0, 1, 3):
         status["currentRevision"] = other
         follower.follow()

@@ -32,6 +32,7 @@ INFOS = {
     "$$p": PStateInfo("$$p", "7", PState.map_schema(int, int).schema),
     "$$sized": PStateInfo("$$sized", "8", PState.map_schema(int, PState.map_schema(int, int).subindexed()).schema),
     "$$any": PStateInfo("$$any", "9", PState.map_schema(int, object).schema),
+    "$$record": PStateInfo("$$record", "10", PState.map_schema(int, PState.fixed_keys_schema("a", int)).schema),
 }
 
 
@@ -49,6 +50,7 @@ class Blobs:
             state.root("$$sized", task).get(task).put(0, 0)
             state.root("$$any", task).put(0, [task])
             state.root("$$any", task).put(1, "x" * 1000)
+            state.root("$$record", task).put(0, {"a": task})
             finished = state.finish()
             assert finished is not None
             self.held[f"deltas/{task}.zip"] = finished[0]
@@ -154,6 +156,15 @@ def test_a_row_is_read_anew_when_it_is_large_or_a_caller_could_change_it(blobs: 
         found.append("spoiled")
         assert select(reader, 3, Path.key(1), "$$any") == ["x" * 1000]
     assert len(merged) == 4 and not reader._found
+
+
+def test_a_record_stays_as_it_was_when_a_caller_changes_the_one_that_it_got(blobs: Blobs) -> None:
+    reader = reader_of(blobs, PartMemory())
+    for _ in range(2):
+        (found,) = select(reader, 3, Path.key(0), "$$record")
+        assert found == {"a": 3} and select(reader, 3, Path.key(0, "a"), "$$record") == [3]
+        found["a"] = "spoiled"
+    assert list(reader._found.values()) == [{"a": 3}]
 
 
 def test_rows_that_are_remembered_are_bounded(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
