@@ -30,6 +30,7 @@ ROUTES = {
         "GET /modules/{module}/depots/{depot}/partitions/{partition}/records",
         "GET /modules/{module}/pstates/{pstate}", "POST /modules/{module}/pstates/{pstate}/select",
         "POST /modules/{module}/pstates/{pstate}/selectOne", "POST /modules/{module}/pstates/{pstate}/selectMany",
+        "POST /modules/{module}/pstates/{pstate}/diff",
         "POST /modules/{module}/pstates/{pstate}/page", "GET /modules/{module}/topologies/{topology}",
     ],
     APPEND: ["POST /modules/{module}/depots/{depot}/append"],

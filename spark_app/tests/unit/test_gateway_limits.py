@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
-from tidemill.clients import pages
+from tidemill.clients import changes, pages
 from tidemill.depot import rows as depot_rows
 from tidemill.gateway import connections, depots, pstates, settings, topologies, waits, weights
 from tidemill.gateway.app import make_app
@@ -154,6 +154,10 @@ LIMITS: dict[str, tuple[float, str]] = {
     "`maxStalenessMs`": (
         pstates.STALENESS_MS_MAX,
         "test_a_request_is_done_up_to_a_limit_and_refused_beyond_it",
+    ),
+    "keys that one page of a `diff`": (
+        changes.COMPARED_MAX,
+        "test_a_page_goes_on_when_few_of_many_keys_changed",
     ),
     "names in `unset`": (
         topologies.UNSET_MAX,

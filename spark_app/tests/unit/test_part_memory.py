@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import resource
 import sys
@@ -24,6 +25,7 @@ from tidemill.tables.parts import PartLoader
 from tidemill.tables.tables import Table
 
 ALL = TaskSet(1, 0)
+logger = logging.getLogger(__name__)
 
 
 def content(name: str, rows: int = 10) -> bytes:
@@ -174,11 +176,20 @@ def held() -> dict[str, int]:
         "part bytes": stored_parts._memory.bytes,
         "mapped": mapped_files(),
         "open": len(list(Folder("/proc/self/fd").iterdir())),
+        "resident kB": int(Folder("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024,
     }
 
 
 MICROBATCHES = int(os.environ.get("TIDEMILL_GROWTH_MICROBATCHES", "400"))
-SPARE = {"objects": 1_200, "blocks": 4_000, "arrow bytes": 300_000, "part bytes": 700_000, "mapped": 3, "open": 3}
+SPARE = {
+    "objects": 1_200,
+    "blocks": 4_000,
+    "arrow bytes": 300_000,
+    "part bytes": 700_000,
+    "mapped": 3,
+    "open": 3,
+    "resident kB": 50_000,
+}
 """By how much they differ from time to time: a state has up to 40 levels. A part that is kept is 16 objects, 40 blocks
 and 10,000 bytes, so one for each of 200 microbatches is far more.
 """
@@ -201,6 +212,7 @@ def test_nothing_grows_with_each_microbatch(tmp_path: Folder, monkeypatch: pytes
             assert counts.select_one(Path.key(number % 50))
             if number % (MICROBATCHES // 4) == 0:
                 seen.append(held())
+                logger.info("%s microbatches: %s", f"{number:,}", seen[-1])  # shown at once by --log-cli-level=INFO
     first, _, third, last = seen
     grown = {name: min(third[name], last[name]) - first[name] for name in SPARE}
     assert all(grown[name] <= SPARE[name] for name in SPARE), (grown, seen)

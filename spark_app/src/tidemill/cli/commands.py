@@ -67,6 +67,11 @@ COMMANDS = {
         "scan",
         "Read all keys of a map, of all its partitions, a list of key and value a line, as of one entry of the log.",
     ),
+    "diff": CommandSource(
+        "reading",
+        "diff",
+        "Show what changed in a PState between two microbatches: a key a line, its value before and after.",
+    ),
     "wait": CommandSource(
         "waiting",
         "wait",

@@ -1,8 +1,9 @@
-"""`tidemill select`: what a path navigates to, one value a line."""
+"""`tidemill select`, `scan` and `diff`: values of a PState, one a line."""
 
 from __future__ import annotations
 
 import json
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +26,12 @@ from tidemill.values.errors import BadPath, NotOneValue
 
 PStateArgument = Annotated[str, typer.Argument(metavar="PSTATE", help="Such as counts; with or without its $$.")]
 
+AtOption = Annotated[int | None, typer.Option("--at", help="Entry of the commit log to read.")]
+MicrobatchOption = Annotated[int | None, typer.Option("--microbatch", help="The state when this one was committed.")]
+PathBelow = Annotated[
+    str, typer.Argument(metavar="[PATH]", help='JSON, below each key, such as \'[["mapKeys"]]\'; "" is the value.')
+]
+
 
 @command
 def select(
@@ -36,7 +43,8 @@ def select(
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
     one: Annotated[bool, typer.Option("--one", help="Exactly one value, else an error.")] = False,
-    at: Annotated[int | None, typer.Option("--at", help="Entry of the commit log to read.")] = None,
+    at: AtOption = None,
+    microbatch: MicrobatchOption = None,
     code: Annotated[str, typer.Option("--module", help="MODULE:CLASS, for a key partitioner of its own.")] = "",
 ) -> None:
     """Read a PState; --json prints one list of all values (with --one the value)."""
@@ -45,7 +53,7 @@ def select(
     opened = existing_store(store)
     stored_definition(opened, module)
     pstate = "$$" + pstate.removeprefix("$$")
-    handle = PStateHandle(client_of(opened, module, code), pstate, at)
+    handle = _pinned(PStateHandle(client_of(opened, module, code), pstate), at, microbatch)
     given: dict[str, Any] = {} if found.pkey is ABSENT else {"pkey": found.pkey}
     values = handle.select(found.path, **given)
     if one and len(values) != 1:
@@ -61,21 +69,20 @@ def select(
 def scan(
     module: ModuleArgument,
     pstate: PStateArgument,
-    path: Annotated[
-        str, typer.Argument(metavar="[PATH]", help='JSON, below each key, such as \'[["mapKeys"]]\'; "" is the value.')
-    ] = "",
+    path: PathBelow = "",
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Keys at most; 0 is all of them.")] = 0,
     after: Annotated[str, typer.Option("--after", help="The cursor that --limit printed: goes on behind it.")] = "",
-    at: Annotated[int | None, typer.Option("--at", help="Entry of the commit log to read.")] = None,
+    at: AtOption = None,
+    microbatch: MicrobatchOption = None,
 ) -> None:
     """Read all keys of a map, of all its partitions, a list of key and value a line, as of one entry of the log."""
     wants_json(json_)
     below = path_from_json(_parsed(path)).path if path else None
     opened = existing_store(store)
     stored_definition(opened, module)
-    handle = PStateHandle(client_of(opened, module, ""), "$$" + pstate.removeprefix("$$"), at)
+    handle = _pinned(PStateHandle(client_of(opened, module, ""), "$$" + pstate.removeprefix("$$")), at, microbatch)
     cursor, left, items = after or None, limit, []
     while True:
         page = handle.page(min(left, PAGE_KEYS) if limit else PAGE_KEYS, path=below, after=cursor)
@@ -91,6 +98,42 @@ def scan(
         show_json({"items": items, "after": cursor, "entry": page.entry})
     elif cursor is not None:
         say(f"Go on with --after {cursor}")
+
+
+@command
+def diff(
+    module: ModuleArgument,
+    pstate: PStateArgument,
+    before: Annotated[int, typer.Argument(metavar="BEFORE", help="A microbatch; 0 is the state before the first.")],
+    after: Annotated[int, typer.Argument(metavar="AFTER", help="Another one.")],
+    path: PathBelow = "",
+    store: StoreOption = STORE_DEFAULT,
+    json_: JsonOption = False,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Changes at most; 0 is all of them.")] = 0,
+) -> None:
+    """Show what changed in a PState between two microbatches: a key a line, its value before and after."""
+    wants_json(json_)
+    below = path_from_json(_parsed(path)).path if path else None
+    opened = existing_store(store)
+    stored_definition(opened, module)
+    handle = PStateHandle(client_of(opened, module, ""), "$$" + pstate.removeprefix("$$"))
+    changes = handle.diff(before, after, below)
+    shown = islice(changes, limit) if limit else changes
+    if json_:
+        show_json(list(shown))
+        return
+    for key, old, new in shown:
+        typer.echo(f"{to_json(key)}  {_side(old)} -> {_side(new)}")
+    if limit and next(changes, None) is not None:
+        say(f"There are more; these are the first {limit:,}.")
+
+
+def _side(values: list[Any]) -> str:
+    return ", ".join(map(to_json, values)) if values else "nothing"
+
+
+def _pinned(handle: PStateHandle, at: int | None, microbatch: int | None) -> PStateHandle:
+    return handle if at is None and microbatch is None else handle.at(at, microbatch=microbatch)
 
 
 def _parsed(text: str) -> Any:

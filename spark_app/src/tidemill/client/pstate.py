@@ -10,9 +10,9 @@ from urllib.parse import quote
 from tidemill.api.path import Path
 from tidemill.client.connection import Connection, Request, packed
 from tidemill.client.paths import path_to_json, value_to_json
-from tidemill.clients.pages import PAGE_KEYS, Page, pages
+from tidemill.clients.pages import PAGE_KEYS, ChangesPage, KeyChange, Page, checked_pin, pages
 from tidemill.language import dataflow
-from tidemill.values.errors import BadInput, BadPath
+from tidemill.values.errors import BadPath
 from tidemill.values.object_info import ObjectInfo
 
 _UNGIVEN: Any = object()
@@ -101,15 +101,53 @@ class PStateClient:
         found = self._connection.send(Request("GET", self._path))
         return ObjectInfo(found["module_name"], found["name"], found["num_partitions"])
 
-    def at(self, entry: int) -> PStateClient:
-        """A handle on the state as of this entry of the commit log, for as long as it is kept.
+    def at(self, entry: int | None = None, *, microbatch: int | None = None) -> PStateClient:
+        """A handle on the state as of an entry of the commit log, or of a microbatch, for as long as it is kept.
+
+        Microbatch 0 is the state before the first.
 
         Raises:
-            BadInput: it is no whole number. Selects raise SnapshotExpired where the entry is not kept any more.
+            BadInput: it is no whole number, both are given or none, or the microbatch is not committed yet.
+            SnapshotExpired: the microbatch is kept no more. Selects raise it where the entry is not.
         """
-        if isinstance(entry, bool) or not isinstance(entry, int):
-            raise BadInput(f"An entry of the commit log is a whole number, as current_entry() gives it, not {entry!r}.")
+        entry, microbatch = checked_pin(entry, microbatch)
+        if microbatch is not None:
+            entry = int(self._connection.send(Request("GET", self._path, params={"microbatch": microbatch}))["entry"])
         return PStateClient(self._connection, self._module, self.name, entry)
+
+    def diff(
+        self, before: int, after: int, path: Path | dataflow.RecordedPath | None = None, *, page_size: int = PAGE_KEYS
+    ) -> Iterator[KeyChange]:
+        """What changed from one microbatch to another one: each key whose value is not the same, read page by page.
+
+        `diff(41, 42)` tells what microbatch 42 did. With `path`, which begins below a key, only what it finds is
+        compared.
+
+        Raises:
+            BadInput: a microbatch is not committed yet.
+            BadPath: values are subindexed and no path is given.
+            SnapshotExpired: one of them is kept no more.
+        """
+        return pages(lambda at: self.diff_page(before, after, page_size, path=path, cursor=at))
+
+    def diff_page(
+        self,
+        before: int,
+        after: int,
+        limit: int = PAGE_KEYS,
+        *,
+        path: Path | dataflow.RecordedPath | None = None,
+        cursor: str | None = None,
+    ) -> ChangesPage:
+        """At most `limit` changes of `diff`, from the first one on, or behind those of the page whose cursor is given.
+
+        A page may hold fewer, or none, though there are more: its `after` tells.
+        """
+        body: dict[str, Any] = {"before": before, "after": after, "limit": limit, "cursor": cursor}
+        if path is not None:
+            body["path"] = path_to_json(path)
+        found = self._sent("diff", body, is_pinned=False)
+        return ChangesPage([KeyChange(*item) for item in found["items"]], found["after"])
 
     def current_entry(self) -> int:
         """The entry that a select would read now, for `at`; 0 before the topology's first."""
@@ -121,8 +159,8 @@ class PStateClient:
             body["pkey"] = value_to_json(pkey)
         return self._sent(verb, body)
 
-    def _sent(self, verb: str, body: dict[str, Any]) -> Any:
-        pin = {} if self.entry is None else {"at": self.entry}
+    def _sent(self, verb: str, body: dict[str, Any], is_pinned: bool = True) -> Any:
+        pin = {} if self.entry is None or not is_pinned else {"at": self.entry}
         try:
             asked = packed({**body, **pin})
         except (TypeError, OverflowError) as error:

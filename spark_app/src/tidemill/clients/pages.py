@@ -1,11 +1,11 @@
-"""Reading a whole PState page by page: all partitions, each in the order of its keys, as of one committed entry."""
+"""Reading page by page: all partitions, each in the order of its keys, as of one committed entry or between two."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidemill.api.arguments import Constant
 from tidemill.api.path import Path
@@ -30,7 +30,40 @@ class Page(NamedTuple):
     entry: int
 
 
-def pages(page: Callable[[str | None], Page]) -> Iterator[list[Any]]:
+class KeyChange(NamedTuple):
+    """One key whose value changed: what the path found below it before and after; [] where it was not there.
+
+    Of a PState that is no map, `key` is the number of the partition.
+    """
+
+    key: Any
+    before: list[Any]
+    after: list[Any]
+
+
+class ChangesPage(NamedTuple):
+    """Some changes; `after` goes on behind the last of them, None at the end."""
+
+    items: list[KeyChange]
+    after: str | None
+
+
+_Item = TypeVar("_Item", covariant=True)
+
+
+class PageOf(Protocol[_Item]):
+    """A part of a walk, and the cursor of the next part."""
+
+    @property
+    def items(self) -> Sequence[_Item]:
+        """What this part holds."""
+
+    @property
+    def after(self) -> str | None:
+        """The cursor that goes on behind it, None at the end."""
+
+
+def pages(page: Callable[[str | None], PageOf[_Item]]) -> Iterator[_Item]:
     """The items of all pages of a walk; `page` gives the one behind a cursor."""
     after = None
     while True:
@@ -43,15 +76,19 @@ def pages(page: Callable[[str | None], Page]) -> Iterator[list[Any]]:
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where the next page begins: behind a key of a task (or at the first key: no key), as of an entry."""
+    """Where the next page begins: behind a key of a task (or at the first key: no key), as of an entry.
+
+    `since` is the entry before, of pages that tell what changed from then on.
+    """
 
     entry: int
     task: int
     keys: tuple[Any, ...] = ()
+    since: int = 0
 
     def text(self) -> str:
         """The cursor as clients carry it: Base64 for URLs; `of` is the inverse."""
-        return base64.urlsafe_b64encode(pack([self.entry, self.task, list(self.keys)])).decode()
+        return base64.urlsafe_b64encode(pack([self.entry, self.task, list(self.keys), self.since])).decode()
 
     @classmethod
     def of(cls, text: str) -> Cursor:
@@ -59,9 +96,9 @@ class Cursor:
         try:
             if len(text) > _CURSOR_CHARS_MAX:
                 raise ValueError(text[:20])
-            entry, task, keys = unpack(base64.urlsafe_b64decode(text.encode()))
-            if type(entry) is int and type(task) is int and entry >= 0 and task >= 0 and len(keys) <= 1:
-                return cls(entry, task, tuple(keys))
+            entry, task, keys, since = unpack(base64.urlsafe_b64decode(text.encode()))
+            if all(type(number) is int and number >= 0 for number in (entry, task, since)) and len(keys) <= 1:
+                return cls(entry, task, tuple(keys), since)
         except (ValueError, TypeError, RecursionError) as error:
             raise BadInput("after= is the cursor of an earlier page, as it was given.") from error
         raise BadInput("after= is the cursor of an earlier page, as it was given.")
@@ -72,6 +109,15 @@ def checked_limit(limit: int) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= PAGE_KEYS_MAX:
         raise BadInput(f"A page has 1 to {PAGE_KEYS_MAX:,} keys, not {limit!r}.")
     return limit
+
+
+def checked_pin(entry: int | None, microbatch: int | None) -> tuple[int | None, int | None]:
+    """Raises BadInput: it is not one of both, a whole number from 0 on."""
+    given = [number for number in (entry, microbatch) if number is not None]
+    if len(given) != 1 or isinstance(given[0], bool) or not isinstance(given[0], int) or given[0] < 0:
+        text = "A state is that of an entry of the commit log, as current_entry() gives it, or of a microbatch"
+        raise BadInput(f"{text}: one whole number, not {given[0] if len(given) == 1 else given!r}.")
+    return entry, microbatch
 
 
 def page_of(

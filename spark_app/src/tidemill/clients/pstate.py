@@ -9,8 +9,19 @@ from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from tidemill.api.path import Path, path_of
+from tidemill.clients.changes import changes_of
 from tidemill.clients.module import ModuleClient
-from tidemill.clients.pages import PAGE_KEYS, Cursor, Page, checked_limit, page_of, pages
+from tidemill.clients.pages import (
+    PAGE_KEYS,
+    ChangesPage,
+    Cursor,
+    KeyChange,
+    Page,
+    checked_limit,
+    checked_pin,
+    page_of,
+    pages,
+)
 from tidemill.clients.topology import Reading, TopologyReader
 from tidemill.definition.definition import StoredDefinition, StoredPState
 from tidemill.language import dataflow
@@ -19,7 +30,6 @@ from tidemill.paths.compiled import CompiledPath, compile_path
 from tidemill.store.objects import NotFound
 from tidemill.values.data import route
 from tidemill.values.errors import (
-    BadInput,
     BadPath,
     Deleted,
     NotOneValue,
@@ -222,11 +232,83 @@ class PStateHandle:
         definition, pstate, _ = self._resolve()
         return ObjectInfo(definition.module, self.name, 1 if pstate.is_global else definition.tasks)
 
-    def at(self, entry: int) -> PStateHandle:
-        """A handle on the state as of this entry of the commit log, for as long as it is kept."""
-        if isinstance(entry, bool) or not isinstance(entry, int):
-            raise BadInput(f"An entry of the commit log is a whole number, as current_entry() gives it, not {entry!r}.")
+    def at(self, entry: int | None = None, *, microbatch: int | None = None) -> PStateHandle:
+        """A handle on the state as of an entry of the commit log, or of a microbatch, for as long as it is kept.
+
+        How long that is says the option `store.snapshot.retention.seconds`. Microbatch 0 is the state before the first.
+
+        Raises:
+            BadInput: it is no whole number, both are given or none, or the microbatch is not committed yet.
+            SnapshotExpired: the microbatch is kept no more. Selects raise it where the entry is not.
+        """
+        entry, microbatch = checked_pin(entry, microbatch)
+        if microbatch is not None:
+            entry = self._in_time(lambda: self._resolve()[2].entry_of(microbatch))
         return PStateHandle(self._module, self.name, entry)
+
+    def diff(
+        self, before: int, after: int, path: Path | dataflow.RecordedPath | None = None, *, page_size: int = PAGE_KEYS
+    ) -> Iterator[KeyChange]:
+        """What changed from one microbatch to another one: each key whose value is not the same, read page by page.
+
+        `diff(41, 42)` tells what microbatch 42 did. With `path`, which begins below a key, only what it finds is
+        compared. The work is in proportion to what changed, and to what was compacted in between.
+
+        Raises:
+            BadInput: a microbatch is not committed yet.
+            BadPath: values are subindexed and no path is given.
+            SnapshotExpired: one of them is kept no more.
+        """
+        return pages(lambda at: self.diff_page(before, after, page_size, path=path, cursor=at))
+
+    def diff_page(
+        self,
+        before: int,
+        after: int,
+        limit: int = PAGE_KEYS,
+        *,
+        path: Path | dataflow.RecordedPath | None = None,
+        cursor: str | None = None,
+        budget: Budget | None = None,
+    ) -> ChangesPage:
+        """At most `limit` changes of `diff`, from the first one on, or behind those of the page whose cursor is given.
+
+        A page may hold fewer, or none, though there are more: its `after` tells.
+        """
+        checked_limit(limit)
+        begun = None if cursor is None else Cursor.of(cursor)
+        for microbatch in (before, after):
+            checked_pin(None, microbatch)
+        with nullcontext() if budget is None else budget.placed():
+            below = None if path is None else path if isinstance(path, dataflow.RecordedPath) else path_of(path)
+            return self._in_time(lambda: self._diff_page((before, after), limit, below, begun, budget))
+
+    def _diff_page(
+        self,
+        microbatches: tuple[int, int],
+        limit: int,
+        path: dataflow.RecordedPath | None,
+        cursor: Cursor | None,
+        budget: Budget | None,
+    ) -> ChangesPage:
+        definition, pstate, reader = self._resolve()
+        if cursor is None:
+            since, entry = map(reader.entry_of, microbatches)
+            cursor = Cursor(entry, 0, since=since)
+        tasks = 1 if pstate.is_global else definition.tasks
+        try:
+            ends = reader.pinned(cursor.since), reader.pinned(cursor.entry)
+
+            def select(task: int, wanted: dataflow.RecordedPath) -> tuple[list[Any], list[Any]]:
+                compiled = compile_path(wanted, pstate.schema, "select", pstate=self.name, budget=budget)
+                values = [argument_value(argument) for argument in compiled.arguments]
+                first, last = (end.select(self.name, task, compiled, values) for end in ends)
+                return first, last
+
+            changed = reader.changed_keys(self.name, *ends)
+            return changes_of(self.name, pstate.schema, tasks, path, limit, cursor, changed, select)
+        except NotFound as error:
+            raise SnapshotExpired(f"What {self.name} was at one of these microbatches was collected.") from error
 
     def current_entry(self) -> int:
         """The entry that a select would read now, for `at`; 0 before the topology's first."""

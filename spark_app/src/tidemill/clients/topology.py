@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,12 +14,13 @@ from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry
 from tidemill.journal.snapshot import Snapshot
 from tidemill.paths.compiled import CompiledPath
+from tidemill.pstate.changes import ChangedKeys
 from tidemill.pstate.info import PStateInfo
 from tidemill.pstate.reading import SnapshotReader
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.stored_parts import part_loader
-from tidemill.values.errors import SnapshotExpired
+from tidemill.values.errors import BadInput, SnapshotExpired
 
 PINNED_MAX = 8
 
@@ -87,11 +89,13 @@ class TopologyReader:
         return self._reading(number, entry.snapshot)
 
     def pinned(self, number: int) -> Reading:
-        """The state as of one entry.
+        """The state as of one entry; 0: before the first one.
 
         Raises:
             SnapshotExpired: the entry was trimmed, or never was.
         """
+        if number == 0:
+            return Reading(0, SnapshotReader(self._pstates, Snapshot(), self._pinned_loader))
         with self._lock:
             found = self._pinned.get(number)
         if found is None:
@@ -106,6 +110,37 @@ class TopologyReader:
             while len(self._pinned) > PINNED_MAX:
                 self._pinned.popitem(last=False)
         return found
+
+    def entry_of(self, microbatch_id: int) -> int:
+        """The entry that committed a microbatch, found in some twenty reads; 0 for microbatch 0, before the first.
+
+        Raises:
+            BadInput: it is not committed yet.
+            SnapshotExpired: its entry was trimmed.
+        """
+        if microbatch_id == 0:
+            return 0
+        head = self._log.head()
+        newest = 0 if head is None else head[1].last_id
+        if head is None or microbatch_id > newest:
+            raise BadInput(f"Microbatch {microbatch_id} is not committed yet; the newest one is {newest}.")
+        numbers = range(1, head[0] + 1)
+        number = numbers[bisect_left(numbers, microbatch_id, key=self._last_id)]
+        if self._last_id(number) != microbatch_id:
+            text = f"The commit log has nothing of microbatch {microbatch_id} any more; ask for a newer one."
+            raise SnapshotExpired(text)
+        return number
+
+    def _last_id(self, number: int) -> int:
+        """The microbatch that was the newest at an entry; -1 where the entry is trimmed, as only old ones are."""
+        try:
+            return self._log.read(number).last_id
+        except NotFound:
+            return -1
+
+    def changed_keys(self, pstate: str, before: Reading, after: Reading) -> ChangedKeys:
+        """Where a PState may differ between two readings that were pinned."""
+        return ChangedKeys(before.snapshot, after.snapshot, self._pinned_loader, self._pstates[pstate])
 
     def forget(self) -> None:
         """Open the newest state anew: something that it names was collected."""

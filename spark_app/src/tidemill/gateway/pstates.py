@@ -15,6 +15,7 @@ from tidemill.gateway import schemas
 from tidemill.gateway.exchange import answered, body_of, gateway_of, ticket_of
 from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
+from tidemill.language.dataflow import RecordedPath
 from tidemill.paths.budget import Budget
 from tidemill.paths.json import path_from_json, value_from_json
 from tidemill.values.absent import ABSENT
@@ -51,6 +52,16 @@ class PageAsked(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     limit: int | float = PAGE_KEYS
     after: str | None = None
     at: int | float | None = None
+
+
+class DiffAsked(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """The body of a request for changes."""
+
+    before: int | float
+    after: int | float
+    path: list[Any] | None = None
+    limit: int | float = PAGE_KEYS
+    cursor: str | None = None
 
 
 @routes.post(
@@ -111,18 +122,50 @@ async def page(request: Request, module: str, pstate: str) -> Response:
 
     def read() -> Any:
         asked = form.asked(body, PageAsked)
-        path = None if asked.path is None else path_from_json(asked.path)
-        if path is not None and path.pkey is not ABSENT:
-            raise malformed("The path of a page begins below its keys; it has no pkey.")
         found = form.handle(asked.at).page(
             _whole(asked.limit, "limit"),
-            path=None if path is None else path.path,
+            path=_below(asked.path, "page"),
             after=asked.after,
             budget=form.budget(first=0),
         )
         return found._asdict()
 
     return await form.answered(read)
+
+
+@routes.post(
+    "/modules/{module}/pstates/{pstate}/diff",
+    responses=schemas.answers(schemas.DIFF, "The next changes from one microbatch to another one."),
+    openapi_extra=schemas.body(schemas.DIFF_ASKED),
+)
+async def diff(request: Request, module: str, pstate: str) -> Response:
+    """Each key whose value changed between two microbatches; `after` of the answer asks for the page behind it."""
+    form = _Form(request, module, pstate)
+    body = await body_of(request, form.gateway.settings.body_bytes_max)
+
+    def read() -> Any:
+        asked = form.asked(body, DiffAsked)
+        found = form.handle(None).diff_page(
+            _whole(asked.before, "before"),
+            _whole(asked.after, "after"),
+            _whole(asked.limit, "limit"),
+            path=_below(asked.path, "diff"),
+            cursor=asked.cursor,
+            budget=form.budget(first=0),
+        )
+        return found._asdict()
+
+    return await form.answered(read)
+
+
+def _below(path: list[Any] | None, verb: str) -> RecordedPath | None:
+    """A path that begins below the keys. Raises BadInput: it has a pkey."""
+    if path is None:
+        return None
+    found = path_from_json(path)
+    if found.pkey is not ABSENT:
+        raise malformed(f"The path of a {verb} begins below its keys; it has no pkey.")
+    return found.path
 
 
 class _Form:
@@ -186,12 +229,15 @@ def _whole(number: int | float, name: str) -> int:
 
 
 @routes.get("/modules/{module}/pstates/{pstate}", responses=schemas.answers(schemas.ANYTHING))
-async def pstate_info(request: Request, module: str, pstate: str) -> Response:
-    """Whose the PState is, its name, its partitions, and the entry that a select would read now, for `at`."""
+async def pstate_info(request: Request, module: str, pstate: str, microbatch: int | None = None) -> Response:
+    """Whose the PState is, its name, its partitions, and for `at` the entry that a select would read now, or the one
+    that committed `microbatch`.
+    """
     gateway = gateway_of(request)
 
     def read() -> Any:
         handle = gateway.modules.module(module).pstate(pstate)
-        return {**handle.get_object_info()._asdict(), "entry": handle.current_entry()}
+        entry = handle.current_entry() if microbatch is None else handle.at(microbatch=microbatch).entry
+        return {**handle.get_object_info()._asdict(), "entry": entry}
 
     return await answered(request, read)

@@ -99,6 +99,32 @@ PAGE: Schema = {
     },
 }
 
+DIFF_ASKED: Schema = {
+    "type": "object",
+    "required": ["before", "after"],
+    "properties": {
+        "before": {"type": "integer", "minimum": 0, "description": "A microbatch ID; 0 is the state before the first."},
+        "after": {"type": "integer", "minimum": 0, "description": "Another one."},
+        "path": {**_SELECTED["path"], "type": ["array", "null"], "default": None},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1_000},
+        "cursor": {"type": ["string", "null"], "description": "The `after` of the page before.", "default": None},
+    },
+    "additionalProperties": False,
+}
+
+DIFF: Schema = {
+    "type": "object",
+    "required": ["items", "after"],
+    "properties": {
+        "items": {
+            "type": "array",
+            "description": "[key, what the path found before, what it found after]; [] where the key was not there.",
+            "items": {"type": "array", "items": {}},
+        },
+        "after": {"type": ["string", "null"], "description": "The cursor of the next page, null at the end."},
+    },
+}
+
 BARRIER: Schema = {"type": "string", "description": "What is waited for; sent back, it goes on waiting for the same."}
 
 WAIT: Schema = {
