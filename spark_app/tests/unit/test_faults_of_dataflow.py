@@ -564,8 +564,6 @@ def two_sources_in_a_batch_block(setup: Any, topologies: Any) -> None:
 LATER = {
     "atomic_block": lambda chain: chain.atomic_block(Block.each(Ops.INC, "*v")),
     "yield_if_overtime": lambda chain: chain.yield_if_overtime(),
-    "materialize (temporary PStates)": lambda chain: chain.materialize("*v").out("$$t"),
-    "explode_materialized (temporary PStates)": lambda chain: chain.explode_materialized("$$t").out("*w"),
     "sub_batch": lambda chain: chain.sub_batch(SubBatch(ROWS, "*v")).out("*w"),
     "limit_agg": lambda chain: chain.limit_agg(LimitAgg.create(3, "*v").sort("*v").reverse()),
     "invoke_query (query topologies)": lambda chain: chain.invoke_query("q", "*v").out("*w"),

@@ -85,6 +85,9 @@ class Block(LaterNodes, Attachable):
         rest = self.nodes[:-1]
         if isinstance(node, dataflow.Later):
             return self
+        if isinstance(node, dataflow.Materialize):
+            changed = _with_temp(node, names, at, found)
+            return self._with((*rest, changed), (*self.faults, *found))
         if isinstance(node, dataflow.Aggregate) and any(str(name).startswith("$$") for name in names):
             return self._with((*rest, dataflow.Later(f"Temporary PStates ('{names[0]}')", at)), self.faults)
         outs = to_vars(names, at, found)
@@ -109,6 +112,24 @@ class Block(LaterNodes, Attachable):
         at = caller_location()
         name = to_var(microbatch, at, found, "The microbatch of explode_microbatch")
         return self._add(dataflow.ExplodeMicrobatch(name, None, at), found)
+
+    @starter
+    def materialize(self, *args: Any) -> Block:
+        """Keep these values of each row in a temporary PState, which `.out("$$rows")` names; only in batch blocks.
+
+        A later batch block of the same chain gets the rows back with `explode_materialized("$$rows")`. They stay on
+        their task, and are gone when the microbatch is done.
+        """
+        found: list[Fault] = []
+        at = caller_location()
+        return self._add(dataflow.Materialize(to_args(args, at, found), "", at), found)
+
+    @starter
+    def explode_materialized(self, pstate: str) -> Block:
+        """Every row that `materialize` kept, on the task that has it; `.out(…)` binds its values."""
+        found: list[Fault] = []
+        at = caller_location()
+        return self._add(dataflow.ExplodeMaterialized(to_name(pstate, "$$", "PState", at, found), (), at), found)
 
     @starter
     def keep_true(self, condition: Any) -> Block:
@@ -446,6 +467,13 @@ def _path_partition(pstate: Any, path: dataflow.RecordedPath, at: Location, faul
     name = to_name(pstate, "$$", "PState", at, faults)
     args = () if path.leading_key is None else (path.leading_key,)
     return dataflow.Partition("path", args, name, at)
+
+
+def _with_temp(node: dataflow.Materialize, names: Sequence[Any], at: Location, faults: list[Fault]) -> Node:
+    if node.temp or len(names) != 1:
+        faults.append(Fault(str(at), "materialize names one temporary PState.", 'Write .out("$$rows") once.'))
+        return node
+    return replace(node, temp=to_name(names[0], "$$", "temporary PState", at, faults))
 
 
 def _with_outs(node: Node, outs: tuple[str, ...], at: Location, faults: list[Fault]) -> Node:

@@ -38,16 +38,6 @@ class LaterNodes(SuggestingInstances):
         return self._later("yield_if_overtime", ())
 
     @starter
-    def materialize(self, *args: Any) -> Any:
-        """Later: write rows into a temporary PState."""
-        return self._later("materialize (temporary PStates)", ())
-
-    @starter
-    def explode_materialized(self, *args: Any) -> Any:
-        """Later: read the rows of a temporary PState."""
-        return self._later("explode_materialized (temporary PStates)", ())
-
-    @starter
     def sub_batch(self, batch: Any) -> Any:
         """Later: the rows of another batch block as a source of this one."""
         return self._later("sub_batch", ())

@@ -19,6 +19,7 @@ from tidemill.engine.columns.arithmetic import truth
 from tidemill.engine.columns.functions import apply, column_of
 from tidemill.engine.combined import send_combined
 from tidemill.engine.frame import ORDER, Frame, concat, in_order, numbered
+from tidemill.engine.materialized import keep
 from tidemill.engine.partition import send
 from tidemill.engine.step import Step
 from tidemill.plan import program as pg
@@ -82,6 +83,8 @@ class _Walk:
                 send(self.run, operator, frame)
         elif isinstance(operator, pg.Collect):
             blocks.collect(self.run, operator, frame)
+        elif isinstance(operator, pg.Retain):
+            keep(self.run, operator, frame)
 
 
 def walk(run: Step, start: int, frame: Frame) -> None:
@@ -137,6 +140,11 @@ def _explode(walker: _Walk, operator: pg.Explode, frame: Frame) -> None:
     walker.run.explode(operator, frame)
 
 
+def _retain(walker: _Walk, operator: pg.Retain, frame: Frame) -> None:
+    walker.ends.setdefault(operator.id, []).append(frame)
+    walker.go_on(operator.id, frame)
+
+
 def _select(walker: _Walk, operator: pg.Select, frame: Frame) -> None:
     walker.go_on(operator.id, access.select(walker.run, operator, frame))
 
@@ -169,5 +177,6 @@ def _start(walker: _Walk, operator: pg.Start, frame: Frame) -> None:
 
 _HANDLERS: dict[type, Callable[[_Walk, Any, Frame], None]] = {
     pg.Apply: _apply, pg.Keep: _keep, pg.Split: _split, pg.Join: _join, pg.Assign: _assign, pg.Explode: _explode,
-    pg.Select: _select, pg.Transform: _transform, pg.Clear: _clear, pg.Fold: _fold, pg.Enter: _enter, pg.Start: _start,
+    pg.Retain: _retain, pg.Select: _select, pg.Transform: _transform, pg.Clear: _clear, pg.Fold: _fold,
+    pg.Enter: _enter, pg.Start: _start,
 }  # fmt: skip

@@ -126,6 +126,9 @@ def step_of(operator: pg.Operator) -> str:
         return f"each({operator.function.name})"
     if isinstance(operator, pg.Move):
         return f"{operator.kind}_partition"
+    if isinstance(operator, (pg.Explode, pg.Retain)) and operator.temp:
+        kind = "materialize" if isinstance(operator, pg.Retain) else "explode_materialized"
+        return f"{kind}({operator.temp})"
     kind = _STEP_NAMES.get(type(operator), type(operator).__name__.lower())
     pstate = getattr(operator, "pstate", None)
     return f"{kind}({pstate})" if pstate else kind

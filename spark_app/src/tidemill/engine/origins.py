@@ -43,10 +43,11 @@ def with_origin(work: AttemptWork, error: UserCodeError) -> UserCodeError:
 def _origins(work: AttemptWork, row: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
     """The places of the records that the row holds, source by source."""
     for operator in work.program.operators:
-        if isinstance(operator, Explode) and operator.out is not None and operator.out in row:
-            source = work.sources.get(operator.source_id)
-            if source is not None and source.ranges:
-                yield from _places(work, source, row[operator.out])
+        if not isinstance(operator, Explode) or not row.keys() & set(operator.outs):
+            continue
+        source = work.sources.get(operator.source_id)
+        if source is not None and source.ranges:
+            yield from _places(work, source, row[operator.outs[0]])
 
 
 def _places(work: AttemptWork, source: SourceWork, record: Any) -> Iterator[tuple[str, int, int]]:

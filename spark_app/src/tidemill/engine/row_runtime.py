@@ -11,6 +11,7 @@ from tidemill.engine import blocks
 from tidemill.engine.columns.functions import as_series, as_tuples
 from tidemill.engine.combined import send_combined
 from tidemill.engine.frame import Frame
+from tidemill.engine.materialized import keep
 from tidemill.engine.partition import send
 from tidemill.engine.rows.source import SegmentSource
 from tidemill.engine.step import Step
@@ -143,6 +144,8 @@ class RowRuntime:
             self._run.explode(operator, frame)
         elif isinstance(operator, pg.Collect):
             blocks.collect(self._run, operator, frame)
+        elif isinstance(operator, pg.Retain):
+            keep(self._run, operator, frame)
 
 
 class _Roots(dict[int, Any]):

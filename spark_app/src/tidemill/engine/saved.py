@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 
 from tidemill.engine.frame import Frame
+from tidemill.engine.materialized_rows import MaterializedRows
 from tidemill.engine.messages import Message, decode, encode
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptWork
@@ -25,19 +26,22 @@ def is_saved(payload: bytes) -> bool:
 def save(run: ThreadRun) -> bytes:
     """What the thread must know in the next superstep; empty where it is nothing."""
     overlay = run.state.to_bytes()
-    held = (run.collected, run.partials, run.resumes, run.waiting)
+    rows = run.materialized
+    held = (run.collected, run.partials, run.resumes, run.waiting, rows.frames)
     if not overlay and not any(held):
         return b""
     resumes = {block: [row] for block, row in run.resumes.items()}
-    body = [overlay, _pack(run.collected), _pack(run.partials), _pack(resumes), _pack(run.waiting)]
+    materialized = {temp: [frame] for temp in rows.frames if (frame := rows.merged(temp)) is not None}
+    by_block = [_pack(frames) for frames in (run.collected, run.partials, resumes, run.waiting)]
+    body = [overlay, rows.bytes, *by_block, _pack(materialized)]
     return MARK + bytes(msgpack.packb(body))
 
 
-def _pack(frames: Mapping[int, Sequence[Frame]]) -> list[Any]:
+def _pack(frames: Mapping[Any, Sequence[Frame]]) -> list[Any]:
     return [[key, [encode(Message(0, 0, 0, frame)) for frame in held]] for key, held in frames.items() if held]
 
 
-def _unpack(data: list[Any]) -> dict[int, list[Frame]]:
+def _unpack(data: list[Any]) -> dict[Any, list[Frame]]:
     return {key: [decode(frame).frame for frame in held] for key, held in data}
 
 
@@ -45,8 +49,9 @@ def restore(work: AttemptWork, thread: int, saved: bytes | None, cancel: threadi
     """The thread as it was when it was saved; as it begins without."""
     if not saved:
         return ThreadRun(work, thread, cancel=cancel)
-    overlay, collected, partials, resumes, waiting = msgpack.unpackb(saved[len(MARK) :], strict_map_key=False)
+    overlay, size, *frames = msgpack.unpackb(saved[len(MARK) :], strict_map_key=False)
     run = ThreadRun(work, thread, overlay, cancel)
-    run.collected, run.partials, run.waiting = _unpack(collected), _unpack(partials), _unpack(waiting)
-    run.resumes = {block: rows[0] for block, rows in _unpack(resumes).items()}
+    run.collected, run.partials, resumes, run.waiting, materialized = map(_unpack, frames)
+    run.resumes = {block: rows[0] for block, rows in resumes.items()}
+    run.materialized = MaterializedRows(materialized, size)
     return run

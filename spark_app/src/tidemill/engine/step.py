@@ -9,6 +9,7 @@ import numpy as np
 from tidemill.engine.compiled import CompiledProgram
 from tidemill.engine.context import StepContext
 from tidemill.engine.frame import Frame
+from tidemill.engine.materialized_rows import MaterializedRows
 from tidemill.engine.rows.code import SegmentCode
 from tidemill.engine.work import AttemptWork
 from tidemill.journal.snapshot import TaskSet
@@ -21,7 +22,8 @@ class Step(Protocol):
 
     `doing` is the operator that runs now. `collected` and `partials` hold rows that wait for the end of their batch
     block, `resumes` the row that goes on behind it, `waiting` rows that reached a batch block while it was busy, and
-    `entered` the blocks that began in this superstep: all by the number of the block's region.
+    `entered` the blocks that began in this superstep: all by the number of the block's region. `materialized` are the
+    rows of temporary PStates.
     """
 
     work: AttemptWork
@@ -36,6 +38,7 @@ class Step(Protocol):
     resumes: dict[int, Frame]
     waiting: dict[int, list[Frame]]
     entered: list[int]
+    materialized: MaterializedRows
 
     @property
     def tasks(self) -> range:

@@ -16,6 +16,8 @@ from tidemill.engine.column_walk import walk
 from tidemill.engine.compiled import compiled_program
 from tidemill.engine.context import StepContext
 from tidemill.engine.frame import Frame, single_row
+from tidemill.engine.materialized import kept_rows
+from tidemill.engine.materialized_rows import MaterializedRows
 from tidemill.engine.messages import Message, deliver
 from tidemill.engine.origins import with_origin
 from tidemill.engine.partition import split_by_thread
@@ -37,8 +39,8 @@ class ThreadRun:
     """The tasks `t` with `t % threads == thread` on their way through an attempt.
 
     `collected` and `partials` hold rows that wait for the end of their batch block, `resumes` the row that goes on
-    behind it, `waiting` rows that reached a batch block while it was busy. `doing` is what runs now, for
-    `engine.current_step`.
+    behind it, `waiting` rows that reached a batch block while it was busy, `materialized` those of temporary PStates.
+    `doing` is what runs now, for `engine.current_step`.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class ThreadRun:
         self.partials: dict[int, list[Frame]] = {}
         self.resumes: dict[int, Frame] = {}
         self.waiting: dict[int, list[Frame]] = {}
+        self.materialized = MaterializedRows()
         self._begin(0)
 
     def _begin(self, superstep: int) -> None:
@@ -145,10 +148,14 @@ class ThreadRun:
         for number in region.explodes:
             operator = self.doing = self.program.operators[number]
             assert isinstance(operator, pg.Explode)
-            column, tasks = self.records(operator.source_id)
-            columns = {operator.out: column} if operator.out is not None else {}
-            series = pl.Series("", tasks, dtype=pl.Int32)
-            self.walk(number, Frame(len(tasks), series, columns).keep_columns(self.program.live[number]))
+            self.walk(number, self._rows_here(operator).keep_columns(self.program.live[number]))
+
+    def _rows_here(self, operator: pg.Explode) -> Frame:
+        """The rows that an explode emits on this thread's tasks."""
+        if operator.temp:
+            return kept_rows(self, operator)
+        column, tasks = self.records(operator.source_id)
+        return Frame(len(tasks), pl.Series("", tasks, dtype=pl.Int32), dict.fromkeys(operator.outs, column))
 
     def records(self, source_id: str) -> tuple[Column, np.ndarray[Any, Any]]:
         """The records of a source on this thread's tasks, and their tasks."""
@@ -159,32 +166,35 @@ class ThreadRun:
         return read_source(self.work, source, self.task_set)
 
     def _exploded(self, operator: pg.Explode, frame: Frame) -> Frame:
-        """Each row once for each record on its task."""
+        """Each row once for each record, or materialized row, on its task."""
         self.doing = operator
-        column, tasks = self.records(operator.source_id)
+        here = self._rows_here(operator)
+        tasks = here.tasks().to_numpy()
         by_task = {task: np.flatnonzero(tasks == task) for task in np.unique(tasks).tolist()}
         none = np.empty(0, dtype=np.int64)
         picks = [by_task.get(task, none) for task in frame.tasks().to_list()]
         rows = frame.gather(np.repeat(np.arange(frame.rows), [len(pick) for pick in picks]))
-        if operator.out is None:
-            return rows
         picked = np.concatenate(picks) if picks else none
-        return rows.with_columns({operator.out: cols.gather_rows(column, picked)})
+        return rows.with_columns({out: cols.gather_rows(here.columns[out], picked) for out in operator.outs})
 
     def explode(self, operator: pg.Explode, frame: Frame) -> None:
-        """Rows that reach an explode go to every task that has records of it."""
-        self.exploded.add(operator.source_id)
-        if operator.is_direct:
+        """Rows that reach an explode go to every task that may have records, or materialized rows, of it."""
+        owners = self._owners(operator)
+        if operator.is_direct or not owners:
             return
-        source = self.work.sources.get(operator.source_id)
-        if source is None:
-            return
-        owners = source.ranges.filled()
-        owners = [0] if source.is_due and not source.ranges else owners
-        live = [name for name in self.program.live[operator.id] if name != operator.out]
+        live = [name for name in self.program.live[operator.id] if name not in operator.outs]
         indices = np.repeat(np.arange(frame.rows), len(owners))
         targets = np.tile(np.array(owners, dtype=np.int32), frame.rows)
         self.post(operator.id, frame.keep_columns(live).gather(indices), targets)
+
+    def _owners(self, operator: pg.Explode) -> Sequence[int]:
+        if operator.temp:
+            return range(self.work.tasks)
+        self.exploded.add(operator.source_id)
+        source = self.work.sources.get(operator.source_id)
+        if source is None:
+            return ()
+        return [0] if source.is_due and not source.ranges else source.ranges.filled()
 
     # --- sending -----------------------------------------------------------------------------------------------------
 

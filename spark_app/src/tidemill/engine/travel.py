@@ -19,14 +19,14 @@ _ROWS = 64
 """Rows that are packed at once: few, as their bytes are only thrown away."""
 
 
-def check_travel(operator: Operator, frame: Frame) -> None:
-    """Refuse rows that cannot become bytes, before `operator` sends or keeps them.
+def check_travel(operator: Operator, frame: Frame) -> int:
+    """Refuse rows that cannot become bytes, before `operator` sends or keeps them; the bytes of their Python values.
 
     Raises:
         UserCodeError: names the step and the first row of which a variable holds no data.
     """
     try:
-        _pack(frame)
+        return _pack(frame)
     except (TypeError, ValueError, OverflowError) as error:
 
         def pack_rows(first: int, last: int) -> None:
@@ -37,15 +37,13 @@ def check_travel(operator: Operator, frame: Frame) -> None:
         raise user_error(cause, step_of(operator), operator.at, row_values(frame, index)) from error
 
 
-def _pack(frame: Frame) -> None:
-    for column in frame.columns.values():
-        _pack_column(column)
+def _pack(frame: Frame) -> int:
+    return sum(map(_pack_column, frame.columns.values()))
 
 
-def _pack_column(column: Column) -> None:
+def _pack_column(column: Column) -> int:
     if isinstance(column, RecordColumn):
-        for field in column.fields:
-            _pack_column(field)
-    elif isinstance(column, list):
-        for start in range(0, len(column), _ROWS):
-            pack_message(column[start : start + _ROWS])
+        return sum(map(_pack_column, column.fields))
+    if isinstance(column, list):
+        return sum(len(pack_message(column[start : start + _ROWS])) for start in range(0, len(column), _ROWS))
+    return 0

@@ -160,6 +160,24 @@ class ExplodeMicrobatch:
 
 
 @dataclass(frozen=True)
+class Materialize:
+    """Keep `args` of each row on its task, as rows of the temporary PState `temp`; the row goes on."""
+
+    args: tuple[Arg, ...]
+    temp: str
+    at: Location
+
+
+@dataclass(frozen=True)
+class ExplodeMaterialized:
+    """Go on with each row of the temporary PState `temp`, its values bound to `outs`, on the task that has it."""
+
+    temp: str
+    outs: tuple[str, ...]
+    at: Location
+
+
+@dataclass(frozen=True)
 class KeepTrue:
     """Drop the rows whose condition is None or False."""
 
@@ -319,8 +337,8 @@ class Later:
 
 
 Node = Union[
-    Each, ExplodeMicrobatch, KeepTrue, Cond, Loop, ContinueLoop, EmitLoop, Partition, LocalSelect, LocalTransform,
-    LocalClear, Aggregate, BatchBlock, GroupBy, Anchor, Hook, Branch, Unify, Later,
+    Each, ExplodeMicrobatch, ExplodeMaterialized, Materialize, KeepTrue, Cond, Loop, ContinueLoop, EmitLoop, Partition,
+    LocalSelect, LocalTransform, LocalClear, Aggregate, BatchBlock, GroupBy, Anchor, Hook, Branch, Unify, Later,
 ]  # fmt: skip
 
 

@@ -89,6 +89,8 @@ _ALL: Final = (
             "Least time from the end of one microbatch to the start of the next: fewer, larger ones."),
     _option("topology.microbatch.pstate.flush.path.count", 100_000, "elements", (1, 1_000_000_000),
             "Changed elements that a task holds in memory before it spills a sorted chunk."),
+    _option("topology.microbatch.materialized.max.bytes", 1_073_741_824, "bytes", (1, 1_000_000_000_000),
+            "Bytes of rows that one thread holds for materialize in a microbatch; past it the attempt fails."),
     _option("topology.microbatch.superstep.limit", 10_000, "supersteps", (1, 1_000_000_000),
             "Supersteps of one microbatch after which the attempt fails: a loop that never ends is noticed."),
     _option("worker.combined.transfer.limit", 65_536, "rows", (1, 100_000_000),

@@ -77,12 +77,20 @@ class SourceFollower:
         return rows.binding({out: ("made", id(node), out) for out in outs})
 
     def _explode(self, node: df.ExplodeMicrobatch, rows: Rows) -> Rows:
-        if self._block_start is not None and self._has_exploded:
-            rows = self._block_start
-        self._has_exploded = True
+        rows = self._source(rows)
         record: Symbol = ("record", id(node))
         rows = rows if node.out is None else rows.binding({node.out: record})
         return rows.moved(of_depot(self._context.depots.get(self._depot), record))
+
+    def _explode_materialized(self, node: df.ExplodeMaterialized, rows: Rows) -> Rows:
+        """Rows are where they were materialized, which is not followed."""
+        return self._made(node, node.outs, self._source(rows)).moved(UNKNOWN)
+
+    def _source(self, rows: Rows) -> Rows:
+        """A second source of a batch block begins where the block does."""
+        begins_anew = self._block_start is not None and self._has_exploded
+        self._has_exploded = True
+        return self._block_start if begins_anew and self._block_start is not None else rows
 
     # --- ways ---
 
@@ -238,7 +246,8 @@ def _leading_keys(path: df.RecordedPath) -> tuple[Arg, ...]:
 
 
 _STEPS: dict[type, str] = {
-    df.Each: "_each", df.ExplodeMicrobatch: "_explode", df.KeepTrue: "_same", df.Cond: "_cond", df.Loop: "_loop",
+    df.Each: "_each", df.ExplodeMicrobatch: "_explode", df.ExplodeMaterialized: "_explode_materialized",
+    df.Materialize: "_same", df.KeepTrue: "_same", df.Cond: "_cond", df.Loop: "_loop",
     df.ContinueLoop: "_continue", df.EmitLoop: "_emit", df.Partition: "_partition", df.LocalSelect: "_select",
     df.LocalTransform: "_transform", df.LocalClear: "_same", df.Aggregate: "_aggregate", df.BatchBlock: "_batch",
     df.GroupBy: "_same", df.Anchor: "_anchor", df.Hook: "_hook", df.Branch: "_branch", df.Unify: "_unify",

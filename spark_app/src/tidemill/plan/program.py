@@ -100,14 +100,29 @@ class Move:
 
 @dataclass(frozen=True)
 class Explode:
-    """The records of a source on the tasks that own them. `is_direct`: each thread starts it with its region."""
+    """The records of a source on the tasks that own them, or where `temp` names one, the rows of a temporary PState.
+
+    `is_direct`: each thread starts it with its region.
+    """
 
     id: int
     region: int
     at: Location
     source_id: str
-    out: str | None
+    outs: tuple[str, ...]
+    temp: str = ""
     is_direct: bool = False
+
+
+@dataclass(frozen=True)
+class Retain:
+    """`materialize`: keeps `args` of each row on its task, as rows of the temporary PState `temp`; the row goes on."""
+
+    id: int
+    region: int
+    at: Location
+    temp: str
+    args: tuple[Arg, ...]
 
 
 @dataclass(frozen=True)
@@ -173,7 +188,9 @@ class Collect:
     at: Location
 
 
-Operator = Union[Start, Apply, Keep, Split, Join, Assign, Move, Explode, Select, Transform, Clear, Fold, Enter, Collect]
+Operator = Union[
+    Start, Apply, Keep, Split, Join, Assign, Move, Explode, Retain, Select, Transform, Clear, Fold, Enter, Collect
+]
 
 # --- regions ---------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ def _records_behind(program: Program) -> list[frozenset[str]]:
     for number, following in enumerate(edges):
         for successor in following:
             before[successor].append(number)
-    own = [frozenset({op.out} if isinstance(op, Explode) and op.out else ()) for op in program.operators]
+    own = [frozenset(op.outs if isinstance(op, Explode) and op.source_id else ()) for op in program.operators]
     every = frozenset[str]().union(*own)
     behind = [own[number] if not before[number] else every for number in range(len(own))]
     changed = True

@@ -28,6 +28,8 @@ class ConstantCheck:
                 yield from self._call(node.function, node.args, node.at)
             elif isinstance(node, df.Partition):
                 yield from self._all(node.args, node.at, f"{node.kind}_partition")
+            elif isinstance(node, df.Materialize):
+                yield from self._all(node.args, node.at, "materialize")
             elif isinstance(node, df.Aggregate):
                 yield from self._tree(node.tree, node.at)
             for arg in _other_args(node):
@@ -88,4 +90,4 @@ def _other_args(node: Node) -> tuple[Arg, ...]:
         return tuple(condition for condition, _ in node.cases)
     if isinstance(node, df.Loop):
         return tuple(arg for _, arg in node.vars)
-    return node.args if isinstance(node, (df.ContinueLoop, df.EmitLoop, df.Partition)) else ()
+    return node.args if isinstance(node, (df.ContinueLoop, df.EmitLoop, df.Materialize, df.Partition)) else ()

@@ -314,8 +314,12 @@ class SourceWriter:
         self._line(depth, f"{fold}(task, ({args}))", operator.id)
         self._follow(operator.id, names, depth)
 
-    def _buffer(self, number: int, names: Names, depth: int) -> None:
-        wanted = self._before(number)
+    def _write_retain(self, operator: pg.Retain, names: Names, depth: int) -> None:
+        self._buffer(operator.id, names, depth, sorted(reads_of(operator, self.program.regions)))
+        self._follow(operator.id, names, depth)
+
+    def _buffer(self, number: int, names: Names, depth: int, columns: Sequence[str] | None = None) -> None:
+        wanted = self._before(number) if columns is None else columns
         self.source.buffers[number] = tuple(wanted)
         append = self._given(f"put{number}", f"R.buffer({number})")
         row = "".join(f"{names[name]}, " for name in wanted)

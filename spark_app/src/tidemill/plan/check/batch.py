@@ -66,7 +66,7 @@ def phases(body: Sequence[Node]) -> tuple[Sequence[Node], Sequence[df.Aggregate 
 
 def _check_aggregators(rows: PhaseCheck, nodes: Sequence[df.Aggregate | df.GroupBy], scope: Scope) -> Scope:
     """The scope after the aggregators: their outputs and the keys of group_by, nothing else."""
-    after = Scope(is_on_zero=False, hidden=scope.names)
+    after = Scope(is_on_zero=False, hidden=scope.names, temps=scope.temps)
     if isinstance(nodes[0], df.GroupBy) and len(nodes) > 1:
         text = "An aggregator stands beside group_by."
         rows.fault(nodes[1].at, text, "Put it into the block of group_by, or into a batch block of its own.")
@@ -110,8 +110,9 @@ def _check_single_tail(rows: PhaseCheck, nodes: Sequence[Node]) -> None:
     taken = {name for node in nodes for name in _anchors_taken(node)}
     has_exploded = False
     for before, node in zip((None, *nodes), nodes, strict=False):
-        begins_anew = isinstance(node, df.ExplodeMicrobatch) and has_exploded
-        has_exploded = has_exploded or isinstance(node, df.ExplodeMicrobatch)
+        is_source = isinstance(node, (df.ExplodeMicrobatch, df.ExplodeMaterialized))
+        begins_anew = is_source and has_exploded
+        has_exploded = has_exploded or is_source
         if begins_anew and not (isinstance(before, df.Anchor) and before.name in taken):
             text = "A batch block has two sources of rows that are never brought together."
             advice = (

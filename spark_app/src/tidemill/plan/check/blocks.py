@@ -13,14 +13,16 @@ from tidemill.plan.check.batch import Phase, check_batch_block
 from tidemill.plan.check.context import Context, advice_for, count_of
 from tidemill.plan.check.paths import check_select, check_transform
 from tidemill.plan.check.scope import LoopCheck, Scope, meet, use, use_all
+from tidemill.plan.check.temps import TempCheck
 
 
 class ChainCheck:
     """Follows one chain (a source's, or the inside of a batch block); `phase` says where in a batch block it is."""
 
-    def __init__(self, context: Context, topology: str, phase: Phase = "plain", root: Scope | None = None) -> None:
+    def __init__(self, context: Context, temps: TempCheck, phase: Phase = "plain", root: Scope | None = None) -> None:
         self.context = context
-        self.topology = topology
+        self.topology = temps.topology
+        self.temps = temps
         self.phase = phase
         self.root = root
         self.anchors: dict[str, Scope] = {}
@@ -29,7 +31,7 @@ class ChainCheck:
 
     def inside(self, phase: Phase, root: Scope) -> ChainCheck:
         """A check of one phase of a batch block in this chain; anchors and loops of the chain do not reach into it."""
-        return ChainCheck(self.context, self.topology, phase, root)
+        return ChainCheck(self.context, self.temps, phase, root)
 
     def run(self, nodes: Sequence[Node], scope: Scope) -> Scope:
         """The scope after these nodes."""
@@ -77,15 +79,31 @@ class ChainCheck:
 
     def explode(self, node: df.ExplodeMicrobatch, scope: Scope) -> Scope:
         """What is bound behind `explode_microbatch`; it must take a variable that holds a microbatch."""
-        if self.phase == "post":
-            self._not_in_post(node.at, "explode_microbatch")
-        if self.phase == "pre" and self.root is not None and self.has_exploded:
-            scope = self.root
-        self.has_exploded = True
+        scope = self._source(node.at, "explode_microbatch", scope)
         if node.microbatch not in scope.microbatches:
             advice = advice_for(node.microbatch, scope.microbatches, "Explode what source(…).out(…) binds.")
             self.fault(node.at, f"'{node.microbatch}' is no microbatch here.", advice)
         return self.bind(() if node.out is None else (node.out,), scope, node.at).moved(False)
+
+    def _source(self, at: Location, what: str, scope: Scope) -> Scope:
+        """The scope in which rows begin; a second source of a batch block begins where the block does."""
+        if self.phase == "post":
+            self._not_in_post(at, what)
+        begins_anew = self.phase == "pre" and self.root is not None and self.has_exploded
+        self.has_exploded = True
+        return self.root if begins_anew and self.root is not None else scope
+
+    def explode_materialized(self, node: df.ExplodeMaterialized, scope: Scope) -> Scope:
+        """What is bound behind `explode_materialized`."""
+        scope = self._source(node.at, "explode_materialized", scope)
+        self.temps.explode(node, scope)
+        return self.bind(node.outs, scope, node.at).moved(False)
+
+    def materialize(self, node: df.Materialize, scope: Scope) -> Scope:
+        """Its variables are bound; what it keeps can be read behind its batch block."""
+        use_all(self.context, scope, node.args, node.at)
+        self.temps.materialize(node, self.phase != "plain")
+        return scope
 
     def keep_true(self, node: df.KeepTrue, scope: Scope) -> Scope:
         """Its condition's variables are bound."""
@@ -118,7 +136,8 @@ class ChainCheck:
         if node.outs and not frame.emits:
             self.fault(node.at, "This loop has out variables, but emits nothing.", "Add emit_loop(…) to its block.")
         is_on_zero = all(emit.is_on_zero for emit in frame.emits)
-        return self.bind(node.outs, scope, node.at).moved(is_on_zero)
+        made = scope.making(name for emit in frame.emits for name in emit.temps)
+        return self.bind(node.outs, made, node.at).moved(is_on_zero)
 
     def _loop_body(self, node: df.Loop, scope: Scope) -> LoopCheck:
         """Anchors outside do not reach into the body of a loop, nor those inside out of it."""
@@ -273,7 +292,7 @@ class ChainCheck:
             text = "A batch block begins on task 0, but rows may be on other tasks here."
             self.fault(node.at, text, "Start it after source(…).out(…), another batch block, or global_partition().")
         check_batch_block(self, node, scope)
-        return scope.moved(True)
+        return self.temps.end_block(scope).moved(True)
 
     # --- graph ---
 
@@ -308,7 +327,8 @@ class ChainCheck:
 
 
 _HANDLERS: dict[type, str] = {
-    df.Each: "each", df.ExplodeMicrobatch: "explode", df.KeepTrue: "keep_true", df.Cond: "cond", df.Loop: "loop",
+    df.Each: "each", df.ExplodeMicrobatch: "explode", df.ExplodeMaterialized: "explode_materialized",
+    df.Materialize: "materialize", df.KeepTrue: "keep_true", df.Cond: "cond", df.Loop: "loop",
     df.ContinueLoop: "continue_loop", df.EmitLoop: "emit_loop", df.Partition: "partition", df.LocalSelect: "select",
     df.LocalTransform: "transform", df.LocalClear: "clear", df.Aggregate: "aggregate", df.BatchBlock: "batch_block",
     df.GroupBy: "group_by", df.Anchor: "anchor", df.Hook: "hook", df.Branch: "branch", df.Unify: "unify",

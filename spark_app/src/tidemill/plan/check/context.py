@@ -7,16 +7,33 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidemill.language.dataflow import DepotDeclaration, ModuleDeclaration, PStateDeclaration
+from tidemill.language.dataflow import DepotDeclaration, Location, ModuleDeclaration, PStateDeclaration
 from tidemill.values.errors import Fault
+
+
+@dataclass(frozen=True)
+class Temp:
+    """A temporary PState: where it is made first, in the chain of which source, and its shape, as a person says it.
+
+    `width` is the number of values in each of its rows where rows were materialized.
+    """
+
+    at: Location
+    source: str
+    shape: str
+    width: int | None = None
 
 
 @dataclass
 class Context:
-    """The module's objects; of two with one name the first counts. `pstates` gives the owning topology too."""
+    """The module's objects; of two with one name the first counts. `pstates` gives the owning topology too.
+
+    `temps` are the temporary PStates by topology and name, as far as chains were followed.
+    """
 
     depots: dict[str, DepotDeclaration] = field(default_factory=dict)
     pstates: dict[str, tuple[str, PStateDeclaration]] = field(default_factory=dict)
+    temps: dict[tuple[str, str], Temp] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
 
     @staticmethod

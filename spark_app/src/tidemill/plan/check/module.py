@@ -28,6 +28,7 @@ from tidemill.paths.fitting import fits
 from tidemill.plan.check.blocks import ChainCheck
 from tidemill.plan.check.context import Context, advice_for
 from tidemill.plan.check.scope import Scope
+from tidemill.plan.check.temps import TempCheck
 from tidemill.values.data import check_data, has_utf8
 from tidemill.values.errors import DefinitionError, Fault, OptionError, RecordRefused
 
@@ -195,4 +196,5 @@ def _check_sources(context: Context, topology: TopologyDeclaration) -> None:
             text = f"The tick depot '{source.depot}' holds no records, so it has no place to start from."
             context.fault(source.at, text, "Remove the start_from option.")
         names = frozenset(() if source.microbatch is None else (source.microbatch,))
-        ChainCheck(context, topology.name).run(source.body, Scope(names, names))
+        temps = TempCheck(context, topology.name, source.source_id)
+        ChainCheck(context, temps).run(source.body, Scope(names, names))

@@ -15,18 +15,23 @@ class Scope:
     """`names` are the bound variables; `microbatches` those of them that are microbatches.
 
     `is_on_zero`: rows here are surely on task 0. `hidden` are names that were bound before an aggregation and are gone
-    after it, only for the text of faults.
+    after it, only for the text of faults. `temps` are the temporary PStates that batch blocks before made.
     """
 
     names: frozenset[str] = frozenset()
     microbatches: frozenset[str] = frozenset()
     is_on_zero: bool = True
     hidden: frozenset[str] = frozenset()
+    temps: frozenset[str] = frozenset()
 
     def binding(self, names: Iterable[str]) -> Scope:
         """With these variables bound; one that was a microbatch is a plain variable then."""
         added = frozenset(names)
         return replace(self, names=self.names | added, microbatches=self.microbatches - added)
+
+    def making(self, names: Iterable[str]) -> Scope:
+        """With these temporary PStates."""
+        return replace(self, temps=self.temps.union(names))
 
     def moved(self, is_on_zero: bool) -> Scope:
         """With rows on task 0 for certain, or not."""
@@ -34,12 +39,16 @@ class Scope:
 
 
 def meet(scopes: Sequence[Scope]) -> Scope:
-    """What is known where several ways come together: what is known on all of them."""
+    """What is known where several ways come together: what is known on all of them.
+
+    A temporary PState that only some ways made is there behind all of them, and holds nothing for the others.
+    """
     first, *others = scopes
     for other in others:
         names = first.names & other.names
         microbatches = first.microbatches & other.microbatches & names
-        first = Scope(names, microbatches, first.is_on_zero and other.is_on_zero, first.hidden | other.hidden)
+        is_on_zero, hidden = first.is_on_zero and other.is_on_zero, first.hidden | other.hidden
+        first = Scope(names, microbatches, is_on_zero, hidden, first.temps | other.temps)
     return first
 
 

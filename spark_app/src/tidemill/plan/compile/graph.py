@@ -142,11 +142,23 @@ class GraphBuilder:
         if source is None or node.microbatch != source.microbatch:
             text = f"{node.microbatch} is no microbatch of this source."
             raise DefinitionError([Fault(str(node.at), text, "Explode the variable that source(…).out(…) binds.")])
+        self._begin_rows()
+        outs = () if node.out is None else (self._bind(node.out),)
+        self.add(pg.Explode, node.at, source_id=source.source_id, outs=outs)
+
+    def _begin_rows(self) -> None:
+        """A second source of a batch block begins where the block does."""
         if self._block_root is not None and self._has_exploded:
             self._place = self._block_root.copy()
         self._has_exploded = True
-        out = None if node.out is None else self._bind(node.out)
-        self.add(pg.Explode, node.at, source_id=source.source_id, out=out)
+
+    def _add_explode_materialized(self, node: df.ExplodeMaterialized) -> None:
+        self._begin_rows()
+        self.add(pg.Explode, node.at, source_id="", outs=self._bind_all(node.outs), temp=node.temp)
+
+    def _add_materialize(self, node: df.Materialize) -> None:
+        args = self._flat_all(node.args, node.at)
+        self.add(pg.Retain, node.at, temp=node.temp, args=args)
 
     def _add_partition(self, node: df.Partition) -> None:
         args = self._flat_all(node.args, node.at)
@@ -354,7 +366,8 @@ class GraphBuilder:
 
 
 _HANDLERS: dict[type, str] = {
-    df.Each: "each", df.ExplodeMicrobatch: "explode", df.KeepTrue: "keep", df.Cond: "cond", df.Loop: "loop",
+    df.Each: "each", df.ExplodeMicrobatch: "explode", df.ExplodeMaterialized: "explode_materialized",
+    df.Materialize: "materialize", df.KeepTrue: "keep", df.Cond: "cond", df.Loop: "loop",
     df.ContinueLoop: "continue", df.EmitLoop: "emit", df.Partition: "partition", df.LocalSelect: "select",
     df.LocalTransform: "transform", df.LocalClear: "clear", df.Aggregate: "aggregate", df.BatchBlock: "batch",
     df.GroupBy: "later_group", df.Anchor: "anchor", df.Hook: "hook", df.Branch: "branch", df.Unify: "unify",

@@ -95,7 +95,7 @@ def _program(
         operators=operators,
         next=following,
         live=live,
-        keeps_order=ordered_points(operators, _through_groups(following, regions), regions, schemas),
+        keeps_order=ordered_points(operators, _through_rows(operators, following, regions), regions, schemas),
         regions=regions,
         segments=segments_of(operators, following, regions, schemas),
         pstates={
@@ -108,9 +108,16 @@ def _program(
     )
 
 
-def _through_groups(following: Sequence[Sequence[int]], regions: Sequence[pg.Region]) -> list[list[int]]:
-    """The edges, and from rows to the groups that they make: groups come in the order of their first rows."""
+def _through_rows(
+    operators: Sequence[pg.Operator], following: Sequence[Sequence[int]], regions: Sequence[pg.Region]
+) -> list[list[int]]:
+    """The edges, and from rows to the groups that they make, which come in the order of their first rows; also from
+    where rows are materialized to where they come back.
+    """
     edges = [list(successors) for successors in following]
+    for operator in operators:
+        if isinstance(operator, pg.Retain):
+            edges[operator.id] += [op.id for op in operators if isinstance(op, pg.Explode) and op.temp == operator.temp]
     for region in regions:
         if region.collect is not None and region.post is not None and region.keys is not None:
             edges[region.collect].append(region.post)
@@ -153,9 +160,10 @@ def _with_direct_explodes(
     for operator in operators:
         if not isinstance(operator, pg.Explode) or not certain[operator.id]:
             continue
-        is_free = not set(live[operator.id]) - {operator.out}
+        is_free = not set(live[operator.id]) - set(operator.outs)
         region = regions[operator.region]
-        if is_free and (is_static or _is_first(operator.id, region, regions, operators)):
+        is_complete = not operator.temp or region.kind == "block"  # when the region starts
+        if is_free and is_complete and (is_static or _is_first(operator.id, region, regions, operators)):
             changed[operator.id] = replace(operator, is_direct=True)
             explodes.setdefault(operator.region, []).append(operator.id)
     regions = tuple(replace(region, explodes=tuple(explodes.get(region.id, ()))) for region in regions)

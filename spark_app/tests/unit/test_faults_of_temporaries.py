@@ -1,0 +1,124 @@
+"""Each mistake with temporary PStates is reported at its line: where they are made, and who may read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from faulty import Cases, Define, assert_one_fault
+from test_faults_of_dataflow import ROWS, records, source
+
+from tidemill import Agg, Block, Depot, Ops
+
+cases = Cases()
+expect = cases.expect
+
+KEPT = ROWS.materialize("*v").out("$$rows")
+
+
+@expect("materialize stands outside a batch block.")
+def materialize_in_plain_code(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).materialize("*v").out("$$rows")  # <- fault
+
+
+@expect("materialize names no temporary PState.")
+def materialize_without_out(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(ROWS.materialize("*v"))  # <- fault
+
+
+@expect("materialize names one temporary PState.")
+def materialize_into_two(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(ROWS.materialize("*v").out("$$a").out("$$b"))  # <- fault
+
+
+@expect("The name of a temporary PState begins with '$$'; '*rows' does not.")
+def materialize_into_a_variable(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(ROWS.materialize("*v").out("*rows"))  # <- fault
+
+
+@expect("The variable '*w' is not bound here.")
+def materialize_of_an_unknown_variable(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(ROWS.materialize("*w").out("$$rows"))  # <- fault
+
+
+@expect("'$$counts' is a declared PState, so no temporary one can have its name.")
+def materialize_into_a_declared_pstate(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(ROWS.materialize("*v").out("$$counts"))  # <- fault
+
+
+@expect("'$$rows' holds rows of 2 values here, but it holds rows of 1 value at")
+def materialize_of_another_width(setup: Any, topologies: Any) -> None:
+    chain = source(setup, topologies).batch_block(KEPT)
+    chain.batch_block(ROWS.materialize("*v", "*v").out("$$rows"))  # <- fault
+
+
+@expect("The source of '*d' makes the temporary PState '$$rows' too, at")
+def materialize_in_two_sources(setup: Any, topologies: Any) -> None:
+    mb = topologies.microbatch("mb")
+    for name in ("*d", "*e"):
+        setup.declare_depot(name, Depot.random())
+    mb.source("*d").out("*mb").batch_block(KEPT)
+    mb.source("*e").out("*mb").batch_block(ROWS.materialize("*v").out("$$rows"))  # <- fault
+
+
+@expect("No code before this materializes '$$rows'.")
+def explode_of_rows_that_come_later(setup: Any, topologies: Any) -> None:
+    chain = source(setup, topologies).batch_block(Block.explode_materialized("$$rows").out("*w"))  # <- fault
+    chain.batch_block(KEPT)
+
+
+@expect("No code before this materializes '$$rows'.")
+def explode_of_rows_of_another_branch(setup: Any, topologies: Any) -> None:
+    chain = source(setup, topologies).anchor("root").batch_block(KEPT).hook("root")
+    chain.explode_materialized("$$rows").out("*w")  # <- fault
+
+
+@expect("No code before this materializes '$$rows'.")
+def explode_of_rows_of_another_source(setup: Any, topologies: Any) -> None:
+    mb = topologies.microbatch("mb")
+    for name in ("*d", "*e"):
+        setup.declare_depot(name, Depot.random())
+    mb.source("*d").out("*mb").batch_block(KEPT)
+    mb.source("*e").out("*mb").explode_materialized("$$rows").out("*w")  # <- fault
+
+
+@expect("'$$rows' is made by the batch block that reads it here, so it is not complete yet.")
+def explode_in_the_same_batch_block(setup: Any, topologies: Any) -> None:
+    block = KEPT.anchor("a").explode_materialized("$$rows").out("*w")  # <- fault
+    source(setup, topologies).batch_block(block.each(Ops.IDENTITY, "*w").out("*v").anchor("b").unify("a", "b"))
+
+
+@expect("This batch block explodes '$$rows', and adds rows to it.")
+def explode_where_rows_are_added(setup: Any, topologies: Any) -> None:
+    chain = source(setup, topologies).batch_block(KEPT)
+    chain.batch_block(Block.explode_materialized("$$rows").out("*w").materialize("*w").out("$$rows"))  # <- fault
+
+
+@expect("explode_materialized stands after an aggregation: partitioning is not allowed in post-agg.")
+def explode_in_post_agg(setup: Any, topologies: Any) -> None:
+    chain = source(setup, topologies).batch_block(KEPT)
+    block = ROWS.global_partition().agg(Agg.count()).out("*n").explode_materialized("$$rows").out("*w")  # <- fault
+    chain.batch_block(block)
+
+
+@expect("The rows of '$$rows' have 1 value, which cannot be bound to 2 variables.")
+def explode_into_too_many_variables(setup: Any, topologies: Any) -> None:
+    chain = source(setup, topologies).batch_block(KEPT)
+    chain.batch_block(Block.explode_materialized("$$rows").out("*a", "*b"))  # <- fault
+
+
+@expect("'$$counts' holds no materialized rows.")
+def explode_of_a_declared_pstate(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).explode_materialized("$$counts").out("*w")  # <- fault
+
+
+@expect("A batch block has two sources of rows that are never brought together.")
+def two_sources_of_which_one_is_materialized(setup: Any, topologies: Any) -> None:
+    chain = source(setup, topologies).batch_block(KEPT)
+    block = ROWS.explode_materialized("$$rows").out("*w")  # <- fault
+    chain.batch_block(block.global_partition().agg("$$total", Agg.count()))
+
+
+@pytest.mark.parametrize(("define", "text"), cases.all, ids=cases.ids)
+def test_fault_names_line_and_mistake_when_a_temporary_pstate_is_wrong(define: Define, text: str) -> None:
+    assert_one_fault(define, text)
