@@ -59,7 +59,7 @@ def test_the_page_on_http_tells_what_happens_when_its_examples_are_run(cluster: 
 def test_the_page_on_clients_tells_what_happens_when_its_example_is_run(
     cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [example] = PYTHON.findall((DOCS / "guide" / "clients.md").read_text())
+    example, _ = PYTHON.findall((DOCS / "guide" / "clients.md").read_text())
     monkeypatch.setenv("TIDEMILL_TOKEN", TOKEN)
     with served(Modules(cluster.store), GatewaySettings(tokens=Tokens(token=TOKEN))) as server:
         names: dict[str, Any] = {}
@@ -69,3 +69,10 @@ def test_the_page_on_clients_tells_what_happens_when_its_example_is_run(
     from tidemill import Path as Key
 
     assert (counts.select_one(Key.key("tide")), counts.select_one(Key.key("mill"))) == (1, 1000)
+
+
+def test_a_proxy_is_told_of_a_commit_when_the_example_of_the_page_is_run(capsys: pytest.CaptureFixture[str]) -> None:
+    _, example = PYTHON.findall((DOCS / "guide" / "clients.md").read_text())
+    exec(example, {"InProcessCluster": InProcessCluster, "Words": Words})
+
+    assert capsys.readouterr().out.splitlines()[:1] == ["ResyncDiff None"]

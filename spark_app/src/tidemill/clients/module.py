@@ -16,6 +16,7 @@ from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import BadInput
 
 if TYPE_CHECKING:
+    from tidemill.clients.proxies import ProxyHub
     from tidemill.clients.topology import TopologyReader
     from tidemill.depot.appender import DepotAppender
 
@@ -49,6 +50,7 @@ class ModuleClient:
         self._is_closed = False
         self._threads: ThreadPoolExecutor | None = None
         self._pace = 0 if store.local_path(module) is not None else LOOK_MILLIS
+        self._proxies: ProxyHub | None = None
         self._readers: dict[str, tuple[StoredTopology, TopologyReader]] = {}
         self._appenders: dict[str, DepotAppender] = {}
         self._depots: dict[str, DepotDeclaration] = {}
@@ -72,6 +74,9 @@ class ModuleClient:
             self._is_closed = True
             appenders = list(self._appenders.values())
             threads, self._threads = self._threads, None
+            proxies, self._proxies = self._proxies, None
+        if proxies is not None:
+            proxies.close()
         for appender in appenders:
             appender.close()
         if threads is not None:
@@ -107,6 +112,22 @@ class ModuleClient:
         if known is None or known.is_destroyed:
             raise no_such_module(self.store, self.module)
         return known
+
+    @property
+    def proxies(self) -> ProxyHub:
+        """What keeps the proxies of this process up to date. Raises: as `definition`."""
+        self.definition()
+        with self._lock:
+            if self._proxies is None:
+                from tidemill.clients.proxies import ProxyHub  # who only appends needs none of it
+
+                self._proxies = ProxyHub(self.module, self._owner_of, self.clock)
+            return self._proxies
+
+    def _owner_of(self, pstate: str) -> tuple[StoredDefinition, TopologyReader]:
+        definition = self.definition()
+        topology, _ = definition.pstate(pstate)
+        return definition, self.reader(definition, topology)
 
     def reader(self, definition: StoredDefinition, topology: StoredTopology) -> TopologyReader:
         """The reader of a topology's committed state, shared by the handles of this process."""

@@ -22,14 +22,18 @@ from tidemill.clients.pages import (
     page_of,
     pages,
 )
+from tidemill.clients.proxies import UNCHANGED, Callback, ProxyState
 from tidemill.clients.topology import Reading, TopologyReader
 from tidemill.definition.definition import StoredDefinition, StoredPState
+from tidemill.journal.snapshot import Snapshot
 from tidemill.language import dataflow
+from tidemill.language.schema import MapSchema
 from tidemill.paths.budget import Budget
 from tidemill.paths.compiled import CompiledPath, compile_path
 from tidemill.store.objects import NotFound
 from tidemill.values.data import route
 from tidemill.values.errors import (
+    BadInput,
     BadPath,
     Deleted,
     NotOneValue,
@@ -210,10 +214,7 @@ class PStateHandle:
             NotOneValue: it navigates to no value or to several.
         """
         values = self.select(path, pkey=pkey, max_staleness_ms=max_staleness_ms, budget=budget)
-        if len(values) != 1:
-            count = "no value" if not values else f"{len(values)} values"
-            raise NotOneValue(f"{self.name}: the path navigates to {count}; use select(), or a path to exactly one.")
-        return values[0]
+        return one_value(self.name, values)
 
     def select_async(
         self, path: Path | dataflow.RecordedPath | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
@@ -226,6 +227,70 @@ class PStateHandle:
     ) -> Future[Any]:
         """`select_one` without waiting; the future gives or raises what `select_one` does."""
         return self._module.later(lambda: self.select_one(path, pkey=pkey, max_staleness_ms=max_staleness_ms))
+
+    def proxy(
+        self,
+        path: Path | dataflow.RecordedPath | None = None,
+        callback: Callback | None = None,
+        *,
+        pkey: Any = _UNGIVEN,
+        budget: Callable[[], Budget] | None = None,
+    ) -> ProxyState:
+        """The one value that the path navigates to, kept up to date in this process until it is closed.
+
+        At each commit that changes it, `callback(new, diff, old)` is called in a thread of its own, first with a
+        `ResyncDiff` of the value as it is. Changes that a slow callback leaves waiting become one `ResyncDiff`. A
+        proxy ends by itself where its PState is gone, or ten reads fail within two minutes: its `status` says so.
+        `budget` makes the bounds of one read, for paths that come over HTTP.
+
+        Raises:
+            NotOneValue: it navigates to no value or to several.
+            BadInput: this handle is pinned, or there are too many proxies.
+            As `select`.
+        """
+        if self.entry is not None:
+            raise BadInput(f"{self.name} is pinned to entry {self.entry} here, which never changes.")
+        recorded = path if isinstance(path, dataflow.RecordedPath) else path_of(path)
+
+        def look(
+            definition: StoredDefinition, reader: TopologyReader, reading: Reading, before: Snapshot | None
+        ) -> Any:
+            _, pstate = definition.pstate(self.name)
+            bounds = None if budget is None else budget()
+            task, compiled, values = self._compiled(definition, pstate, recorded, pkey, bounds)
+            if before is not None and not self._may_differ(pstate, compiled, task, reader, before, reading.snapshot):
+                return UNCHANGED
+            with nullcontext() if bounds is None else bounds.placed():
+                return one_value(self.name, reading.select(self.name, task, compiled, values))
+
+        self._resolve()
+        proxy = ProxyState(self._module.proxies, look, callback)
+        self._module.proxies.add(self.name, proxy)
+        return proxy
+
+    def proxy_async(
+        self,
+        path: Path | dataflow.RecordedPath | None = None,
+        callback: Callback | None = None,
+        *,
+        pkey: Any = _UNGIVEN,
+    ) -> Future[ProxyState]:
+        """`proxy` without waiting for its first value; the future gives or raises what `proxy` does."""
+        return self._module.later(lambda: self.proxy(path, callback, pkey=pkey))
+
+    def _may_differ(
+        self,
+        pstate: StoredPState,
+        path: CompiledPath,
+        task: int,
+        reader: TopologyReader,
+        before: Snapshot,
+        after: Snapshot,
+    ) -> bool:
+        changed = reader.changed_keys(self.name, before, after)
+        if isinstance(pstate.schema, MapSchema) and path.leading_key is not None:
+            return changed.is_key_touched(task, argument_value(path.leading_key))
+        return changed.is_touched(task)
 
     def get_object_info(self) -> ObjectInfo:
         """Whose the PState is, its name and its number of partitions."""
@@ -305,7 +370,7 @@ class PStateHandle:
                 first, last = (end.select(self.name, task, compiled, values) for end in ends)
                 return first, last
 
-            changed = reader.changed_keys(self.name, *ends)
+            changed = reader.changed_keys(self.name, ends[0].snapshot, ends[1].snapshot)
             return changes_of(self.name, pstate.schema, tasks, path, limit, cursor, changed, select)
         except NotFound as error:
             raise SnapshotExpired(f"What {self.name} was at one of these microbatches was collected.") from error
@@ -368,6 +433,14 @@ class PStateHandle:
                     raise
                 reader.forget()
         raise AssertionError("unreachable")
+
+
+def one_value(name: str, values: list[Any]) -> Any:
+    """The only value of a select. Raises NotOneValue: there is none, or several."""
+    if len(values) != 1:
+        count = "no value" if not values else f"{len(values)} values"
+        raise NotOneValue(f"{name}: the path navigates to {count}; use select(), or a path to exactly one.")
+    return values[0]
 
 
 def argument_value(argument: Any) -> Any:

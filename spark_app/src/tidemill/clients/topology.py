@@ -67,6 +67,7 @@ class TopologyReader:
         self._newest = self._reading(0, Snapshot())
         self._probed_at = float("-inf")
         self._pinned: OrderedDict[int, Reading] = OrderedDict()
+        self._compared: tuple[str, Snapshot, Snapshot, ChangedKeys] | None = None
 
     def newest(self, max_staleness_ms: float) -> Reading:
         """The newest reading; asks the log's end unless it did so within `max_staleness_ms`."""
@@ -138,9 +139,13 @@ class TopologyReader:
         except NotFound:
             return -1
 
-    def changed_keys(self, pstate: str, before: Reading, after: Reading) -> ChangedKeys:
-        """Where a PState may differ between two readings that were pinned."""
-        return ChangedKeys(before.snapshot, after.snapshot, self._pinned_loader, self._pstates[pstate])
+    def changed_keys(self, pstate: str, before: Snapshot, after: Snapshot) -> ChangedKeys:
+        """Where a PState may differ between two snapshots."""
+        asked = self._compared
+        if asked is None or asked[:3] != (pstate, before, after):
+            found = ChangedKeys(before, after, self._pinned_loader, self._pstates[pstate])
+            asked = self._compared = (pstate, before, after, found)
+        return asked[3]
 
     def forget(self) -> None:
         """Open the newest state anew: something that it names was collected."""

@@ -9,7 +9,7 @@ from tidemill.pstate.info import PStateInfo
 from tidemill.tables.codecs import key_codec
 from tidemill.tables.merge_reader import TaskReader
 from tidemill.tables.parts import PartLoader
-from tidemill.tables.sorted_table import SortedTable
+from tidemill.tables.sorted_table import SortedTable, nan_token
 from tidemill.tables.tables import Layout, Table, layout_of
 from tidemill.tables.view import row_key
 from tidemill.values.absent import ABSENT
@@ -32,6 +32,16 @@ class ChangedKeys:
     def is_touched(self, task: int) -> bool:
         """Whether anything of this task's partition may differ."""
         return any(self._levels(self._parts, task, table) for table in self._layout.tables.values())
+
+    def is_key_touched(self, task: int, key: object) -> bool:
+        """Of a map: whether anything at or below this key may differ."""
+        for table in self._layout.tables.values():
+            stored = (key_codec(table.keys[0]).check(key),)
+            for rows in self._levels(self._parts, task, table):
+                start, end = rows.prefix_bounds(task, stored)
+                if start < end or _clears(rows, task, stored):
+                    return True
+        return False
 
     def keys(self, task: int, after: object = ABSENT) -> Iterator[object]:
         """Of a map: the keys of this task that may differ, in order, from the first one behind `after`."""
@@ -67,3 +77,8 @@ def _has(rows: SortedTable, task: int) -> bool:
 
 def _identity(part: Part) -> tuple[str, str]:
     return part.name, part.checksum
+
+
+def _clears(rows: SortedTable, task: int, stored: tuple[object]) -> bool:
+    """Whether it clears the whole partition, or something at or below a key."""
+    return any(not cleared or cleared[0] == nan_token(stored[0]) for cleared in rows.clears.get(task, ()))
