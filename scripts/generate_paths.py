@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path as File
 
 from tidemill.api.path import Path
-from tidemill.paths import control, filters, lists, maps, sets
+from tidemill.paths import control, filters, lists, maps, sets, sublists
 from tidemill.paths.arguments import PATHS
 from tidemill.paths.navigator import Navigator
 
 PAGE = File(__file__).resolve().parent.parent / "docs/reference/paths.md"
 KINDS = {
-    "Maps": maps, "Sets": sets, "Lists": lists, "Filters and views": filters,
+    "Maps": maps, "Sets": sets, "Lists": lists, "Parts of lists": sublists, "Filters and views": filters,
     "Control, collected values and terminals": control,
 }  # fmt: skip
 HEAD = """# Paths

@@ -5,9 +5,11 @@ Between changes, stored state is spilled, carried to another superstep or commit
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,11 +26,13 @@ from tidemill.pstate.reading import SnapshotReader
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.view import SnapshotView
+from tidemill.values.errors import BadPath
 
 MAPS = PState.map_schema(str, PState.map_schema(str, int).subindexed()).schema
 SETS = PState.map_schema(str, PState.set_schema(str).subindexed()).schema
 DEEP = PState.map_schema(str, PState.map_schema(str, PState.map_schema(str, int).subindexed()).subindexed()).schema
 LISTS = PState.map_schema(str, PState.list_schema(int).subindexed()).schema
+STRUCTURES = PState.map_schema(str, PState.list_schema(PState.map_schema(str, int).subindexed()).subindexed()).schema
 RECORDS = PState.map_schema(
     str, PState.fixed_keys_schema("n", int, "a", PState.map_schema(str, int).subindexed(), "b", PState.set_schema(str))
 ).schema
@@ -111,9 +115,29 @@ SET_READS = st.one_of(
     st.builds(lambda key: Path.view(Ops.CONTAINS, key), KEYS), st.just(Path.view(Ops.SIZE)),
 )  # fmt: skip
 
+
+def near(items: list[int]) -> int:
+    """Some place in a list."""
+    return items[0] % 3 if items else 0
+
+
+def two_on(items: list[int], start: int) -> int:
+    return start + 2
+
+
 LIST_PLACES = st.sampled_from([Path.first(), Path.last(), Path.all(), Path.all().filter_pred(Ops.IS_EVEN)])
-LIST_PARTS = st.one_of(st.builds(Path.sublist, COUNTS, COUNTS), st.builds(Path.sublist_to_end, COUNTS))
-LIST_READS = st.one_of(LIST_PLACES, LIST_PARTS, LIST_PARTS.map(lambda part: part.all()), st.just(Path.view(Ops.SIZE)))
+RUNS = st.just(Path.continuous_subseqs(Ops.IS_EVEN))
+LIST_PARTS = st.one_of(
+    st.builds(Path.sublist, COUNTS, COUNTS), st.builds(Path.sublist_to_end, COUNTS), RUNS,
+    st.builds(lambda kept: Path.filtered_list(kept), FILTERS),
+    st.sampled_from([Path.sublist_dynamic(near, two_on), Path.beginning(), Path.end()]),
+)  # fmt: skip
+INSERTIONS = st.sampled_from([Path.before_elem(), Path.after_elem(), Path.before_index(0)])
+INDEXES = st.one_of(st.just(Path.indexed_vals().first()), st.builds(Path.index, COUNTS))
+LIST_READS = st.one_of(
+    LIST_PLACES, LIST_PARTS, LIST_PARTS.map(lambda part: part.all()), st.just(Path.view(Ops.SIZE)), INSERTIONS, INDEXES,
+    st.just(Path.indexed_vals()),
+)  # fmt: skip
 LIST_CHANGES = st.one_of(
     st.builds(lambda part, new: part.term_val(new), LIST_PARTS, st.lists(NUMBERS, max_size=3)),
     st.builds(lambda part: part.term_void(), LIST_PARTS),
@@ -122,6 +146,11 @@ LIST_CHANGES = st.one_of(
     st.builds(lambda path, n: path.term(Ops.PLUS, n), LIST_PLACES, NUMBERS),
     st.builds(lambda path: path.term_void(), LIST_PLACES),
     st.builds(lambda index, n: Path.must(index).term_val(n), COUNTS, NUMBERS),
+    st.builds(lambda place, n: place.term_val(n), INSERTIONS, NUMBERS),
+    st.builds(lambda part, place, n: joined(part, place).term_val(n), LIST_PARTS, INSERTIONS, NUMBERS),
+    st.builds(lambda place: place.term(lambda index: index // 2), INDEXES),
+    st.builds(lambda place: place.filter_pred(Ops.IS_ODD).term_void(), INDEXES),
+    st.builds(lambda kept, n: joined(Path.indexed_vals().nth(1), kept).term_val(n), FILTERS, NUMBERS),
 )
 RECORD_CHANGES = st.one_of(
     st.builds(lambda n: Path.key("n").term_val(n), NUMBERS),
@@ -139,6 +168,119 @@ RECORD_CHANGES = st.one_of(
 RECORD_READS = st.one_of(
     st.just(Path.key("n")), st.just(Path.must("n")), st.just(Path.map_keys()), st.just(Path.key("b")),
     st.builds(lambda read: joined(Path.key("a"), read), MAP_READS),
+)  # fmt: skip
+
+
+MEMBERS = st.dictionaries(KEYS, NUMBERS, min_size=1, max_size=2)
+STRUCTURE_PLACES = st.one_of(
+    st.sampled_from([Path.first(), Path.last(), Path.all(), Path.indexed_vals().nth(1), Path.sublist(1, 3).all()]),
+    st.builds(lambda key: Path.filtered_list(Path.must(key)).last(), KEYS),
+    st.builds(lambda index: Path.sublist(index, index + 1).first(), COUNTS),
+)
+STRUCTURE_CHANGES = st.one_of(
+    st.builds(lambda place, new: place.term_val(new), st.one_of(STRUCTURE_PLACES, INSERTIONS), MEMBERS),
+    st.builds(lambda place: place.term_void(), STRUCTURE_PLACES),
+    st.builds(lambda place, key, n: joined(place, Path.key(key)).term_val(n), STRUCTURE_PLACES, KEYS, NUMBERS),
+    st.builds(lambda place, key: joined(place, Path.key(key)).term_void(), STRUCTURE_PLACES, KEYS),
+    st.builds(lambda place: place.multi_path(Path.map_vals().term_void(), Path.term_void()), STRUCTURE_PLACES),
+    st.builds(lambda place: place.term(lambda index: index // 2), INDEXES),
+    st.builds(lambda place: place.filter_pred(Ops.IS_ODD).term_void(), INDEXES),
+    st.builds(lambda new: Path.term_val(new), st.lists(MEMBERS, max_size=3)),
+    st.builds(lambda part, new: part.term_val(new), st.just(Path.end()), st.lists(MEMBERS, max_size=2)),
+)
+STRUCTURE_READS = st.builds(joined, STRUCTURE_PLACES, MAP_READS)
+
+
+# What plain Python makes of a list; None where the path is refused.
+Change = tuple[Path, Any]
+
+
+def spliced(items: list[int], start: int, end: int, new: list[int]) -> list[int]:
+    return [*items[:start], *new, *items[max(start, end) :]]
+
+
+def moved(items: list[int], index: int, place: int) -> list[int] | None:
+    if index >= len(items):
+        return items
+    if place >= len(items):
+        return None
+    rest = [item for at, item in enumerate(items) if at != index]
+    return spliced(rest, place, place, [items[index]])
+
+
+def moved_one_by_one(items: list[int], place_of: Any) -> list[int]:
+    """Each element in turn, first come first moved, to where `place_of` says for its index of that moment."""
+    known = list(enumerate(items))
+    for entry in list(known):
+        index = known.index(entry)
+        known.remove(entry)
+        known.insert(place_of(index, len(items)), entry)
+    return [item for _, item in known]
+
+
+def rewritten(items: list[int], wanted: Any, new: list[int]) -> list[int]:
+    left = iter(new)
+    made = [next(left, None) if wanted(item) else item for item in items]
+    return [item for item in made if item is not None]
+
+
+def runs_of(items: list[int], wanted: Any) -> list[list[int]]:
+    """The list in pieces: each wanted run, and each other element alone."""
+    pieces: list[list[int]] = []
+    for item in items:
+        if pieces and wanted(item) and wanted(pieces[-1][-1]):
+            pieces[-1].append(item)
+        else:
+            pieces.append([item])
+    return pieces
+
+
+def is_even(item: int) -> bool:
+    return item % 2 == 0
+
+
+NEW = st.lists(NUMBERS, max_size=3)
+IN_PYTHON: st.SearchStrategy[Change] = st.one_of(
+    st.builds(lambda n: (Path.before_elem().term_val(n), lambda items: [n, *items]), NUMBERS),
+    st.builds(lambda n: (Path.after_elem().term_val(n), lambda items: [*items, n]), NUMBERS),
+    st.builds(lambda i, n: (
+        Path.before_index(i).term_val(n), lambda items: spliced(items, i, i, [n]) if i <= len(items) else None,
+    ), COUNTS, NUMBERS),
+    st.builds(lambda new: (Path.beginning().term_val(new), lambda items: [*new, *items]), NEW),
+    st.builds(lambda new: (Path.end().term_val(new), lambda items: [*items, *new]), NEW),
+    st.builds(lambda a, b, new: (
+        Path.sublist(a, b).term_val(new), lambda items: spliced(items, a, b, new),
+    ), COUNTS, COUNTS, NEW),
+    st.builds(lambda new: (
+        Path.sublist_dynamic(near, two_on).term_val(new),
+        lambda items: spliced(items, near(items), near(items) + 2, new),
+    ), NEW),
+    st.builds(lambda i, n: (
+        Path.nth(i).term_val(n), lambda items: spliced(items, i, i + 1, [n]) if i < len(items) else None,
+    ), COUNTS, NUMBERS),
+    st.builds(lambda i: (
+        Path.nth(i).term_void(), lambda items: spliced(items, i, i + 1, []) if i < len(items) else None,
+    ), COUNTS),
+    st.builds(lambda i, j: (Path.index(i).term_val(j), lambda items: moved(items, i, j)), COUNTS, COUNTS),
+    st.just((
+        Path.indexed_vals().first().term_val(0), lambda items: moved_one_by_one(items, lambda index, size: 0),
+    )),
+    st.just((
+        Path.indexed_vals().first().term(lambda index: index // 2),
+        lambda items: moved_one_by_one(items, lambda index, size: index // 2),
+    )),
+    st.just((Path.indexed_vals().filter_pred(lambda pair: is_even(pair[0])).term_void(), lambda items: items[1::2])),
+    st.builds(lambda new: (
+        Path.filtered_list(Path.filter_pred(Ops.IS_EVEN)).term_val(new), lambda items: rewritten(items, is_even, new),
+    ), NEW),
+    st.just((
+        Path.continuous_subseqs(Ops.IS_EVEN).term(lambda run: [sum(run)]),
+        lambda items: [sum(piece) for piece in runs_of(items, is_even)],
+    )),
+    st.builds(lambda new: (
+        Path.continuous_subseqs(Ops.IS_EVEN).term_val(new),
+        lambda items: [n for piece in runs_of(items, is_even) for n in (new if is_even(piece[0]) else piece)],
+    ), NEW),
 )  # fmt: skip
 
 
@@ -161,7 +303,10 @@ def ordered(value: Any) -> Any:
 
 
 def pruned(value: Any, depth: int) -> Any:
-    """Without empty structures, which an indexed structure does not hold."""
+    """Without empty structures, which an indexed structure does not hold; a list has them before others only."""
+    if isinstance(value, list) and depth:
+        while value and not value[-1] and isinstance(value[-1], dict):
+            value = value[:-1]
     if depth == 0 or not isinstance(value, dict):
         return value
     kept = {key: pruned(item, depth - 1) for key, item in value.items()}
@@ -282,6 +427,32 @@ def test_same_maps_when_only_the_top_is_indexed(changes: list[tuple[Path, Move]]
 @settings(max_examples=60, deadline=None)
 def test_same_lists_when_subindexed(changes: list[tuple[Path, Move]], reads: list[Path]) -> None:
     compare(LISTS, 2, changes, reads)
+
+
+@given(st.lists(st.tuples(IN_PYTHON, MOVES), max_size=10))
+@settings(max_examples=150, deadline=None)
+def test_lists_are_those_of_plain_python(changes: list[tuple[Change, Move]]) -> None:
+    node, whole, stored = memory_root(LISTS), Whole(), Stored(LISTS)
+    items: list[int] = []
+    for (change, in_python), move in changes:
+        expected = in_python(items)
+        for root, schema in ((node, LISTS), (whole, None), (stored.node(), LISTS)):
+            with pytest.raises(BadPath) if expected is None else nullcontext():
+                transform(root, joined(Path.key("a"), change), schema)
+        stored.move(move)
+        items = items if expected is None else expected
+        for held in (contents(node), whole.value, contents(stored.node())):
+            assert (held.get("a") or []) == items
+    assert select(stored.committed(), Path.key("a").subselect(Path.all()), LISTS) == [repr(items)]
+
+
+@given(
+    st.lists(st.tuples(st.builds(joined, OUTER, STRUCTURE_CHANGES), MOVES), max_size=6),
+    st.lists(st.builds(joined, OUTER, STRUCTURE_READS), max_size=4),
+)
+@settings(max_examples=100, deadline=None)
+def test_same_lists_when_their_elements_are_structures(changes: list[tuple[Path, Move]], reads: list[Path]) -> None:
+    compare(STRUCTURES, 2, changes, reads)
 
 
 @given(

@@ -142,6 +142,49 @@ def list_part_of_a_number(setup: Any, topologies: Any) -> None:
     records(setup, topologies).local_select("$$counts", Path.key("*k").sublist_to_end(2)).out("*c")  # <- fault
 
 
+@expect("before_index meets an int in '$$counts', but needs a list.")
+def place_in_a_number(setup: Any, topologies: Any) -> None:
+    path = Path.key("*k").before_index("*v").term_val(1)
+    records(setup, topologies).local_transform("$$counts", path)  # <- fault
+
+
+@expect("filtered_list meets a set in '$$sets', but needs a list.")
+def filtered_list_of_a_set(setup: Any, topologies: Any) -> None:
+    path = Path.key("*k").filtered_list(Path.filter_equal("a"))
+    records(setup, topologies).local_select("$$sets", path).out("*c")  # <- fault
+
+
+@expect("map_vals meets an int in '$$lists', but needs a map.")
+def map_navigator_in_the_path_of_a_filter(setup: Any, topologies: Any) -> None:
+    path = Path.key("*k").filtered_list(Path.map_vals())
+    records(setup, topologies).local_select("$$lists", path).out("*c")  # <- fault
+
+
+@expect("'$$lists' holds int here; 'x' does not fit.")
+def text_after_the_numbers_of_a_list(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_transform("$$lists", Path.key("*k").after_elem().term_val("x"))  # <- fault
+
+
+@expect("'$$lists' holds list(int) here; 3 does not fit.")
+def number_at_the_beginning_of_a_list(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_transform("$$lists", Path.key("*k").beginning().term_val(3))  # <- fault
+
+
+@expect("'$$lists' holds int here; 'x' does not fit.")
+def text_as_the_new_index_of_an_element(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_transform("$$lists", Path.key("*k").index(0).term_val("x"))  # <- fault
+
+
+@expect("nth in '$$lists' needs a whole number from 0 on.")
+def place_before_the_first(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$lists", Path.key("*k").nth(-1)).out("*c")  # <- fault
+
+
+@expect("sublist in '$$lists' needs a whole number from 0 on.")
+def place_that_is_a_text(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$lists", Path.key("*k").sublist(0, "2")).out("*c")  # <- fault
+
+
 @expect("first meets an int in '$$lists', but needs a list.")
 def list_navigator_in_a_list_of_numbers(setup: Any, topologies: Any) -> None:
     path = Path.key("*k").sublist(0, "*v").all().first()

@@ -47,7 +47,7 @@ def recorded(name: str) -> Nav:
 def _guess(parameter: inspect.Parameter) -> Any:
     if parameter.annotation == "Path":
         return Path.stay()
-    return Ops.TUPLE if parameter.name == "function" else 1
+    return Ops.TUPLE if "function" in parameter.name else 1
 
 
 def test_each_builder_has_a_record_and_each_record_a_builder() -> None:
@@ -139,8 +139,14 @@ AFTER: list[tuple[Path, Any, Any]] = [
     (Path.all(), NAMES, Leaf("str")), (Path.all(), WORDS, Leaf("str")), (Path.all(), NUMBERS, None),
     (Path.set_elem("a"), NAMES, Leaf("str")), (Path.void_set_elem(), NAMES, Leaf("str")),
     (Path.subset("a"), NAMES, NAMES.schema), (Path.first(), WORDS, Leaf("str")), (Path.last(), WORDS, Leaf("str")),
-    (Path.nth(0), WORDS, Leaf("str")), (Path.sublist(0, 1), WORDS, WORDS.schema),
-    (Path.sublist_to_end(1), WORDS, WORDS.schema), (Path.view(Ops.SIZE), NUMBERS, None), (Path.stop(), NUMBERS, None),
+    (Path.nth(0), WORDS, Leaf("str")), (Path.index(0), WORDS, Leaf("int")), (Path.indexed_vals(), WORDS, None),
+    *((path, WORDS, Leaf("str")) for path in (Path.before_elem(), Path.after_elem(), Path.before_index(0))),
+    *((path, WORDS, WORDS.schema) for path in (
+        Path.sublist(0, 1), Path.sublist_to_end(1), Path.beginning(), Path.end(),
+        Path.sublist_dynamic(Ops.SIZE, Ops.TUPLE), Path.filtered_list(Path.stop()),
+        Path.continuous_subseqs(Ops.IS_NULL),
+    )),
+    (Path.view(Ops.SIZE), NUMBERS, None), (Path.stop(), NUMBERS, None),
     *((path, NUMBERS, NUMBERS.schema) for path in (
         Path.sorted_map_range("a", "b"), Path.sorted_map_range_from("a"), Path.sorted_map_range_from_start(1),
         Path.sorted_map_range_to("a"), Path.sorted_map_range_to_end(1),
@@ -176,7 +182,8 @@ def test_a_navigator_that_needs_a_structure_says_so_when_it_meets_a_number(name:
 LONG = list(range(4_000))
 COSTLY: list[tuple[Any, Path]] = [
     *((LONG, path) for path in (
-        Path.all(), Path.first(), Path.last(), Path.nth(0), Path.sublist(0, 1), Path.sublist_to_end(1),
+        Path.all(), Path.indexed_vals(), Path.sublist(0, 1), Path.sublist_to_end(1), Path.filtered_list(Path.stop()),
+        Path.continuous_subseqs(Ops.IS_NULL), Path.sublist_dynamic(Ops.SIZE, lambda items, start: start),
         Path.view(Ops.SIZE), Path.filter_pred(Ops.IS_NOT_NULL), Path.transformed(Path.stop()),
         Path.is_collected(Ops.IS_NOT_NULL),
     )),

@@ -28,15 +28,17 @@ VALUE = {"a": 1, "t": "text", "l": [3, 1, 2], "m": {"x": {"y": None}, "z": 1.5},
 
 
 def held() -> Any:
-    """A partition: `plain` holds a value of every kind, `indexed` a subindexed map, `set` a subindexed set."""
+    """A partition: `plain` holds a value of every kind, `indexed` a subindexed map, `set` and `list` the same."""
     schema = PState.fixed_keys_schema(
-        "plain", object, "indexed", PState.map_schema(str, int).subindexed(), "set", PState.set_schema(int).subindexed()
-    )
+        "plain", object, "indexed", PState.map_schema(str, int).subindexed(), "set",
+        PState.set_schema(int).subindexed(), "list", PState.list_schema(int).subindexed(),
+    )  # fmt: skip
     pstate = TestPState.create(PState.map_schema(str, schema))
     pstate.transform(Path.key("k").key("plain").term_val(VALUE))
     for number in range(10):
         pstate.transform(Path.key("k").key("indexed").key(f"i{number}").term_val(number))
         pstate.transform(Path.key("k").key("set").void_set_elem().term_val(number))
+        pstate.transform(Path.key("k").key("list").after_elem().term_val(number))
     return pstate
 
 
@@ -73,6 +75,13 @@ UNBOUNDED: dict[str, list[Any]] = {
     "a list times a billion": ["k", "plain", "l", ["view", TIMES, 10**9]],
     "escapes of escapes": ["k", "plain", "a", ["view", TO_STRING, "\\"], *[["view", TUPLE], ["view", TO_STRING]] * 45],
     "a text that a transform makes": [*TEXT, ["transformed", [["term", TIMES, 10**9]]]],
+    "a list that grows by lists": [
+        "k", "plain", "l", ["transformed", [*doubled(20), ["end"], ["termVal", [0] * 9_000]]],
+    ],
+    "a list that moves in itself": [
+        "k", "plain", "l", ["transformed", [*doubled(20), ["indexedVals"], ["first"], ["termVal", 0]]],
+    ],
+    "runs of runs": ["k", "plain", "l", *[["continuousSubseqs", "#__fOps.IS_NOT_NULL"]] * 40, *doubled(40)],
     "a map in which all keys hold it": ["k", "plain", ["subMap", *["m"] * 9_000], *doubled(22)],
 }  # fmt: skip
 
@@ -107,6 +116,17 @@ def test_a_select_ends_when_its_time_is_over() -> None:
         (["k", "indexed", ["sortedMapRangeFrom", "i0"]], Budget(bytes=300), "MB"),
         (["k", "set", ["sortedSetRangeFrom", 0]], Budget(steps=8), "places"),
         (["k", "indexed", ["mapVals"]], Budget(results=9), "values"),
+        *(
+            (["k", "list", navigator], budget, text)
+            for navigator in (
+                ["sublist", 0, 10],
+                ["filteredList", []],
+                ["sublistDynamic", "#__fOps.FIRST", "#__fOps.SUM"],
+                ["continuousSubseqs", "#__fOps.IS_NOT_NULL"],
+                ["indexedVals"],
+            )
+            for budget, text in ((Budget(steps=8), "places"), (Budget(bytes=200), "MB"))
+        ),
     ],
 )
 def test_a_select_is_refused_when_one_part_of_its_budget_is_spent(path: Any, budget: Budget, text: str) -> None:
@@ -220,7 +240,9 @@ _NAVS = st.recursive(
     ),
     max_leaves=8,
 )
-_BEGINNINGS = st.sampled_from([[], ["k"], ["k", "plain"], ["k", "plain", "l"], ["k", "indexed"], ["k", "set"], TEXT])
+_BEGINNINGS = st.sampled_from(
+    [[], ["k"], ["k", "plain"], ["k", "plain", "l"], ["k", "indexed"], ["k", "set"], ["k", "list"], TEXT]
+)
 
 
 @settings(deadline=None)

@@ -281,6 +281,43 @@ def test_refused_when_a_sublist_would_become_something_else() -> None:
         TestPState.create(list, [1]).transform(Path.sublist(0, 1).term_val(3))
 
 
+@pytest.mark.parametrize("place", [-1, 3, "0", True, None])
+def test_refused_when_an_element_would_stand_at_no_place(place: Any) -> None:
+    pair = Path.indexed_vals().filter_equal([1, 6]).term_val([place, 6])
+    for path in (Path.before_index(place).term_val(7), Path.index(0).term_val(place), pair):
+        pstate = TestPState.create(list, [5, 6])
+        with pytest.raises(BadPath, match="a list of 2 elements has no place"):
+            pstate.transform(path)
+        assert pstate.select_one() == [5, 6]
+
+
+@pytest.mark.parametrize(
+    "path", [Path.sublist_dynamic(lambda items: -1, Ops.GET), Path.sublist_dynamic(Ops.FIRST, lambda items, start: "x")]
+)
+def test_refused_when_a_function_gives_no_place(path: Path) -> None:
+    with pytest.raises(BadPath, match="no place"):
+        TestPState.create(list, [0]).select(path)
+
+
+@pytest.mark.parametrize("path", [Path.filtered_list(Path.stay()), Path.continuous_subseqs(Ops.IS_ODD), Path.end()])
+def test_refused_when_a_part_of_a_list_would_become_something_else(path: Path) -> None:
+    with pytest.raises(BadPath, match="can become a list or None, not 3"):
+        TestPState.create(list, [1]).transform(path.term_val(3))
+
+
+def test_refused_when_an_element_with_its_index_would_become_something_else() -> None:
+    with pytest.raises(BadPath, match=r"an element can become \[index, value\], not 3"):
+        TestPState.create(list, [1]).transform(Path.indexed_vals().term_val(3))
+
+
+def test_a_list_grows_at_its_end_when_a_key_names_the_index_after_the_last() -> None:
+    for kind in (PState.list_schema(int).subindexed(), PState.list_schema(int), list):
+        pstate = TestPState.create(PState.map_schema(str, kind))
+        pstate.transform(Path.key("x").term_val([1, 2]))
+        pstate.transform(Path.key("x").key(2).term_val(3))
+        assert pstate.select(Path.key("x").all()) == [1, 2, 3]
+
+
 def test_refused_when_collect_one_finds_several() -> None:
     with pytest.raises(NotOneValue, match="selected 2"):
         TestPState.create(list, [1, 2]).select(Path.collect_one(Path.all()).first())
@@ -356,10 +393,10 @@ def test_refused_when_a_function_does_not_give_one_value_for_another(kind: Funct
 
 
 @pytest.mark.parametrize(
-    "path", [Path.key("a").before_elem(), Path.key("a").multi_path(Path.first(), Path.before_elem()).all()]
+    "path", [Path.key("a").custom_nav(1), Path.key("a").multi_path(Path.first(), Path.custom_nav(1)).all()]
 )
 def test_refused_when_a_later_version_has_the_navigator(path: Path) -> None:
-    with pytest.raises(BadPath, match="no navigator before_elem"):
+    with pytest.raises(BadPath, match="no navigator custom_nav"):
         compile_path(path.path, None, "select")
 
 

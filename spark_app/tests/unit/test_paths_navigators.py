@@ -14,11 +14,20 @@ from tidemill.pstate.test_pstate import TestPState
 INT_MAP = PState.map_schema(str, int).subindexed()
 INT_SET = PState.set_schema(int).subindexed()
 INT_LIST = PState.list_schema(int).subindexed()
+MAP_LIST = PState.list_schema(INT_MAP).subindexed()
 ABC = {"a": 1, "b": 2, "c": 3, "d": 4}
 
 
 def is_big(value: int) -> bool:
     return value > 2
+
+
+def last_index(items: list[Any]) -> int:
+    return len(items) - 1
+
+
+def two_on(items: list[Any], start: int) -> int:
+    return start + 2
 
 
 def host(schema: Any, form: str, start: Any) -> TestPState:
@@ -32,6 +41,9 @@ def whole(pstate: TestPState, schema: Any, form: str) -> Any:
     """What stands at "r" now, as a plain value."""
     if form == "plain":
         return pstate.select_one(Path.key("r"))
+    if schema is MAP_LIST:
+        found = pstate.select(Path.key("r").all().subselect(Path.all()))
+        return [dict(entries) for entries in found]
     elements = pstate.select(Path.key("r").all())
     return dict(elements) if schema is INT_MAP else set(elements) if schema is INT_SET else elements
 
@@ -88,6 +100,27 @@ SELECTS: list[tuple[str, Any, Any, Path, list[Any]]] = [
     ("sublist_to_end", INT_LIST, [5, 6, 7], Path.sublist_to_end(2), [[6, 7]]),
     ("sublist_to_end of fewer", INT_LIST, [5, 6], Path.sublist_to_end(3), [[5, 6]]),
     ("sublist_to_end of none", INT_LIST, [5, 6], Path.sublist_to_end(0), [[]]),
+    ("index", INT_LIST, [5, 6], Path.index(1), [1]),
+    ("index of none", INT_LIST, [5, 6], Path.multi_path(Path.index(2), Path.index(-1), Path.index("x")), []),
+    ("indexed_vals", INT_LIST, [5, 6], Path.indexed_vals(), [[0, 5], [1, 6]]),
+    ("indexes of structures", MAP_LIST, [{"a": 5}, {"a": 6}], Path.indexed_vals().nth(1).key("a"), [5, 6]),
+    ("nth of structures", MAP_LIST, [{"a": 5}, {"a": 6}], Path.nth(1).key("a"), [6]),
+    (
+        "places of new elements", INT_LIST, [5, 6],
+        Path.multi_path(Path.before_elem(), Path.after_elem(), Path.before_index(1), Path.before_index(2)), [],
+    ),
+    ("beginning and end", INT_LIST, [5, 6], Path.multi_path(Path.beginning(), Path.end()), [[], []]),
+    ("sublist_dynamic", INT_LIST, [5, 6, 7, 8], Path.sublist_dynamic(Ops.SIZE, two_on), [[]]),
+    ("sublist_dynamic of two", INT_LIST, [1, 2, 3, 4], Path.sublist_dynamic(Ops.FIRST, two_on), [[2, 3]]),
+    ("sublist_dynamic past the end", INT_LIST, [1, 2], Path.sublist_dynamic(last_index, two_on), [[2]]),
+    ("filtered_list", INT_LIST, [5, 1, 6], Path.filtered_list(Path.filter_pred(is_big)), [[5, 6]]),
+    ("filtered_list of none", INT_LIST, [5, 1], Path.filtered_list(Path.stop()), [[]]),
+    (
+        "filtered_list of structures", MAP_LIST, [{"a": 5}, {"b": 6}],
+        Path.filtered_list(Path.must("a")).all().key("a"), [5],
+    ),
+    ("continuous_subseqs", INT_LIST, [5, 6, 1, 7, 1], Path.continuous_subseqs(is_big), [[5, 6], [7]]),
+    ("continuous_subseqs of none", INT_LIST, [1], Path.continuous_subseqs(is_big), []),
     ("filter_pred", INT_MAP, ABC, Path.map_vals().filter_pred(is_big), [3, 4]),
     ("filter_equal", INT_MAP, ABC, Path.map_vals().filter_equal(2), [2]),
     ("filter_not_equal", INT_MAP, ABC, Path.map_vals().filter_not_equal(2), [1, 3, 4]),
@@ -175,6 +208,80 @@ TRANSFORMS: list[tuple[str, Any, Any, Path, Any]] = [
     ("sublist_to_end", INT_LIST, [1, 2, 3], Path.sublist_to_end(2).term(lambda last: last[::-1]), [1, 3, 2]),
     ("sublist_to_end keeps", INT_LIST, [1, 2, 3], Path.subselect(Path.sublist_to_end(2)).first().term_val([]), [1]),
     ("sublist_to_end appends", INT_LIST, [1, 2], Path.sublist_to_end(0).term_val([3]), [1, 2, 3]),
+    ("index forward", INT_LIST, [5, 6, 7, 8], Path.index(0).term_val(2), [6, 7, 5, 8]),
+    ("index back", INT_LIST, [5, 6, 7, 8], Path.index(3).term(Ops.MINUS, 2), [5, 8, 6, 7]),
+    ("index stays", INT_LIST, [5, 6], Path.index(1).term_val(1), [5, 6]),
+    ("index void", INT_LIST, [5, 6], Path.index(0).term_void(), [6]),
+    ("index of none", INT_LIST, [5, 6], Path.index(2).term_val(0), [5, 6]),
+    ("indexed_vals", INT_LIST, [5, 6], Path.indexed_vals().term(lambda pair: [pair[0], sum(pair)]), [5, 7]),
+    ("indexed_vals reverses", INT_LIST, [5, 6, 7], Path.indexed_vals().first().term_val(0), [7, 6, 5]),
+    (
+        "indexed_vals to the end", INT_LIST, [5, 6, 7],
+        Path.indexed_vals().filter_equal([0, 5]).first().term_val(2), [6, 7, 5],
+    ),
+    (
+        "indexed_vals meets the new index", INT_LIST, [5, 6, 7],
+        Path.indexed_vals().first().filter_equal(0).term_val(2), [5, 6, 7],
+    ),
+    ("indexed_vals, one void", INT_LIST, [5, 6, 7], Path.indexed_vals().filter_equal([1, 6]).term_void(), [5, 7]),
+    ("indexed_vals, half void", INT_LIST, [5, 6], Path.indexed_vals().nth(1).filter_equal(5).term_void(), [6]),
+    ("before_elem", INT_LIST, [5], Path.before_elem().term_val(4), [4, 5]),
+    ("after_elem", INT_LIST, [5], Path.after_elem().term_val(6), [5, 6]),
+    ("after_elem of None", INT_LIST, [5], Path.after_elem().term(lambda met: 0 if met is None else 1), [5, 0]),
+    ("after_elem void", INT_LIST, [5], Path.after_elem().term_void(), [5]),
+    ("after_elem stops", INT_LIST, [5], Path.after_elem().filter_pred(Ops.IS_NOT_NULL).term_val(1), [5]),
+    ("before_elem of None", INT_LIST, None, Path.before_elem().term_val(4), [4]),
+    ("before_index of None", INT_LIST, None, Path.before_index(0).term_val(4), [4]),
+    ("before_index", INT_LIST, [5, 7], Path.before_index(1).term_val(6), [5, 6, 7]),
+    ("before_index, at the end", INT_LIST, [5, 7], Path.before_index(2).term_val(8), [5, 7, 8]),
+    ("beginning", INT_LIST, [5], Path.beginning().term_val([3, 4]), [3, 4, 5]),
+    ("end", INT_LIST, [5], Path.end().term_val([6, 7]), [5, 6, 7]),
+    ("end of None", INT_LIST, None, Path.end().term_val([6, 7]), [6, 7]),
+    ("end void", INT_LIST, [5], Path.end().term_void(), [5]),
+    ("end, after_elem", INT_LIST, [5], Path.end().after_elem().term_val(6), [5, 6]),
+    ("sublist_dynamic", INT_LIST, [1, 2, 3, 4], Path.sublist_dynamic(Ops.FIRST, two_on).term_val([9]), [1, 9, 4]),
+    (
+        "filtered_list", INT_LIST, [5, 1, 6, 7],
+        Path.filtered_list(Path.filter_pred(is_big)).term(lambda found: found[::-1]), [7, 1, 6, 5],
+    ),
+    ("filtered_list, shorter", INT_LIST, [5, 1, 6], Path.filtered_list(Path.filter_pred(is_big)).term_val([9]), [9, 1]),
+    ("filtered_list, longer", INT_LIST, [5, 1], Path.filtered_list(Path.filter_pred(is_big)).term_val([9, 8]), [9, 1]),
+    ("filtered_list void", INT_LIST, [5, 1, 6], Path.filtered_list(Path.filter_pred(is_big)).term_void(), [1]),
+    (
+        "continuous_subseqs", INT_LIST, [5, 6, 1, 7],
+        Path.continuous_subseqs(is_big).term(lambda run: [sum(run)]), [11, 1, 7],
+    ),
+    (
+        "continuous_subseqs, longer", INT_LIST, [5, 1],
+        Path.continuous_subseqs(is_big).after_elem().term_val(0), [5, 0, 1],
+    ),
+    ("continuous_subseqs void", INT_LIST, [5, 1, 7], Path.continuous_subseqs(is_big).term_void(), [1]),
+    ("first of structures, void", MAP_LIST, [{"a": 5}, {"b": 6}], Path.first().term_void(), [{"b": 6}]),
+    (
+        "all of structures", MAP_LIST, [{"a": 5}, {"b": 6}],
+        Path.all().key("a").term_val(1), [{"a": 1}, {"a": 1, "b": 6}],
+    ),
+    (
+        "structures move", MAP_LIST, [{"a": 5}, {"b": 6}, {"c": 7}],
+        Path.index(0).term_val(2), [{"b": 6}, {"c": 7}, {"a": 5}],
+    ),
+    (
+        "structures make place", MAP_LIST, [{"a": 5}, {"b": 6}],
+        Path.before_index(1).term_val({"z": 0}), [{"a": 5}, {"z": 0}, {"b": 6}],
+    ),
+    (
+        "structures emptied and removed", MAP_LIST, [{"a": 5}, {"b": 6}, {"c": 7}],
+        Path.sublist(1, 3).all().multi_path(Path.map_vals().term_void(), Path.term_void()), [{"a": 5}],
+    ),
+    ("structures at the end", MAP_LIST, [{"a": 5}], Path.after_elem().key("b").term_val(1), [{"a": 5}, {"b": 1}]),
+    (
+        "structures reversed", MAP_LIST, [{"a": 5}, {"b": 6}, {"c": 7}],
+        Path.indexed_vals().first().term_val(0), [{"c": 7}, {"b": 6}, {"a": 5}],
+    ),
+    (
+        "structures with a filter", MAP_LIST, [{"a": 5}, {"b": 6}, {"a": 7}],
+        Path.filtered_list(Path.must("a")).first().term_void(), [{"a": 7}, {"b": 6}],
+    ),
     ("filter stops", INT_MAP, {"a": 1}, Path.key("x").filter_pred(Ops.IS_NOT_NULL).term_val(1), {"a": 1}),
     (
         "filter_selected", INT_MAP, ABC,
@@ -232,7 +339,8 @@ def test_structure_when_transformed(schema: Any, start: Any, path: Path, expecte
 def test_empty_collection_when_there_is_nothing_yet(schema: Any, form: str) -> None:
     pstate = host(schema, form, None)
     assert pstate.select(Path.key("r").all()) == []
-    place = {"map": Path.key("a"), "set": Path.void_set_elem()}.get(str(schema)[:3])
-    if place is not None:
-        pstate.transform(Path(Path.key("r").path.navs + place.term_val(1).path.navs))
-        assert whole(pstate, schema, form) == ({"a": 1} if schema is INT_MAP else {1})
+    place, made = {
+        "map": (Path.key("a"), {"a": 1}), "set": (Path.void_set_elem(), {1}), "lis": (Path.after_elem(), [1]),
+    }[str(schema)[:3]]  # fmt: skip
+    pstate.transform(Path(Path.key("r").path.navs + place.term_val(1).path.navs))
+    assert whole(pstate, schema, form) == made

@@ -225,37 +225,41 @@ class Path(SuggestingInstances):
 
     @starter
     def index(self, index: Any) -> Path:
-        """The index itself, if it is in range."""
+        """The index itself, if the list has it; a transform moves the element to another index, or removes it."""
         return self._then("index", index)
 
     @starter
     def indexed_vals(self) -> Path:
-        """`[index, value]` of each element."""
+        """`[index, element]` of each element of a list; a transform replaces elements, moves those whose index it
+        changes, and removes those of which it leaves no pair.
+        """
         return self._then("indexed_vals")
 
     @starter
     def before_elem(self) -> Path:
-        """Where a transform inserts before the first element."""
+        """The place before the first element of a list: a select finds nothing there, a transform puts there what it
+        makes of None.
+        """
         return self._then("before_elem")
 
     @starter
     def after_elem(self) -> Path:
-        """Where a transform appends one element."""
+        """The place after the last element of a list; otherwise as `before_elem`."""
         return self._then("after_elem")
 
     @starter
     def before_index(self, index: Any) -> Path:
-        """Where a transform inserts before an index."""
+        """The place before an index of a list, which may be the one after the last; otherwise as `before_elem`."""
         return self._then("before_index", index)
 
     @starter
     def beginning(self) -> Path:
-        """The empty list before the first element."""
+        """The empty list before the first element; a transform puts the elements of another list there."""
         return self._then("beginning")
 
     @starter
     def end(self) -> Path:
-        """The empty list after the last element."""
+        """The empty list after the last element; a transform puts the elements of another list there."""
         return self._then("end")
 
     @starter
@@ -271,17 +275,26 @@ class Path(SuggestingInstances):
         return self._then("sublist_to_end", max_amt)
 
     @starter
-    def sublist_dynamic(self, start: Any, end: Any) -> Path:
-        """The elements between `start(list)` and `end(list, start)`."""
+    def sublist_dynamic(self, start_function: Any, end_function: Any) -> Path:
+        """As `sublist`, at the indexes from `start_function(list)` on and before `end_function(list, start)`."""
         found: list[Fault] = []
         at = caller_location()
-        functions = (to_plain_function(start, 1, at, found), to_plain_function(end, 2, at, found))
+        functions = (to_plain_function(start_function, 1, at, found), to_plain_function(end_function, 2, at, found))
         return self._add(Nav("sublist_dynamic", functions), found)
 
     @starter
     def filtered_list(self, path: Path) -> Path:
-        """The elements from which `path` selects something."""
+        """The list of the elements from which `path` selects something; a transform makes a new list of it, whose
+        elements replace them, one by one. Those for which it is too short are removed.
+        """
         return self._with_paths("filtered_list", path)
+
+    @starter
+    def continuous_subseqs(self, function: Any) -> Path:
+        """Each list of neighbours of which `function(element)` is true, as long as can be; a transform replaces each by
+        a list of any length.
+        """
+        return self._with_function("continuous_subseqs", function, (), 1)
 
     # --- filters ---
 

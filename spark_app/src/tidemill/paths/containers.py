@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as _datetime
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from tidemill.paths.nodes import UNCHANGED, KeyRange, ListNode, MapNode, Node, SetNode
@@ -86,7 +87,7 @@ class PlainMap(MapNode):
 
 
 class PlainList(ListNode):
-    """A list by index, for `key` on lists."""
+    """A Python list."""
 
     __slots__ = ("_changed", "_data")
 
@@ -98,16 +99,24 @@ class PlainList(ListNode):
         return self._data[index] if type(index) is int and 0 <= index < len(self._data) else ABSENT
 
     def put(self, index: Any, value: Any) -> None:
-        if self.get(index) is ABSENT:
+        if type(index) is not int or not 0 <= index <= len(self._data):
             raise BadPath(f"a list of {len(self._data)} elements has no place {index!r}", key=index)
-        self._own()[index] = value
+        self.write(index, value)
 
-    def delete(self, index: Any) -> None:
-        if self.get(index) is not ABSENT:
-            del self._own()[index]
+    def write(self, index: int, value: Any) -> None:
+        self._own()[index : index + 1] = [value]
+
+    def remove(self, index: int) -> None:
+        del self._own()[index]
+
+    def splice(self, start: int, old: Sequence[Any], new: Sequence[Any]) -> None:
+        self._own()[start : start + len(old)] = new
 
     def elements(self, bounds: KeyRange | None = None) -> Iterator[Any]:
         return iter(self._data)
+
+    def part(self, start: int, stop: int) -> Iterator[Any]:
+        return islice(self._data, start, stop)
 
     def size(self) -> int:
         return len(self._data)
@@ -187,18 +196,18 @@ def set_of(value: Any, navigator: str, where: str) -> Any:
     raise misfit(navigator, value, "a set", where)
 
 
-def list_of(value: Any, navigator: str, where: str) -> list[Any]:
-    """The elements of the list that a navigator meets, as a list of their own.
+def list_of(value: Any, navigator: str, where: str) -> ListNode:
+    """The list that a navigator meets.
 
     Raises:
         BadPath: the value is no list.
     """
     if value is None:
-        return []
+        return PlainList([])
     if isinstance(value, (list, tuple)):
-        return list(value)
+        return PlainList(value if isinstance(value, list) else list(value))
     if isinstance(value, ListNode):
-        return list(value.elements())
+        return value
     raise misfit(navigator, value, "a list", where)
 
 

@@ -105,9 +105,9 @@ class Subselect(Steps):
         new = self.following(found, values, collected)
         if new is UNCHANGED or self.write_back is None:
             return UNCHANGED
-        kept = [] if new is ABSENT else list_of(new, self.name, self.where)
+        kept = list_of(None if new is ABSENT else new, self.name, self.where).elements()
         # The new values ride where collected values would: inside a subselect there are none.
-        return self.write_back(value, values, (iter(kept),))
+        return self.write_back(value, values, (kept,))
 
     def _found(self, value: Any, values: Values) -> list[Any]:
         return [item for item, _ in self.inner(value, values, ())]

@@ -59,6 +59,11 @@ class SchemaFaults:
         advice = f"Name one, or declare their type as PState.nullable({kind})."
         self.fault(text, advice if key.value is None else "Use a constant of that type.")
 
+    def check_count(self, nav: Nav, number: Any) -> None:
+        """A constant that stands for an index of a list, or for a number of elements, can be one."""
+        if isinstance(number, Const) and (type(number.value) is not int or number.value < 0):
+            self.fault(f"{nav.name} in '{self.pstate}' needs a whole number from 0 on.", f"{number.value!r} is none.")
+
 
 SchemaRule = Callable[[SchemaFaults, Nav, Schema], "Schema | None"]
 """Checks a navigator against the schema that it meets, and gives the schema after it."""

@@ -128,8 +128,10 @@ class _Reader:
             if kind in PATHS:
                 args.append(self.path(item, place))
             elif kind == "function":
-                # The function is called with the value that the navigator meets, and with the arguments after it.
-                args.append(_function(item, place, len(given), has_more=navigator.takes_collected))
+                # Called with the value that the navigator meets, with what the functions before it gave, and with
+                # the arguments after the functions.
+                count = 1 + index + max(0, len(given) - len(navigator.arguments.kinds))
+                args.append(_function(item, place, count, has_more=navigator.takes_collected))
             else:
                 args.append(Const(value_from_json(item, place)))
         return Nav(navigator.name, tuple(args), options)

@@ -1,19 +1,40 @@
-"""Navigators of lists; most of those that change a list's length wait for a later version."""
+"""Navigators to one element of a list, to its index, and to the places where new elements go."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from tidemill.language.dataflow import Nav
-from tidemill.language.schema import ListSchema, Schema
-from tidemill.paths.arguments import VALUE, VALUES, ArgumentKinds
-from tidemill.paths.containers import PlainList, list_of
+from tidemill.language.schema import Leaf, ListSchema, Schema
+from tidemill.paths.arguments import VALUE, VALUES
+from tidemill.paths.containers import list_of
 from tidemill.paths.fitting import SchemaFaults
-from tidemill.paths.navigator import Collected, Hits, Navigator, Steps, Values
-from tidemill.paths.nodes import UNCHANGED, ListNode
-from tidemill.paths.ranges import count_of_elements
+from tidemill.paths.navigator import (
+    BoundNav,
+    Builder,
+    Collected,
+    Hits,
+    Navigator,
+    Step,
+    Steps,
+    Values,
+    change_entry,
+    pair_of,
+)
+from tidemill.paths.nodes import UNCHANGED
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
+
+
+def no_place(steps: Steps, size: int, index: Any) -> BadPath:
+    """The error of an index that a list does not have."""
+    return BadPath(f"{steps.where}: a list of {size} elements has no place {index!r}", navigator=steps.name)
+
+
+def is_index(index: Any, size: int) -> bool:
+    """Whether a list of `size` elements has one there; True and 1.0 are no indexes."""
+    return type(index) is int and 0 <= index < size
 
 
 class OneElement(Steps):
@@ -28,7 +49,7 @@ class OneElement(Steps):
         raise NotImplementedError
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
-        items = value if isinstance(value, ListNode) else PlainList(list_of(value, self.name, self.where))
+        items = list_of(value, self.name, self.where)
         index = self.place(items.size(), values)
         if index is None:
             return ()
@@ -37,71 +58,12 @@ class OneElement(Steps):
 
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
         items = list_of(value, self.name, self.where)
-        index = self.place(len(items), values)
-        new = UNCHANGED if index is None else self.following(items[index], values, collected)
-        if index is None or new is UNCHANGED:
+        index = self.place(items.size(), values)
+        if index is None:
             return UNCHANGED
-        return changed_list(value, items[:index] + ([] if new is ABSENT else [new]) + items[index + 1 :], self.where)
-
-
-class PartOfList(Steps):
-    """A navigator to the list of some neighbours; a transform replaces them by a list, which may be longer or shorter.
-
-    `part` gives their indexes.
-    """
-
-    def part(self, size: int, values: Values) -> range:
-        """The indexes in a list of `size` elements.
-
-        Raises:
-            BadPath: an argument is no index or no count.
-        """
-        raise NotImplementedError
-
-    def select(self, value: Any, values: Values, collected: Collected) -> Hits:
-        items = value if isinstance(value, ListNode) else PlainList(list_of(value, self.name, self.where))
-        found = list(self.metered(items.get(index) for index in self.part(items.size(), values)))
-        hits: Hits = self.following(found, values, collected)
-        return hits
-
-    def transform(self, value: Any, values: Values, collected: Collected) -> Any:
-        items = list_of(value, self.name, self.where)
-        part = self.part(len(items), values)
-        new = self.following(items[part.start : part.stop], values, collected)
-        if new is UNCHANGED:
-            return UNCHANGED
-        among = [] if new is ABSENT or new is None else new
-        if not isinstance(among, (list, tuple)):
-            raise BadPath(f"{self.where}: {self.name} can become a list or None, not {among!r}", navigator=self.name)
-        return changed_list(value, [*items[: part.start], *among, *items[part.stop :]], self.where)
-
-
-class Sublist(PartOfList):
-    """`sublist(a, b)`: the elements at the indexes [a, b), as far as the list goes."""
-
-    def part(self, size: int, values: Values) -> range:
-        start, end = (self._index(values[slot]) for slot in self.slots)
-        return range(min(start, size), max(min(start, size), min(end, size)))
-
-    def _index(self, index: Any) -> int:
-        if type(index) is not int or index < 0:
-            raise BadPath(f"{self.where}: a list has no place {index!r}; places count from 0", navigator=self.name)
-        return index
-
-
-class SublistToEnd(PartOfList):
-    """`sublist_to_end(n)`: the last n elements, or all if there are fewer."""
-
-    def part(self, size: int, values: Values) -> range:
-        return range(size - min(count_of_elements(values[self.slots[0]]), size), size)
-
-
-def changed_list(value: Any, kept: list[Any], where: str) -> Any:
-    """What a transform of a list gives that shall hold the elements of `kept`."""
-    if isinstance(value, ListNode):
-        value.replace(kept, where)
-        return UNCHANGED
-    return kept
+        old = items.get(index)
+        change_entry(items, index, old, self.following(old, values, collected), self.where)
+        return items.result()
 
 
 class First(OneElement):
@@ -123,33 +85,126 @@ class Nth(OneElement):
 
     def place(self, size: int, values: Values) -> int | None:
         index = values[self.slots[0]]
-        if type(index) is not int or not 0 <= index < size:
-            raise BadPath(f"{self.where}: a list of {size} elements has no place {index!r}", navigator=self.name)
-        return index
+        if not is_index(index, size):
+            raise no_place(self, size, index)
+        return int(index)
+
+
+class AtIndex(Steps):
+    """`index(i)`: the index itself where the list has it; a transform moves the element to another index."""
+
+    def select(self, value: Any, values: Values, collected: Collected) -> Hits:
+        index = values[self.slots[0]]
+        if not is_index(index, list_of(value, self.name, self.where).size()):
+            return ()
+        hits: Hits = self.following(index, values, collected)
+        return hits
+
+    def transform(self, value: Any, values: Values, collected: Collected) -> Any:
+        index = values[self.slots[0]]
+        items = list_of(value, self.name, self.where)
+        size = items.size()
+        if not is_index(index, size):
+            return UNCHANGED
+        new: Any = self.following(index, values, collected)
+        if new is ABSENT:
+            items.delete(index)
+        elif new is not UNCHANGED:
+            if not is_index(new, size):
+                raise no_place(self, size, new)
+            items.move(index, new)
+        return items.result()
+
+
+class IndexedVals(Steps):
+    """`indexed_vals()`: `[index, element]` of each; a transform replaces elements, and moves those whose index it
+    changes. The indexes that it meets take into account what moved before.
+    """
+
+    def select(self, value: Any, values: Values, collected: Collected) -> Hits:
+        for index, item in enumerate(list_of(value, self.name, self.where).elements()):
+            yield from self.following([index, item], values, collected)
+
+    def transform(self, value: Any, values: Values, collected: Collected) -> Any:
+        container = list_of(value, self.name, self.where)
+        old = list(container.elements())
+        new: list[Any] = list(old)
+        order, has_moved = list(range(len(old))), False  # which element, by its first index, stands where
+        for first, item in enumerate(old):
+            index = order.index(first) if has_moved else first
+            pair = self.following([index, item], values, collected)
+            if pair is UNCHANGED:
+                continue
+            place, new[first] = pair_of(pair, self) or (index, ABSENT)
+            if not is_index(place, len(old)):
+                raise no_place(self, len(old), place)
+            if place != index:
+                order.insert(place, order.pop(index))
+                has_moved = True
+        if has_moved or any(item is not before for item, before in zip(new, old, strict=True)):
+            container.splice(0, old, [new[first] for first in order if new[first] is not ABSENT])
+        return container.result()
+
+
+class Insertion(Steps):
+    """`before_elem()`, `after_elem()`, `before_index(i)`: the place where a transform puts one new element; nothing can
+    be selected there.
+    """
+
+    def __init__(self, is_at_end: bool, nav: BoundNav, following: Step, builder: Builder) -> None:
+        super().__init__(nav, following, builder)
+        self.is_at_end = is_at_end
+
+    def select(self, value: Any, values: Values, collected: Collected) -> Hits:
+        return ()
+
+    def transform(self, value: Any, values: Values, collected: Collected) -> Any:
+        items = list_of(value, self.name, self.where)
+        place = self._place(items.size(), values)
+        new = self.following(None, values, collected)
+        if new is not UNCHANGED and new is not ABSENT:
+            items.splice(place, [], [new])
+        return items.result()
+
+    def _place(self, size: int, values: Values) -> int:
+        if not self.slots:
+            return size if self.is_at_end else 0
+        index = values[self.slots[0]]
+        if not is_index(index, size + 1):
+            raise no_place(self, size, index)
+        return int(index)
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------
 
 
-def _part(faults: SchemaFaults, nav: Nav, schema: Schema) -> ListSchema | None:
+def _list(faults: SchemaFaults, nav: Nav, schema: Schema) -> ListSchema | None:
     faults.expect(nav, schema, "list")
+    for index in nav.args:
+        faults.check_count(nav, index)
     return schema if isinstance(schema, ListSchema) else None
 
 
 def _element(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
-    found = _part(faults, nav, schema)
+    found = _list(faults, nav, schema)
     return found.element if found is not None and len(nav.args) < 2 else None
 
 
+def _index(faults: SchemaFaults, nav: Nav, schema: Schema) -> Leaf | None:
+    return Leaf("int") if _list(faults, nav, schema) is not None else None
+
+
+def _indexed(faults: SchemaFaults, nav: Nav, schema: Schema) -> None:
+    _list(faults, nav, schema)
+
+
 NAVIGATORS: Final = (
-    Navigator("first", First, after=_element, looks_through=True),
-    Navigator("last", Last, after=_element, looks_through=True),
-    Navigator("nth", Nth, VALUES, _element, is_repeated=True, looks_through=True),
-    Navigator("sublist", Sublist, ArgumentKinds(("value", "value")), _part, looks_through=True),
-    Navigator("sublist_to_end", SublistToEnd, VALUE, _part, looks_through=True),
-    *map(
-        Navigator,
-        ("index", "indexed_vals", "before_elem", "after_elem", "before_index", "beginning", "end",
-         "sublist_dynamic", "filtered_list"),
-    ),
-)  # fmt: skip
+    Navigator("first", First, after=_element),
+    Navigator("last", Last, after=_element),
+    Navigator("nth", Nth, VALUES, _element, is_repeated=True),
+    Navigator("index", AtIndex, VALUE, _index),
+    Navigator("indexed_vals", IndexedVals, after=_indexed, looks_through=True),
+    Navigator("before_elem", partial(Insertion, False), after=_element),
+    Navigator("after_elem", partial(Insertion, True), after=_element),
+    Navigator("before_index", partial(Insertion, False), VALUE, _element),
+)

@@ -11,7 +11,6 @@ from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchem
 from tidemill.paths.arguments import VALUE, VALUES
 from tidemill.paths.containers import PlainMap, PlainSet, list_of, map_of, set_of
 from tidemill.paths.fitting import SchemaFaults, kind_of
-from tidemill.paths.lists import changed_list
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -22,6 +21,7 @@ from tidemill.paths.navigator import (
     Steps,
     Values,
     change_entry,
+    pair_of,
 )
 from tidemill.paths.nodes import UNCHANGED, MapNode, Node, SetNode, assign, is_empty_node
 from tidemill.paths.ranges import BETWEEN, FROM, FROM_START, TO, TO_END, BoundsOfCalls, SortedRange
@@ -205,7 +205,7 @@ class All(Steps):
             new = self.following([key, item], values, collected)
             if new is UNCHANGED:
                 continue
-            pair = self._pair(new)
+            pair = pair_of(new, self)
             if pair is None:
                 container.delete(key)
                 continue
@@ -217,23 +217,14 @@ class All(Steps):
         rename(container, renamed, self)
         return container.result()
 
-    def _pair(self, new: Any) -> tuple[Any, Any] | None:
-        """The new key and value; None for an entry that is gone, itself or one half of it."""
-        if new is ABSENT or (isinstance(new, (list, tuple)) and len(new) < 2):
-            return None
-        if not isinstance(new, (list, tuple)) or len(new) != 2:
-            raise BadPath(f"{self.where}: an entry of a map can become [key, value], not {new!r}", navigator=self.name)
-        return new[0], new[1]
-
     def _transform_list(self, value: Any, values: Values, collected: Collected) -> Any:
-        items = list_of(value, self.name, self.where)
+        container = list_of(value, self.name, self.where)
+        items = list(container.elements())
         changed = [self.following(item, values, collected) for item in items]
-        if all(new is UNCHANGED for new in changed):
-            return UNCHANGED
-        kept = [
-            item if new is UNCHANGED else new for item, new in zip(items, changed, strict=True) if new is not ABSENT
-        ]
-        return changed_list(value, kept, self.where)
+        if any(new is not UNCHANGED for new in changed):
+            kept = [item if new is UNCHANGED else new for item, new in zip(items, changed, strict=True)]
+            container.splice(0, items, [item for item in kept if item is not ABSENT])
+        return container.result()
 
 
 def elements_of(value: Any, steps: Steps) -> Iterable[Any]:
@@ -244,7 +235,7 @@ def elements_of(value: Any, steps: Steps) -> Iterable[Any]:
         return PlainMap(value).elements()
     if isinstance(value, (set, frozenset)):
         return PlainSet(value).elements()
-    return list_of(value, steps.name, steps.where)
+    return list_of(value, steps.name, steps.where).elements()
 
 
 def transform_elements(container: Any, steps: Steps, values: Values, collected: Collected) -> Any:

@@ -16,6 +16,7 @@ from tidemill.paths.nodes import (
     RootValue,
     SetNode,
     is_empty_node,
+    whole,
 )
 from tidemill.tables.codecs import KeyCodec, Misfit, NullKey, checker, key_codec, refusal
 from tidemill.values.absent import ABSENT
@@ -158,32 +159,44 @@ class MemorySet(MemoryNode, SetNode):
 
 
 class MemoryList(MemoryNode, ListNode):
-    """A subindexed list, as a Python list."""
+    """A list whose elements are values, or nodes; as long as its last element that holds something."""
 
     def __init__(self, schema: ListSchema, null: NullKey | None = None) -> None:
         super().__init__(null)
+        self._element = schema.element
         self._check = _checked(checker(schema.element))
+        self._is_nested = has_indexed(schema.element)
         self._data: list[Any] = []
 
     def get(self, index: Any) -> Any:
-        return self._data[index] if type(index) is int and 0 <= index < len(self._data) else ABSENT
+        return self._data[index] if type(index) is int and 0 <= index < self.size() else ABSENT
 
     def put(self, index: Any, value: Any) -> None:
         """Raises BadPath if there is no such index; the index after the last appends."""
-        self._check_place()
-        if type(index) is not int or not 0 <= index <= len(self._data):
-            raise BadPath(f"TestPState: a list of {len(self._data)} elements has no index {index!r}")
-        self._data[index : index + 1] = [self._check(value)]
+        if type(index) is not int or not 0 <= index <= self.size():
+            raise BadPath(f"TestPState: a list of {self.size()} elements has no index {index!r}")
+        self.write(index, value)
 
-    def append(self, value: Any) -> None:
+    def write(self, index: int, value: Any) -> None:
         self._check_place()
-        self._data.append(self._check(value))
+        if not self._is_nested:
+            self._data[index : index + 1] = [self._check(value)]
+            return
+        self._data += [memory_node(self._element, self._null) for _ in range(index + 1 - len(self._data))]
+        self._data[index].replace(value, "memory")
+
+    def remove(self, index: int) -> None:
+        self._check_place()
+        del self._data[index:]
 
     def elements(self, bounds: KeyRange | None = None) -> Iterator[Any]:
-        return iter(list(self._data))
+        return iter(self._data[: self.size()])
 
     def size(self) -> int:
-        return len(self._data)
+        size = len(self._data)
+        while size and is_empty_node(self._data[size - 1]):
+            size -= 1
+        return size
 
     def clear(self) -> None:
         self._check_place()
@@ -271,10 +284,4 @@ def memory_root(schema: Schema, initial: Any = None) -> Node | RootValue:
 
 def contents(node: Any) -> Any:
     """All that a node holds, as plain values: for tests and for looking inside."""
-    if isinstance(node, RootValue):
-        return plain(node.get_value(), "memory")
-    if isinstance(node, MapNode):
-        return {key: contents(value) for key, value in node.items()}
-    if isinstance(node, SetNode):
-        return set(node.elements())
-    return [contents(value) for value in node.elements()] if isinstance(node, ListNode) else plain(node, "memory")
+    return plain(node.get_value() if isinstance(node, RootValue) else whole(node), "memory")

@@ -44,6 +44,7 @@ class Navigator:
         is_identity: it leads from each value to itself, whatever its arguments.
         uses_collected: it reads or changes the collected values.
         takes_collected: its function is called with the collected values first.
+        is_about_elements: its paths meet each element of the list that it meets, and not the list.
         copies: it copies the value that it meets before it looks at it.
         looks_through: it may look at each element of a plain value.
         is_point_key: keys of this kind, down to one indexed element, have fast forms (`paths.points`).
@@ -62,6 +63,7 @@ class Navigator:
     is_identity: bool = False
     uses_collected: bool = False
     takes_collected: bool = False
+    is_about_elements: bool = False
     copies: bool = False
     looks_through: bool = False
     is_point_key: bool = False
@@ -166,7 +168,13 @@ class Steps:
 
     def function(self) -> Callable[..., Any]:
         """The row form of the function argument; containers are copied before the user's code sees them."""
-        function = self.nav.functions[0]
+        return self.functions()[0]
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """The row forms of all function arguments, as `function`."""
+        return [self._counted(function) for function in self.nav.functions]
+
+    def _counted(self, function: Function) -> Callable[..., Any]:
         call = callable_of(function, self.where)
         return call if self.budget is None else self.budget.calling(function.name, call, self.nav.at)
 
@@ -287,6 +295,23 @@ def change_entry(container: Any, key: Any, old: Any, new: Any, where: str) -> No
         old.replace(new, where)
     else:
         container.put(key, new)
+
+
+def pair_of(new: Any, steps: Steps) -> tuple[Any, Any] | None:
+    """The key, or the index, and the element that a transform made of such a pair; None where the pair is gone, itself
+    or one half of it.
+
+    Raises:
+        BadPath: it is no pair.
+    """
+    if new is ABSENT or (isinstance(new, (list, tuple)) and len(new) < 2):
+        return None
+    if not isinstance(new, (list, tuple)) or len(new) != 2:
+        pair = "an entry of a map can become [key, value]"
+        if steps.name != "all":
+            pair = "an element can become [index, value]"
+        raise BadPath(f"{steps.where}: {pair}, not {new!r}", navigator=steps.name)
+    return new[0], new[1]
 
 
 def private(value: Any, where: str) -> Any:

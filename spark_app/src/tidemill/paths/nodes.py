@@ -11,9 +11,10 @@ indexed structure changes in place; its `result` is UNCHANGED, because nothing i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final
 
+from tidemill.values.absent import ABSENT
 from tidemill.values.errors import SchemaMismatch
 
 
@@ -195,13 +196,25 @@ class ListNode(Node):
         """ABSENT for all that is no index of an element."""
         raise NotImplementedError
 
+    def part(self, start: int, stop: int) -> Iterator[Any]:
+        """The elements at the indexes [start, stop), all of which are there."""
+        return (self.get(index) for index in range(start, stop))
+
     def put(self, index: Any, value: Any) -> None:
-        """Write the element at an index. Of the lists that are indexed, the index after the last one appends.
+        """Write the element at an index; the index after the last one appends.
 
         Raises:
             BadPath: there is no such index.
             SchemaMismatch: the value does not fit the schema.
         """
+        raise NotImplementedError
+
+    def write(self, index: int, value: Any) -> None:
+        """As `put`, at an index of which the caller knows that it is there."""
+        raise NotImplementedError
+
+    def remove(self, index: int) -> None:
+        """Take out the last element, which stands at this index."""
         raise NotImplementedError
 
     def append(self, value: Any) -> None:
@@ -210,21 +223,44 @@ class ListNode(Node):
         Raises:
             SchemaMismatch: it does not fit the schema.
         """
-        raise NotImplementedError
+        self.write(self.size(), value)
 
     def delete(self, index: Any) -> None:
-        """Take an element out; those behind it move up."""
-        kept = [value for at, value in enumerate(self.elements()) if at != index]
-        self.clear()
-        self.fill(kept)
+        """Take an element out; those behind it move up. Nothing happens if there is none."""
+        old = self.get(index)
+        if old is not ABSENT:
+            self.splice(index, [old], [])
+
+    def splice(self, start: int, old: Sequence[Any], new: Sequence[Any]) -> None:
+        """Put `new` in place of `old`, the elements from `start` on as they were read; those behind them move.
+
+        Only what changes is written. A structure that moves is read whole and written anew.
+        """
+        size = max(self.size(), start + len(old))  # structures at the end may have become empty since they were read
+        tail = [] if len(new) == len(old) else list(self.part(start + len(old), size))
+        before, after = [*old, *tail], [*new, *tail]
+        changed = [(at, whole(value)) for at, value in enumerate(after) if at >= len(before) or value is not before[at]]
+        for at, value in changed:
+            self.write(start + at, value)
+        for index in reversed(range(size + len(new) - len(old), size)):
+            self.remove(index)
+
+    def move(self, index: int, place: int) -> None:
+        """Take the element at an index to another place in the list; those between the two move by one."""
+        if index == place:
+            return
+        first, last = min(index, place), max(index, place)
+        old = list(self.part(first, last + 1))
+        new = list(old)
+        new.insert(place - first, new.pop(index - first))
+        self.splice(first, old, new)
 
     def items(self, bounds: KeyRange | None = None) -> Iterator[tuple[Any, Any]]:
         """(index, element), in order; lists have no ranges, so `bounds` is not looked at."""
         return enumerate(self.elements())
 
     def fill(self, value: Any) -> None:
-        for element in value:
-            self.append(element)
+        self.splice(self.size(), [], list(value))
 
 
 class RootValue:
@@ -248,6 +284,15 @@ class RootValue:
 def is_empty_node(value: Any) -> bool:
     """Whether it is a structure that holds nothing; a plain value, even an empty list, is none."""
     return isinstance(value, Node) and value.is_empty()
+
+
+def whole(value: Any) -> Any:
+    """A structure with all that is in it as a plain value; a plain value as it is."""
+    if isinstance(value, MapNode):
+        return {key: whole(item) for key, item in value.items()}
+    if isinstance(value, SetNode):
+        return set(value.elements())
+    return [whole(item) for item in value.elements()] if isinstance(value, ListNode) else value
 
 
 def assign(entries: Any, key: Any, value: Any, where: str) -> None:

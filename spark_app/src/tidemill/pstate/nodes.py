@@ -240,7 +240,15 @@ class RowList(RowNode, ListNode):
     def elements(self, bounds: KeyRange | None = None) -> Iterator[Any]:
         if self._rows is not None:
             return (held for _, held in self._rows.cells(self.prefix).scan())
-        return (self.partition.node(self.place.element, (*self.prefix, index)) for index in range(self.size()))
+        return self._structures(0, self.size())
+
+    def part(self, start: int, stop: int) -> Iterator[Any]:
+        if self._rows is not None:
+            return (held for _, held in self._rows.cells(self.prefix).scan((start, True), (stop, False)))
+        return self._structures(start, stop)
+
+    def _structures(self, start: int, stop: int) -> Iterator[Any]:
+        return (self.partition.node(self.place.element, (*self.prefix, index)) for index in range(start, stop))
 
     def size(self) -> int:
         if self._rows is not None:

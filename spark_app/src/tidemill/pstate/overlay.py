@@ -62,6 +62,12 @@ class DirtyRows:
             self.table.changed.append(self)
         self.dirty.add(key)
 
+    def put_element(self, index: int, held: Any) -> None:
+        """As `put`, in a list: every index below its size has a row, so none is looked for. Raises: as `put`."""
+        size, self.count = self.size(), None
+        self.put(index, held)
+        self.count = max(size, index + 1)
+
     def size(self) -> int:
         """How many rows are there; counted once, then kept up to date."""
         if self.count is None:

@@ -217,16 +217,20 @@ class WritableList(WritableNode, RowList):
         """Raises BadPath if there is no such index; the index after the last appends."""
         if type(index) is not int or not 0 <= index <= self.size():
             raise BadPath(f"{self.partition.name}: a list of {self.size()} elements has no index {index!r}")
+        self.write(index, value)
+
+    def write(self, index: int, value: Any) -> None:
         if self._rows is None:
             self.partition.assign(self.place.element, (*self.prefix, index), value)
             return
         try:
-            self._rows.cells(self.prefix).put(index, checker(value_schema(self._rows.table))(value))
+            held = checker(value_schema(self._rows.table))(value)
         except Misfit as misfit:
             raise self.refusal(misfit, index) from None
+        self._rows.cells(self.prefix).put_element(index, held)
 
-    def append(self, value: Any) -> None:
-        self.put(self.size(), value)
+    def remove(self, index: int) -> None:
+        self.partition.clear(self.place.element, (*self.prefix, index))
 
 
 class WritableRecord(WritableNode, RowRecord):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tidemill.language.dataflow import Const, Location, Nav, PStateDeclaration, RecordedPath
-from tidemill.language.schema import MapSchema, Schema, SetSchema, to_text
+from tidemill.language.schema import ListSchema, MapSchema, Schema, SetSchema, to_text
 from tidemill.paths.arguments import PATHS
 from tidemill.paths.fitting import SchemaFaults, fits
 from tidemill.paths.navigators import NAVIGATORS
@@ -97,8 +97,13 @@ class _PathCheck:
         for position, arg in enumerate(nav.args):
             kind = navigator.arguments.kind(position)
             if kind in PATHS and isinstance(arg, RecordedPath):
-                checks[kind](arg, schema)
+                checks[kind](arg, _element(schema) if navigator.is_about_elements else schema)
         return None if schema is None else navigator.after(self.faults, nav, schema)
+
+
+def _element(schema: Schema | None) -> Schema | None:
+    """What a path about the elements of a list meets."""
+    return schema.element if isinstance(schema, ListSchema) else None
 
 
 def _is_open(last: Nav) -> bool:
