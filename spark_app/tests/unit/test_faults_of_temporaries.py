@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from faulty import Cases, Define, assert_one_fault
+from faulty import Cases, Define, assert_one_fault, faults_of
 from test_faults_of_dataflow import ROWS, records, source
 
-from tidemill import Agg, Block, Depot, Ops
+from tidemill import Agg, Block, CompoundAgg, Constant, Depot, Expr, Ops, Path
 
 cases = Cases()
 expect = cases.expect
@@ -117,6 +117,109 @@ def two_sources_of_which_one_is_materialized(setup: Any, topologies: Any) -> Non
     chain = source(setup, topologies).batch_block(KEPT)
     block = ROWS.explode_materialized("$$rows").out("*w")  # <- fault
     chain.batch_block(block.global_partition().agg("$$total", Agg.count()))
+
+
+# --- aggregations ----------------------------------------------------------------------------------------------------
+
+
+AT_HOME = ROWS.hash_partition("*v")
+COUNTS = AT_HOME.compound_agg(CompoundAgg.map("*v", Agg.count())).out("$$t")
+READ = Block.all_partition().local_select("$$t", Path.all()).out("*pair")
+
+
+@expect("An aggregation into the temporary PState '$$t' stands outside a batch block.")
+def aggregation_in_plain_code(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).agg(Agg.count()).out("$$t")  # <- fault
+
+
+@expect("An aggregation into the temporary PState '$$t' stands after the aggregation of a batch block.")
+def aggregation_in_post_agg(setup: Any, topologies: Any) -> None:
+    block = AT_HOME.agg(Agg.count()).out("*n").local_clear("$$counts")
+    source(setup, topologies).batch_block(block.agg(Agg.count()).out("$$t"))  # <- fault
+
+
+@expect("The block of group_by holds something else than aggregators into variables.")
+def aggregation_in_group_by(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(ROWS.group_by("*v", Block.agg(Agg.count()).out("$$t")))  # <- fault
+
+
+@expect("This aggregates into '$$total' already, so it cannot go into '$$t' too.")
+def aggregation_into_a_declared_and_a_temporary_pstate(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(AT_HOME.agg("$$total", Agg.count()).out("$$t"))  # <- fault
+
+
+@expect("An aggregation makes one temporary PState, not 2 of '$$t', '*n'.")
+def aggregation_into_two(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(AT_HOME.agg(Agg.count()).out("$$t", "*n"))  # <- fault
+
+
+@expect("Agg.avg cannot aggregate into '$$t'")
+def aggregation_of_a_mean(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(AT_HOME.agg(Agg.avg("*v")).out("$$t"))  # <- fault
+
+
+@expect("'$$counts' is a declared PState, so no temporary one can have its name.")
+def aggregation_under_the_name_of_a_declared_pstate(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(AT_HOME.agg(Agg.count()).out("$$counts"))  # <- fault
+
+
+@expect("'$$t' holds int here, but it holds")
+def aggregation_of_another_shape(setup: Any, topologies: Any) -> None:
+    chain = source(setup, topologies).batch_block(COUNTS)
+    chain.batch_block(AT_HOME.agg(Agg.count()).out("$$t"))  # <- fault
+
+
+@expect("'$$t' holds int here, but it holds rows of 1 value at")
+def aggregation_into_materialized_rows(setup: Any, topologies: Any) -> None:
+    chain = source(setup, topologies).batch_block(ROWS.materialize("*v").out("$$t"))
+    chain.batch_block(AT_HOME.agg(Agg.count()).out("$$t"))  # <- fault
+
+
+@expect("There is no PState '$$t'.")
+def read_before_it_is_made(setup: Any, topologies: Any) -> None:
+    chain = source(setup, topologies).batch_block(Block.all_partition().local_select("$$t").out("*x"))  # <- fault
+    chain.batch_block(COUNTS)
+
+
+@expect("No code before this makes '$$t'.")
+def read_on_another_branch(setup: Any, topologies: Any) -> None:
+    chain = source(setup, topologies).anchor("root").batch_block(COUNTS).hook("root")
+    chain.local_select("$$t", Path.key("a")).out("*n")  # <- fault
+
+
+@expect("No code before this makes '$$t'.")
+def read_in_the_same_batch_block(setup: Any, topologies: Any) -> None:
+    chain = source(setup, topologies).anchor("root").batch_block(COUNTS).hook("root")
+    rows = AT_HOME.local_select("$$t", Path.key("a")).out("*n")  # <- fault
+    chain.batch_block(rows.global_partition().compound_agg(CompoundAgg.map("*v", Agg.count())).out("$$t"))
+
+
+@expect("'$$rows' holds materialized rows, and is no PState to navigate.")
+def select_of_materialized_rows(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(KEPT).local_select("$$rows").out("*x")  # <- fault
+
+
+@expect("'$$t' holds no materialized rows.")
+def explode_of_an_aggregated_pstate(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(COUNTS).explode_materialized("$$t").out("*x")  # <- fault
+
+
+@expect("The path into '$$t' does not begin with a key, so it belongs to no one task.")
+def select_that_belongs_to_no_task(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(COUNTS).select("$$t", Path.all()).out("*x")  # <- fault
+
+
+def every_use(setup: Any, topologies: Any) -> None:
+    chain = source(setup, topologies).if_true(
+        Expr(Ops.IDENTITY, Constant(1)), Block.batch_block(COUNTS).batch_block(KEPT)
+    )
+    chain = chain.batch_block(COUNTS.local_select("$$t", Path.key("a")).out("*n")).batch_block(READ)
+    chain = chain.batch_block(Block.explode_materialized("$$rows").out("*v").select("$$t", Path.key("*v")).out("*n"))
+    chain.hash_partition("$$t", Constant("a")).local_transform("$$t", Path.key("a").term_val(1)).local_clear("$$t")
+
+
+def test_no_fault_is_found_when_temporary_pstates_are_used_as_meant() -> None:
+    assert faults_of(every_use) == []
 
 
 @pytest.mark.parametrize(("define", "text"), cases.all, ids=cases.ids)

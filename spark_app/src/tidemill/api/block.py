@@ -89,7 +89,8 @@ class Block(LaterNodes, Attachable):
             changed = _with_temp(node, names, at, found)
             return self._with((*rest, changed), (*self.faults, *found))
         if isinstance(node, dataflow.Aggregate) and any(str(name).startswith("$$") for name in names):
-            return self._with((*rest, dataflow.Later(f"Temporary PStates ('{names[0]}')", at)), self.faults)
+            made = _making_temp(node, names, at, found)
+            return self._with((*rest, made), (*self.faults, *found))
         outs = to_vars(names, at, found)
         changed = _with_outs(node, outs, at, found)
         return self._with((*rest, changed), (*self.faults, *found))
@@ -324,12 +325,19 @@ class Block(LaterNodes, Attachable):
 
     @starter
     def agg(self, *args: Any) -> Block:
-        """Aggregate into a PState (`agg("$$p", Agg.sum("*v"))`), or in a batch block into variables."""
+        """Aggregate into a PState (`agg("$$p", Agg.sum("*v"))`), or in a batch block into variables.
+
+        There `agg(…).out("$$t")` makes a temporary PState, on the tasks where it aggregates. It can be read behind the
+        aggregators, and is gone when the microbatch is done.
+        """
         return self._aggregate("agg", args)
 
     @starter
     def compound_agg(self, *args: Any) -> Block:
-        """Aggregate at the places of a nested structure: `compound_agg("$$p", CompoundAgg.map("*k", Agg.count()))`."""
+        """Aggregate at the places of a nested structure: `compound_agg("$$p", CompoundAgg.map("*k", Agg.count()))`.
+
+        In a batch block `compound_agg(…).out("$$t")` makes a temporary PState, as with `agg`.
+        """
         return self._aggregate("compound_agg", args)
 
     def _aggregate(self, method: str, args: tuple[Any, ...]) -> Block:
@@ -474,6 +482,18 @@ def _with_temp(node: dataflow.Materialize, names: Sequence[Any], at: Location, f
         faults.append(Fault(str(at), "materialize names one temporary PState.", 'Write .out("$$rows") once.'))
         return node
     return replace(node, temp=to_name(names[0], "$$", "temporary PState", at, faults))
+
+
+def _making_temp(node: dataflow.Aggregate, names: Sequence[Any], at: Location, faults: list[Fault]) -> Node:
+    """The aggregation into a temporary PState."""
+    if node.pstate is not None or node.outs:
+        text = f"This aggregates into '{node.pstate or node.outs[0]}' already, so it cannot go into '{names[0]}' too."
+        faults.append(Fault(str(at), text, "Write one agg for each."))
+        return node
+    if len(names) != 1:
+        text = f"An aggregation makes one temporary PState, not {len(names)} of {', '.join(map(repr, names))}."
+        faults.append(Fault(str(at), text, "Write one agg for each."))
+    return replace(node, pstate=str(names[0]), is_temporary=True)
 
 
 def _with_outs(node: Node, outs: tuple[str, ...], at: Location, faults: list[Fault]) -> Node:

@@ -90,12 +90,11 @@ class CompiledProgram:
 
     def schema(self, pstate: str) -> Schema:
         """The schema of a PState that the program writes or reads. Raises KeyError for any other."""
-        plan = self.program.pstates.get(pstate) or self.program.others[pstate]
-        return plan.schema
+        return self.program.plan_of(pstate).schema
 
     def _fold(self, pstate: str, tree: AggTree) -> CompiledFold:
         arguments = Arguments()
-        plan = self.program.pstates[pstate]
+        plan = self.program.plan_of(pstate)
         writer = compile_writer(tree, plan.schema, arguments.index, plan.merges is not None)
         return CompiledFold(pstate, writer, tuple(arguments.args))
 
@@ -122,7 +121,7 @@ class CompiledProgram:
             return None
         found = [leaf for output in region.outputs for leaf in leaves(output.tree)]
         for output in region.outputs:
-            is_stored = self.program.pstates[output.pstate or ""].merges is not None
+            is_stored = self.program.plan_of(output.pstate or "").merges is not None
             for combiner in map(combiner_of, leaves(output.tree)):
                 if combiner.merged_by is None or (is_stored and combiner.merged_by != combiner.name):
                     return None

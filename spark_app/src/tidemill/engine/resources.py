@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,9 @@ def open_state(work: AttemptWork, thread: int, overlay: bytes) -> ThreadState:
     loader.note(work.snapshot)
     view = SnapshotView(work.snapshot, TaskSet(work.threads, thread), loader)
     limit = work.options.get("topology.microbatch.pstate.flush.path.count", 100_000)
-    return ThreadState(infos(work.program.pstates), view, overlay=overlay, flush_path_count=int(limit))
+    temps = {name: replace(info, is_temporary=True) for name, info in infos(work.program.temps).items()}
+    pstates = {**infos(work.program.pstates), **temps}
+    return ThreadState(pstates, view, overlay=overlay, flush_path_count=int(limit))
 
 
 def open_others(work: AttemptWork, thread: int) -> dict[str, ThreadState]:

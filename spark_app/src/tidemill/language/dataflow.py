@@ -270,12 +270,16 @@ class LocalClear:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """`agg` and `compound_agg`; `pstate` is None where a batch block aggregates into variables (`outs`)."""
+    """`agg` and `compound_agg`; `pstate` is None where a batch block aggregates into variables (`outs`).
+
+    `is_temporary`: the PState is one that the aggregation itself makes, for the attempt.
+    """
 
     tree: AggTree
     pstate: str | None
     outs: tuple[str, ...]
     at: Location
+    is_temporary: bool = False
 
 
 @dataclass(frozen=True)

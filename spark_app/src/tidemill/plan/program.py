@@ -284,8 +284,8 @@ class Program:
     of operator i, `live[i]` the variables that somebody reads after it (sorted: also the columns of messages to a
     point), `keeps_order[i]` says for a point whether the order of its rows can be observed. `segments` has one
     entry for each operator where a walk can begin. `schedule` has one entry for each superstep, or is None where
-    only the data decides how many there are. `reads` maps PStates of other topologies to their topology's name. `key`
-    names the program in caches of workers.
+    only the data decides how many there are. `temps` are the temporary PStates that are aggregated into. `reads` maps
+    PStates of other topologies to their topology's name. `key` names the program in caches of workers.
     """
 
     module: str
@@ -297,11 +297,16 @@ class Program:
     regions: tuple[Region, ...]
     segments: Mapping[int, ProgramSegment]
     pstates: Mapping[str, PStatePlan]
+    temps: Mapping[str, PStatePlan]
     reads: Mapping[str, str]
     others: Mapping[str, PStatePlan]
     global_objects: frozenset[str]
     schedule: tuple[Superstep, ...] | None
     key: str = field(default="", compare=False)
+
+    def plan_of(self, pstate: str) -> PStatePlan:
+        """A PState that the program writes or reads. Raises KeyError for any other."""
+        return self.pstates.get(pstate) or self.temps.get(pstate) or self.others[pstate]
 
     @property
     def sources(self) -> tuple[Region, ...]:

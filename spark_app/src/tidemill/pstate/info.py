@@ -10,10 +10,14 @@ from tidemill.language.schema import Schema
 
 @dataclass(frozen=True)
 class PStateInfo:
-    """A PState of the topology; `id` is its declaration's id in the module's definition, which stored rows carry."""
+    """A PState of the topology; `id` is its declaration's id in the module's definition, which stored rows carry.
+
+    What is written to one that `is_temporary` ends with the attempt.
+    """
 
     name: str
     id: str
     schema: Schema
     is_global: bool = False
     initial_value: Any = None
+    is_temporary: bool = False

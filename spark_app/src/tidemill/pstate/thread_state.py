@@ -351,11 +351,13 @@ class ThreadState:
         for key in list(self._task_tables):
             self._flush_table(key)
 
-    def _merged(self) -> dict[TableKey, TableRows]:
-        """The overlay as one level: sorted rows with clears and operands."""
+    def _merged(self, without: frozenset[str] = frozenset()) -> dict[TableKey, TableRows]:
+        """The overlay as one level: sorted rows with clears and operands; `without` are ids of PStates."""
         self._flush()
         merged = {}
         for key, levels in self._overlay.items():
+            if key[0] in without:
+                continue
             table = self._tables[key]
             frames = [(level.full_frame, level.combiner_names) for level in levels]
             rows, combiner_names = resolve(table, frames, is_base=False)
@@ -395,8 +397,11 @@ class ThreadState:
         self._view.close()
 
     def finish(self, key: str = "") -> tuple[bytes, Part] | None:
-        """The delta of this thread, and its part without a name; None if nothing changed. `key`: as `encode`."""
-        merged = self._merged()
+        """The delta of this thread, and its part without a name; None if nothing changed. `key`: as `encode`.
+
+        Temporary PStates are no part of it.
+        """
+        merged = self._merged(frozenset(info.id for info in self.pstates.values() if info.is_temporary))
         if not merged:
             return None
         merged |= self._merged_sizes(merged)

@@ -46,7 +46,8 @@ def check_into_variables(context: Context, node: Aggregate) -> None:
     """An aggregation into variables is one aggregator with one variable."""
     if not isinstance(node.tree, Aggregator):
         text = "compound_agg needs a PState to aggregate into."
-        context.fault(node.at, text, "Name one, or use agg(…).out(…) for each variable; temporary PStates come later.")
+        advice = 'Name one, make a temporary one with .out("$$t"), or use agg(…).out("*v") for each variable.'
+        context.fault(node.at, text, advice)
         return
     _check_own(context, node.tree, node.at)
     if node.tree.kind == "void":

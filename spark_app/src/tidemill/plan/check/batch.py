@@ -76,7 +76,7 @@ def _check_aggregators(rows: PhaseCheck, nodes: Sequence[df.Aggregate | df.Group
             continue
         rows.aggregation(node, scope)
         _check_outs(rows, node, after)
-        after = after.binding(node.outs)
+        after = after.binding(node.outs).making([node.pstate] if node.pstate and node.is_temporary else ())
     return after
 
 

@@ -187,22 +187,22 @@ class ChainCheck:
         if self.phase == "post":
             self._not_in_post(node.at, f"{node.kind}_partition")
         if node.target is not None and node.kind == "path":
-            self._path_target(node, node.target)
+            self._path_target(node, node.target, scope)
         elif node.target is not None:
-            self._target(node, node.target)
+            self._target(node, node.target, scope)
         is_single = node.kind == "global" or (node.target is not None and self.context.is_global(node.target))
         is_task_0 = node.kind == "direct" and node.args == (df.Const(0),)
         return scope.moved(is_single or is_task_0)
 
-    def _path_target(self, node: df.Partition, target: str) -> None:
-        found = self.context.pstate(target, node.at)
+    def _path_target(self, node: df.Partition, target: str, scope: Scope) -> None:
+        found = self.temps.read(target, scope, node.at)
         if found is not None and not node.args and not found.is_global:
             text = f"The path into '{target}' does not begin with a key, so it belongs to no one task."
             self.fault(node.at, text, "Begin it with Path.key(…), or use local_select after a partitioner.")
 
-    def _target(self, node: df.Partition, target: str) -> None:
+    def _target(self, node: df.Partition, target: str, scope: Scope) -> None:
         if target.startswith("$$"):
-            self.context.pstate(target, node.at)
+            self.temps.read(target, scope, node.at)
         elif target not in self.context.depots:
             text = f"There is no depot '{target}'."
             advice = advice_for(target, self.context.depots, f"{node.kind}_partition takes a PState or depot first.")
@@ -220,7 +220,7 @@ class ChainCheck:
     def select(self, node: df.LocalSelect, scope: Scope) -> Scope:
         """Its path fits the schema of its PState, and it binds one variable at most."""
         use(self.context, scope, node.path, node.at)
-        found = self.context.pstate(node.pstate, node.at)
+        found = self.temps.read(node.pstate, scope, node.at)
         if found is not None:
             check_select(self.context, found, node.path, node.at)
         if len(node.outs) > 1:
@@ -231,21 +231,21 @@ class ChainCheck:
     def transform(self, node: df.LocalTransform, scope: Scope) -> Scope:
         """Its path fits the schema of its PState, which this topology owns."""
         use(self.context, scope, node.path, node.at)
-        found = self._written(node.pstate, node.at)
+        found = self._written(node.pstate, scope, node.at)
         if found is not None:
             check_transform(self.context, found, node.path, node.at)
         return scope
 
     def clear(self, node: df.LocalClear, scope: Scope) -> Scope:
         """Its PState is one that this topology owns."""
-        self._written(node.pstate, node.at)
+        self._written(node.pstate, scope, node.at)
         return scope
 
-    def _written(self, name: str, at: Location) -> PStateDeclaration | None:
+    def _written(self, name: str, scope: Scope, at: Location) -> PStateDeclaration | None:
         """The PState that a node writes; only the topology that declared it may."""
-        found = self.context.pstate(name, at)
-        if found is not None and self.context.pstates[name][0] != self.topology:
-            owner = self.context.pstates[name][0]
+        found = self.temps.read(name, scope, at)
+        owner, _ = self.context.pstates.get(name, (self.topology, None))
+        if owner != self.topology:
             text = f"'{name}' belongs to topology '{owner}', so '{self.topology}' cannot write it."
             self.fault(at, text, "A PState is written by exactly one topology; declare another one here.")
         return found
@@ -255,9 +255,10 @@ class ChainCheck:
         if self.phase == "pre":
             text = "An aggregator stands inside another node before the aggregation of a batch block."
             self.fault(node.at, text, "Filter with keep_true, and aggregate in the batch block itself.")
-        elif node.pstate is None:
+        elif node.pstate is None or node.is_temporary:
             where = "after the aggregation of a batch block" if self.phase == "post" else "outside a batch block"
-            text = f"An aggregation into variables stands {where}."
+            what = f"the temporary PState '{node.pstate}'" if node.is_temporary else "variables"
+            text = f"An aggregation into {what} stands {where}."
             self.fault(node.at, text, "Put all aggregators together in a batch block, or name a PState.")
             return self.bind(node.outs, scope, node.at)
         self.aggregation(node, scope)
@@ -269,7 +270,7 @@ class ChainCheck:
         if node.pstate is None:
             check_into_variables(self.context, node)
             return
-        found = self._written(node.pstate, node.at)
+        found = self.temps.aggregate(node) if node.is_temporary else self._written(node.pstate, scope, node.at)
         if found is not None:
             check_into_pstate(self.context, found, node.tree, node.at)
         if node.outs:

@@ -15,13 +15,14 @@ from tidemill.values.errors import Fault
 class Temp:
     """A temporary PState: where it is made first, in the chain of which source, and its shape, as a person says it.
 
-    `width` is the number of values in each of its rows where rows were materialized.
+    It has a `declaration` where it is aggregated into; else it holds materialized rows of `width` values each.
     """
 
     at: Location
     source: str
     shape: str
-    width: int | None = None
+    width: int = 0
+    declaration: PStateDeclaration | None = None
 
 
 @dataclass
@@ -55,9 +56,8 @@ class Context:
         """The PState of this name; an unknown one is a fault."""
         found = self.pstates.get(name)
         if found is None:
-            self.fault(
-                at, f"There is no PState '{name}'.", advice_for(name, self.pstates, "Declare it with pstate(…).")
-            )
+            otherwise = f'Declare it with pstate(…), or make it in a batch block before this with agg(…).out("{name}").'
+            self.fault(at, f"There is no PState '{name}'.", advice_for(name, self.pstates, otherwise))
             return None
         return found[1]
 

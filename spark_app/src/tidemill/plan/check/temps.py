@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Location
+from tidemill.language.schema import to_text
 from tidemill.plan.check.context import Context, Temp, advice_for, count_of
 from tidemill.plan.check.scope import Scope
+from tidemill.plan.temporaries import declared_by
 
 
 @dataclass
@@ -59,15 +61,33 @@ class TempCheck:
         """`explode_materialized` takes rows that code before it kept, and binds all their values or none."""
         self.block.exploded.setdefault(node.temp, node.at)
         temp = self.found(node.temp)
-        if node.temp in self.context.pstates or (temp is not None and temp.width is None):
+        if node.temp in self.context.pstates or (temp is not None and temp.declaration is not None):
             text = f"'{node.temp}' holds no materialized rows."
             self.context.fault(node.at, text, "Read it with all_partition() and local_select.")
         elif node.temp not in scope.temps:
             self.missing(node.temp, node.at, "materializes")
         elif temp is not None and len(node.outs) not in (0, temp.width):
-            wanted, bound = count_of(temp.width or 0, "value"), count_of(len(node.outs), "variable")
+            wanted, bound = count_of(temp.width, "value"), count_of(len(node.outs), "variable")
             text = f"The rows of '{node.temp}' have {wanted}, which cannot be bound to {bound}."
             self.context.fault(node.at, text, f"Bind as many as materialize was given at {temp.at}.")
+
+    def aggregate(self, node: df.Aggregate) -> df.PStateDeclaration:
+        """The temporary PState that an aggregation of a batch block makes."""
+        made = declared_by(node)
+        self.make(made.name, Temp(node.at, self.source, f"holds {to_text(made.schema)}", declaration=made))
+        return made
+
+    def read(self, name: str, scope: Scope, at: Location) -> df.PStateDeclaration | None:
+        """The PState of this name, declared or made before; anything else is a fault."""
+        temp = self.found(name)
+        if temp is None or name in self.context.pstates:
+            return self.context.pstate(name, at)
+        if temp.declaration is None:
+            text = f"'{name}' holds materialized rows, and is no PState to navigate."
+            self.context.fault(at, text, f'Get its rows with explode_materialized("{name}").')
+        elif name not in scope.temps:
+            self.missing(name, at, "makes")
+        return temp.declaration
 
     def missing(self, name: str, at: Location, verb: str) -> None:
         """Notes that no code before a step makes the temporary PState that it reads."""
@@ -75,7 +95,7 @@ class TempCheck:
             text = f"'{name}' is made by the batch block that reads it here, so it is not complete yet."
             self.context.fault(at, text, "Read it behind that batch block.")
             return
-        known = [known for topology, known in self.context.temps if topology == self.topology]
+        known = [known for topology, known in self.context.temps if topology == self.topology and known != name]
         otherwise = f'Write {_MAKING[verb]}.out("{name}") in a batch block before this, in the same chain.'
         self.context.fault(at, f"No code before this {verb} '{name}'.", advice_for(name, known, otherwise))
 

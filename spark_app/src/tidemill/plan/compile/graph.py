@@ -14,6 +14,7 @@ from typing import Any
 from tidemill.language import dataflow as df
 from tidemill.language.operations import Op
 from tidemill.plan import program as pg
+from tidemill.plan.temporaries import declared_by
 from tidemill.values.errors import DefinitionError, Fault
 
 
@@ -41,7 +42,7 @@ class LoopFrame:
 
 
 class GraphBuilder:
-    """Adds nodes at `place`; `operators`, `next` and `regions` are the result."""
+    """Adds nodes at `place`; `operators`, `next`, `regions` and the temporary PStates `temps` are the result."""
 
     def __init__(self, topology: df.TopologyDeclaration, global_objects: frozenset[str]) -> None:
         self.topology = topology
@@ -49,6 +50,7 @@ class GraphBuilder:
         self.operators: list[pg.Operator] = []
         self.next: list[list[int]] = []
         self.regions: list[pg.Region] = []
+        self.temps: dict[str, df.PStateDeclaration] = {}
         self._place = Attachment(-1, {})
         self._region = 0
         self._source: df.SourceDeclaration | None = None
@@ -328,6 +330,7 @@ class GraphBuilder:
             self.block(pre)
             return
         keys, items = _aggregation(aggregates)
+        self.temps.update((made.name, made) for made in (declared_by(item) for item in items if item.is_temporary))
         final = pre[-1] if pre and isinstance(pre[-1], df.Partition) and keys is None else None
         self.block(pre[:-1] if final else pre)
         trees = self._trees_before(items) if final is not None or keys is not None else None

@@ -42,6 +42,10 @@ def compile_topology(
     return replace(program, key=hashlib.sha256(_shipped(program)).hexdigest()[:24])
 
 
+_TEMPORARY = "~"
+"""How the ids of temporary PStates begin, which no declared one's does."""
+
+
 def _shipped(program: pg.Program) -> bytes:
     """The program as workers get it.
 
@@ -100,6 +104,10 @@ def _program(
         segments=segments_of(operators, following, regions, schemas),
         pstates={
             p.name: pg.PStatePlan(p.name, ids.get(p.name, p.name), p, merges.get(p.name)) for p in topology.pstates
+        },
+        temps={
+            name: pg.PStatePlan(name, f"{_TEMPORARY}{number}", made)
+            for number, (name, made) in enumerate(builder.temps.items())
         },
         reads=others,
         others=_other_plans(declaration, others, ids),

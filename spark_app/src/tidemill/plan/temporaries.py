@@ -1,0 +1,44 @@
+"""Aggregations into temporary PStates declare them: the schema and initial value that follow from the aggregators."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from tidemill.language import dataflow as df
+from tidemill.language.combiners import accumulator_of, combiner_of
+from tidemill.language.schema import Leaf, MapSchema, Schema
+
+_ANY = Leaf("object")
+
+
+def declared_by(node: df.Aggregate) -> df.PStateDeclaration:
+    """The declaration of the temporary PState that an aggregation makes.
+
+    Raises:
+        DefinitionError: a leaf is no aggregator.
+    """
+    assert node.pstate is not None
+    return df.PStateDeclaration(node.pstate, temp_schema(node.tree), node.at, initial_value=_zero(node.tree))
+
+
+def temp_schema(tree: df.AggTree, *, is_top: bool = True) -> Schema:
+    """What an aggregator tree makes. Its maps are indexed on each level: subindexed below the top.
+
+    Lists, and maps whose entries differ, are plain values.
+    """
+    if isinstance(tree, df.AggMap):
+        inner = (temp_schema(below, is_top=False) for _, below in tree.entries)
+        value = reduce(lambda a, b: a if a == b else _ANY, inner)
+        return MapSchema("object", value, subindexed=not is_top, nullable=True)
+    return Leaf("int") if isinstance(tree, df.Aggregator) and tree.name == "count" else _ANY
+
+
+def _zero(tree: df.AggTree) -> Any:
+    """What a task without rows has: nothing in maps and lists, else what the aggregator gives for no rows."""
+    if not isinstance(tree, df.Aggregator) or tree.kind == "void":
+        return None
+    if tree.kind == "accumulator":
+        return accumulator_of(tree).init()
+    combiner = combiner_of(tree)
+    return combiner.finish(combiner.zero())
