@@ -574,7 +574,6 @@ LATER = {
     "out_stream (named output streams)": lambda chain: chain.out_stream("s", "a", "*w"),
     "ack_return (stream topologies)": lambda chain: chain.ack_return("*v"),
     "capture_new_val_into('*n')": lambda chain: chain.agg("$$total", Agg.count().capture_new_val_into("*n")),
-    "Path.after_elem": lambda chain: chain.local_select("$$counts", Path.key("a").after_elem()).out("*w"),
 }
 
 
