@@ -64,7 +64,9 @@ class Attempts:
         topology: str = "mb",
         as_bytes: bool = False,
         runner: AttemptRunner | None = None,
+        prefix: str = "m/topologies/t",
     ) -> None:
+        self.prefix = prefix
         self.url = f"file://{folder}"
         self.store = open_store(self.url)
         self.declaration = record_module(module)
@@ -122,7 +124,7 @@ class Attempts:
             prefix = f"m/depots/{declared.depot[1:]}"
             sources[declared.source_id] = SourceWork(declared.source_id, prefix, ranges, log.locate(ranges))
         return AttemptWork(
-            self.url, self.declaration.name, "m/topologies/t", self.program, self.tasks, self.threads,
+            self.url, self.declaration.name, self.prefix, self.program, self.tasks, self.threads,
             self.microbatch_id, self.version, self.snapshot, sources, self.others, self.options, 1_700_000_000_000,
         )  # fmt: skip
 
@@ -161,14 +163,14 @@ class Attempts:
         if not levels:
             return
         work = CompactionWork(
-            self.url, self.declaration.name, "m/topologies/t", self.program, self.tasks, self.threads,
+            self.url, self.declaration.name, self.prefix, self.program, self.tasks, self.threads,
             self.microbatch_id, levels, True,
         )  # fmt: skip
         parts = LocalRunner().compact(work)
         self.snapshot = Snapshot((Level("run", levels[0].first, levels[-1].last, parts, True),))
 
     def state(self, task: int) -> ThreadState:
-        loader = part_loader(self.url, "m/topologies/t")
+        loader = part_loader(self.url, self.prefix)
         return ThreadState(infos(self.program.pstates), SnapshotView(self.snapshot, TaskSet(self.tasks, task), loader))
 
     def select(self, pstate: str, path: Any, task: int) -> list[Any]:

@@ -1,0 +1,484 @@
+# ruff: noqa: E501 - tables of texts
+"""Random well-formed programs, as the Python text that a user would write, with the records that they get.
+
+The rules by which a program has one right result (or several, all of them promised) are in `oracle_comparison`; here is
+what is never written, because no two implementations need agree on it: comparisons of values of different types, sums
+of floats that round, random numbers, global PStates off task 0.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import oracle_functions
+from hypothesis import strategies as st
+from oracle_pstates import TEMPLATES, Template
+
+import tidemill
+
+Env = dict[str, str]
+NAMES = ("a", "b", "c", "é")
+KINDS = ("row", "number", "dict")
+TASKS, THREADS = (1, 2, 4, 8), (1, 2, 3)
+HOLE = re.compile(r"<(\w+)>")
+_HEAD = "from tidemill import *\nfrom oracle_functions import *\n\n"
+
+
+@dataclass
+class Program:
+    """The text of a module, and what happens to it: in each round depots get records, then topologies run in order."""
+
+    source: str
+    topologies: tuple[str, ...]
+    rounds: list[dict[str, list[Any]]]
+    tasks: int = 1
+    threads: int = 1
+    is_reversed: bool = False
+
+    def __repr__(self) -> str:
+        order = "reversed(topologies)" if self.is_reversed else "topologies"
+        fed = "\n".join(f"#   {feeds!r}, then {order}" for feeds in self.rounds)
+        return f"\n{self.source}\n# {self.tasks} tasks, {self.threads} threads\n{fed}\n"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """As hypothesis prints it."""
+        printer.text(repr(self))
+
+    def module(self) -> Any:
+        """The module that the text defines."""
+        space: dict[str, Any] = {
+            "nan": math.nan, "inf": math.inf, "__name__": "oracle_program",
+            **{name: getattr(tidemill, name) for name in tidemill.__all__}, **vars(oracle_functions),
+        }  # fmt: skip
+        exec(compile(self.source.removeprefix(_HEAD), "<program>", "exec"), space)
+        return space["Made"]()
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+_ODD = (
+    None, 0, 1, True, False, 1.0, 0.5, -0.0, "", "t", "é😀", "*", [], [1, None], {}, {"a": [1, {"b": None}]}, [[]],
+    math.nan, math.inf, 2**63 - 1, -(2**63), b"\x00\xff", [True, 1.0], {"a": math.nan},
+)  # fmt: skip
+odd_values = st.sampled_from(_ODD)
+numbers = st.integers(-4, 6)
+names = st.sampled_from(NAMES)
+_RECORDS: dict[str, st.SearchStrategy[Any]] = {
+    "row": st.tuples(names, numbers, odd_values).map(list),
+    "number": numbers,
+    "dict": st.one_of(
+        st.fixed_dictionaries({"k": names, "v": numbers, "x": odd_values}),
+        st.fixed_dictionaries({"k": names, "v": numbers}),
+    ),
+}
+_PARSED = {
+    "row": '.each(Ops.EXPAND, "{r}").out("{k}", "{v}", "{x}")',
+    "number": '.each(Ops.IDENTITY, "{r}").out("{v}").each(name_of, "{v}").out("{k}").each(half, "{v}").out("{x}")',
+    "dict": (
+        '.each(Ops.MUST_GET, "{r}", "k").out("{k}").each(Ops.GET, "{r}", "v").out("{v}")'
+        '.each(Ops.GET, "{r}", "x").out("{x}")'
+    ),
+}
+_DEPOTS = {
+    "row": ("Depot.random()", "Depot.hash_by(Ops.FIRST)"),
+    "number": ("Depot.random()", "Depot.hash_by(Ops.IDENTITY)", "Depot.random()).global_("),
+    "dict": ("Depot.random()", 'Depot.hash_by("k")'),
+}
+
+
+# --- one chain -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Place:
+    """Where the next node stands: what is bound, and what may stand here.
+
+    `phase` is plain, pre or post; `is_zero` says that rows are on task 0. `depth` bounds how deep blocks nest.
+    """
+
+    env: Env
+    phase: str = "plain"
+    is_zero: bool = False
+    depth: int = 2
+    microbatch: str = ""
+
+    def inside(self, **changes: Any) -> Place:
+        given = {"env": dict(self.env), "phase": self.phase, "is_zero": self.is_zero, "depth": self.depth - 1,
+                 "microbatch": self.microbatch}  # fmt: skip
+        return Place(**{**given, **changes})
+
+
+@dataclass
+class Writer:
+    """Writes one program by drawing from hypothesis."""
+
+    draw: Any
+    own: dict[str, Template] = field(default_factory=dict)
+    others: dict[str, Template] = field(default_factory=dict)
+    count: int = 0
+
+    def pick(self, options: Sequence[Any]) -> Any:
+        return self.draw(st.sampled_from(list(options)))
+
+    def chance(self, one_in: int) -> bool:
+        return bool(self.draw(st.integers(0, one_in - 1)) == one_in - 1)
+
+    def number(self, low: int, high: int) -> int:
+        return int(self.draw(st.integers(low, high)))
+
+    def fresh(self, kind: str) -> str:
+        self.count += 1
+        return f"*{kind[0]}{self.count}"
+
+    # --- expressions ---
+
+    def fill(self, text: str, env: Env) -> str:
+        """The text with its holes filled."""
+        return HOLE.sub(lambda hole: self.expression(hole[1], env), text)
+
+    def variable(self, kind: str, env: Env) -> str | None:
+        """A variable of a type, if one is bound."""
+        known = [name for name, found in env.items() if found == kind or kind == "any"]
+        return f'"{self.pick(known)}"' if known else None
+
+    def expression(self, kind: str, env: Env, depth: int = 2) -> str:
+        """An expression of a type."""
+        if kind in ("name", "name2"):
+            return repr(self.pick(NAMES))
+        if kind == "n":
+            return str(self.number(0, 3))
+        if kind == "constant":
+            return str(self.number(-3, 3))
+        known = self.variable(kind, env) if kind in ("str", "int", "any", "bool", "list") else None
+        if known is not None and self.number(0, 2) < 2:
+            return known
+        forms = _EXPRESSIONS[kind]
+        text = self.pick(forms[: 1 + (len(forms) - 1) * (depth > 0)])
+        return HOLE.sub(lambda hole: self.expression(hole[1], env, depth - 1), text)
+
+    def condition(self, env: Env) -> str:
+        return HOLE.sub(lambda hole: self.expression(hole[1], env, 1), self.pick(_EXPRESSIONS["bool"]))
+
+    def out(self, kind: str, place: Place) -> str:
+        """A variable to bind: sometimes one that is bound already, where it may be bound anew."""
+        known = [name for name, found in place.env.items() if found == kind]
+        if known and place.phase != "pre" and self.chance(4):
+            return str(self.pick(known))
+        name = self.fresh(kind)
+        place.env[name] = kind
+        return name
+
+    # --- nodes ---
+
+    def block(self, place: Place, size: int = 3) -> str:
+        """Nodes as a block of their own; `place` is then where they end."""
+        return f"Block{self.nodes(place, size) or '.each(Ops.IDENTITY, 0)'}"
+
+    def nodes(self, place: Place, size: int = 3) -> str:
+        return "".join(self.node(place) for _ in range(self.number(0, size)))
+
+    def node(self, place: Place) -> str:
+        kinds = ["each", "each", "state", "state", "state", "keep"]
+        if place.phase != "post":
+            kinds += ["move", "move"]
+        if place.depth > 0:
+            kinds += ["if", "same", "loop", "branch", "graph", "cond"]
+        text: str = getattr(self, f"_{self.pick(kinds)}")(place)
+        return text
+
+    def _each(self, place: Place) -> str:
+        form, kinds = self.pick(_EACH)
+        text = self.fill(form, place.env)
+        outs = [self.out(kind, place) for kind in kinds]
+        while len(set(outs)) < len(outs):
+            outs[-1] = self.fresh(kinds[-1])
+            place.env[outs[-1]] = kinds[-1]
+        return text + (".out(" + ", ".join(f'"{name}"' for name in outs) + ")" if outs else "")
+
+    def _keep(self, place: Place) -> str:
+        return f".keep_true({self.condition(place.env)})"
+
+    def _move(self, place: Place) -> str:
+        form = self.fill(self.pick(_MOVES), place.env)
+        place.is_zero = form.startswith(".global")
+        return form
+
+    def _if(self, place: Place) -> str:
+        condition = self.condition(place.env)
+        then, other = place.inside(), place.inside()
+        text = f".if_true({condition}, {self.block(then)}"
+        if self.chance(2):
+            text += f", {self.block(other)}"
+        self._meet(place, [then, other])
+        return text + ")"
+
+    def _same(self, place: Place) -> str:
+        """Both ways bind the same variable."""
+        kind = self.pick(("int", "str", "any"))
+        name = self.out(kind, place)
+        bound = {key: found for key, found in place.env.items() if key != name or place.phase != "pre"}
+        ways = [place.inside(env=dict(bound)) for _ in range(2)]
+        if name in ways[0].env and self.count and name == f"*{kind[0]}{self.count}":
+            for way in ways:
+                way.env.pop(name, None)
+        condition = self.condition(ways[0].env)
+        blocks = [
+            f'{self.block(way, 2)}.each(Ops.IDENTITY, {self.expression(kind, way.env)}).out("{name}")' for way in ways
+        ]
+        place.is_zero = all(way.is_zero for way in ways)
+        return f".if_true({condition}, {blocks[0]}, {blocks[1]})"
+
+    def _cond(self, place: Place) -> str:
+        ways, cases = [], []
+        for _ in range(self.number(1, 3)):
+            way = place.inside()
+            cases.append(f"Case.create({self.condition(place.env)}){self.nodes(way, 2) or '.each(Ops.IDENTITY, 0)'}")
+            ways.append(way)
+        self._meet(place, [*ways, place])
+        return f".cond({', '.join(cases)})"
+
+    def _meet(self, place: Place, ways: Sequence[Place]) -> None:
+        place.is_zero = all(way.is_zero for way in ways)
+
+    def _loop(self, place: Place) -> str:
+        counter, after = self.fresh("int"), self.fresh("int")
+        inner = place.inside(is_zero=False)
+        inner.env[counter] = "int"
+        body = self.nodes(inner, 2)
+        again = inner.inside()
+        more = self.nodes(again, 2)
+        limit = self.number(0, 2)
+        text = (
+            f'.loop_with_vars(LoopVars.var("{counter}", 0), Block{body}.if_true(Expr(Ops.LESS_THAN, "{counter}", {limit}),'
+            f' Block{more}.continue_loop(Expr(Ops.INC, "{counter}")), Block.emit_loop("{counter}"))'
+        )
+        place.env[after] = "int"
+        place.is_zero = False
+        return text + f').out("{after}")'
+
+    def _branch(self, place: Place) -> str:
+        return f".branch({self.block(place.inside())})"
+
+    def _graph(self, place: Place) -> str:
+        """Anchors, hooks, and what brings them together."""
+        self.count += 1
+        first, second, third = (f"{letter}{self.count}" for letter in "xyz")
+        left, right = place.inside(), place.inside()
+        text = f'.anchor("{first}"){self.nodes(left, 2)}'
+        if self.chance(2):
+            place.env, place.is_zero = left.env, left.is_zero
+            return text + f'.branch("{first}", {self.block(right)})'
+        text += f'.anchor("{second}").hook("{first}"){self.nodes(right, 2)}.anchor("{third}")'
+        place.is_zero = left.is_zero and right.is_zero
+        return text + f'.unify("{second}", "{third}")'
+
+    # --- PStates ---
+
+    def _state(self, place: Place) -> str:
+        kinds = ["select", "select", "select"]
+        if place.phase != "pre":
+            kinds += ["aggregate", "aggregate", "aggregate"]
+        kind = self.pick([*kinds, "transform", "transform", "clear"])
+        reach = {**self.own, **self.others} if kind == "select" else self.own
+        fitting = {name: found for name, found in reach.items() if place.is_zero or not found.is_global}
+        if not fitting:
+            return self._each(place)
+        name = self.pick(sorted(fitting))
+        return str(getattr(self, f"_{kind}")(place, name, fitting[name]))
+
+    def _select(self, place: Place, name: str, found: Template) -> str:
+        path, kind = self.pick(found.selects)
+        text = self.fill(path, place.env)
+        key = re.match(r"Path\.(key|must)\(", path)
+        method = "local_select"
+        if key and place.phase != "post" and self.chance(2):
+            method, place.is_zero = "select", False
+        return f'.{method}("{name}", {text}).out("{self.out(kind, place)}")'
+
+    def _transform(self, place: Place, name: str, found: Template) -> str:
+        return f'.local_transform("{name}", {self.fill(self.pick(found.transforms), place.env)})'
+
+    def _clear(self, place: Place, name: str, found: Template) -> str:
+        return f'.local_clear("{name}")' if self.chance(4) else self._transform(place, name, found)
+
+    def _aggregate(self, place: Place, name: str, found: Template) -> str:
+        return self.fill(self.pick(found.aggs), place.env).replace("$$p", name)
+
+    # --- sources ---
+
+    def rows(self, microbatch: str, kind: str, place: Place) -> str:
+        """The rows of a source."""
+        made = {letter: self.fresh(letter) for letter in "rkvx"}
+        place.env.update({made["k"]: "str", made["v"]: "int", made["x"]: "any"})
+        place.is_zero = False
+        return f'.explode_microbatch("{microbatch}").out("{made["r"]}")' + _PARSED[kind].format(**made)
+
+    def chain(self, microbatch: str, kind: str) -> str:
+        """All that follows a source."""
+        if self.number(0, 2) < 2:
+            place = Place({}, microbatch=microbatch)
+            return self.rows(microbatch, kind, place) + self.nodes(place, 5) + self.state_at_end(place)
+        place = Place({}, is_zero=True, depth=1, microbatch=microbatch)
+        text = self.nodes(place, 1) if self.chance(3) else ""
+        for _ in range(self.number(1, 2)):
+            if not place.is_zero:
+                text, place.is_zero = text + ".global_partition()", True
+            text += f".batch_block({self.batch(microbatch, kind, place)})"
+            text += self.nodes(place, 1) if self.chance(3) else ""
+        return text
+
+    def state_at_end(self, place: Place) -> str:
+        return self._state(place.inside(phase="plain"))
+
+    def batch(self, microbatch: str, kind: str, outer: Place) -> str:
+        """The block of a batch block, in its three phases."""
+        place = outer.inside(phase="pre", depth=1)
+        text = "Block" + self.rows(microbatch, kind, place) + self.nodes(place, 3)
+        if self.chance(4):
+            text += self._second_source(microbatch, kind, outer, place)
+        ending = self.pick(("group", "group", "move", "move", "none"))
+        if ending == "none":
+            return text + self._state(place)
+        post = Place({}, "post", depth=1, microbatch=microbatch)
+        if ending == "group":
+            keys = [name for name, found in place.env.items() if found in ("str", "int", "any")]
+            chosen = self.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=2, unique=True))
+            post.env = {key: place.env[key] for key in chosen}
+            body = "".join(self._into_variable(place.env, post) for _ in range(self.number(1, 2)))
+            shown = ", ".join(f'"{key}"' for key in chosen)
+            text += f".group_by({shown}, Block{body})"
+        else:
+            text += self._final_move(place)
+            post.is_zero = place.is_zero
+            for _ in range(self.number(1, 3)):
+                text += self._into_variable(place.env, post) if self.chance(2) else self._into_pstate(place, post)
+        # An aggregation that stands directly behind aggregators would be one of them.
+        return text + ".each(Ops.IDENTITY, 0)" + self.nodes(post, 2) + self._state(post)
+
+    def _second_source(self, microbatch: str, kind: str, outer: Place, place: Place) -> str:
+        """Other rows of the same microbatch, merged with the first ones by the variables that both bind."""
+        self.count += 1
+        first, second = f"m{self.count}", f"n{self.count}"
+        other = outer.inside(phase="pre", depth=1)
+        common = {self.fresh(found): found for found in ("str", "int", "any")}
+        bound = [
+            "".join(
+                f'.each(Ops.IDENTITY, {self.expression(found, way.env)}).out("{name}")'
+                for name, found in common.items()
+            )
+            for way in (place,)
+        ]
+        rows = self.rows(microbatch, kind, other) + self.nodes(other, 2)
+        bound += [
+            "".join(
+                f'.each(Ops.IDENTITY, {self.expression(found, other.env)}).out("{name}")'
+                for name, found in common.items()
+            )
+        ]
+        place.env, place.is_zero = {**outer.env, **common}, False
+        return f'{bound[0]}.anchor("{first}"){rows}{bound[1]}.anchor("{second}").unify("{first}", "{second}")'
+
+    def _final_move(self, place: Place) -> str:
+        form = self.fill(self.pick((".global_partition()", ".hash_partition(<str>)", ".all_partition()")), place.env)
+        place.is_zero = form.startswith(".global")
+        return form
+
+    def _into_variable(self, env: Env, post: Place) -> str:
+        form, kind = self.pick(_INTO_VARIABLES)
+        name = self.fresh(kind)
+        post.env[name] = kind
+        return f'.agg({self.fill(form, env)}).out("{name}")'
+
+    def _into_pstate(self, place: Place, post: Place) -> str:
+        fitting = {name: found for name, found in self.own.items() if place.is_zero or not found.is_global}
+        if not fitting:
+            return self._into_variable(place.env, post)
+        name = self.pick(sorted(fitting))
+        return self._aggregate(place, name, fitting[name])
+
+
+_EXPRESSIONS: dict[str, tuple[str, ...]] = {
+    "str": ('"a"', "Expr(name_of, <any>)", '"b"', "Expr(name_of, <int>)", "Expr(Ops.TO_STRING, <str>)"),
+    "int": ("1", "0", "Expr(Ops.PLUS, <int>, <int>)", "Expr(small, <any>)", "-2", "Expr(Ops.MOD, <int>, 3)",
+            "Expr(Ops.SIZE, <list>)", "Expr(Ops.MINUS, <int>, <int>)", "Expr(Ops.CURRENT_TASK_ID)",
+            "Expr(Ops.CURRENT_MICROBATCH_ID)", "Expr(Ops.MAX, <int>, <int>)"),
+    "small": ("1", "Expr(small, <any>)"),
+    "any": ("None", "1", "True", "1.5", 'Constant("*")', "Constant(nan)", "Expr(half, <int>)", "Expr(Ops.TUPLE, <any>)",
+            "Expr(pair, <any>, <int>)", "Expr(record, <str>, <any>)", "Expr(text_of, <any>)", "2.0", "Constant([])"),
+    "key": ('"a"', "1", "True", "2.0", "Expr(half, <int>)", "Expr(small, <any>)", "Expr(text_of, <any>)", "Constant(nan)",
+            "Expr(pair, <int>, <str>)", "Expr(Ops.IS_NULL, <any>)", "0"),
+    "bool": ("Expr(Ops.EQUAL, <int>, <int>)", "Expr(Ops.LESS_THAN, <int>, <int>)", "Expr(Ops.IS_NULL, <any>)",
+             "Expr(Ops.NOT, <any>)", "Expr(Ops.AND, <any>, <any>)", "Expr(Ops.OR, <any>, <any>)", "Expr(Ops.IS_EVEN, <int>)",
+             "Expr(Ops.EQUAL, <str>, <str>)", "Expr(Ops.NOT_EQUAL, <int>, <int>)", "Expr(Ops.CONTAINS, <list>, <str>)"),
+    "list": ("Constant([])", "Expr(Ops.TUPLE, <any>, <any>)", "Expr(pair, <int>, <str>)", "Expr(Ops.TUPLE, <str>)"),
+    "dict": ("Expr(record, <str>, <any>)", "Expr(record, <str>, <int>)"),
+    "looked": ("Expr(Ops.IDENTITY, <any>)", '"a"', "1", "True"),
+    "text": ("Expr(text_of, <any>)",),
+}  # fmt: skip
+_EACH: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (".each(Ops.IDENTITY, <any>)", ("any",)), (".each(Ops.PLUS, <int>, <int>)", ("int",)),
+    (".each(text_of, <any>)", ("any",)), (".each(name_of, <any>)", ("str",)), (".each(pair, <any>, <any>)", ("list",)),
+    (".each(up_to, <int>)", ("int",)), (".each(twice, <any>)", ("any", "int")), (".each(doubled, Expr(small, <any>))", ("int",)),
+    (".each(Ops.EXPLODE, <list>)", ("any",)), (".each(Ops.EXPLODE_INDEXED, <list>)", ("int", "any")),
+    (".each(Ops.RANGE, 0, Expr(small, <any>))", ("int",)), (".each(Ops.EXPAND, Expr(pair, <int>, <any>))", ("int", "any")),
+    (".each(Ops.AND, <any>, <any>)", ("bool",)), (".each(Ops.EQUAL, <int>, <int>)", ("bool",)), (".each(half, <int>)", ("any",)),
+    (".each(big, <any>)", ("any",)), (".each(Ops.TO_STRING, <str>, <int>)", ("any",)), (".each(Ops.FIRST, <list>)", ("any",)),
+    (".each(record, <str>, <any>)", ("dict",)), (".each(Ops.GET, <dict>, <str>)", ("any",)), (".each(small, <any>)", ()),
+    (".each(Ops.CURRENT_TASK_ID)", ("int",)), (".each(Ops.EXPLODE_MAP, <dict>)", ("any", "any")),
+)  # fmt: skip
+_MOVES = (
+    ".hash_partition(<str>)", ".hash_partition(<any>)", ".global_partition()", ".all_partition()", ".shuffle_partition()",
+    ".direct_partition(0)", ".custom_partition(task_of, <any>)", ".hash_partition(<int>)",
+)  # fmt: skip
+_INTO_VARIABLES = (
+    ("Agg.count()", "int"), ("Agg.sum(<int>)", "int"), ("Agg.min(<int>)", "any"), ("Agg.max(<int>)", "any"),
+    ("Agg.list(<any>)", "list"), ("Agg.set(<str>)", "any"), ("Agg.multi_set(<str>)", "any"), ("Agg.first(<any>)", "any"),
+    ("Agg.last(<any>)", "any"), ("Agg.and_(<any>)", "any"), ("Agg.or_(<any>)", "any"), ("Agg.avg(<int>)", "any"),
+    ("Agg.median(<int>)", "any"), ("Agg.map(<str>, <any>)", "any"), ("Agg.merge(<dict>)", "any"),
+    ("Agg.top_monotonic(2, <int>)", "list"), ("Agg.combiner(BitsOr, <small>)", "int"), ("Agg.sum(Expr(big, <any>))", "any"),
+    ("Agg.accumulator(Digest, <any>)", "int"), ("Agg.accumulator(Longest, <any>)", "int"), ("Agg.sum(Expr(half, <int>))", "any"),
+    ("Agg.top_monotonic(2, Expr(pair, <str>, <int>), id_function=Ops.FIRST, sort_val_function=Ops.LAST)", "list"),
+    ("Agg.max(Expr(half, <int>))", "any"),
+)  # fmt: skip
+
+
+# --- whole programs --------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def programs(draw: Any) -> Program:
+    """A module with one or two topologies, and the records of a few rounds."""
+    writer = Writer(draw)
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=2))
+    lines = [f'        setup.declare_depot("*depot{i}", {writer.pick(_DEPOTS[kind])})' for i, kind in enumerate(kinds)]
+    topologies = tuple(f"t{i}" for i in range(2 if writer.chance(3) else 1))
+    for name in topologies:
+        lines += _topology(writer, name, kinds)
+    source = _HEAD + "\nclass Made(Module):\n    def define(self, setup, topologies):\n" + "\n".join(lines) + "\n"
+    feeds = st.fixed_dictionaries({f"*depot{i}": st.lists(_RECORDS[kind], max_size=6) for i, kind in enumerate(kinds)})
+    rounds = draw(st.lists(feeds, min_size=1, max_size=3))
+    tasks = writer.pick(TASKS)
+    threads = writer.pick([count for count in THREADS if count <= tasks])
+    return Program(source, topologies, rounds, tasks, threads, writer.chance(2))
+
+
+def _topology(writer: Writer, name: str, kinds: Sequence[str]) -> list[str]:
+    lines = [f'        {name} = topologies.microbatch("{name}")']
+    writer.others.update(writer.own)
+    writer.own = {}
+    for _ in range(writer.number(1, 3)):
+        found = writer.pick(TEMPLATES)
+        pstate = f"$${name}p{len(writer.own)}"
+        writer.own[pstate] = found
+        lines.append(f'        {name}.pstate("{pstate}", {found.schema}){found.options}')
+    for i, kind in enumerate(kinds):
+        if i and writer.chance(2):
+            continue
+        options = ", MicrobatchSourceOptions.start_from_beginning()" if writer.chance(4) else ""
+        text = writer.chain(f"*batch{i}", kind)
+        lines.append(f'        ({name}.source("*depot{i}"{options}).out("*batch{i}")\n           {text})')
+    return lines

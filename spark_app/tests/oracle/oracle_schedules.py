@@ -1,0 +1,96 @@
+"""The orders in which the oracle lets things happen.
+
+What the language promises: messages from one task to another keep their order, and a row goes on to its end, or to the
+next partitioner, before the next one starts. Nothing else is ordered: messages of different tasks, sources, branches,
+the keys of `group_by` and of plain dicts, the tasks that a shuffle deals.
+
+`Rounds` does what an engine in supersteps does. `Chance` takes any order that is promised; programs whose results
+differ between several of those have no one right result (`oracle_comparison` says what becomes of them).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from oracle_graph import Step
+
+
+@dataclass
+class Message:
+    """A row on its way to a step on another task; `region` is the batch block or source that waits for it."""
+
+    sender: int
+    task: int
+    step: Step
+    row: Any
+    region: int
+    number: int = 0
+
+
+@dataclass
+class Rounds:
+    """All messages that are under way arrive together, task by task, and what they send arrives in the next round."""
+
+    waiting: list[Message] = field(default_factory=list)
+    arriving: list[Message] = field(default_factory=list)
+    finishing: list[int] = field(default_factory=list)
+    sent: int = 0
+
+    def send(self, message: Message) -> None:
+        self.sent += 1
+        message.number = self.sent
+        self.waiting.append(message)
+
+    def next(self, finishable: Sequence[int]) -> Message | int | None:
+        """A message that arrives, or a batch block that is finished; None at the end."""
+        if not self.arriving and not self.finishing:
+            self.arriving = sorted(self.waiting, key=lambda m: (m.step.number, m.task, m.sender, m.number))
+            self.waiting, self.finishing = [], list(finishable)
+        if self.arriving:
+            return self.arriving.pop(0)
+        return self.finishing.pop(0) if self.finishing else None
+
+    def shuffled(self, items: list[Any]) -> list[Any]:
+        return items
+
+    def dealt(self, tasks: int) -> int:
+        return 0
+
+
+class Chance:
+    """Any promised order; `strict` keeps the order of messages between two tasks also where they go to different
+    places of the program.
+    """
+
+    def __init__(self, seed: int, strict: bool = False) -> None:
+        self.random = random.Random(seed)
+        self.strict = strict
+        self.channels: dict[Any, list[Message]] = {}
+        self.favours_new = seed % 3 == 1
+        self.favours_old = seed % 3 == 2
+
+    def send(self, message: Message) -> None:
+        place = None if self.strict else message.step.number
+        self.channels.setdefault((message.sender, message.task, place), []).append(message)
+
+    def next(self, finishable: Sequence[int]) -> Message | int | None:
+        choices: list[Any] = [channel for channel, held in self.channels.items() if held] + list(finishable)
+        if not choices:
+            return None
+        if self.random.random() < 0.7 and (self.favours_new or self.favours_old):
+            chosen = choices[-1 if self.favours_new else 0]
+        else:
+            chosen = self.random.choice(choices)
+        return chosen if isinstance(chosen, int) else self.channels[chosen].pop(0)
+
+    def shuffled(self, items: list[Any]) -> list[Any]:
+        return self.random.sample(items, len(items))
+
+    def dealt(self, tasks: int) -> int:
+        return self.random.randrange(tasks)
+
+
+Schedule = Rounds | Chance
