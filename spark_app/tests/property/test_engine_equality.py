@@ -16,7 +16,7 @@ from attempts import Attempts
 
 from tidemill import Agg, Block, CompoundAgg, Depot, Expr, LoopVars, Module, Ops, Path, PState, operation
 from tidemill.plan.program import Program
-from tidemill.values.errors import UserCodeError
+from tidemill.values.errors import RecordRefused, UserCodeError
 
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 ITEMS_MAX, ITEM_CHARACTERS_MAX = 300, 2_000
@@ -78,7 +78,7 @@ def chains(draw: Any, depth: int = 2) -> Block:
 
 @st.composite
 def nodes(draw: Any, depth: int) -> Block:
-    kinds = ["function", "builtin", "many", "keep", "hash", "all", "log", "tuple", "count"]
+    kinds = ["function", "builtin", "many", "keep", "hash", "all", "log", "tuple", "count", "append"]
     kind = draw(st.sampled_from(kinds + (["if", "loop", "branch"] if depth else [])))
     x, y = draw(names), draw(names)
     if kind == "function":
@@ -99,6 +99,8 @@ def nodes(draw: Any, depth: int) -> Block:
         return Block.local_transform("$$log", HERE.term(lambda old, a, b: logged(old, [a, b]), "*a", "*b"))
     if kind == "count":
         return Block.compound_agg("$$n", CompoundAgg.map(Expr(Ops.TO_STRING, x), Agg.count()))
+    if kind == "append":
+        return Block.depot_partition_append(draw(st.sampled_from(["*out", "*more"])), Expr(Ops.TUPLE, x, y))
     if kind == "if":
         return Block.if_true(draw(conditions), draw(chains(depth - 1)), draw(chains(depth - 1)))
     if kind == "branch":
@@ -116,6 +118,8 @@ def module_of(chain: Block) -> Module:
     class Made(Module):
         def define(self, setup: Any, topologies: Any) -> None:
             setup.declare_depot("*d", Depot.random())
+            setup.declare_depot("*out", Depot.disallow())
+            setup.declare_depot("*more", Depot.random())
             mb = topologies.microbatch("mb")
             mb.pstate("$$log", PState.map_schema(int, list))
             mb.pstate("$$n", PState.map_schema(str, int))
@@ -135,9 +139,11 @@ def outcome_of(chain: Block, records: list[Any], tasks: int, threads: int, as_by
         try:
             attempts.attempt()
         except UserCodeError as error:
-            assert isinstance(error.__cause__, TooMuch)  # nothing else in these chains can fail
+            # besides that, only an append can fail: of what is too large or no data
+            assert isinstance(error.__cause__, (TooMuch, RecordRefused))
             reject()
-        return [[task, attempts.select(name, Path.all(), task)] for task in range(tasks) for name in ("$$log", "$$n")]
+        state = [[task, attempts.select(name, Path.all(), task)] for task in range(tasks) for name in ("$$log", "$$n")]
+        return [state, [[name, sorted(held.items())] for name, held in sorted(attempts.appended.items())]]
 
 
 @MANY

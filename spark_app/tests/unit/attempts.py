@@ -7,13 +7,16 @@ from dataclasses import replace
 from pathlib import Path as Folder
 from typing import Any
 
+import pyarrow as pa
+
 from tidemill.api.path import recorded_path
 from tidemill.api.recording import record_module
 from tidemill.depot.log import DepotLog
+from tidemill.depot.segment import Segment
 from tidemill.engine.attempt import run_attempt
 from tidemill.engine.resources import infos
 from tidemill.engine.superstep import DynamicSchedule, finish_thread, step_thread
-from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork, CompactionWork, SourceWork
+from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork, CompactionWork, DeltaPart, SourceWork
 from tidemill.journal.snapshot import Level, Snapshot, TaskSet
 from tidemill.language.dataflow import Location
 from tidemill.local.runner import LocalRunner
@@ -23,7 +26,7 @@ from tidemill.pstate.thread_state import ThreadState
 from tidemill.store.urls import open_store
 from tidemill.tables.stored_parts import part_loader
 from tidemill.tables.view import SnapshotView
-from tidemill.values.columns import from_values
+from tidemill.values.columns import from_values, to_values
 from tidemill.values.data import route
 from tidemill.values.offsets import OffsetRanges
 
@@ -48,8 +51,10 @@ def run_as_bytes(work: AttemptWork) -> AttemptOutcome:
             step = fixed[superstep] if superstep < len(fixed) else None
         else:
             step = schedule.next([output.report for output in outputs])
-    deltas = [finish_thread(work, t, inboxes[t]) for t in range(work.threads)]
-    return AttemptOutcome(tuple(delta for delta in deltas if delta is not None), frozenset(exploded))
+    changes = [finish_thread(work, t, inboxes[t]) for t in range(work.threads)]
+    deltas = tuple(change.delta for change in changes if change.delta is not None)
+    appends = tuple(part for change in changes for part in change.appends)
+    return AttemptOutcome(deltas, frozenset(exploded), appends=appends)
 
 
 class Attempts:
@@ -82,6 +87,7 @@ class Attempts:
         self._done: dict[str, tuple[int, ...]] = {}
         self._next = 0
         self.due: set[str] = set()
+        self.appended: dict[str, dict[int, list[Any]]] = {}
         self.others: dict[str, tuple[str, Snapshot]] = {}
 
     def _depot(self, name: str) -> DepotLog:
@@ -128,6 +134,20 @@ class Attempts:
             self.microbatch_id, self.version, self.snapshot, sources, self.others, self.options, 1_700_000_000_000,
         )  # fmt: skip
 
+    def _append(self, work: AttemptWork, staged: DeltaPart) -> None:
+        """Publishes a staged part: depot -> partition -> records."""
+        content = staged.content
+        if content is None:
+            content = self.store.get(f"{work.prefix}/{staged.part.name}")
+        staged.part.check(content)
+        segment = Segment(pa.py_buffer(content))
+        ((depot, count),) = staged.part.rows.items()
+        assert count == segment.header.records
+        held = segment.header.held()
+        for partition, row, start, end in zip(*(at.tolist() for at in held), strict=True):
+            rows = to_values(segment.rows(row, end - start))
+            self.appended.setdefault(depot, {}).setdefault(partition, []).extend(rows)
+
     def attempt(self, cancel: threading.Event | None = None) -> AttemptOutcome:
         """Runs what waits in the depots and commits it."""
         work = self.work()
@@ -153,6 +173,8 @@ class Attempts:
         if parts:
             level = Level("delta", self.microbatch_id, self.microbatch_id, tuple(parts))
             self.snapshot = Snapshot((*self.snapshot.levels, level))
+        for staged in outcome.appends:
+            self._append(work, staged)
         for source_id in outcome.exploded:
             self._done[source_id] = work.sources[source_id].ranges.ends
         self.microbatch_id += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 from tidemill.engine.work import AttemptOutcome, DeltaPart
@@ -24,8 +26,8 @@ CHANGE = DeltaPart(Part("", TaskSet(1, 0)), b"x")
 class Driver:
     """Answers a machine's questions from what a test put here, until it waits or an attempt is under way."""
 
-    def __init__(self, *sources: SourceSpec) -> None:
-        spec = TopologySpec("mb", 1, sources)
+    def __init__(self, *sources: SourceSpec, depots: Mapping[str, str] = MappingProxyType({})) -> None:
+        spec = TopologySpec("mb", 1, sources, depots=depots)
         self.machine = Machine(spec, Ids(1), "me", Maintenance(lambda _, __: None))
         self.end = 0
         self.options = ModuleOptions()
@@ -68,14 +70,16 @@ class Driver:
         self.end += records
         self.say(events.TimePassed(has_news=True))
 
-    def done(self, *deltas: DeltaPart, exploded: tuple[str, ...] = ("*d",)) -> None:
+    def done(
+        self, *deltas: DeltaPart, exploded: tuple[str, ...] = ("*d",), appends: tuple[DeltaPart, ...] = ()
+    ) -> None:
         start = self.machine.running
         assert start is not None
-        self.say(events.AttemptDone(start.token, AttemptOutcome(deltas, frozenset(exploded))))
+        self.say(events.AttemptDone(start.token, AttemptOutcome(deltas, frozenset(exploded), appends=appends)))
 
 
-def leading(*sources: SourceSpec) -> Driver:
-    driver = Driver(*(sources or (DATA,)))
+def leading(*sources: SourceSpec, depots: Mapping[str, str] = MappingProxyType({})) -> Driver:
+    driver = Driver(*(sources or (DATA,)), depots=depots)
     driver.say(events.TimePassed())
     assert [entry.kind for entry in driver.written] == ["claim"]
     return driver

@@ -18,13 +18,13 @@ from typer.testing import CliRunner
 from tidemill import DefinitionError, Depot, LaunchConfig, Module, PState, RecordRefused
 from tidemill.api.recording import record_module
 from tidemill.cli.main import app
-from tidemill.clients.depot_schema import check_column, check_record
 from tidemill.definition import definition as definitions
 from tidemill.definition.stored import StoredDepot
 from tidemill.definition.stored_json import JSON
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
 from tidemill.store.urls import open_store
+from tidemill.tables.record_schema import check_column, check_record
 from tidemill.values.columns import from_values
 from tidemill.values.ids import Ids
 

@@ -27,6 +27,7 @@ from tidemill.api.arguments import (
 )
 from tidemill.api.attachment import Attachable
 from tidemill.api.later import LaterNodes
+from tidemill.api.launching import AckLevel
 from tidemill.api.locations import caller_location
 from tidemill.api.path import recorded_path
 from tidemill.api.starters import starter
@@ -321,6 +322,23 @@ class Block(LaterNodes, Attachable):
         at = caller_location()
         return self._add(dataflow.LocalClear(to_name(pstate, "$$", "PState", at, found), at), found)
 
+    # --- depots ---
+
+    @starter
+    def depot_partition_append(self, depot: str, value: Any, ack: AckLevel | None = None) -> Block:
+        """Append a record to a depot, in the partition of this task, exactly once: readers see it after the commit of
+        the microbatch, and never without one. Also to depots that take no appends of clients (`Depot.disallow()`).
+
+        `ack` changes nothing: no step waits for its append, and none is lost.
+        """
+        found: list[Fault] = []
+        at = caller_location()
+        if ack is not None and not isinstance(ack, AckLevel):
+            text = f"The third argument of depot_partition_append is an AckLevel, not {ack!r}."
+            found.append(Fault(str(at), text, "Leave it out: each append is done exactly once, with the commit."))
+        name = to_name(depot, "*", "depot", at, found)
+        return self._add(dataflow.DepotAppend(name, to_arg(value, at, found), at), found)
+
     # --- aggregation and batch blocks ---
 
     @starter
@@ -517,6 +535,9 @@ def _with_outs(node: Node, outs: tuple[str, ...], at: Location, faults: list[Fau
 
 
 def _method(node: Node) -> str:
-    names = {"KeepTrue": "keep_true", "Cond": "if_true/cond", "Partition": "A partitioner", "GroupBy": "group_by"}
+    names = {
+        "KeepTrue": "keep_true", "Cond": "if_true/cond", "Partition": "A partitioner", "GroupBy": "group_by",
+        "DepotAppend": "depot_partition_append",
+    }  # fmt: skip
     kind = type(node).__name__
     return names.get(kind, "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind).lstrip("_"))

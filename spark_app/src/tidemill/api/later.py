@@ -53,11 +53,6 @@ class LaterNodes(SuggestingInstances):
         return self._later("invoke_query (query topologies)", ())
 
     @starter
-    def depot_partition_append(self, *args: Any) -> Any:
-        """Later: append to the depot's partition on this task."""
-        return self._later("depot_partition_append", ())
-
-    @starter
     def fresh_batch_source(self) -> Any:
         """Later: begin another branch of a batch block, to join with."""
         return self._later("fresh_batch_source (joins)", ())

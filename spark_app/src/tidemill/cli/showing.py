@@ -77,6 +77,9 @@ def _show_troubles(row: TopologyStatus) -> None:
     if row.clock_ahead_seconds:
         text = f"{title}: the newest entry is dated {row.clock_ahead_seconds:,} s ahead of this machine's clock"
         console().print(f"{text}: one of the two clocks is wrong", style="bold red", markup=False)
+    if row.unpublished:
+        text = f"{title}: {row.unpublished:,} of its appends to depots are not published yet"
+        console().print(text, style="yellow", markup=False)
     if row.skipped:
         text = f"{title}: retention deleted {row.skipped:,} records before they were read"
         console().print(text, style="bold red", markup=False)

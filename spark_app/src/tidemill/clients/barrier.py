@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidemill.clients.status import met_sources
+from tidemill.clients.status_reader import unpublished_in
 from tidemill.definition.definition import StoredDefinition
 from tidemill.depot.end import DepotEnd
 from tidemill.journal.clock import Clock
@@ -139,10 +140,14 @@ class ProcessedWatch:
     def _missing(self, barrier: Barrier, entry: Entry | None) -> int:
         return barrier.missing(met_sources(self._definition, barrier.topology, entry))
 
+    def _unpublished(self, barrier: Barrier, entry: Entry | None) -> int:
+        """What was processed is done when what it led to can be read."""
+        return unpublished_in(self._store, self._definition, barrier.topology, entry) if entry is not None else 0
+
     def _is_open(self, barrier: Barrier) -> bool:
         entry = self._entry(barrier)
         if not self._missing(barrier, entry):
-            return False
+            return self._unpublished(barrier, entry) > 0
         failure = entry.failure if entry is not None and self._is_of_newest_code(entry) else None
         # Each further version is an attempt that failed: who begins to wait late need not see three of them.
         is_tried = entry is not None and entry.attempt is not None and entry.attempt.version > REPEATED
@@ -177,8 +182,11 @@ class ProcessedWatch:
         return f"After {round(seconds, 2):g} s: " + "; ".join(self._waiting(barrier, clock) for barrier in self._open)
 
     def _waiting(self, barrier: Barrier, clock: Clock) -> str:
-        missing = self._missing(barrier, self._entry(barrier))
+        entry = self._entry(barrier)
+        missing = self._missing(barrier, entry)
         text = f"{barrier.topology} has not processed {missing:,} of the records"
+        if not missing:
+            text = f"{barrier.topology} has not published {self._unpublished(barrier, entry):,} of its appends"
         if barrier.topology in OptionsLog(self._store, self._definition.module).read().paused:
             return f"{text}; it is paused: resume it"
         if not LeaderWatch(self._store, self._definition, barrier.topology, clock).leader():

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from tidemill.api.launching import AckLevel
 from tidemill.clients.depot_partitioning import Partitions, partition_of, partitions_of
-from tidemill.clients.depot_schema import check_column, check_record
 from tidemill.clients.depot_target import MOVES_MAX, DepotTarget, FollowingAppend, moved, moves_often, target_of
 from tidemill.clients.module import ModuleClient
 from tidemill.definition.definition import StoredDefinition
@@ -21,6 +20,7 @@ from tidemill.depot.appender import chunks
 from tidemill.depot.header import Offsets
 from tidemill.depot.log import DepotLog
 from tidemill.depot.rows import check_records, frame_of, split_by_partition
+from tidemill.tables.record_schema import check_column, check_record
 from tidemill.values import columns
 from tidemill.values.columns import Column
 from tidemill.values.data import INT_MAX

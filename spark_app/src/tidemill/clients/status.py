@@ -27,7 +27,8 @@ class TopologyStatus:
     what follows it is said by that entry.
 
     `lag` counts by source the records that are appended and not processed; None is not known, and a source that the
-    topology has not met yet is left out. `under_way` and `microbatch_id` with `version` name an attempt: ID, version.
+    topology has not met yet is left out. `unpublished` counts appends of committed microbatches that readers of their
+    depots do not see yet. `under_way` and `microbatch_id` with `version` name an attempt: ID, version.
 
     `role`, `phase`, `failures_in_row` and `commits_since_claim` are None where the store alone tells; `trouble` is why
     a runner in this process gets no further.
@@ -53,6 +54,7 @@ class TopologyStatus:
     under_way: tuple[int, int] | None = None
     processed: int = 0
     skipped: int = 0
+    unpublished: int = 0
     rows_per_second: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
     failure: Failure | None = None
@@ -88,7 +90,8 @@ class TopologyStatus:
     @property
     def is_idle(self) -> bool:
         """Whether nothing will happen without new records, or before somebody ends a pause."""
-        is_at_rest = self.waiting == 0 and self.under_way is None and self.phase in (None, "idle")
+        is_done = self.waiting == 0 and self.unpublished == 0
+        is_at_rest = is_done and self.under_way is None and self.phase in (None, "idle")
         return self.entry > 0 and not self.trouble and (self.rests_paused or is_at_rest)
 
     def to_json(self) -> dict[str, Any]:
@@ -110,7 +113,7 @@ def entry_status(
     pause: int | None = None,
 ) -> TopologyStatus:
     """What the newest entry of a topology's log says (None: it is empty). `pause` is the entry of the options that
-    pauses the topology, None where none does.
+    pauses the topology, None where none does. Which of its appends are published the entry does not say: all count.
 
     Raises:
         UnknownName: the module has no such topology.
@@ -140,6 +143,7 @@ def entry_status(
         under_way=(entry.attempt.microbatch_id, entry.attempt.version) if entry.attempt else None,
         processed=entry.processed,
         skipped=entry.skipped,
+        unpublished=len(entry.appends),
         rows_per_second=rows_per_second(newest) if newest else 0.0,
         metrics=dict(newest.metrics) if newest else {},
         failure=entry.failure,

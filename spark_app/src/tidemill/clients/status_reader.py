@@ -64,5 +64,15 @@ def topology_status(
         found,
         leader=leader or None,
         lag=lags.read(head[1] if head else None),
+        unpublished=unpublished_in(store, definition, topology, head[1]) if head else 0,
         clock_ahead_seconds=ahead_ms // 1000 if ahead_ms >= AHEAD_MS else 0,
     )
+
+
+def unpublished_in(store: ObjectStore, definition: StoredDefinition, topology: str, entry: Entry) -> int:
+    """How many appends of an entry are not in their depots yet. Raises StoreUnavailable."""
+    if not entry.appends:
+        return 0
+    from tidemill.clients.unpublished import unpublished  # loads what reads columns, which most topologies do without
+
+    return unpublished(store, definition, topology, entry)

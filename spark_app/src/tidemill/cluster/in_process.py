@@ -270,7 +270,8 @@ class InProcessCluster:
     def wait_for_microbatch_processed_count(
         self, module: str, topology: str, count: int, timeout_millis: int = 30_000, *, fail_fast: bool = True
     ) -> None:
-        """Return when the topology has processed and committed at least `count` records since it was first launched.
+        """Return when the topology has processed and committed at least `count` records since it was first launched,
+        and what it appended to depots can be read there.
 
         `fail_fast=False` goes on waiting where a microbatch fails in the same way again and again.
 
@@ -283,7 +284,11 @@ class InProcessCluster:
         if isinstance(count, bool) or not isinstance(count, int):
             raise BadInput(f"A count of records is a whole number, not {count!r}.")
         wanted = f"{count} processed records"
-        self._wait(module, topology, timeout_millis, lambda now: now.processed >= count, wanted, fail_fast)
+
+        def is_reached(now: TopologyStatus) -> bool:
+            return now.processed >= count and not now.unpublished
+
+        self._wait(module, topology, timeout_millis, is_reached, wanted, fail_fast)
 
     def wait_until_processed(self, module: str, topology: str | None = None, timeout_millis: int = 30_000) -> None:
         """Return when all records that are appended by now are processed and committed: a select then sees them.

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from tidemill.clients.status import TopologyStatus
+from tidemill.clients.status_reader import unpublished_in
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry
@@ -22,6 +23,7 @@ class ProgressReader:
     """Follows one topology; cheap to ask again and again."""
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store = store
         self._log = CommitLog(store, prefix)
         self._last: tuple[RunnerState, int, int, TopologyStatus] | None = None
 
@@ -31,10 +33,23 @@ class ProgressReader:
         number = head[0] if head is not None else 0
         last = self._last
         if last is not None and last[0] is state and last[1:3] == (number, definition.number):
-            return last[3]
+            return self._with_appends(definition, topology, state, head, last[3])
         found = replace(state.status(definition, topology, head), trouble=trouble_of(state))
         self._last = state, number, definition.number, found
-        return found
+        return self._with_appends(definition, topology, state, head, found)
+
+    def _with_appends(
+        self,
+        definition: StoredDefinition,
+        topology: str,
+        state: RunnerState,
+        head: tuple[int, Entry] | None,
+        found: TopologyStatus,
+    ) -> TopologyStatus:
+        """A leader knows what it published; what another one did its depots tell."""
+        if state.role == "leader" or head is None or not head[1].appends:
+            return found
+        return replace(found, unpublished=unpublished_in(self._store, definition, topology, head[1]))
 
     def head(self, runner: TopologyRunner | None = None) -> tuple[int, Entry] | None:
         """The newest entry; what the runner wrote itself is not read again."""
@@ -51,7 +66,10 @@ def trouble_of(state: RunnerState) -> str:
         return f"its runner stopped: {code}: {state.error}"
     if state.is_over:
         return f"its runner is {state.role}: {state.stop_text}".rstrip(": ")
-    return f"its runner waits for the store: {state.report.store_trouble}" if state.report.store_trouble else ""
+    if state.report.store_trouble:
+        return f"its runner waits for the store: {state.report.store_trouble}"
+    trouble = state.report.publishing_trouble
+    return f"its appends cannot be published: {trouble}" if trouble else ""
 
 
 def wait_text(wanted: str, timeout_millis: float, found: TopologyStatus) -> str:
@@ -62,6 +80,8 @@ def wait_text(wanted: str, timeout_millis: float, found: TopologyStatus) -> str:
         text += f"; microbatch {found.microbatch_id} version {found.version} is committed"
     if found.under_way is not None:
         text += ", {} version {} is under way".format(*found.under_way)
+    if found.unpublished:
+        text += f", {found.unpublished} of its appends are not published"
     if found.trouble:
         text += f"; {found.trouble}"
     if found.failure is not None:

@@ -19,7 +19,7 @@ from tidemill.depot import reading
 from tidemill.depot.append_identity import Numbered, Producer
 from tidemill.depot.commit import Commit, SegmentBatch, plan_commit
 from tidemill.depot.end import DepotEnd
-from tidemill.depot.header import Gate, Header, Offsets, SegmentSummary
+from tidemill.depot.header import Gate, Header, LastSequence, Offsets, SegmentSummary
 from tidemill.depot.producers import HeaderMissing, Producers
 from tidemill.depot.rows import PartitionedRows, of_pairs
 from tidemill.depot.segment import encode_segment
@@ -88,6 +88,26 @@ class DepotLog(DepotEnd):
             DepotClosed, Deleted, StoreUnavailable, OutcomeUnknown: as `append`, for all of them alike.
         """
         return self._commit(lambda newest: self._plan(newest, batches)).offsets
+
+    def last_of(self, producer: str) -> LastSequence | None:
+        """What an idempotent producer appended last, as of now; None if nothing is remembered.
+
+        Raises:
+            Deleted: the depot was deleted for good.
+            StoreUnavailable: the store does not answer, or others write faster than it can be asked.
+        """
+        with self._append_lock:
+            for _ in range(_COLLISIONS_MAX):
+                self.follow()
+                newest = self.newest()
+                try:
+                    return self._producers.last(newest, producer)
+                except HeaderMissing:
+                    if not self.follow():
+                        raise
+        raise StoreUnavailable(
+            f"Others delete segments of {self.files.prefix} faster than they can be read: try again."
+        )
 
     def record_starts(self, starts: Sequence[int]) -> None:
         """Move the logical starts: a segment without records says so. Raises as `append`."""

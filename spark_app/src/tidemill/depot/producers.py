@@ -33,6 +33,11 @@ SMALL_TABLE = 16
 """A table of so few producers rides along always: then nobody has to look back."""
 
 
+def producer_of(prefix: str) -> str:
+    """The name under which the topology below `prefix` appends; with its id, so that no other one ever has it."""
+    return TOPOLOGY_PREFIX + prefix.rpartition("/")[2]
+
+
 class HeaderMissing(CorruptState):
     """A header that the table needs is deleted: there is a newer table, or somebody deleted what the depot needs."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from tidemill.engine.current_step import finder
 from tidemill.engine.messages import Message
 from tidemill.engine.report import StepReport
-from tidemill.engine.superstep import DynamicSchedule, delta_part
+from tidemill.engine.superstep import DynamicSchedule, changes_of
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel
 from tidemill.plan.program import Superstep
@@ -45,12 +45,14 @@ def _run(work: AttemptWork, runs: Sequence[ThreadRun], cancel: threading.Event |
         count += 1
     invariant(not any(run.outbox for run in runs), "the last superstep sends no message", supersteps=count)
     processed = time.perf_counter()
-    deltas = tuple(part for run in runs if (part := delta_part(run)) is not None)
+    changes = [changes_of(run) for run in runs]
+    deltas = tuple(change.delta for change in changes if change.delta is not None)
     metrics = {
         "process_ms": (processed - begin) * 1000, "delta_ms": (time.perf_counter() - processed) * 1000,
         "supersteps": float(count), "rows": rows, "delta_bytes": float(sum(part.part.bytes for part in deltas)),
     }  # fmt: skip
-    return AttemptOutcome(deltas, frozenset(exploded), metrics)
+    appends = tuple(part for change in changes for part in change.appends)
+    return AttemptOutcome(deltas, frozenset(exploded), metrics, appends)
 
 
 def _steps(work: AttemptWork, reports: Sequence[StepReport]) -> Iterator[Superstep]:

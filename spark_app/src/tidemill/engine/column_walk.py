@@ -160,6 +160,11 @@ def _clear(walker: _Walk, operator: pg.Clear, frame: Frame) -> None:
     walker.go_on(operator.id, frame)
 
 
+def _append(walker: _Walk, operator: pg.Append, frame: Frame) -> None:
+    walker.run.append(operator, frame)
+    walker.go_on(operator.id, frame)
+
+
 def _fold(walker: _Walk, operator: pg.Fold, frame: Frame) -> None:
     access.fold(walker.run, walker.run.compiled.folds[operator.id], frame, operator)
     walker.go_on(operator.id, frame)
@@ -177,6 +182,6 @@ def _start(walker: _Walk, operator: pg.Start, frame: Frame) -> None:
 
 _HANDLERS: dict[type, Callable[[_Walk, Any, Frame], None]] = {
     pg.Apply: _apply, pg.Keep: _keep, pg.Split: _split, pg.Join: _join, pg.Assign: _assign, pg.Explode: _explode,
-    pg.Retain: _retain, pg.Select: _select, pg.Transform: _transform, pg.Clear: _clear, pg.Fold: _fold,
-    pg.Enter: _enter, pg.Start: _start,
+    pg.Retain: _retain, pg.Select: _select, pg.Transform: _transform, pg.Clear: _clear, pg.Append: _append,
+    pg.Fold: _fold, pg.Enter: _enter, pg.Start: _start,
 }  # fmt: skip

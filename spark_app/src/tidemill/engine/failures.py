@@ -116,7 +116,7 @@ def out_of_range(step: str, at: Location, target: Any, tasks: int) -> UserCodeEr
 
 _STEP_NAMES: dict[type, str] = {
     pg.Select: "local_select", pg.Transform: "local_transform", pg.Fold: "agg", pg.Collect: "agg",
-    pg.Clear: "local_clear", pg.Explode: "explode_microbatch",
+    pg.Clear: "local_clear", pg.Append: "depot_partition_append", pg.Explode: "explode_microbatch",
 }  # fmt: skip
 
 
@@ -130,5 +130,5 @@ def step_of(operator: pg.Operator) -> str:
         kind = "materialize" if isinstance(operator, pg.Retain) else "explode_materialized"
         return f"{kind}({operator.temp})"
     kind = _STEP_NAMES.get(type(operator), type(operator).__name__.lower())
-    pstate = getattr(operator, "pstate", None)
-    return f"{kind}({pstate})" if pstate else kind
+    touched = getattr(operator, "pstate", None) or getattr(operator, "depot", None)
+    return f"{kind}({touched})" if touched else kind

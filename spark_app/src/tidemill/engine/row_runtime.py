@@ -14,7 +14,7 @@ from tidemill.engine.frame import Frame
 from tidemill.engine.materialized import keep
 from tidemill.engine.partition import send
 from tidemill.engine.rows.source import SegmentSource
-from tidemill.engine.step import Step
+from tidemill.engine.step import AppendedRow, Step
 from tidemill.language.operations import Op, expanded
 from tidemill.plan import program as pg
 from tidemill.values import columns as cols
@@ -28,6 +28,7 @@ class RowRuntime:
         self._run = run
         self._source = source
         self._rows: dict[int, list[tuple[Any, ...]]] = {number: [] for number in source.buffers}
+        self._appended: dict[str, list[AppendedRow]] = {}
         self.constants = source.constants
 
     @property
@@ -68,6 +69,24 @@ class RowRuntime:
             write(state, pstate, task, values)
 
         return fold
+
+    def append(self, number: int) -> Callable[[int, Any], None]:
+        """A function of (task, record) that appends one record to the depot of operator `number`."""
+        operator = self._run.program.operators[number]
+        assert isinstance(operator, pg.Append)
+        held = self._appended.setdefault(operator.depot, [])
+
+        def append(task: int, value: Any) -> None:
+            held.append(AppendedRow(task, number, value))
+
+        return append
+
+    def stage(self) -> None:
+        """Stages what rows appended to depots, in their order."""
+        for depot, rows in self._appended.items():
+            if rows:
+                self._run.append_rows(depot, rows)
+                rows.clear()
 
     def buffer(self, number: int) -> Callable[[tuple[Any, ...]], None]:
         """Takes one row for the end `number`, as (task, values of its columns); `flush` sends them."""

@@ -36,6 +36,7 @@ def walk_rows(run: Step, start: int, frame: Frame) -> None:
         chunk = frame if frame.rows <= CHUNK_ROWS else frame.slice(begin, min(CHUNK_ROWS, frame.rows - begin))
         _prefetch(run, start, chunk)
         _run_rows(run, code, main, _rows_of(run, code.start, chunk))
+        runtime.stage()
         run.state.maybe_spill()
     runtime.flush()
 

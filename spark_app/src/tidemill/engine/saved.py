@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgpack
+import msgspec
 
+from tidemill.engine.appends import Staged
 from tidemill.engine.frame import Frame
 from tidemill.engine.materialized_rows import MaterializedRows
 from tidemill.engine.messages import Message, decode, encode
 from tidemill.engine.thread import ThreadRun
-from tidemill.engine.work import AttemptWork
+from tidemill.engine.work import AttemptWork, DeltaPart
 
 MARK = b"TMST"
 """Messages begin with the length of a short header, which these four bytes cannot be."""
@@ -26,14 +28,15 @@ def is_saved(payload: bytes) -> bool:
 def save(run: ThreadRun) -> bytes:
     """What the thread must know in the next superstep; empty where it is nothing."""
     overlay = run.state.to_bytes()
-    rows = run.materialized
-    held = (run.collected, run.partials, run.resumes, run.waiting, rows.frames)
+    rows, staged = run.materialized, run.staged
+    held = (run.collected, run.partials, run.resumes, run.waiting, rows.frames, staged.waiting, staged.parts)
     if not overlay and not any(held):
         return b""
     resumes = {block: [row] for block, row in run.resumes.items()}
     materialized = {temp: [frame] for temp in rows.frames if (frame := rows.merged(temp)) is not None}
-    by_block = [_pack(frames) for frames in (run.collected, run.partials, resumes, run.waiting)]
-    body = [overlay, rows.bytes, *by_block, _pack(materialized)]
+    frames: list[Mapping[Any, Sequence[Frame]]]
+    frames = [run.collected, run.partials, resumes, run.waiting, materialized, staged.waiting]
+    body = [overlay, rows.bytes, staged.sizes, msgspec.msgpack.encode(staged.parts), *map(_pack, frames)]
     return MARK + bytes(msgpack.packb(body))
 
 
@@ -49,9 +52,10 @@ def restore(work: AttemptWork, thread: int, saved: bytes | None, cancel: threadi
     """The thread as it was when it was saved; as it begins without."""
     if not saved:
         return ThreadRun(work, thread, cancel=cancel)
-    overlay, size, *frames = msgpack.unpackb(saved[len(MARK) :], strict_map_key=False)
+    overlay, size, sizes, parts, *frames = msgpack.unpackb(saved[len(MARK) :], strict_map_key=False)
     run = ThreadRun(work, thread, overlay, cancel)
-    run.collected, run.partials, resumes, run.waiting, materialized = map(_unpack, frames)
+    run.collected, run.partials, resumes, run.waiting, materialized, staged = map(_unpack, frames)
     run.resumes = {block: rows[0] for block, rows in resumes.items()}
     run.materialized = MaterializedRows(materialized, size)
+    run.staged = Staged(staged, msgspec.msgpack.decode(parts, type=list[DeltaPart]), sizes)
     return run

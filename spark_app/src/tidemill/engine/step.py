@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,6 +16,14 @@ from tidemill.engine.work import AttemptWork
 from tidemill.journal.snapshot import TaskSet
 from tidemill.plan import program as pg
 from tidemill.pstate.thread_state import ThreadState
+
+
+class AppendedRow(NamedTuple):
+    """One record that row code appends to a depot: its task, the operator that did it, and the record."""
+
+    task: int
+    operator: int
+    value: Any
 
 
 class Step(Protocol):
@@ -52,6 +61,12 @@ class Step(Protocol):
 
     def walk(self, start: int, frame: Frame) -> None:
         """Lets rows go on behind the operator `start`."""
+
+    def append(self, operator: pg.Append, frame: Frame) -> None:
+        """Stages a record of a depot for each row, on its task."""
+
+    def append_rows(self, depot: str, rows: Sequence[AppendedRow]) -> None:
+        """Stages records of a depot that were appended row by row."""
 
     def explode(self, operator: pg.Explode, frame: Frame) -> None:
         """Sends rows to every task that has records of a source."""

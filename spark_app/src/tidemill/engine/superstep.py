@@ -19,14 +19,14 @@ from tidemill.engine.messages import Message, decode, encode
 from tidemill.engine.report import StepReport
 from tidemill.engine.saved import is_saved, restore, save
 from tidemill.engine.thread import ThreadRun
-from tidemill.engine.work import AttemptWork, DeltaPart
+from tidemill.engine.work import AttemptWork, DeltaPart, ThreadChanges
 from tidemill.journal.snapshot import TaskSet
 from tidemill.plan.program import Event, Program, Superstep
 from tidemill.store.urls import open_store
 from tidemill.values import ids
 from tidemill.values.errors import BadInput, invariant
 
-__all__ = ["DynamicSchedule", "StepOutput", "StepReport", "delta_part", "finish_thread", "last_step", "step_thread"]
+__all__ = ["DynamicSchedule", "StepOutput", "StepReport", "changes_of", "finish_thread", "last_step", "step_thread"]
 
 INLINE_BYTES_MAX = 256 * 1024
 """Deltas of an attempt that are smaller in all travel with the results and ride in the commit entry."""
@@ -88,13 +88,13 @@ def _pieces(message: Message, limit: int) -> list[Message]:
     return pieces
 
 
-def finish_thread(work: AttemptWork, thread: int, inbox: Sequence[bytes]) -> DeltaPart | None:
-    """What the thread changed, from the messages of its last superstep (its own state); None if nothing.
+def finish_thread(work: AttemptWork, thread: int, inbox: Sequence[bytes]) -> ThreadChanges:
+    """What the thread changed, from the messages of its last superstep (its own state).
 
     A large part is written as an object; a small one comes back as bytes.
     """
     saved = _own(inbox)
-    return delta_part(restore(work, thread, saved)) if saved else None
+    return changes_of(restore(work, thread, saved)) if saved else ThreadChanges(None)
 
 
 def last_step(
@@ -104,7 +104,7 @@ def last_step(
     inbox: Sequence[bytes],
     events: Sequence[Event],
     cancel: threading.Event | None = None,
-) -> tuple[DeltaPart | None, StepReport]:
+) -> tuple[ThreadChanges, StepReport]:
     """The last superstep of a fixed schedule and what the thread changed, without turning its state into bytes.
 
     Raises:
@@ -113,7 +113,12 @@ def last_step(
     run = restore(work, thread, _own(inbox), cancel)
     report = run.step(superstep, [decode(payload) for payload in inbox if not is_saved(payload)], events)
     invariant(not run.outbox, "the last superstep sends no message", superstep=superstep, sent=dict(report.sent))
-    return delta_part(run), report
+    return changes_of(run), report
+
+
+def changes_of(run: ThreadRun) -> ThreadChanges:
+    """All that a thread leaves behind, at the end of the attempt."""
+    return ThreadChanges(delta_part(run), run.staged.finish(run.work, run.thread))
 
 
 def delta_part(run: ThreadRun) -> DeltaPart | None:

@@ -12,7 +12,9 @@ import numpy as np
 import polars as pl
 
 from tidemill.engine import blocks
+from tidemill.engine.appends import Staged, append_frame, append_rows
 from tidemill.engine.column_walk import walk
+from tidemill.engine.columns.functions import column_of
 from tidemill.engine.compiled import compiled_program
 from tidemill.engine.context import StepContext
 from tidemill.engine.frame import Frame, single_row
@@ -25,6 +27,7 @@ from tidemill.engine.report import StepReport
 from tidemill.engine.resources import open_others, open_state, read_source
 from tidemill.engine.row_walk import walk_rows
 from tidemill.engine.rows.code import SegmentCode
+from tidemill.engine.step import AppendedRow
 from tidemill.engine.travel import check_travel
 from tidemill.engine.work import AttemptWork
 from tidemill.journal.snapshot import TaskSet
@@ -39,7 +42,8 @@ class ThreadRun:
     """The tasks `t` with `t % threads == thread` on their way through an attempt.
 
     `collected` and `partials` hold rows that wait for the end of their batch block, `resumes` the row that goes on
-    behind it, `waiting` rows that reached a batch block while it was busy, `materialized` those of temporary PStates.
+    behind it, `waiting` rows that reached a batch block while it was busy, `materialized` those of temporary PStates,
+    `staged` what it appends to depots.
     `doing` is what runs now, for `engine.current_step`.
     """
 
@@ -55,6 +59,7 @@ class ThreadRun:
         self.others = open_others(work, thread)
         self.cancel = cancel
         self.doing: pg.Operator | SegmentCode | None = None
+        self.staged = Staged()
         self.collected: dict[int, list[Frame]] = {}
         self.partials: dict[int, list[Frame]] = {}
         self.resumes: dict[int, Frame] = {}
@@ -195,6 +200,16 @@ class ThreadRun:
         if source is None:
             return ()
         return [0] if source.is_due and not source.ranges else source.ranges.filled()
+
+    # --- depots ------------------------------------------------------------------------------------------------------
+
+    def append(self, operator: pg.Append, frame: Frame) -> None:
+        """Stages a record of a depot for each row, on its task."""
+        append_frame(self.staged, self.work, self.thread, operator, column_of(frame, operator.value), frame)
+
+    def append_rows(self, depot: str, rows: Sequence[AppendedRow]) -> None:
+        """Stages records of a depot that were appended row by row."""
+        append_rows(self.staged, self.work, self.thread, depot, rows)
 
     # --- sending -----------------------------------------------------------------------------------------------------
 

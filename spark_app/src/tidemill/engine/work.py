@@ -79,16 +79,25 @@ class DeltaPart:
 
 
 @dataclass(frozen=True)
+class ThreadChanges:
+    """What one thread did to the state (None: nothing), and what it appends to depots."""
+
+    delta: DeltaPart | None
+    appends: tuple[DeltaPart, ...] = ()
+
+
+@dataclass(frozen=True)
 class AttemptOutcome:
     """A finished attempt. Nothing of it counts until the runner commits it.
 
     `exploded` names the sources whose records were read; only those advance. `metrics` are milliseconds and counts
-    for people.
+    for people. `appends` are the records that it appends to depots: of each part `rows` says which depot it is for.
     """
 
     deltas: tuple[DeltaPart, ...]
     exploded: frozenset[str]
     metrics: Mapping[str, float] = field(default_factory=dict)
+    appends: tuple[DeltaPart, ...] = ()
 
 
 @dataclass(frozen=True)

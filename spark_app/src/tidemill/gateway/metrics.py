@@ -17,6 +17,7 @@ _STATES = (
     ("is_paused", "paused", "Whether the topology is paused."),
     ("is_running", "led", "Whether a leader runs the topology."),
     ("state_bytes", "state_bytes", "Bytes of the topology's PStates in the store."),
+    ("unpublished", "unpublished_appends", "Appends of committed microbatches that are not in their depots yet."),
 )
 
 

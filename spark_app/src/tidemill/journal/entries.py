@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from tidemill.journal.snapshot import Snapshot
+from tidemill.journal.snapshot import Part, Snapshot, checksum_of
 from tidemill.store.archive import Archive
 from tidemill.store.json_codec import JsonCodec
 from tidemill.values.errors import reading_object
@@ -98,14 +98,50 @@ class PendingCompaction:
     epoch: int
 
 
+AppendIdentity = tuple[str, int]
+"""(depot, sequence) of an append of a topology."""
+
+
+@dataclass(frozen=True)
+class StagedAppend(Stored):
+    """One idempotent append of a committed microbatch to a depot; `parts` hold its records.
+
+    `depot` is the depot's name with its id, `sequence` the append's number there: a microbatch has `SEGMENTS_MAX`.
+    """
+
+    microbatch_id: int
+    depot: str
+    sequence: int
+    parts: tuple[Part, ...]
+
+    @property
+    def identity(self) -> AppendIdentity:
+        """What no other append of the topology has."""
+        return self.depot, self.sequence
+
+    @cached_property
+    def records(self) -> int:
+        """How many records it appends."""
+        return sum(sum(part.rows.values()) for part in self.parts)
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells it from another append of the same number: the checksums of its parts."""
+        return checksum_of(" ".join(part.checksum for part in self.parts).encode())
+
+
+SEGMENTS_MAX: Final = 1 << 16
+"""Sequence = microbatch ID * this + the number of the append in the microbatch."""
+
+
 @dataclass(frozen=True)
 class Entry(Stored):
     """One entry. `committed` holds the last two committed microbatches, newest first; `snapshot` is the state at the
     newest of them, `previous` the state at the other one.
 
     `compacted` is the number of the newest entry in which a compaction's result entered (0: none), so that
-    collection walks from change to change. `attempts` counts failures in a row; `appends` is the place of staged
-    depot appends (none yet). `skipped` counts records that retention deleted before they were read.
+    collection walks from change to change. `appends` are those of committed microbatches that are perhaps not published
+    yet, oldest first (invariant S8). `skipped` counts records that retention deleted before they were read.
     `shared` counts the first levels of `snapshot` that are the first of `previous`, too, where only the others are
     written; 0 elsewhere.
     """
@@ -123,13 +159,20 @@ class Entry(Stored):
     snapshot: Snapshot = Snapshot()
     previous: Snapshot = Snapshot()
     pending: tuple[PendingCompaction, ...] = ()
-    appends: tuple[Any, ...] = ()
+    appends: tuple[StagedAppend, ...] = ()
     compacted: int = 0
     paused_seen: int = 0
     failure: Failure | None = None
     owner: str = ""
     skipped: int = 0
     shared: int = 0
+
+    def named_parts(self) -> Iterator[Part]:
+        """All parts that must be there while this is the newest entry: of both states, and of appends."""
+        yield from self.snapshot.parts()
+        yield from self.previous.parts()
+        for append in self.appends:
+            yield from append.parts
 
     @property
     def last_id(self) -> int:
@@ -198,6 +241,11 @@ def member(content: bytes, name: str) -> bytes:
         CorruptState: the container is damaged or has no such member.
     """
     return Archive(content).read(name)
+
+
+def append_member(index: int) -> str:
+    """The member that holds the small staged append of this index."""
+    return f"append-{index}.arrow"
 
 
 def part_member(index: int) -> str:

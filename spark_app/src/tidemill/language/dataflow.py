@@ -269,6 +269,15 @@ class LocalClear:
 
 
 @dataclass(frozen=True)
+class DepotAppend:
+    """Append a record to the depot's partition of the row's task, with the commit; the row goes on."""
+
+    depot: str
+    value: Arg
+    at: Location
+
+
+@dataclass(frozen=True)
 class Aggregate:
     """`agg` and `compound_agg`; `pstate` is None where a batch block aggregates into variables (`outs`).
 
@@ -342,7 +351,8 @@ class Later:
 
 Node = Union[
     Each, ExplodeMicrobatch, ExplodeMaterialized, Materialize, KeepTrue, Cond, Loop, ContinueLoop, EmitLoop, Partition,
-    LocalSelect, LocalTransform, LocalClear, Aggregate, BatchBlock, GroupBy, Anchor, Hook, Branch, Unify, Later,
+    LocalSelect, LocalTransform, LocalClear, DepotAppend, Aggregate, BatchBlock, GroupBy, Anchor, Hook, Branch, Unify,
+    Later,
 ]  # fmt: skip
 
 

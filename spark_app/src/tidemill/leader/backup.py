@@ -260,14 +260,13 @@ class BackupRun:
 
 
 def objects_of(entry: Entry) -> list[Part]:
-    """The objects that both states of an entry name, each once."""
-    parts = (part for snapshot in (entry.snapshot, entry.previous) for part in snapshot.parts())
-    return list({part.name: part for part in parts if "#" not in part.name}.values())
+    """The objects that an entry names, for both states and for appends, each once."""
+    return list({part.name: part for part in entry.named_parts() if "#" not in part.name}.values())
 
 
 def lowest_needed(number: int, entry: Entry) -> int:
     """The first entry of a log that must be there for this one to be whole: with both states and both commits."""
-    inline = (at for snapshot in (entry.snapshot, entry.previous) for at in inline_entries(snapshot))
+    inline = inline_entries(entry.named_parts())
     return min(max(FIRST, number - 1), *(committed.entry for committed in entry.committed), *inline, number)
 
 

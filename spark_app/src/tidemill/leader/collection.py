@@ -6,7 +6,7 @@ the retention, nor the last two commits, nor a compaction under way can reach (i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ from tidemill.definition.stored import StoredSource, StoredTopology, topology_fo
 from tidemill.depot.retention import GRACE_MILLIS, retain, roll
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry, SourceProgress
-from tidemill.journal.snapshot import Snapshot
+from tidemill.journal.snapshot import Part
 from tidemill.language.options import Values, resolve
 from tidemill.leader.garbage import remove_garbage
 from tidemill.leader.topology_store import TopologyStore
@@ -23,7 +23,7 @@ from tidemill.store.local import sweep_unfinished
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.values.errors import invariant
 
-FOLDERS: Final = ("deltas", "runs")
+FOLDERS: Final = ("deltas", "runs", "appends")
 UNFINISHED_MS: Final = 3_600_000
 """A create that began so long ago belongs to a process that died."""
 
@@ -80,8 +80,8 @@ def collect_topology(log: CommitLog, store: ObjectStore, prefix: str, cutoff_ms:
 
 def _check_kept(entry: Entry, reached: set[str], floor: int) -> None:
     """S5, before anything is deleted: both states and both commits of the last two IDs stay."""
-    needed = {part.name for snapshot in (entry.snapshot, entry.previous) for part in snapshot.parts()}
-    invariant(needed <= reached, "S5: collection keeps the last two states", missing=needed - reached)
+    needed = {part.name for part in entry.named_parts()}
+    invariant(needed <= reached, "S5, S8: collection keeps the last two states, and appends", missing=needed - reached)
     kept = all(floor <= committed.entry for committed in entry.committed)
     invariant(kept, "S5: collection keeps the last two commits", floor=floor)
 
@@ -95,8 +95,8 @@ def _reach(log: CommitLog, number: int, entry: Entry, since: int) -> tuple[set[s
         snapshots.append(log.read(compacted - 1).snapshot)
         floor = min(floor, compacted - 1)
     floor = min(floor, min(since, number) - 1)
-    names = {part.name for snapshot in snapshots for part in snapshot.parts()}
-    return names, min([floor, *(at for snapshot in snapshots for at in inline_entries(snapshot))])
+    parts = [*(part for snapshot in snapshots for part in snapshot.parts()), *entry.named_parts()]
+    return {part.name for part in parts}, min([floor, *inline_entries(parts)])
 
 
 def _compactions(log: CommitLog, entry: Entry, since: int) -> Iterator[int]:
@@ -123,9 +123,9 @@ def _first_since(log: CommitLog, newest: int, cutoff_ms: int) -> int:
     return low
 
 
-def inline_entries(snapshot: Snapshot) -> Iterator[int]:
-    """The entries in which small deltas of a snapshot ride."""
-    for part in snapshot.parts():
+def inline_entries(parts: Iterable[Part]) -> Iterator[int]:
+    """The entries in which small parts among these ride."""
+    for part in parts:
         key, _, member = part.name.partition("#")
         if member:
             yield int(key.rpartition("/")[2].partition(".")[0])

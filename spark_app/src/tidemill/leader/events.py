@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Union
 
 from tidemill.engine.work import AttemptOutcome
-from tidemill.journal.entries import Attempt, Entry
+from tidemill.journal.entries import AppendIdentity, Attempt, Entry, StagedAppend
 from tidemill.journal.snapshot import Level, Part
 from tidemill.language.options import ModuleOptions
 
@@ -43,7 +43,8 @@ class SourceSpec:
 class TopologySpec:
     """A topology as the machine sees it; `reads` are the other topologies whose PStates it reads.
 
-    `retired` are sources that it does not read any more, and whose progress a rollback will want.
+    `retired` are sources that it does not read any more, and whose progress a rollback will want. `depots` are the
+    module's depots by name, each as its name with its id; `retired_depots` those that a rollback may bring back.
     """
 
     name: str
@@ -51,6 +52,8 @@ class TopologySpec:
     sources: tuple[SourceSpec, ...]
     reads: tuple[str, ...] = ()
     retired: frozenset[str] = frozenset()
+    depots: Mapping[str, str] = field(default_factory=dict)
+    retired_depots: frozenset[str] = frozenset()
 
 
 # --- events ----------------------------------------------------------------------------------------------------------
@@ -158,6 +161,18 @@ class CollectionDone:
 
 
 @dataclass(frozen=True)
+class AppendsPublished:
+    """A publication ended: `settled` are the appends that are in their depots now, or whose depots are gone.
+
+    `text` says why others are not, and is empty if all are.
+    """
+
+    token: int
+    settled: frozenset[AppendIdentity]
+    text: str = ""
+
+
+@dataclass(frozen=True)
 class TimePassed:
     """Time went on, or somebody says that there may be news."""
 
@@ -178,7 +193,8 @@ class StopRequested:
 
 Event = Union[
     LeaseAnswered, HeadRead, StartsResolved, SourcesProbed, EntryWritten, EntryLost, StoreFailed, AttemptDone,
-    AttemptFailed, CompactionDone, CompactionFailed, CollectionDone, TimePassed, LeaseLost, StopRequested,
+    AttemptFailed, CompactionDone, CompactionFailed, CollectionDone, AppendsPublished, TimePassed, LeaseLost,
+    StopRequested,
 ]  # fmt: skip
 
 # --- instructions ----------------------------------------------------------------------------------------------------
@@ -255,6 +271,14 @@ class CollectGarbage:
 
 
 @dataclass(frozen=True)
+class PublishAppends:
+    """Append these to their depots, each once; they are committed, oldest first."""
+
+    token: int
+    appends: tuple[StagedAppend, ...]
+
+
+@dataclass(frozen=True)
 class Wait:
     """Nothing to do until this monotonic time, or until something happens; `for_news` also watches the depots."""
 
@@ -275,5 +299,5 @@ class Stop:
 
 Instruction = Union[
     AskLease, ReadHead, ResolveStarts, Look, WriteEntry, StartAttempt, CancelAttempt, StartCompaction, CollectGarbage,
-    Wait, Stop,
+    PublishAppends, Wait, Stop,
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from tidemill.leader import events, ranges, transitions
 from tidemill.leader.events import Event, Instruction, Question, SourcesProbed, StartsResolved, TopologySpec
 from tidemill.leader.maintenance import Maintenance
 from tidemill.leader.phases import FOLLOWING, MachinePhase
+from tidemill.leader.publication import Publication
 from tidemill.leader.report import Now, RunnerReport, Running
 from tidemill.leader.transitions import Author, Finished
 from tidemill.values.data import with_utf8
@@ -71,6 +72,9 @@ class Machine:
     _ticks: dict[str, int] = field(default_factory=dict)
     _ignored: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.publication = Publication(frozenset(self.spec.depots.values()))
+
     # --- events ------------------------------------------------------------------------------------------------------
 
     def handle(self, event: Event, now: Now) -> list[Instruction]:
@@ -98,6 +102,8 @@ class Machine:
             self._take_attempt(event, now)
         elif isinstance(event, (events.CompactionDone, events.CompactionFailed, events.CollectionDone)):
             self.maintenance.take(event, now.at)
+        elif isinstance(event, events.AppendsPublished):
+            self.publication.take(event, now.at)
         elif isinstance(event, events.TimePassed):
             self._is_look_fresh = self._is_look_fresh and not event.has_news
         elif isinstance(event, events.StoreFailed):
@@ -178,6 +184,7 @@ class Machine:
 
     def _take_written(self, question: events.WriteEntry, now: Now) -> None:
         self.number, self.entry = question.number, question.entry
+        self.publication.note_written(question.entry)
         if question.entry.kind == "claim":
             self._become_leader(now)
         elif question.entry.kind == "commit":
@@ -242,7 +249,7 @@ class Machine:
         """The next thing to do, or to wait for."""
         self._note_phase()
         if self.is_leaving and not self._is_busy:
-            return self._stop("stopped", "")
+            return self._leave(now)
         if self._question is not None:
             return [events.Wait(self._ask_at)] if now.at < self._ask_at else [self._question]
         if self.role == "standby":
@@ -255,6 +262,16 @@ class Machine:
             return self._begun_step(self._head.attempt, now)
         return self._idle_step(now)
 
+    def _leave(self, now: Now) -> list[Instruction]:
+        """What is committed is published before a leader goes; if that takes long, the next one does it."""
+        if self.role != "leader" or not self.publication.waiting(self._head):
+            return self._stop("stopped", "")
+        return [*self._publish(now), self._wait(now.at + 1000)]
+
+    def _wait(self, until: float, *, for_news: bool = False) -> events.Wait:
+        """Wait, at most until a publication is to be tried again."""
+        return events.Wait(self.publication.look_at(self._head, until), for_news)
+
     def _when(self, now: Now, at: float, question: Question) -> list[Instruction]:
         if now.at < at:
             return [events.Wait(at)]
@@ -263,7 +280,7 @@ class Machine:
 
     def _watch(self, running: Running, now: Now) -> list[Instruction]:
         if now.at < running.deadline:
-            return [*self._background(now), events.Wait(running.deadline)]
+            return [*self._background(now), self._wait(running.deadline)]
         step, trace = now.current_step.step, now.current_step.trace
         advice = f"if it needs longer, set {_TIMEOUT}; if a function hangs, fix it"
         text = f"{self._timeout_text('process', step)}; {advice}"
@@ -288,12 +305,13 @@ class Machine:
         if self._is_over_time(self._commit_started, now):
             self._fail_store("commit", attempt, now)
             return self._step(now)
-        is_changed = is_begun or bool(finished.outcome.deltas)
+        is_changed = is_begun or bool(finished.outcome.deltas or finished.outcome.appends)
         if not is_changed:
             return self._drop(attempt, now)
         if not self._is_look_fresh:
             return self._ask_look()
-        entry, parts = transitions.commit(self._head_with_compaction(), self.number + 1, finished, self._author(now))
+        head, author = self._head_to_follow(), self._author(now)
+        entry, parts = transitions.commit(head, self.number + 1, finished, author, self.spec.depots)
         self._note_ignored(finished)
         self._limit = ranges.limit_after(self._limit, attempt)
         following = self._following(entry, now)
@@ -314,7 +332,7 @@ class Machine:
         is_free = not (self._is_paused or self.is_leaving) and look.definition <= self.spec.definition
         is_free = is_free and self._option("topology.microbatch.force.delay.millis") == 0
         fixed = ranges.fix_ranges(self.spec, entry.progress, look, self._limit)
-        if not is_free or not ranges.has_records(fixed, self._wanted()) or self.maintenance.is_crowded(entry):
+        if not is_free or not ranges.has_records(fixed, self._wanted()) or self._is_crowded(entry):
             return None
         self._prime_started = self._priming_since = now.at
         return self._attempt(entry, fixed, entry.last_id + 1, 1, now, entry.ticks)
@@ -331,7 +349,7 @@ class Machine:
             return self._paused_step(now)
         if is_begun:
             if now.at < self._retry_at:
-                return [*self._background(now), events.Wait(self._retry_at, for_news=True)]
+                return [*self._background(now), self._wait(self._retry_at, for_news=True)]
             return self._start(attempt, True, now)
         assert self.look is not None
         if self.look.definition > self.spec.definition:
@@ -346,7 +364,7 @@ class Machine:
         return [self._write_begin(again, now)]
 
     def _write_begin(self, attempt: Attempt, now: Now) -> Instruction:
-        head = self._head_with_compaction()
+        head = self._head_to_follow()
         return self._write(transitions.begin(head, attempt, self.failure, self._author(now)))
 
     def _has_failed(self, attempt: Attempt) -> bool:
@@ -372,14 +390,14 @@ class Machine:
         if self._is_paused:
             return self._paused_step(now)
         if not self._is_failure_in_log():
-            note = transitions.follow(self._head_with_compaction(), "note", self._author(now))
+            note = transitions.follow(self._head_to_follow(), "note", self._author(now))
             return [self._write(replace(note, failure=self.failure))]
         made = self._background(now)
         if self._failures > 0 and now.at < self._retry_at:
-            return [*made, events.Wait(self._retry_at)]
+            return [*made, self._wait(self._retry_at)]
         if now.at < self._next_at:
-            return [*made, *self._compact_entry(now), events.Wait(self._next_at)]
-        step = [] if self.maintenance.is_crowded(self._head) else self._new_attempt(look, now)
+            return [*made, *self._compact_entry(now), self._wait(self._next_at)]
+        step = [] if self._is_crowded(self._head) else self._new_attempt(look, now)
         return [*made, *(step or self._compact_entry(now) or self._rest_until(now))]
 
     def _is_failure_in_log(self) -> bool:
@@ -393,10 +411,10 @@ class Machine:
         """The caller of a pause waits until the log says that its entry was seen."""
         asked = self.options.paused[self.spec.name]
         if self._head.paused_seen < asked:
-            note = transitions.follow(self._head_with_compaction(), "note", self._author(now))
+            note = transitions.follow(self._head_to_follow(), "note", self._author(now))
             return [self._write(replace(note, paused_seen=asked, failure=self.failure or note.failure))]
         made = self._background(now)
-        return [*made, *(self._compact_entry(now) or [events.Wait(now.at + 60_000, for_news=True)])]
+        return [*made, *(self._compact_entry(now) or [self._wait(now.at + 60_000, for_news=True)])]
 
     def _new_attempt(self, look: SourcesProbed, now: Now) -> list[Instruction]:
         """Records are begun in the log before they are read; attempts without records are not."""
@@ -431,24 +449,34 @@ class Machine:
     def _rest_until(self, now: Now) -> list[Instruction]:
         tick = now.at + ranges.next_tick_in_ms(self.spec, self._ticks, now.wall_ms)
         until = min(self._empty_at, tick, max(now.at + 1000, self.maintenance.collect_at(self.options)))
-        if self.maintenance.is_crowded(self._head):
+        if self._is_crowded(self._head):
             until = now.at + 1000
-        return [events.Wait(until, for_news=True)]
+        return [self._wait(until, for_news=True)]
 
     # --- maintenance -------------------------------------------------------------------------------------------------
 
     def _background(self, now: Now) -> list[Instruction]:
         self._tokens += 1
-        return self.maintenance.work(self._head, self.options, self._tokens, now.at)
+        work = self.maintenance.work(self._head, self.options, self._tokens, now.at)
+        return [*self._publish(now), *work]
+
+    def _publish(self, now: Now) -> list[Instruction]:
+        self._tokens += 1
+        return self.publication.work(self._head, self._tokens, now.at)
+
+    def _is_crowded(self, entry: Entry) -> bool:
+        """Whether something that goes on beside comes first, before anything new is begun."""
+        return self.maintenance.is_crowded(entry) or self.publication.is_crowded(entry)
 
     def _compact_entry(self, now: Now) -> list[Instruction]:
         """Where no commit is near, a finished compaction enters by an entry of its own."""
         if not self.maintenance.has_result:
             return []
-        return [self._write(transitions.follow(self._head_with_compaction(), "compact", self._author(now)))]
+        return [self._write(transitions.follow(self._head_to_follow(), "compact", self._author(now)))]
 
-    def _head_with_compaction(self) -> Entry:
-        return self.maintenance.with_compaction(self._head, self.number + 1)
+    def _head_to_follow(self) -> Entry:
+        """The head with what went on beside: the compaction, and what is published of its appends."""
+        return self.maintenance.with_compaction(self.publication.without_settled(self._head), self.number + 1)
 
     # --- what holds --------------------------------------------------------------------------------------------------
 
@@ -481,7 +509,11 @@ class Machine:
     def report(self) -> RunnerReport:
         """What people are told."""
         phase = self._leading_phase() if self.role == "leader" else "idle"
-        return RunnerReport(phase, self.failure, self._failures, self.store_trouble, self.maintenance.trouble)
+        unpublished = len(self.publication.waiting(self.entry)) if self.entry is not None else 0
+        return RunnerReport(
+            phase, self.failure, self._failures, self.store_trouble, self.maintenance.trouble,
+            self.publication.trouble, unpublished,
+        )  # fmt: skip
 
     def _note_phase(self) -> None:
         before, self._phase_before = self._phase_before, self.phase

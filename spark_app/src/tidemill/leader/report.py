@@ -36,7 +36,7 @@ class Running:
 @dataclass(frozen=True)
 class RunnerReport:
     """What a person may want to know about a machine; the machine itself reads only `phase` and `failure`, to note
-    failures in the log.
+    failures in the log. `unpublished` counts appends of committed microbatches that are not in their depots yet.
     """
 
     phase: Phase = "idle"
@@ -44,6 +44,8 @@ class RunnerReport:
     failures_in_row: int = 0
     store_trouble: str = ""
     maintenance_trouble: str = ""
+    publishing_trouble: str = ""
+    unpublished: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,5 +102,5 @@ class RunnerState:
         claimed = max(0, found.microbatch_id - self.claimed_id)
         return replace(
             found, leader=self.process or None, phase=report.phase, failures_in_row=report.failures_in_row,
-            commits_since_claim=claimed,
+            commits_since_claim=claimed, unpublished=report.unpublished,
         )  # fmt: skip

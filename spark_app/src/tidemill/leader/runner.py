@@ -22,6 +22,7 @@ from tidemill.leader.attempt_failures import attempt_failed, compaction_failed
 from tidemill.leader.collection import collect
 from tidemill.leader.machine import Machine
 from tidemill.leader.maintenance import Maintenance
+from tidemill.leader.publishing import publish
 from tidemill.leader.report import Now, RunnerState
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.program import Program
@@ -231,6 +232,8 @@ class TopologyRunner:
             self._spawn(lambda: self._compact(instruction))
         elif isinstance(instruction, events.CollectGarbage):
             self._spawn(lambda: self._collect(instruction))
+        elif isinstance(instruction, events.PublishAppends):
+            self._spawn(lambda: self._publish(instruction))
 
     def _spawn(self, target: Callable[[], None]) -> None:
         def run() -> None:
@@ -267,6 +270,13 @@ class TopologyRunner:
             text = f"{type(error).__name__}: {error}"
         self._events.put(events.CollectionDone(text))
         self.wake()  # the collection followed the depots: what it saw is no news to the probes after it
+
+    def _publish(self, instruction: events.PublishAppends) -> None:
+        try:
+            event = publish(self._topology_store, instruction, lambda: self._is_killed, self._hub.notify)
+        except BaseException as error:  # noqa: BLE001 - tried again; the text says why nothing new is begun meanwhile
+            event = events.AppendsPublished(instruction.token, frozenset(), f"{type(error).__name__}: {error}")
+        self._events.put(event)
 
     def _wait(self, wait: events.Wait) -> events.Event:
         """The next event: from the queue, news in the store, a lost lease, or the end of the wait."""
@@ -376,6 +386,8 @@ def describe(topology: str, state: RunnerState) -> str:
     text = f"topology {topology} is {state.role}, phase {report.phase}; {last}"
     if report.store_trouble:
         text += f"; the store: {report.store_trouble}"
+    if report.publishing_trouble:
+        text += f"; {report.unpublished} appends are not published yet: {report.publishing_trouble}"
     if report.maintenance_trouble:
         text += f"; compaction or collection failed and is tried again: {report.maintenance_trouble}"
     if report.failure is not None:

@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidemill.definition.definition import Retirement, StoredDefinition, StoredPState, StoredSource, plain_name
+from tidemill.definition.definition import (
+    Retirement,
+    StoredDefinition,
+    StoredDepot,
+    StoredPState,
+    StoredSource,
+    plain_name,
+)
 from tidemill.depot.log import DepotLog
 from tidemill.engine.work import AttemptWork, CompactionWork, SourceWork
 from tidemill.journal.clock import Clock
@@ -23,12 +30,14 @@ from tidemill.leader import events
 from tidemill.leader.deletions import DeletionDecision, Deletions
 from tidemill.leader.events import DepotEnds, SourceSpec, TopologySpec
 from tidemill.leader.log_ages import LogAges
+from tidemill.leader.transitions import entry_name
 from tidemill.plan.program import Program
 from tidemill.plan.traced import traced
 from tidemill.store.lease import LeaderLease
 from tidemill.store.log import PATIENCE, Lost
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.store.patient import PatientStore
+from tidemill.tables.stored_parts import read_part
 from tidemill.values.errors import Deleted, OutcomeUnknown, RetryableError, SnapshotExpired
 from tidemill.values.offsets import OffsetRanges
 
@@ -41,7 +50,16 @@ def topology_spec(definition: StoredDefinition, topology: str, reads: tuple[str,
         name = f"{plain_name(depot.name)}-{depot.id}"
         partitions = definition.partitions(depot.name)
         sources.append(SourceSpec(source.source_id, name, depot.name, partitions, depot.tick_millis, source.since))
-    return TopologySpec(topology, definition.number, tuple(sources), reads, _retired_sources(definition, topology))
+    depots = {
+        name: definition.depot_prefix(name).rpartition("/")[2]
+        for name, depot in definition.depots.items()
+        if depot.tick_millis is None
+    }
+    retired = (gone.folder(definition.module) for gone in definition.retired if isinstance(gone.item, StoredDepot))
+    return TopologySpec(
+        topology, definition.number, tuple(sources), reads, _retired_sources(definition, topology), depots,
+        frozenset(folder.rpartition("/")[2] for folder in retired if folder is not None),
+    )  # fmt: skip
 
 
 def _retired_sources(definition: StoredDefinition, topology: str) -> frozenset[str]:
@@ -92,6 +110,21 @@ class TopologyStore:
             for source in self.spec.sources
             if source.tick_millis is None
         }
+        self._patience = patience
+        self._targets: dict[str, DepotLog] = {}
+        self._written: Mapping[str, bytes] = {}
+
+    def target(self, depot: str) -> DepotLog:
+        """A depot that the topology appends to, by its name with its id; for one thread at a time."""
+        if depot not in self._targets:
+            name = next(name for name, folder in self.spec.depots.items() if folder == depot)
+            prefix, partitions = self.definition.depot_prefix(name), self.definition.partitions(name)
+            self._targets[depot] = DepotLog(self.store, prefix, partitions, self.clock.now_ms, self._patience)
+        return self._targets[depot]
+
+    def read_part(self, name: str) -> bytes:
+        """The bytes of a part that an entry names; those of the newest commit are at hand. Raises NotFound."""
+        return self._written.get(name) or read_part(self.store, self.prefix, name)
 
     def old(self, log: str, newest: int, millis: float) -> int:
         """The newest number of a log (by a name) that is at least so old as this process saw it; notes the newest."""
@@ -122,6 +155,8 @@ class TopologyStore:
             self.commit_log.append(question.number, question.entry, question.parts)
         except Lost:
             return events.EntryLost(question.number)
+        if question.entry.appends and question.parts:
+            self._written = {f"{entry_name(question.number)}#{name}": part for name, part in question.parts.items()}
         return events.EntryWritten(question.number)
 
     def _answer_or_end(self, question: events.Question) -> events.Event:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
-from tidemill.engine.work import AttemptOutcome
+from tidemill.engine.work import AttemptOutcome, DeltaPart
 from tidemill.journal.entries import (
+    SEGMENTS_MAX,
     Attempt,
     Committed,
     Entry,
@@ -14,6 +17,8 @@ from tidemill.journal.entries import (
     Kind,
     PendingCompaction,
     SourceProgress,
+    StagedAppend,
+    append_member,
     part_member,
 )
 from tidemill.journal.snapshot import Level, Part, Snapshot
@@ -23,6 +28,11 @@ from tidemill.values.errors import invariant
 from tidemill.values.offsets import OffsetRanges
 
 INLINE_PREFIX = "log/"
+
+SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What a microbatch appends to a depot becomes several segments beyond this, for the leader holds one in memory."""
+
+_NO_DEPOTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,14 @@ def claim(entry: Entry | None, spec: TopologySpec, starts: StartsResolved, autho
         attempt=_kept_attempt(before, spec, progress),
         failure=before.failure if before.attempt is not None else None,
         pending=(),
+        appends=_kept_appends(before, spec),
     )
+
+
+def _kept_appends(entry: Entry, spec: TopologySpec) -> tuple[StagedAppend, ...]:
+    """What was appended to a depot that is gone for good goes nowhere."""
+    known = spec.retired_depots.union(spec.depots.values())
+    return tuple(append for append in entry.appends if append.depot in known)
 
 
 def _kept_progress(entry: Entry, spec: TopologySpec) -> Mapping[str, SourceProgress]:
@@ -126,11 +143,18 @@ class Finished:
     metrics: Mapping[str, float]
 
 
-def commit(entry: Entry, number: int, finished: Finished, author: Author) -> tuple[Entry, dict[str, bytes]]:
-    """The entry `number`, which makes an attempt's changes the state that everybody sees; and its inline parts."""
+def commit(
+    entry: Entry, number: int, finished: Finished, author: Author, depots: Mapping[str, str] = _NO_DEPOTS
+) -> tuple[Entry, dict[str, bytes]]:
+    """The entry `number`, which makes an attempt's changes the state that everybody sees; and its inline parts.
+
+    `depots` are those that it may append to, by name: each as its name with its id.
+    """
     attempt = finished.attempt
     _check_commit(entry, number, attempt)
-    level, parts = _delta(number, attempt, finished.outcome)
+    changed, inline_deltas = _placed(number, attempt, finished.outcome.deltas, part_member)
+    level = Level("delta", attempt.microbatch_id, attempt.microbatch_id, changed)
+    staged, inline_appends = _placed(number, attempt, finished.outcome.appends, append_member)
     progress, records = advance(entry.progress, attempt, finished.outcome.exploded)
     done = Committed(attempt.microbatch_id, attempt.version, number, records, dict(finished.metrics))
     levels = (*entry.snapshot.levels, level) if level.parts else entry.snapshot.levels
@@ -145,8 +169,9 @@ def commit(entry: Entry, number: int, finished: Finished, author: Author) -> tup
         snapshot=Snapshot(levels),
         previous=entry.snapshot,
         failure=None,
+        appends=(*entry.appends, *_appends(attempt.microbatch_id, staged, depots)),
     )
-    return composed, parts
+    return composed, {**inline_deltas, **inline_appends}
 
 
 def _check_commit(entry: Entry, number: int, attempt: Attempt) -> None:
@@ -169,20 +194,40 @@ def _is_of(part: Part, attempt: Attempt) -> bool:
     return [int(number) for number in numbers if number.isdigit()] == [attempt.microbatch_id, attempt.version]
 
 
-def _delta(number: int, attempt: Attempt, outcome: AttemptOutcome) -> tuple[Level, dict[str, bytes]]:
-    """The attempt's changes as one level; small ones ride in the entry, whose key becomes part of their names."""
+def _placed(
+    number: int, attempt: Attempt, written: Sequence[DeltaPart], member_name: Callable[[int], str]
+) -> tuple[tuple[Part, ...], dict[str, bytes]]:
+    """What the attempt's threads wrote; small parts ride in the entry, whose key becomes part of their names."""
     named: list[Part] = []
     inline: dict[str, bytes] = {}
-    for delta in outcome.deltas:
+    for delta in written:
         part = delta.part
         if delta.content is not None:
-            member = part_member(len(inline))
+            member = member_name(len(inline))
             inline[member] = delta.content
             part = replace(part, name=f"{entry_name(number)}#{member}")
         else:
             invariant(_is_of(part, attempt), "S3: a commit names what its attempt wrote", part=part.name)
         named.append(part)
-    return Level("delta", attempt.microbatch_id, attempt.microbatch_id, tuple(named)), inline
+    return tuple(named), inline
+
+
+def _appends(microbatch_id: int, staged: Sequence[Part], depots: Mapping[str, str]) -> list[StagedAppend]:
+    """The parts of each depot in their order, as appends of at most `SEGMENT_BYTES_MAX` each."""
+    by_depot: dict[str, list[list[Part]]] = {}
+    for part in staged:
+        (name,) = part.rows
+        groups = by_depot.setdefault(depots[name], [[]])
+        if groups[-1] and sum(held.bytes for held in groups[-1]) + part.bytes > SEGMENT_BYTES_MAX:
+            groups.append([])
+        groups[-1].append(part)
+    for depot, groups in by_depot.items():
+        invariant(len(groups) <= SEGMENTS_MAX, "S8: sequences of microbatches are apart", depot=depot)
+    return [
+        StagedAppend(microbatch_id, depot, microbatch_id * SEGMENTS_MAX + index, tuple(parts))
+        for depot, groups in by_depot.items()
+        for index, parts in enumerate(groups)
+    ]
 
 
 def entry_name(number: int) -> str:

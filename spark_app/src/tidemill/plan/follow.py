@@ -202,6 +202,12 @@ class SourceFollower:
             self._reached(node.pstate, key, rows, node.at, "writes")
         return rows
 
+    def _depot_append(self, node: df.DepotAppend, rows: Rows) -> Rows:
+        if self._context.is_global(node.depot) and rows.placement.kind in ("by", "anywhere"):
+            text = f"This appends to the global depot '{node.depot}', which is on task 0, but {rows.placement.why}."
+            self._found.append(Fault(str(node.at), text, "Write .global_partition() before it."))
+        return rows
+
     def _aggregate(self, node: df.Aggregate, rows: Rows) -> Rows:
         if node.pstate is not None and isinstance(node.tree, df.AggMap):
             for key, _ in node.tree.entries:
@@ -249,7 +255,8 @@ _STEPS: dict[type, str] = {
     df.Each: "_each", df.ExplodeMicrobatch: "_explode", df.ExplodeMaterialized: "_explode_materialized",
     df.Materialize: "_same", df.KeepTrue: "_same", df.Cond: "_cond", df.Loop: "_loop",
     df.ContinueLoop: "_continue", df.EmitLoop: "_emit", df.Partition: "_partition", df.LocalSelect: "_select",
-    df.LocalTransform: "_transform", df.LocalClear: "_same", df.Aggregate: "_aggregate", df.BatchBlock: "_batch",
+    df.LocalTransform: "_transform", df.LocalClear: "_same", df.DepotAppend: "_depot_append",
+    df.Aggregate: "_aggregate", df.BatchBlock: "_batch",
     df.GroupBy: "_same", df.Anchor: "_anchor", df.Hook: "_hook", df.Branch: "_branch", df.Unify: "_unify",
     df.Later: "_same",
 }  # fmt: skip

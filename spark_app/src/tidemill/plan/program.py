@@ -159,6 +159,17 @@ class Clear:
 
 
 @dataclass(frozen=True)
+class Append:
+    """`depot_partition_append`: the value is staged for the depot's partition of the row's task."""
+
+    id: int
+    region: int
+    at: Location
+    depot: str
+    value: Arg
+
+
+@dataclass(frozen=True)
 class Fold:
     """`agg` and `compound_agg` into a PState outside the aggregation of a batch block: at once, on this task."""
 
@@ -189,8 +200,9 @@ class Collect:
 
 
 Operator = Union[
-    Start, Apply, Keep, Split, Join, Assign, Move, Explode, Retain, Select, Transform, Clear, Fold, Enter, Collect
-]
+    Start, Apply, Keep, Split, Join, Assign, Move, Explode, Retain, Select, Transform, Clear, Append, Fold, Enter,
+    Collect,
+]  # fmt: skip
 
 # --- regions ---------------------------------------------------------------------------------------------------------
 
@@ -277,6 +289,15 @@ class PStatePlan:
 
 
 @dataclass(frozen=True)
+class AppendTarget:
+    """A depot that the topology appends to; a global one has one partition, on task 0."""
+
+    name: str
+    schema: Schema | None
+    is_global: bool
+
+
+@dataclass(frozen=True)
 class Program:
     """A compiled topology; picklable by cloudpickle.
 
@@ -285,7 +306,8 @@ class Program:
     point), `keeps_order[i]` says for a point whether the order of its rows can be observed. `segments` has one
     entry for each operator where a walk can begin. `schedule` has one entry for each superstep, or is None where
     only the data decides how many there are. `temps` are the temporary PStates that are aggregated into. `reads` maps
-    PStates of other topologies to their topology's name. `key` names the program in caches of workers.
+    PStates of other topologies to their topology's name, `targets` are the depots that it appends to, by name. `key`
+    names the program in caches of workers.
     """
 
     module: str
@@ -302,6 +324,7 @@ class Program:
     others: Mapping[str, PStatePlan]
     global_objects: frozenset[str]
     schedule: tuple[Superstep, ...] | None
+    targets: Mapping[str, AppendTarget] = field(default_factory=dict)
     key: str = field(default="", compare=False)
 
     def plan_of(self, pstate: str) -> PStatePlan:

@@ -32,6 +32,8 @@ class ConstantCheck:
                 yield from self._all(node.args, node.at, "materialize")
             elif isinstance(node, df.Aggregate):
                 yield from self._tree(node.tree, node.at)
+            elif isinstance(node, df.DepotAppend):
+                yield from self._all((node.value,), node.at, "depot_partition_append")
             for arg in _other_args(node):
                 yield from self._inside(arg, node.at)
 
@@ -86,6 +88,8 @@ def _other_args(node: Node) -> tuple[Arg, ...]:
     """The arguments in which expressions may stand, of nodes that are no calls."""
     if isinstance(node, df.KeepTrue):
         return (node.condition,)
+    if isinstance(node, df.DepotAppend):
+        return (node.value,)
     if isinstance(node, df.Cond):
         return tuple(condition for condition, _ in node.cases)
     if isinstance(node, df.Loop):

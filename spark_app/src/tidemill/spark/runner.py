@@ -225,9 +225,10 @@ def _results(records: list[bytes]) -> list[Any]:
 
 def _outcome(results: list[ThreadResult]) -> AttemptOutcome:
     return AttemptOutcome(
-        tuple(result.delta for result in results if result.delta is not None),
+        tuple(result.changes.delta for result in results if result.changes.delta is not None),
         frozenset(source for result in results for source in result.exploded),
         summed([result.metrics for result in results]),
+        tuple(part for result in results for part in result.changes.appends),
     )
 
 

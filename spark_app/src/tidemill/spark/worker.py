@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemill.engine.report import StepReport
-from tidemill.engine.work import DeltaPart
+from tidemill.engine.work import ThreadChanges
 from tidemill.plan.program import Event, Program
 from tidemill.spark import wire
 from tidemill.values import errors
@@ -83,7 +83,7 @@ class ShippedWork:
 class ThreadResult:
     """What the last task of a thread returns to the driver."""
 
-    delta: DeltaPart | None
+    changes: ThreadChanges
     exploded: frozenset[str] = frozenset()
     metrics: dict[str, float] = field(default_factory=dict)
 
@@ -152,10 +152,10 @@ class LastStepStage:
         from tidemill.engine.superstep import last_step
 
         begin = time.perf_counter()
-        delta, report = last_step(self.work.load(), thread, self.superstep, inbox.payloads, self.events)
+        changes, report = last_step(self.work.load(), thread, self.superstep, inbox.payloads, self.events)
         reports = [*inbox.controls, timed(report, begin)]
         exploded = frozenset(source for each in reports for source in each.exploded)
-        return ThreadResult(delta, exploded, summed([each.metrics for each in reports]))
+        return ThreadResult(changes, exploded, summed([each.metrics for each in reports]))
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from tidemill.leader.check import check_module
 from tidemill.leader.collection import collect
 from tidemill.leader.machine import Machine
 from tidemill.leader.maintenance import Maintenance
+from tidemill.leader.publishing import publish
 from tidemill.leader.report import Now
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.compile.topology import compile_topology
@@ -360,6 +361,8 @@ class Simulation:
             process.work.append(lambda: self._compact(process, instruction))
         elif isinstance(instruction, events.CollectGarbage):
             process.work.append(lambda: self._collect(process, instruction))
+        elif isinstance(instruction, events.PublishAppends):
+            process.work.append(lambda: self._publish(process, instruction))
         elif not isinstance(instruction, events.CancelAttempt):
             process.question = instruction
 
@@ -384,6 +387,14 @@ class Simulation:
         except TidemillError as error:
             return events.CollectionDone(str(error))
         return events.CollectionDone()
+
+    def _publish(self, process: Process, instruction: events.PublishAppends) -> events.Event:
+        try:
+            return publish(process.store, instruction)
+        except InvariantViolation:
+            raise
+        except TidemillError as error:
+            return events.AppendsPublished(instruction.token, frozenset(), str(error))
 
     def _die(self, process: Process, why: str) -> None:
         self.trace.append(f"{process.name} dies: {why}")

@@ -308,6 +308,11 @@ class SourceWriter:
         self._line(depth, f"{clear}(task)", operator.id)
         self._follow(operator.id, names, depth)
 
+    def _write_append(self, operator: pg.Append, names: Names, depth: int) -> None:
+        append = self._given(f"append{operator.id}", f"R.append({operator.id})")
+        self._line(depth, f"{append}(task, {self._value(operator.value, names)})", operator.id)
+        self._follow(operator.id, names, depth)
+
     def _write_fold(self, operator: pg.Fold, names: Names, depth: int) -> None:
         fold = self._given(f"fold{operator.id}", f"R.fold({operator.id})")
         args = "".join(f"{self._value(arg, names)}, " for arg in self.fold_arguments[operator.id])

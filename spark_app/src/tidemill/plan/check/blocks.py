@@ -241,6 +241,21 @@ class ChainCheck:
         self._written(node.pstate, scope, node.at)
         return scope
 
+    def depot_append(self, node: df.DepotAppend, scope: Scope) -> Scope:
+        """Its depot is one of the module's, and takes records."""
+        use(self.context, scope, node.value, node.at)
+        depot = self.context.depots.get(node.depot)
+        if depot is None:
+            advice = "Name a depot of this module: it cannot be given by a variable."
+            advice = advice if node.depot in scope.names else 'Declare it with setup.declare_depot("*name", …).'
+            self.fault(
+                node.at, f"There is no depot '{node.depot}'.", advice_for(node.depot, self.context.depots, advice)
+            )
+        elif depot.tick_millis is not None:
+            text = f"'{node.depot}' is a tick depot: nothing can be appended to it."
+            self.fault(node.at, text, "Append to a depot that is declared with declare_depot.")
+        return scope
+
     def _written(self, name: str, scope: Scope, at: Location) -> PStateDeclaration | None:
         """The PState that a node writes; only the topology that declared it may."""
         found = self.temps.read(name, scope, at)
@@ -331,9 +346,9 @@ _HANDLERS: dict[type, str] = {
     df.Each: "each", df.ExplodeMicrobatch: "explode", df.ExplodeMaterialized: "explode_materialized",
     df.Materialize: "materialize", df.KeepTrue: "keep_true", df.Cond: "cond", df.Loop: "loop",
     df.ContinueLoop: "continue_loop", df.EmitLoop: "emit_loop", df.Partition: "partition", df.LocalSelect: "select",
-    df.LocalTransform: "transform", df.LocalClear: "clear", df.Aggregate: "aggregate", df.BatchBlock: "batch_block",
-    df.GroupBy: "group_by", df.Anchor: "anchor", df.Hook: "hook", df.Branch: "branch", df.Unify: "unify",
-    df.Later: "later",
+    df.LocalTransform: "transform", df.LocalClear: "clear", df.DepotAppend: "depot_append", df.Aggregate: "aggregate",
+    df.BatchBlock: "batch_block", df.GroupBy: "group_by", df.Anchor: "anchor", df.Hook: "hook", df.Branch: "branch",
+    df.Unify: "unify", df.Later: "later",
 }  # fmt: skip
 
 

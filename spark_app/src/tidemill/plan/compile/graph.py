@@ -181,6 +181,9 @@ class GraphBuilder:
     def _add_clear(self, node: df.LocalClear) -> None:
         self.add(pg.Clear, node.at, pstate=node.pstate)
 
+    def _add_depot_append(self, node: df.DepotAppend) -> None:
+        self.add(pg.Append, node.at, value=self.flat(node.value, node.at), depot=node.depot)
+
     def _add_aggregate(self, node: df.Aggregate) -> None:
         if node.pstate is None:
             text = "An aggregation into variables works in a batch block only."
@@ -372,9 +375,9 @@ _HANDLERS: dict[type, str] = {
     df.Each: "each", df.ExplodeMicrobatch: "explode", df.ExplodeMaterialized: "explode_materialized",
     df.Materialize: "materialize", df.KeepTrue: "keep", df.Cond: "cond", df.Loop: "loop",
     df.ContinueLoop: "continue", df.EmitLoop: "emit", df.Partition: "partition", df.LocalSelect: "select",
-    df.LocalTransform: "transform", df.LocalClear: "clear", df.Aggregate: "aggregate", df.BatchBlock: "batch",
-    df.GroupBy: "later_group", df.Anchor: "anchor", df.Hook: "hook", df.Branch: "branch", df.Unify: "unify",
-    df.Later: "later",
+    df.LocalTransform: "transform", df.LocalClear: "clear", df.DepotAppend: "depot_append", df.Aggregate: "aggregate",
+    df.BatchBlock: "batch", df.GroupBy: "later_group", df.Anchor: "anchor", df.Hook: "hook", df.Branch: "branch",
+    df.Unify: "unify", df.Later: "later",
 }  # fmt: skip
 
 

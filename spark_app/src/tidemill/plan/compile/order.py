@@ -40,8 +40,17 @@ def pstate_of(operator: pg.Operator) -> str | None:
     return found
 
 
+def touched_by(operator: pg.Operator) -> str | None:
+    """The PState or depot that an operator reads or writes on the row's task; None if there is none."""
+    return operator.depot if isinstance(operator, pg.Append) else pstate_of(operator)
+
+
 def writes_in_order(operator: pg.Operator, schema: Any) -> bool:
-    """Whether an operator writes a PState in a way that shows the order of rows, as all do but some aggregations."""
+    """Whether an operator writes a PState or depot in a way that shows the order of rows, as all do but some
+    aggregations.
+    """
+    if isinstance(operator, pg.Append):
+        return True
     if isinstance(operator, pg.Fold):
         return depends_on_order(operator.tree, schema)
     return pstate_of(operator) is not None and not isinstance(operator, pg.Select)

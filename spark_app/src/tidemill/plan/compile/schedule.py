@@ -23,7 +23,7 @@ def _gives_one_row(operator: pg.Operator) -> bool:
         call = operator.function.call
         is_one = not isinstance(call, Op) or call.emits != "many"
         return operator.function.kind != "operation" and is_one
-    return isinstance(operator, (pg.Start, pg.Join, pg.Retain, pg.Transform, pg.Clear, pg.Fold))
+    return isinstance(operator, (pg.Start, pg.Join, pg.Retain, pg.Transform, pg.Clear, pg.Append, pg.Fold))
 
 
 def certain_operators(

@@ -2,7 +2,8 @@
 
 By columns every row passes an operator before any row passes the next one. That shows only where one row reads what
 another row of the segment wrote in between: so a segment runs by rows if it touches a PState at two operators with
-a write whose order matters, or writes it, order mattering, inside a loop.
+a write whose order matters, or writes it, order mattering, inside a loop. The same holds for a depot that it appends
+to: records stand in it as row after row appended them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from tidemill.language.aggregation_order import depends_on_order, has_order_between, leaf_places
 from tidemill.plan import program as pg
-from tidemill.plan.compile.order import pstate_of, writes_in_order
+from tidemill.plan.compile.order import touched_by, writes_in_order
 
 
 def segments_of(
@@ -55,8 +56,8 @@ def _mode(
     touches: dict[str, list[pg.Operator]] = {}
     for number in sorted(reached):
         operator = operators[number]
-        if (pstate := pstate_of(operator)) is not None:
-            touches.setdefault(pstate, []).append(operator)
+        if (touched := touched_by(operator)) is not None:
+            touches.setdefault(touched, []).append(operator)
     for name, found in touches.items():
         if _clash(found, schemas.get(name)):
             lines = ", ".join(sorted({str(operator.at.line) for operator in found}))

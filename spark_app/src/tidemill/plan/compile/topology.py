@@ -113,7 +113,17 @@ def _program(
         others=_other_plans(declaration, others, ids),
         global_objects=builder.global_objects,
         schedule=schedule_of(operators, following, regions),
+        targets=_targets(declaration, operators),
     )
+
+
+def _targets(declaration: df.ModuleDeclaration, operators: Sequence[pg.Operator]) -> dict[str, pg.AppendTarget]:
+    names = {operator.depot for operator in operators if isinstance(operator, pg.Append)}
+    return {
+        depot.name: pg.AppendTarget(depot.name, depot.schema, depot.is_global)
+        for depot in declaration.depots
+        if depot.name in names
+    }
 
 
 def _through_rows(

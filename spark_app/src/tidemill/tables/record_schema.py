@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 
-from tidemill.definition.definition import StoredDepot
 from tidemill.language import schema as schemas
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema
 from tidemill.tables.codecs import Misfit, checker
@@ -22,7 +21,19 @@ _DTYPES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def check_column(depot: StoredDepot, records: Column, first: int = 0) -> None:
+class DepotSchema(Protocol):
+    """A depot as far as it says what its records must be; None: any data."""
+
+    @property
+    def name(self) -> str:
+        """Its name, for people."""
+
+    @property
+    def schema(self) -> Schema | None:
+        """What each record must fit."""
+
+
+def check_column(depot: DepotSchema, records: Column, first: int = 0) -> None:
     """Refuse records that do not fit; `first` is the number of the first one in what the caller appends.
 
     Columns that fit by their types are not looked into.
@@ -36,7 +47,7 @@ def check_column(depot: StoredDepot, records: Column, first: int = 0) -> None:
         check_record(depot, record, index)
 
 
-def check_record(depot: StoredDepot, record: Any, index: int | None = None) -> None:
+def check_record(depot: DepotSchema, record: Any, index: int | None = None) -> None:
     """Refuse a record that does not fit. Raises: as `check_column`."""
     if depot.schema is None:
         return
@@ -48,7 +59,7 @@ def check_record(depot: StoredDepot, record: Any, index: int | None = None) -> N
         raise _refused(depot, misfit, index) from None
 
 
-def _refused(depot: StoredDepot, misfit: Misfit, index: int | None) -> RecordRefused:
+def _refused(depot: DepotSchema, misfit: Misfit, index: int | None) -> RecordRefused:
     place = "".join(f"[{key!r}]" for key in misfit.path)
     shown = repr(misfit.value)
     shown = shown if len(shown) <= _SHOWN_CHARS else shown[:_SHOWN_CHARS] + "…"
