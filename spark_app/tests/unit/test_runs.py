@@ -70,6 +70,24 @@ def test_runs_are_reduced_alike_wherever_their_rows_stand(
     assert len({repr(to_values(found)) for found in reduced}) == 1
 
 
+NARROW, WIDE = st.integers(-3, 3), st.sampled_from([-(2**63), -(2**62), -1, 0, 1, 2**44, 2**62, 2**63 - 1])
+
+
+@pytest.mark.parametrize("kinds", [(NARROW, NARROW), (WIDE, NARROW), (NARROW, WIDE), (WIDE, WIDE)])
+@given(data=st.data())
+def test_rows_are_sorted_as_tuples_are_however_wide_their_keys_are(kinds: tuple[Any, Any], data: Any) -> None:
+    keys = data.draw(st.lists(st.tuples(st.integers(0, 3), st.booleans(), *kinds), max_size=40))
+    schema = {"task": pl.Int32, "flag": pl.Boolean, "k0": pl.Int64, "k1": pl.Int64}
+    rows = pl.DataFrame(keys, schema=schema, orient="row").with_row_index("row")
+    expected = sorted(range(len(keys)), key=keys.__getitem__)
+
+    assert sort_rows(rows, list(schema))["row"].to_list() == expected
+    if keys:
+        order, starts = merge_order(rows, list(schema)) or ((), ())
+        assert list(order) == expected
+        assert list(starts) == [i for i, row in enumerate(expected) if i == 0 or keys[expected[i - 1]] != keys[row]]
+
+
 VALUES: dict[str, Any] = {
     "int": st.integers(-(2**63), 2**63 - 1), "float": st.floats(), "bool": st.booleans(),
     "str": st.sampled_from(["", "a", "b", "ä"]), "bytes": st.sampled_from([b"", b"a", b"b"]),
