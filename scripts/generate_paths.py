@@ -78,10 +78,13 @@ def _in_json(navigator: Navigator, parameters: list[inspect.Parameter]) -> Itera
         form = "#__fOps.…" if kind == "function" else f"[{names[index]}…]" if kind in PATHS else names[index]
         form = f'"{form}"' if kind == "function" else form
         yield f"({form})" if index >= len(takes.kinds) - takes.optional else form
-    if takes.more is not None:
+    if takes.more:
         names = next(p.name for p in parameters if p.kind is p.VAR_POSITIONAL)
         name = re.sub("(?<=x)es$|s$", "", names)
-        yield f"[{name}…], …" if takes.more in PATHS else f"{name}, …"
+        forms = [
+            "[condition…]" if kind == "condition" else f"[{name}…]" if kind in PATHS else name for kind in takes.more
+        ]
+        yield ", ".join([*forms, "…"])
     if navigator.options:
         yield "{" + ", ".join(sorted(navigator.options)) + "}"
 

@@ -46,6 +46,10 @@ NUMBERS = st.integers(-3, 3)
 BOUNDS = st.fixed_dictionaries({"include_start": st.booleans(), "include_end": st.booleans()})
 
 
+def is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
 def joined(*paths: Path) -> Path:
     return Path(tuple(nav for path in paths for nav in path.path.navs))
 
@@ -69,6 +73,11 @@ def ranges(kind: str) -> st.SearchStrategy[Path]:
 FILTERS = st.one_of(
     st.builds(Path.filter_greater_than, NUMBERS), st.builds(Path.filter_not_equal, NUMBERS),
     st.just(Path.filter_pred(Ops.IS_EVEN)), st.just(Path.stay()), st.just(Path.stop()),
+    st.builds(lambda n: Path.continue_then_stay(Path.filter_greater_than(n)), NUMBERS),
+    st.builds(lambda n, m: Path.cond_path(
+        Path.filter_less_than(n), Path.stay(), Path.filter_equal(m), Path.continue_then_stay(Path.stop()),
+    ), NUMBERS, NUMBERS),
+    st.builds(lambda n: Path.with_fresh_collected(Path.put_collected(n).filter_not_equal(n)), NUMBERS),
 )  # fmt: skip
 PARTS = st.one_of(ranges("map"), st.builds(Path.sub_map, KEYS, KEYS))
 OUTER = st.one_of(
@@ -76,6 +85,8 @@ OUTER = st.one_of(
     st.builds(lambda part: part.map_vals(), PARTS),
     st.builds(lambda a, b, c: Path.if_path(Path.must(a), Path.key(b), Path.key(c)), KEYS, KEYS, KEYS),
     st.builds(lambda a, b: Path.multi_path(Path.key(a), Path.must(b)), KEYS, KEYS),
+    st.builds(lambda a, b: Path.cond_path(Path.must(a), Path.key(b), Path.must(b), Path.map_vals()), KEYS, KEYS),
+    st.builds(lambda a: Path.with_fresh_collected(Path.key(a)), KEYS),
     st.builds(lambda a, b: Path.filter_selected(Path.must(a)).key(b), KEYS, KEYS),
 )  # fmt: skip
 ENTRIES = st.one_of(
@@ -235,6 +246,12 @@ def runs_of(items: list[int], wanted: Any) -> list[list[int]]:
     return pieces
 
 
+def numbered(pieces: list[list[int]]) -> list[tuple[int, list[int]]]:
+    """Each piece with the number of its run, from 1 on; 0 for one that is none."""
+    numbers = [sum(is_even(piece[0]) for piece in pieces[: at + 1]) for at in range(len(pieces))]
+    return [(number if is_even(piece[0]) else 0, piece) for number, piece in zip(numbers, pieces, strict=True)]
+
+
 def is_even(item: int) -> bool:
     return item % 2 == 0
 
@@ -270,6 +287,15 @@ IN_PYTHON: st.SearchStrategy[Change] = st.one_of(
         lambda items: moved_one_by_one(items, lambda index, size: index // 2),
     )),
     st.just((Path.indexed_vals().filter_pred(lambda pair: is_even(pair[0])).term_void(), lambda items: items[1::2])),
+    st.builds(lambda new: (
+        Path.subselect(Path.all().filter_pred(Ops.IS_EVEN)).term_val(new), lambda items: rewritten(items, is_even, new),
+    ), NEW),
+    st.just((
+        Path.subselect(Path.continuous_subseqs(Ops.IS_EVEN)).term(lambda runs: [sorted(run) for run in runs[:1]]),
+        lambda items: [
+            n for number, piece in numbered(runs_of(items, is_even)) for n in (sorted(piece) if number < 2 else [])
+        ],
+    )),
     st.builds(lambda new: (
         Path.filtered_list(Path.filter_pred(Ops.IS_EVEN)).term_val(new), lambda items: rewritten(items, is_even, new),
     ), NEW),
@@ -444,6 +470,72 @@ def test_lists_are_those_of_plain_python(changes: list[tuple[Change, Move]]) -> 
         for held in (contents(node), whole.value, contents(stored.node())):
             assert (held.get("a") or []) == items
     assert select(stored.committed(), Path.key("a").subselect(Path.all()), LISTS) == [repr(items)]
+
+
+# What plain Python makes of a path that collects: a function from (value, collected) to the list of such pairs.
+Found = list[tuple[Any, list[Any]]]
+
+
+def in_turn(*parts: tuple[Path, Any]) -> tuple[Path, Any]:
+    def followed(value: Any, collected: list[Any]) -> Found:
+        found: Found = [(value, collected)]
+        for _, step in parts:
+            found = [pair for item, own in found for pair in step(item, own)]
+        return found
+
+    return joined(*(path for path, _ in parts)), followed
+
+
+def result_of(value: Any, collected: list[Any]) -> Any:
+    return [*collected, value] if collected else value
+
+
+PIECES: st.SearchStrategy[tuple[Path, Any]] = st.recursive(
+    st.one_of(
+        st.builds(lambda n: (Path.put_collected(n), lambda value, own: [(value, [*own, n])]), NUMBERS),
+        st.just((Path.dispense_collected(), lambda value, own: [(value, [])])),
+        st.builds(lambda n: (
+            Path.is_collected(lambda own: len(own) > n), lambda value, own: [(value, own)] if len(own) > n else [],
+        ), COUNTS),
+        st.just((
+            Path.cond_path(Path.filter_pred(is_list), Path.all(), Path.stay(), Path.stay()),
+            lambda value, own: [(item, own) for item in value] if is_list(value) else [(value, own)],
+        )),
+        st.just((Path.stop(), lambda value, own: [])),
+    ),
+    lambda inner: st.one_of(
+        st.builds(in_turn, inner, inner),
+        st.builds(lambda a, b: (
+            Path.multi_path(a[0], b[0]), lambda value, own: a[1](value, own) + b[1](value, own),
+        ), inner, inner),
+        st.builds(lambda a: (
+            Path.continue_then_stay(a[0]), lambda value, own: [*a[1](value, own), (value, own)],
+        ), inner),
+        st.builds(lambda a: (
+            Path.with_fresh_collected(a[0]), lambda value, own: [(found, own) for found, _ in a[1](value, [])],
+        ), inner),
+        st.builds(lambda a: (
+            Path.collect(a[0]),
+            lambda value, own: [(value, [*own, [result_of(*pair) for pair in a[1](value, [])]])],
+        ), inner),
+        st.builds(lambda a, b, c: (
+            Path.if_path(a[0], b[0], c[0]), lambda value, own: (b if a[1](value, own) else c)[1](value, own),
+        ), inner, inner, inner),
+    ),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@given(PIECES, st.recursive(NUMBERS, lambda inner: st.lists(inner, max_size=3), max_leaves=6))
+@settings(max_examples=200, deadline=None)
+def test_collected_values_are_those_of_plain_python(piece: tuple[Path, Any], value: Any) -> None:
+    path, in_python = piece
+    whole = Whole()
+    whole.value = value
+    found = compile_path(path.path, None, "select")
+    values = [argument.value for argument in found.arguments if isinstance(argument, Const)]
+
+    assert found.select(whole, values) == [result_of(*pair) for pair in in_python(value, [])]
 
 
 @given(

@@ -148,6 +148,68 @@ def place_in_a_number(setup: Any, topologies: Any) -> None:
     records(setup, topologies).local_transform("$$counts", path)  # <- fault
 
 
+@expect("cond_path takes pairs of a condition and a path, not 3 paths.")
+def condition_without_a_path(setup: Any, topologies: Any) -> None:
+    path = Path.key("*k").cond_path(Path.stop(), Path.stay(), Path.stay())  # <- fault
+    records(setup, topologies).local_select("$$counts", path).out("*c")
+
+
+@expect("all meets a str in '$$names'.")
+def navigator_behind_branches_that_all_lead_to_texts(setup: Any, topologies: Any) -> None:
+    path = Path.if_path(Path.must("*k"), Path.key("*k")).with_page_size(5, Path.stay())
+    path = path.with_fresh_collected(Path.multi_path(Path.stay(), Path.stop())).all()
+    records(setup, topologies).local_select("$$names", path).out("*c")  # <- fault
+
+
+@expect("'$$counts' holds int here; 'x' does not fit.")
+def text_behind_branches_that_all_lead_to_numbers(setup: Any, topologies: Any) -> None:
+    path = Path.cond_path(Path.must("*k"), Path.key("*k"), Path.stay(), Path.map_vals())
+    records(setup, topologies).local_transform("$$counts", path.term_val("x"))  # <- fault
+
+
+@expect("map_keys meets a list in '$$counts', but needs a map.")
+def keys_of_a_list_of_what_was_selected(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$counts", Path.subselect(Path.all()).map_keys()).out("*c")  # <- fault
+
+
+@expect("map_vals meets a list in '$$counts', but needs a map.")
+def values_of_an_entry(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$counts", Path.all().map_vals()).out("*c")  # <- fault
+
+
+@expect("term_val changes a value, so it cannot be in a select.")
+def terminal_in_a_path_that_stays(setup: Any, topologies: Any) -> None:
+    path = Path.key("*k").continue_then_stay(Path.term_val(1)).term_val(2)
+    records(setup, topologies).local_transform("$$counts", path)  # <- fault
+
+
+@expect("The path of a transform of '$$counts' does not end in a terminal.")
+def path_that_stays_at_its_end(setup: Any, topologies: Any) -> None:
+    path = Path.key("*k").continue_then_stay(Path.stop())
+    records(setup, topologies).local_transform("$$counts", path)  # <- fault
+
+
+@expect("The keys of '$$counts' are str here; 3 is none.")
+def range_from_another_type(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$counts", Path.sorted_map_range(3, None)).out("*c")  # <- fault
+
+
+@expect("The elements of '$$sets' are int here; 'a' is none.")
+def range_of_a_set_to_another_type(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$sets", Path.key("*k").sorted_set_range_to("a")).out("*c")  # <- fault
+
+
+@expect("sorted_map_range_from_start in '$$counts' needs a whole number from 0 on.")
+def range_of_fewer_than_none(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$counts", Path.sorted_map_range_from_start(-1)).out("*c")  # <- fault
+
+
+@expect("sorted_map_range_from in '$$counts' needs a whole number from 0 on.")
+def range_of_a_text_of_elements(setup: Any, topologies: Any) -> None:
+    path = Path.sorted_map_range_from("a", max_amt="2")
+    records(setup, topologies).local_select("$$counts", path).out("*c")  # <- fault
+
+
 @expect("filtered_list meets a set in '$$sets', but needs a list.")
 def filtered_list_of_a_set(setup: Any, topologies: Any) -> None:
     path = Path.key("*k").filtered_list(Path.filter_equal("a"))

@@ -20,7 +20,8 @@ from tidemill.paths.compiled import compile_path
 from tidemill.paths.fitting import SchemaFaults, stays, unknown
 from tidemill.paths.json import path_from_json
 from tidemill.paths.navigators import NAVIGATORS
-from tidemill.values.errors import BadPath
+from tidemill.paths.nodes import RootValue
+from tidemill.values.errors import BadInput, BadPath
 
 ROOT = File(__file__).resolve().parents[3]
 BUILDERS = sorted(name for name in vars(Path) if not name.startswith("_"))
@@ -86,7 +87,7 @@ def test_refused_when_an_argument_is_missing(name: str) -> None:
             compile_path(RecordedPath((Nav(name),)), None, mode)
 
 
-@pytest.mark.parametrize("name", [name for name in HERE if NAVIGATORS[name].arguments.more is None])
+@pytest.mark.parametrize("name", [name for name in HERE if NAVIGATORS[name].arguments.more == ()])
 def test_refused_when_there_is_an_argument_too_many(name: str) -> None:
     nav = recorded(name)
     mode: Any = "transform" if NAVIGATORS[name].terminal else "select"
@@ -136,10 +137,11 @@ AFTER: list[tuple[Path, Any, Any]] = [
     (Path.key("a"), NUMBERS, Leaf("int")), (Path.must("a"), NUMBERS, Leaf("int")), (Path.key(1), WORDS, Leaf("str")),
     (Path.map_vals(), NUMBERS, Leaf("int")), (Path.map_keys(), NUMBERS, Leaf("str")),
     (Path.map_key("a"), NUMBERS, Leaf("str")), (Path.sub_map("a"), NUMBERS, NUMBERS.schema),
-    (Path.all(), NAMES, Leaf("str")), (Path.all(), WORDS, Leaf("str")), (Path.all(), NUMBERS, None),
+    (Path.all(), NAMES, Leaf("str")), (Path.all(), WORDS, Leaf("str")), (Path.all(), NUMBERS, Leaf("list")),
+    (Path.subselect(Path.all()), NUMBERS, Leaf("list")),
     (Path.set_elem("a"), NAMES, Leaf("str")), (Path.void_set_elem(), NAMES, Leaf("str")),
     (Path.subset("a"), NAMES, NAMES.schema), (Path.first(), WORDS, Leaf("str")), (Path.last(), WORDS, Leaf("str")),
-    (Path.nth(0), WORDS, Leaf("str")), (Path.index(0), WORDS, Leaf("int")), (Path.indexed_vals(), WORDS, None),
+    (Path.nth(0), WORDS, Leaf("str")), (Path.index(0), WORDS, Leaf("int")), (Path.indexed_vals(), WORDS, Leaf("list")),
     *((path, WORDS, Leaf("str")) for path in (Path.before_elem(), Path.after_elem(), Path.before_index(0))),
     *((path, WORDS, WORDS.schema) for path in (
         Path.sublist(0, 1), Path.sublist_to_end(1), Path.beginning(), Path.end(),
@@ -174,7 +176,7 @@ def test_a_navigator_that_needs_a_structure_says_so_when_it_meets_a_number(name:
     faults = SchemaFaults("$$p", Leaf("int"), lambda text, advice: found.append(text))
     after = NAVIGATORS[name].after(faults, recorded(name), Leaf("int"))
 
-    needs = {path.path.navs[0].name for path, _, _ in AFTER} - {"view", "stop"}
+    needs = {path.path.navs[0].name for path, _, _ in AFTER} - {"view", "stop", "subselect"}
     assert [text.split("'")[0] for text in found] == ([f"{name} meets an int in "] if name in needs else [])
     assert (after == Leaf("int")) is NAVIGATORS[name].is_staying
 
@@ -206,6 +208,55 @@ def test_each_navigator_has_its_cases_when_its_record_has_a_rule_or_a_cost() -> 
 
     assert {path.path.navs[0].name for path, _, _ in AFTER} - {"view", "stop"} == ruled
     assert {path.path.navs[0].name for _, path in COSTLY} == costly - {"term"}  # which ends a transform
+
+
+def outcome(path: Path, value: Any) -> Any:
+    """What a path makes of a value: what is left, where that is nothing an empty place, or that it is refused."""
+    whole = RootOf(value)
+    try:
+        if NAVIGATORS[path.path.navs[-1].name].terminal:
+            compiled = compile_path(path.path, None, "transform")
+            compiled.transform(
+                whole, [argument.value for argument in compiled.arguments if isinstance(argument, Const)]
+            )
+            return whole.value or None
+        compiled = compile_path(path.path, None, "select")
+        return compiled.select(
+            whole, [argument.value for argument in compiled.arguments if isinstance(argument, Const)]
+        )
+    except BadInput:
+        return "refused"
+
+
+class RootOf(RootValue):
+    """A PState that is one plain value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def get_value(self) -> Any:
+        return self.value
+
+    def put_value(self, value: Any) -> None:
+        self.value = value
+
+
+COLLECTIONS = [
+    case[:2] for case in AFTER
+    if case[0].path.navs[0].name not in ("view", "stop") and case[0].path != Path.key(1).path
+]  # fmt: skip
+"""None is no list where a key leads, but a map."""
+
+
+@pytest.mark.parametrize(("path", "start"), COLLECTIONS, ids=lambda value: repr(value)[:40])
+def test_none_is_like_an_empty_collection_when_a_navigator_meets_it(path: Path, start: Any) -> None:
+    empty: Any = {"map": {}, "set": set()}.get(repr(start)[:3], [])
+    made = [Path.term_val(value) for value in (1, None, {"a": 1}, {"a"}, [1, 2], ["a", 1])]
+
+    assert outcome(path, None) == outcome(path, empty)
+    for terminal in [*made, Path.term_void(), Path.term(Ops.IDENTITY)]:
+        ended = Path((*path.path.navs, *terminal.path.navs))
+        assert outcome(ended, None) == outcome(ended, empty)
 
 
 @pytest.mark.parametrize(("value", "path"), COSTLY, ids=lambda value: repr(value)[:40])

@@ -81,6 +81,10 @@ UNBOUNDED: dict[str, list[Any]] = {
     "a list that moves in itself": [
         "k", "plain", "l", ["transformed", [*doubled(20), ["indexedVals"], ["first"], ["termVal", 0]]],
     ],
+    "2^40 values that stay": [*TEXT, *[["continueThenStay", []]] * 40],
+    "2^40 ways behind conditions": [
+        *TEXT, *[["condPath", [["stop"]], [], [], [["multiPath", [], []]]]] * 12, ["withFreshCollected", doubled(28)],
+    ],
     "runs of runs": ["k", "plain", "l", *[["continuousSubseqs", "#__fOps.IS_NOT_NULL"]] * 40, *doubled(40)],
     "a map in which all keys hold it": ["k", "plain", ["subMap", *["m"] * 9_000], *doubled(22)],
 }  # fmt: skip
@@ -159,6 +163,10 @@ WRONG: list[tuple[list[Any], str]] = [
     (["k", "plain", ["multiPath", [], ["a", ["all"]]]], "path[2][2][1]"),
     (["k", "plain", ["transformed", [["termVal"]]]], "path[2][1][0]"),
     (["k", "plain", ["nullToVal"], ["filterEqual"]], "path[3]"),
+    (["k", "plain", ["condPath", [], [], []]], "path[2]"),
+    (["k", "plain", ["condPath", [], ["a", ["all"]]]], "path[2][2][1]"),
+    (["k", "plain", ["continueThenStay", ["a", ["all"]]]], "path[2][1][1]"),
+    (["k", "plain", ["withFreshCollected", [["mapVals"], ["nth", 3]]]], "path[2][1][1]"),
     (["k", "indexed"], "path"),
     (["#__L" + "9" * 5_000], "path[0]"),
     ([2**63], "path[0]"),

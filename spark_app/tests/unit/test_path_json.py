@@ -22,6 +22,12 @@ FORMS: list[tuple[str, Path]] = [
     ('[["must", "a"], ["mapVals"]]', Path.must("a").map_vals()),
     ('[["sub_map", "a", "b"]]', Path.sub_map("a", "b")),
     ('[["sublist", 1, 3], ["sublistToEnd", 2]]', Path.sublist(1, 3).sublist_to_end(2)),
+    (
+        '[["condPath", [["must", "a"]], ["a"], [], ["b"]]]',
+        Path.cond_path(Path.must("a"), Path.key("a"), Path(), Path.key("b")),
+    ),
+    ('[["continueThenStay", ["a"]]]', Path.continue_then_stay(Path.key("a"))),
+    ('[["withFreshCollected", [["putCollected", 1]]]]', Path.with_fresh_collected(Path.put_collected(1))),
     ('[["index", 1]]', Path.index(1)),
     ('[["indexedVals"], ["nth", 1]]', Path.indexed_vals().nth(1)),
     ('[["beforeElem"], ["afterElem"], ["beforeIndex", 1]]', Path.before_elem().after_elem().before_index(1)),

@@ -234,6 +234,10 @@ def test_error_names_navigator_and_value_when_they_do_not_fit(path: Path, text: 
         Path.multi_path(Path.key("a").term_val(1), Path.key("b")),
         Path.if_path(Path.key("a"), Path.key("a").term_val(1), Path.key("b")),
         Path.transformed(Path.key("a")).term_val(1),
+        Path.continue_then_stay(Path.key("a").term_val(1)),
+        Path.cond_path(Path.key("a"), Path.term_val(1), Path.stay(), Path.key("b")),
+        Path.cond_path(),
+        Path.with_fresh_collected(Path.key("a")),
     ],
 )
 def test_refused_when_a_transform_has_no_terminal_at_its_end(path: Path) -> None:

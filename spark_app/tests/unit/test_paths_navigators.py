@@ -145,6 +145,15 @@ SELECTS: list[tuple[str, Any, Any, Path, list[Any]]] = [
     ("if_path else", INT_MAP, ABC, Path.if_path(Path.must("x"), Path.key("b"), Path.key("c")), [3]),
     ("if_path without else", INT_MAP, ABC, Path.if_path(Path.must("x"), Path.key("b")), []),
     ("if_path goes on", INT_MAP, ABC, Path.if_path(Path.must("a"), Path.key("b")).view(Ops.INC), [3]),
+    ("cond_path", INT_MAP, ABC, Path.cond_path(Path.must("x"), Path.key("a"), Path.must("a"), Path.key("b")), [2]),
+    (
+        "cond_path, the first", INT_MAP, ABC,
+        Path.cond_path(Path.must("a"), Path.key("c"), Path.stay(), Path.key("b")), [3],
+    ),
+    ("cond_path of none", INT_MAP, ABC, Path.cond_path(Path.must("x"), Path.key("a"), Path.stop(), Path.key("b")), []),
+    ("cond_path goes on", INT_MAP, ABC, Path.cond_path(Path.stay(), Path.map_vals()).filter_pred(is_big), [3, 4]),
+    ("continue_then_stay", INT_LIST, [5, 6], Path.sublist(0, 2).continue_then_stay(Path.all()), [5, 6, [5, 6]]),
+    ("continue_then_stay stays", INT_MAP, ABC, Path.continue_then_stay(Path.stop()).key("a"), [1]),
     ("multi_path", INT_MAP, ABC, Path.multi_path(Path.key("c"), Path.key("a")).view(Ops.INC), [4, 2]),
     (
         "multi_path as or", INT_MAP, ABC,
@@ -156,6 +165,27 @@ SELECTS: list[tuple[str, Any, Any, Path, list[Any]]] = [
     ("collect_one", INT_MAP, ABC, Path.collect_one(Path.key("a")).key("b"), [[1, 2]]),
     ("put_collected", INT_MAP, {"a": 1}, Path.put_collected("x").put_collected("y").map_vals(), [["x", "y", 1]]),
     ("dispense_collected", INT_MAP, ABC, Path.put_collected("x").dispense_collected().key("a"), [1]),
+    (
+        "with_fresh_collected", INT_MAP, ABC,
+        Path.put_collected(1).with_fresh_collected(Path.put_collected(2).is_collected(lambda found: found == [2]))
+        .put_collected(3).key("a"), [[1, 3, 1]],
+    ),
+    (
+        "with_fresh_collected twice", INT_MAP, ABC,
+        Path.put_collected(1).with_fresh_collected(
+            Path.put_collected(2).with_fresh_collected(Path.put_collected(3).multi_path(Path.stay(), Path.stay()))
+            .is_collected(lambda found: found == [2])
+        ).key("a"), [[1, 1], [1, 1]],
+    ),
+    (
+        "with_fresh_collected between arguments", INT_MAP, ABC,
+        Path.with_fresh_collected(Path.key("a")).view(Ops.PLUS, 5), [6],
+    ),
+    ("collected by a branch", INT_MAP, ABC, Path.multi_path(Path.put_collected(7), Path.stay()).key("a"), [[7, 1], 1]),
+    (
+        "collect what is collected", INT_MAP, {"a": 1},
+        Path.collect(Path.put_collected(7).map_vals()).key("a"), [[[[7, 1]], 1]],
+    ),
     (
         "is_collected", INT_MAP, ABC,
         Path.multi_path(Path.put_collected(1), Path.put_collected(2)).is_collected(lambda found: found == [2]).key("a"),
@@ -295,6 +325,51 @@ TRANSFORMS: list[tuple[str, Any, Any, Path, Any]] = [
     (
         "if_path with terminals", INT_MAP, ABC,
         Path.if_path(Path.must("x"), Path.key("b").term_val(0), Path.key("c").term_void()), {"a": 1, "b": 2, "d": 4},
+    ),
+    (
+        "cond_path", INT_MAP, ABC,
+        Path.map_vals().cond_path(Path.filter_equal(1), Path.term_void(), Path.filter_pred(is_big), Path.term_val(0)),
+        {"b": 2, "c": 0, "d": 0},
+    ),
+    (
+        "cond_path goes on", INT_MAP, {"a": 1},
+        Path.cond_path(Path.stop(), Path.stop(), Path.stay(), Path.key("a")).term(Ops.INC), {"a": 2},
+    ),
+    (
+        "continue_then_stay", INT_MAP, {"a": 1, "b": 2},
+        Path.sub_map("a", "b").continue_then_stay(Path.filter_selected(Path.must("b")).sub_map("b")).term(
+            lambda part: {key: value + 1 for key, value in part.items()}
+        ), {"a": 2, "b": 4},
+    ),
+    (
+        "with_fresh_collected", INT_MAP, ABC,
+        Path.put_collected(10).with_fresh_collected(Path.put_collected(1).key("a")).term(Ops.PLUS), {**ABC, "a": 11},
+    ),
+    (
+        "with_fresh_collected, a terminal", INT_MAP, ABC,
+        Path.put_collected(10).with_fresh_collected(Path.collect_one(Path.key("b")).key("a").term(Ops.PLUS)),
+        {**ABC, "a": 3},
+    ),
+    (
+        "term with seven arguments", INT_MAP, {"a": 1},
+        Path.put_collected(8).key("a").term(lambda *given: sum(given), 10, 20, 30, 40, 50, 60, 70), {"a": 289},
+    ),
+    ("term_val of a list", INT_LIST, [1], Path.all().term_val(2), [2]),
+    (
+        "subselect of a list", INT_LIST, [1, 2, 3],
+        Path.subselect(Path.all().filter_pred(Ops.IS_ODD)).term_val([7]), [7, 2],
+    ),
+    (
+        "subselect of a set", INT_SET, {1, 2, 3},
+        Path.subselect(Path.all()).term(lambda found: [n * 10 for n in found]), {10, 20, 30},
+    ),
+    (
+        "subselect of runs", INT_LIST, [5, 6, 1, 7],
+        Path.subselect(Path.continuous_subseqs(is_big)).term(lambda runs: runs[::-1]), [7, 1, 5, 6],
+    ),
+    (
+        "subselect of keys", INT_MAP, {"a": 1, "b": 2},
+        Path.subselect(Path.map_keys()).term(lambda found: found[::-1]), {"a": 2, "b": 1},
     ),
     (
         "multi_path in turn", INT_MAP, {"a": 1},

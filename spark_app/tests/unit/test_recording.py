@@ -268,15 +268,15 @@ def test_aggregators_are_recorded_with_arguments_and_options() -> None:
 @pytest.mark.parametrize("name", sorted(name for name in vars(Path) if not name.startswith("_")))
 def test_navigator_is_recorded_under_its_name_when_started_or_chained(name: str) -> None:
     arguments = {
-        "sub_map": ("a",), "subset": ("a",), "key": ("a",), "must": ("a",), "nth": (0,), "term": (Ops.INC,),
-        "view": (Ops.INC,), "filter_pred": (Ops.IS_EVEN,), "is_collected": (Ops.IDENTITY,),
-        "multi_path": (Path.stay(),),
-        "sublist_dynamic": (Ops.SIZE, Ops.PLUS), "custom_nav_builder": (Ops.TUPLE,), "with_page_size": (5, Path.stay()),
+        "sub_map": ("a",), "subset": ("a",), "key": ("a",), "must": ("a",), "nth": (0,),
+        "multi_path": (Path.stay(),), "cond_path": (Path.stay(), Path.stop()), "with_page_size": (5, Path.stay()),
     }  # fmt: skip
     function = vars(Path)[name].function
     parameters = list(inspect.signature(function).parameters.values())[1:]
     needed = [p for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
-    guess = tuple(Path.stay() if p.annotation in ("Path", Path) else 1 for p in needed)
+    guess = tuple(
+        Path.stay() if p.annotation in ("Path", Path) else Ops.TUPLE if "function" in p.name else 1 for p in needed
+    )
     args = arguments.get(name, guess)
 
     started = getattr(Path, name)(*args)

@@ -390,9 +390,25 @@ class Path(SuggestingInstances):
         return self._with_paths("if_path", condition, then, Path().stop() if else_ is None else else_)
 
     @starter
+    def cond_path(self, *paths: Path) -> Path:
+        """`cond_path(condition, path, condition, path, …)`: the path behind the first condition that selects anything,
+        else nothing; otherwise as `if_path`.
+        """
+        if len(paths) % 2:
+            text = f"cond_path takes pairs of a condition and a path, not {len(paths)} paths."
+            fault = Fault(str(caller_location()), text, "Add what is missing; Path.stay() is true wherever it stands.")
+            return Path(self.path.navs, (*self.faults, fault))
+        return self._with_paths("cond_path", *paths)
+
+    @starter
     def multi_path(self, *paths: Path) -> Path:
         """Where each of the paths leads, one after the other; in a transform each meets what those before it left."""
         return self._with_paths("multi_path", *paths)
+
+    @starter
+    def continue_then_stay(self, path: Path) -> Path:
+        """Where `path` leads, and then the value itself; in a transform the value comes last, as the path left it."""
+        return self._with_paths("continue_then_stay", path)
 
     @starter
     def subselect(self, path: Path) -> Path:
@@ -446,6 +462,11 @@ class Path(SuggestingInstances):
     def dispense_collected(self) -> Path:
         """Forget the collected values, and stay."""
         return self._then("dispense_collected")
+
+    @starter
+    def with_fresh_collected(self, path: Path) -> Path:
+        """`path`, which begins without collected values; what follows has those from before it again."""
+        return self._with_paths("with_fresh_collected", path)
 
     # --- terminals ---
 

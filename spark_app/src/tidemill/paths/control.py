@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tidemill.paths.arguments import CALL, CONDITION, VALUE, ArgumentKinds
 from tidemill.paths.containers import list_of, plain
-from tidemill.paths.fitting import stays
+from tidemill.paths.fitting import a_list, stays
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -27,13 +27,15 @@ from tidemill.values.errors import BadPath, NotOneValue
 
 
 class IfPath(Steps):
-    """`if_path(condition, then, else)`: the rest of the path follows the branch that was taken."""
+    """`if_path(condition, then, else)`, `cond_path(condition, path, …)`: the rest of the path follows the branch of the
+    first condition that selects anything, else the path without a condition.
+    """
 
     def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
         super().__init__(nav, following, builder)
-        self.condition = builder.condition(nav.paths[0])
-        self.then = builder.chain(nav.paths[1], following)
-        self.otherwise = builder.chain(nav.paths[2], following) if len(nav.paths) > 2 else None
+        pairs = zip(nav.paths[::2], nav.paths[1::2], strict=False)
+        self.cases = [(builder.condition(path), builder.chain(branch, following)) for path, branch in pairs]
+        self.otherwise = builder.chain(nav.paths[-1], following) if len(nav.paths) % 2 else None
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
         branch = self._branch(value, values, collected)
@@ -45,15 +47,23 @@ class IfPath(Steps):
         return UNCHANGED if branch is None else branch(value, values, collected)
 
     def _branch(self, value: Any, values: Values, collected: Collected) -> Step | None:
-        return self.then if selects_any(self.condition, value, values, collected) else self.otherwise
+        for condition, branch in self.cases:
+            if selects_any(condition, value, values, collected):
+                return branch
+        return self.otherwise
 
 
 class MultiPath(Steps):
-    """`multi_path(p…)`: each path in turn; in a transform each one sees what the ones before it made."""
+    """`multi_path(p…)`: each path in turn; in a transform each one sees what the ones before it made.
+
+    `continue_then_stay(p)`: the path, and then the value itself.
+    """
 
     def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
         super().__init__(nav, following, builder)
         self.branches = [builder.chain(path, following) for path in nav.paths]
+        if nav.navigator.is_open:
+            self.branches.append(following)
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
         for branch in self.branches:
@@ -182,6 +192,26 @@ class DispenseCollected(Collecting):
         return ()
 
 
+class WithFreshCollected(Steps):
+    """`with_fresh_collected(path)`: the path, which begins without collected values; behind it, there are those of
+    before again. Meanwhile they stand behind the values of the arguments.
+    """
+
+    def __init__(self, nav: BoundNav, following: Step, builder: Builder) -> None:
+        super().__init__(nav, following, builder)
+        self.inner = builder.chain(nav.paths[0], self._leave)
+
+    def select(self, value: Any, values: Values, collected: Collected) -> Hits:
+        hits: Hits = self.inner(value, (*values, collected), ())
+        return hits
+
+    def transform(self, value: Any, values: Values, collected: Collected) -> Any:
+        return self.inner(value, (*values, collected), ())
+
+    def _leave(self, value: Any, values: Values, collected: Collected) -> Any:
+        return self.following(value, values[:-1], values[-1])
+
+
 def outcome(value: Any, collected: Collected, where: str) -> Any:
     """What a caller gets for a hit: the value, or [collected…, value], as plain copies."""
     found = plain(value, where)
@@ -220,13 +250,16 @@ class TermVoid(Steps):
 
 NAVIGATORS: Final = (
     Navigator("if_path", IfPath, ArgumentKinds(("condition", "branch", "branch"), optional=1)),
-    Navigator("multi_path", MultiPath, ArgumentKinds(more="branch")),
-    Navigator("subselect", Subselect, CONDITION),
+    Navigator("cond_path", IfPath, ArgumentKinds(more=("condition", "branch"))),
+    Navigator("multi_path", MultiPath, ArgumentKinds(more=("branch",))),
+    Navigator("continue_then_stay", MultiPath, ArgumentKinds(("branch",)), is_open=True),
+    Navigator("subselect", Subselect, CONDITION, a_list),
     Navigator("with_page_size", WithPageSize, ArgumentKinds(("value", "branch"))),
     Navigator("collect", CollectAll, CONDITION, stays, uses_collected=True),
     Navigator("collect_one", CollectOne, CONDITION, stays, uses_collected=True),
     Navigator("put_collected", PutCollected, VALUE, stays, uses_collected=True),
     Navigator("dispense_collected", DispenseCollected, after=stays, uses_collected=True),
+    Navigator("with_fresh_collected", WithFreshCollected, ArgumentKinds(("branch",))),
     Navigator("term", Term, CALL, terminal="function", takes_collected=True, copies=True, point=update),
     Navigator("term_val", TermVal, VALUE, terminal="value", point=put_value),
     Navigator("term_void", TermVoid, terminal="void", point=delete),

@@ -79,6 +79,11 @@ def unknown(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
     return None
 
 
+def a_list(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema:
+    """The rule of navigators to a list that they make."""
+    return Leaf("list")
+
+
 def fits(value: Any, schema: Schema | None) -> bool:
     """Whether a constant may stand where this schema is; None fits everywhere."""
     if value is None or schema is None:

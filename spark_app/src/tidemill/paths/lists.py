@@ -9,7 +9,7 @@ from tidemill.language.dataflow import Nav
 from tidemill.language.schema import Leaf, ListSchema, Schema
 from tidemill.paths.arguments import VALUE, VALUES
 from tidemill.paths.containers import list_of
-from tidemill.paths.fitting import SchemaFaults
+from tidemill.paths.fitting import SchemaFaults, a_list
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -194,8 +194,8 @@ def _index(faults: SchemaFaults, nav: Nav, schema: Schema) -> Leaf | None:
     return Leaf("int") if _list(faults, nav, schema) is not None else None
 
 
-def _indexed(faults: SchemaFaults, nav: Nav, schema: Schema) -> None:
-    _list(faults, nav, schema)
+def _indexed(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
+    return a_list(faults, nav, schema) if _list(faults, nav, schema) is not None else None
 
 
 NAVIGATORS: Final = (

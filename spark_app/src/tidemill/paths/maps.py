@@ -10,7 +10,7 @@ from tidemill.language.dataflow import Const, Nav
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
 from tidemill.paths.arguments import VALUE, VALUES
 from tidemill.paths.containers import PlainMap, PlainSet, list_of, map_of, set_of
-from tidemill.paths.fitting import SchemaFaults, kind_of
+from tidemill.paths.fitting import SchemaFaults, a_list, kind_of
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -316,12 +316,18 @@ def _elements(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
         faults.fault(text, "It needs a map, set or list.")
     if isinstance(schema, SetSchema):
         return Leaf(schema.element)
+    if isinstance(schema, (MapSchema, FixedKeysSchema)):
+        return a_list(faults, nav, schema)
     return schema.element if isinstance(schema, ListSchema) else None
 
 
 def _range(name: str, kind: SortedRange) -> Navigator:
-    steps = partial(SortedMapRange, kind)
-    return Navigator(name, steps, kind.arguments, _map, kind.options, looks_through=True)
+    def rule(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
+        found = _map(faults, nav, schema)
+        kind.check(faults, nav, found)
+        return found
+
+    return Navigator(name, partial(SortedMapRange, kind), kind.arguments, rule, kind.options, looks_through=True)
 
 
 NAVIGATORS: Final = (

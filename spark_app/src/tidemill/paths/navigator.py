@@ -41,6 +41,7 @@ class Navigator:
         is_repeated: each of its arguments is a navigator of its own: `key("a", "b")` is `key("a").key("b")`.
         is_at_key: a terminal after it writes a key of the map, or an element of the set, around the value.
         is_nowhere: the path ends here, in a select and in a transform.
+        is_open: it goes on from the value itself too, so that a transform cannot end in its paths.
         is_identity: it leads from each value to itself, whatever its arguments.
         uses_collected: it reads or changes the collected values.
         takes_collected: its function is called with the collected values first.
@@ -60,6 +61,7 @@ class Navigator:
     is_repeated: bool = False
     is_at_key: bool = False
     is_nowhere: bool = False
+    is_open: bool = False
     is_identity: bool = False
     uses_collected: bool = False
     takes_collected: bool = False
@@ -277,7 +279,7 @@ def check_ends(path: Sequence[BoundNav], where: str = "") -> None:
 def _ends(nav: BoundNav) -> bool:
     if nav.navigator.terminal or nav.navigator.is_nowhere:
         return True
-    return bool(nav.branches) and all(path and _ends(path[-1]) for path in nav.branches)
+    return bool(nav.branches) and not nav.navigator.is_open and all(path and _ends(path[-1]) for path in nav.branches)
 
 
 def selects_any(step: Step, value: Any, values: Values, collected: Collected) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from tidemill.language.dataflow import Const, Nav
+from tidemill.language.schema import MapSchema, SetSchema
 from tidemill.paths.arguments import VALUE, ArgumentKinds
+from tidemill.paths.fitting import SchemaFaults
 from tidemill.paths.navigator import BoundNav, Slot, Values
 from tidemill.paths.nodes import KeyRange
 from tidemill.values.errors import BadPath
@@ -25,6 +28,17 @@ class SortedRange:
     def arguments(self) -> ArgumentKinds:
         """One value for each thing that it says; the amount may be left out unless it stands alone."""
         return ArgumentKinds(VALUE.kinds * len(self.says), optional=int("amount" in self.says[1:]))
+
+    def check(self, faults: SchemaFaults, nav: Nav, schema: MapSchema | SetSchema | None) -> None:
+        """Report constants that can be no end of a range of such keys, or no number of elements; None sets no bound."""
+        given = [*zip(self.says, nav.args, strict=False), *(("amount", value) for _, value in nav.options)]
+        for what, value in given:
+            if not isinstance(value, Const) or value.value is None:
+                continue
+            if what == "amount":
+                faults.check_count(nav, value)
+            elif schema is not None:
+                faults.check_key(value, schema)
 
 
 BETWEEN: Final = SortedRange(("start", "end"), frozenset({"include_start", "include_end", "max_amt"}))

@@ -15,8 +15,8 @@ from tidemill.paths.fitting import SchemaFaults, fits
 from tidemill.paths.navigators import NAVIGATORS
 from tidemill.plan.check.context import Context
 
-Inside = Callable[[RecordedPath, "Schema | None"], None]
-"""Checks a path that the path around it goes on with."""
+Inside = Callable[[RecordedPath, "Schema | None"], "Schema | None"]
+"""Checks a path that the path around it goes on with, and gives the schema at its end."""
 
 
 def check_select(context: Context, pstate: PStateDeclaration, path: RecordedPath, at: Location) -> None:
@@ -50,11 +50,12 @@ class _PathCheck:
     def __init__(self, faults: SchemaFaults) -> None:
         self.faults = faults
 
-    def select(self, path: RecordedPath, schema: Schema | None) -> None:
+    def select(self, path: RecordedPath, schema: Schema | None) -> Schema | None:
         for nav in path.navs:
             if NAVIGATORS[nav.name].terminal:
                 self.faults.fault(f"{nav.name} changes a value, so it cannot be in a select.", "Use local_transform.")
             schema = self._step(nav, schema, self.select)
+        return schema
 
     def transform(self, path: RecordedPath, schema: Schema | None) -> None:
         last = path.navs[-1] if path.navs else None
@@ -94,11 +95,14 @@ class _PathCheck:
             self.faults.fault(text, "Remove it for now.")
             return None
         checks: dict[str | None, Inside] = {"branch": inside, "change": self.transform, "condition": self.select}
+        ends = [schema] if navigator.is_open else []
         for position, arg in enumerate(nav.args):
             kind = navigator.arguments.kind(position)
             if kind in PATHS and isinstance(arg, RecordedPath):
-                checks[kind](arg, _element(schema) if navigator.is_about_elements else schema)
-        return None if schema is None else navigator.after(self.faults, nav, schema)
+                end = checks[kind](arg, _element(schema) if navigator.is_about_elements else schema)
+                ends += [end] if kind == "branch" and not _is_nowhere(arg) else []
+        after = None if schema is None else navigator.after(self.faults, nav, schema)
+        return after if not navigator.arguments.has_branches else ends[0] if len(set(ends)) == 1 else None
 
 
 def _element(schema: Schema | None) -> Schema | None:
@@ -106,7 +110,12 @@ def _element(schema: Schema | None) -> Schema | None:
     return schema.element if isinstance(schema, ListSchema) else None
 
 
+def _is_nowhere(path: RecordedPath) -> bool:
+    """Whether nothing goes on from the end of a path."""
+    return any(NAVIGATORS[nav.name].is_nowhere for nav in path.navs)
+
+
 def _is_open(last: Nav) -> bool:
     """Whether a transform that ends so writes nothing."""
     navigator = NAVIGATORS[last.name]
-    return not (navigator.terminal or navigator.arguments.has_branches or navigator.is_nowhere)
+    return navigator.is_open or not (navigator.terminal or navigator.arguments.has_branches or navigator.is_nowhere)
