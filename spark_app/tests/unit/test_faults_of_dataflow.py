@@ -572,7 +572,6 @@ LATER = {
     "each_async": lambda chain: chain.each_async(Ops.INC, "*v").out("*w"),
     "out_stream (named output streams)": lambda chain: chain.out_stream("s", "a", "*w"),
     "ack_return (stream topologies)": lambda chain: chain.ack_return("*v"),
-    "capture_new_val_into('*n')": lambda chain: chain.agg("$$total", Agg.count().capture_new_val_into("*n")),
 }
 
 

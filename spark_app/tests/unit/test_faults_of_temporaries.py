@@ -8,7 +8,7 @@ import pytest
 from faulty import Cases, Define, assert_one_fault, faults_of
 from test_faults_of_dataflow import ROWS, records, source
 
-from tidemill import Agg, Block, CompoundAgg, Constant, Depot, Expr, Ops, Path
+from tidemill import Agg, Block, CompoundAgg, Constant, Depot, Expr, Ops, Path, PState
 
 cases = Cases()
 expect = cases.expect
@@ -209,12 +209,96 @@ def select_that_belongs_to_no_task(setup: Any, topologies: Any) -> None:
     source(setup, topologies).batch_block(COUNTS).select("$$t", Path.all()).out("*x")  # <- fault
 
 
+# --- captures --------------------------------------------------------------------------------------------------------
+
+
+COUNT = Agg.count().capture_new_val_into("*n")
+
+
+@expect("capture_new_val_into stands outside the aggregation of a batch block.")
+def capture_in_plain_code(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).agg("$$total", COUNT)  # <- fault
+
+
+@expect("capture_new_val_into stands outside the aggregation of a batch block.")
+def capture_in_post_agg(setup: Any, topologies: Any) -> None:
+    block = AT_HOME.agg(Agg.count()).out("*all").local_clear("$$total")
+    source(setup, topologies).batch_block(block.agg("$$total", COUNT))  # <- fault
+
+
+@expect("capture_new_val_into stands in group_by, which keeps no value.")
+def capture_in_group_by(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(ROWS.group_by("*v", Block.agg(COUNT).out("*all")))  # <- fault
+
+
+@expect("'*n' captures a value that is kept nowhere.")
+def capture_of_a_variable(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(AT_HOME.agg(COUNT).out("*all"))  # <- fault
+
+
+@expect("The captured values of this batch block are not on one way from the top: their keys differ.")
+def capture_below_several_keys_of_one_map(setup: Any, topologies: Any) -> None:
+    other = Agg.sum(1).capture_new_val_into("*m")
+    tree = CompoundAgg.map("*v", COUNT, "*w", other)
+    rows = ROWS.each(Ops.IDENTITY, "*v").out("*w").hash_partition("*v")
+    source(setup, topologies).batch_block(rows.compound_agg(tree).out("$$t"))  # <- fault
+
+
+@expect("The captured values of this batch block are not on one way from the top: their keys differ.")
+def capture_in_different_maps(setup: Any, topologies: Any) -> None:
+    other = Agg.sum(1).capture_new_val_into("*m")
+    tree = CompoundAgg.map(Constant("a"), CompoundAgg.map("*v", COUNT), Constant("b"), CompoundAgg.map("*w", other))
+    rows = ROWS.each(Ops.IDENTITY, "*v").out("*w").hash_partition("*v")
+    source(setup, topologies).batch_block(rows.compound_agg(tree).out("$$t"))  # <- fault
+
+
+@expect("Two aggregators bind '*n'.")
+def capture_into_an_output(setup: Any, topologies: Any) -> None:
+    block = AT_HOME.agg(Agg.count()).out("*n").compound_agg("$$counts", CompoundAgg.map("*v", COUNT))  # <- fault
+    source(setup, topologies).batch_block(block)
+
+
+@expect("Two aggregators bind '*v'.")
+def capture_into_its_key(setup: Any, topologies: Any) -> None:
+    tree = CompoundAgg.map("*v", Agg.count().capture_new_val_into("*v"))
+    source(setup, topologies).batch_block(AT_HOME.compound_agg("$$counts", tree))  # <- fault
+
+
+@expect("The new value is captured twice, into '*a' and '*b'.")
+def capture_into_two(setup: Any, topologies: Any) -> None:
+    twice = Agg.count().capture_new_val_into("*a").capture_new_val_into("*b")  # <- fault
+    source(setup, topologies).batch_block(AT_HOME.compound_agg("$$counts", CompoundAgg.map("*v", twice)))
+
+
+@expect("'*w' captures a structure of '$$sets' whose elements are stored one by one.")
+def capture_of_an_indexed_structure(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*d", Depot.random())
+    mb = topologies.microbatch("mb")
+    mb.pstate("$$sets", PState.map_schema(str, PState.set_schema(str).subindexed()))
+    tree = CompoundAgg.map("*v", Agg.set("*v").capture_new_val_into("*w"))
+    mb.source("*d").out("*mb").batch_block(AT_HOME.compound_agg("$$sets", tree))  # <- fault
+
+
+@expect("'*w' captures a structure of '$$counts' whose elements are stored one by one.")
+def capture_of_a_whole_partition(setup: Any, topologies: Any) -> None:
+    tree = Agg.multi_set("*v").capture_new_val_into("*w")
+    source(setup, topologies).batch_block(AT_HOME.agg("$$counts", tree))  # <- fault
+
+
+@expect("The variable '*v' is not bound after the aggregation.")
+def rows_behind_a_capture_without_keys(setup: Any, topologies: Any) -> None:
+    block = AT_HOME.agg("$$total", COUNT)
+    source(setup, topologies).batch_block(block.each(Ops.PRINTLN, "*v", "*n"))  # <- fault
+
+
 def every_use(setup: Any, topologies: Any) -> None:
     chain = source(setup, topologies).if_true(
         Expr(Ops.IDENTITY, Constant(1)), Block.batch_block(COUNTS).batch_block(KEPT)
     )
     chain = chain.batch_block(COUNTS.local_select("$$t", Path.key("a")).out("*n")).batch_block(READ)
     chain = chain.batch_block(Block.explode_materialized("$$rows").out("*v").select("$$t", Path.key("*v")).out("*n"))
+    tree = CompoundAgg.map("*v", COUNT)
+    chain = chain.batch_block(AT_HOME.compound_agg("$$counts", tree).each(Ops.PRINTLN, "*v", "*n"))
     chain.hash_partition("$$t", Constant("a")).local_transform("$$t", Path.key("a").term_val(1)).local_clear("$$t")
 
 

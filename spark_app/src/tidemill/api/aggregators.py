@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from tidemill.api.arguments import later_fault, to_arg, to_args, to_plain_function
+from tidemill.api.arguments import to_arg, to_args, to_plain_function, to_var
 from tidemill.api.locations import caller_location
 from tidemill.api.starters import starter
 from tidemill.language import dataflow
@@ -70,7 +71,7 @@ class TopMonotonicOptions:
 
 
 class Agg(metaclass=Suggesting):
-    """One aggregator. `later` names a part of it that this version refuses."""
+    """One aggregator."""
 
     _synonyms: ClassVar[Mapping[str, str]] = {"average": "avg", "mean": "avg", "total": "sum", "top_n": "top_monotonic"}
 
@@ -80,11 +81,17 @@ class Agg(metaclass=Suggesting):
         self.at = at or Location()
 
     def capture_new_val_into(self, name: str) -> Agg:
-        """Emit the new value of each key after the aggregation; a later version has it."""
+        """In a batch block: post-agg gets a row for each key that was aggregated into, with the new value in `name`.
+
+        The variables of the keys above are bound again. Several captures must be on one way from the top.
+        """
         at = caller_location()
-        fault = later_fault(f"capture_new_val_into('{name}')", at)
+        found: list_of_faults = []
         assert isinstance(self.tree, Aggregator)
-        return Agg(self.tree, (*self.faults, fault), at)
+        if self.tree.capture is not None:
+            text = f"The new value is captured twice, into '{self.tree.capture}' and '{name}'."
+            found.append(Fault(str(at), text, "Remove one capture_new_val_into."))
+        return Agg(replace(self.tree, capture=to_var(name, at, found)), (*self.faults, *found), at)
 
     @staticmethod
     def count() -> Agg:

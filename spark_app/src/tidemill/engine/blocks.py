@@ -93,6 +93,31 @@ def _results(
     run: Step, region: pg.Region, block: CompiledBlock, frames: Sequence[Frame], partials: Sequence[Frame]
 ) -> Frame:
     """The rows of post-agg: one a task, or one a key."""
+    if region.captured is not None:
+        return _captured(run, region, block, frames, partials)
+    return _outputs(run, region, block, frames, partials)
+
+
+def _captured(
+    run: Step, region: pg.Region, block: CompiledBlock, frames: Sequence[Frame], partials: Sequence[Frame]
+) -> Frame:
+    """A row for each distinct key of the rows on each task, with what is aggregated into variables there."""
+    rows = concat([*frames, *partials]) if frames or partials else Frame(0, 0, dict.fromkeys(region.captured or (), []))
+    group: list[Column] = [rows.tasks().cast(pl.Int64), *(rows.columns[name] for name in region.captured or ())]
+    tasks, *keys = group_columns(group, rows.rows, [])[0]
+    found = Frame(cols.length(tasks), as_tasks(tasks), dict(zip(region.captured or (), keys, strict=True)))
+    if block.aggregation is None:
+        return found
+    results = _outputs(run, region, block, frames, partials)
+    places = {task: place for place, task in enumerate(results.tasks().to_list())}
+    picks = np.array([places[task] for task in found.tasks().to_list()], dtype=np.int64)
+    return found.with_columns(results.gather(picks).columns)
+
+
+def _outputs(
+    run: Step, region: pg.Region, block: CompiledBlock, frames: Sequence[Frame], partials: Sequence[Frame]
+) -> Frame:
+    """What is aggregated into variables: a row for each task, or for each key of `group_by`."""
     aggregation = block.aggregation
     if aggregation is None and region.keys is None:
         return _one_a_task(run, region, {}, [])

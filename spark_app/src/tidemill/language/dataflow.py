@@ -111,6 +111,7 @@ class Aggregator:
 
     `implementation` is the user's object for kind "combiner"/"accumulator" given by `Agg.combiner`/`Agg.accumulator`,
     None for built-in ones. `options` are those of `top_monotonic` (`id_function`, `sort_val_function`, `ascending`).
+    `capture` is the variable that takes the new value of each key after the aggregation of a batch block.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Aggregator:
     args: tuple[Arg, ...] = ()
     implementation: Any = field(default=None, compare=False)
     options: tuple[tuple[str, Any], ...] = ()
+    capture: str | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Arg, Const, Location, Node, SourceDeclaration, Var
 from tidemill.language.operations import Op
 from tidemill.language.schema import MapSchema
+from tidemill.plan.captures import captures_of
 from tidemill.plan.check.batch import phases
 from tidemill.plan.check.context import Context
 from tidemill.plan.placement import ON_ZERO, UNKNOWN, Placement, Rows, Symbol, applied, expanded, meet, of_depot, symbol
@@ -187,7 +188,9 @@ class SourceFollower:
                 after = self._made(node, outs, after.binding(keys).moved(Placement("by", why, by)))
             else:
                 self._aggregate(node, rows)
-                after = self._made(node, node.outs, after)
+                captures = list(captures_of(node.tree))
+                keys = {key.name: symbol(key, rows.values) for c in captures for key in c.keys if isinstance(key, Var)}
+                after = self._made(node, (*node.outs, *(c.out for c in captures)), after.binding(keys))
         return after
 
     # --- PStates ---

@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Node
+from tidemill.plan.captures import captured_keys, captures_of
 from tidemill.plan.check.context import Context
 from tidemill.plan.check.scope import Scope, use
 
@@ -46,7 +47,7 @@ def check_batch_block(outer: PhaseCheck, node: df.BatchBlock, scope: Scope) -> N
         text = "What comes before the aggregators of a batch block does not end in a partitioner."
         advice = "It decides where they run: add global_partition() or hash_partition(…) before them, or use group_by."
         rows.fault(aggregators[0].at, text, advice)
-    after = _check_aggregators(rows, aggregators, before)
+    after = _with_captures(rows, aggregators, _check_aggregators(rows, aggregators, before))
     outer.inside("post", scope).run(post, after)
 
 
@@ -80,6 +81,26 @@ def _check_aggregators(rows: PhaseCheck, nodes: Sequence[df.Aggregate | df.Group
     return after
 
 
+def _with_captures(rows: PhaseCheck, nodes: Sequence[df.Aggregate | df.GroupBy], after: Scope) -> Scope:
+    """The scope with the captured values, and the variables of the keys above them."""
+    found = [(node, capture) for node in nodes if isinstance(node, df.Aggregate) for capture in captures_of(node.tree)]
+    keys = captured_keys([capture for _, capture in found])
+    if keys is None:
+        text = "The captured values of this batch block are not on one way from the top: their keys differ."
+        rows.fault(
+            found[-1][0].at, text, "Capture below one chain of keys, and the others in a batch block of their own."
+        )
+    after = after.binding(key.name for key in keys or () if isinstance(key, df.Var))
+    for node, capture in found:
+        if node.pstate is None:
+            text = f"'{capture.out}' captures a value that is kept nowhere."
+            rows.fault(node.at, text, "Use .out(…) alone, or aggregate into a PState.")
+        elif capture.out in after.names:
+            rows.fault(node.at, f"Two aggregators bind '{capture.out}'.", "Give each output a name of its own.")
+        after = after.binding((capture.out,))
+    return after
+
+
 def _check_outs(rows: PhaseCheck, node: df.Aggregate, after: Scope) -> None:
     for name in node.outs:
         if name in after.names:
@@ -96,6 +117,9 @@ def _check_group_by(rows: PhaseCheck, node: df.GroupBy, scope: Scope) -> tuple[s
         elif not isinstance(inner, df.Aggregate) or inner.pstate is not None:
             text = "The block of group_by holds something else than aggregators into variables."
             rows.fault(inner.at, text, 'Write Block.agg(Agg.count()).out("*count"); use the rows after group_by.')
+        elif any(captures_of(inner.tree)):
+            text = "capture_new_val_into stands in group_by, which keeps no value."
+            rows.fault(inner.at, text, "Use .out(…), whose variable has the result of each key.")
         else:
             rows.aggregation(inner, scope)
             _check_outs(rows, inner, Scope(frozenset((*node.keys, *outs))))

@@ -8,6 +8,8 @@ from typing import Any
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Location, Node, PStateDeclaration
 from tidemill.language.operations import Op
+from tidemill.language.schema import Leaf, has_indexed
+from tidemill.plan.captures import captures_of, schema_at
 from tidemill.plan.check.aggregation import check_into_pstate, check_into_variables
 from tidemill.plan.check.batch import Phase, check_batch_block
 from tidemill.plan.check.context import Context, advice_for, count_of
@@ -276,6 +278,9 @@ class ChainCheck:
             text = f"An aggregation into {what} stands {where}."
             self.fault(node.at, text, "Put all aggregators together in a batch block, or name a PState.")
             return self.bind(node.outs, scope, node.at)
+        elif any(captures_of(node.tree)):
+            text = "capture_new_val_into stands outside the aggregation of a batch block."
+            self.fault(node.at, text, "Aggregate in a batch_block(…), or read the value with local_select.")
         self.aggregation(node, scope)
         return scope
 
@@ -288,9 +293,18 @@ class ChainCheck:
         found = self.temps.aggregate(node) if node.is_temporary else self._written(node.pstate, scope, node.at)
         if found is not None:
             check_into_pstate(self.context, found, node.tree, node.at)
+            self._captures(found, node)
         if node.outs:
             text = f"An aggregation into '{node.pstate}' emits nothing, so .out(…) cannot follow it."
             self.fault(node.at, text, "Remove .out(…), or leave the PState out.")
+
+    def _captures(self, pstate: PStateDeclaration, node: df.Aggregate) -> None:
+        """What is captured can be read: a structure whose elements are stored one by one cannot be had whole."""
+        for capture in captures_of(node.tree):
+            place = schema_at(pstate.schema, capture.path)
+            if place is not None and (has_indexed(place) or not (capture.path.navs or isinstance(place, Leaf))):
+                text = f"'{capture.out}' captures a structure of '{pstate.name}' whose elements are stored one by one."
+                self.fault(node.at, text, "Read what you need of it in post-agg with local_select.")
 
     def group_by(self, node: df.GroupBy, scope: Scope) -> Scope:
         """Always a fault here: the one of a batch block is taken by `check_batch_block`."""

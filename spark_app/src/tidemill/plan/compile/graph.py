@@ -14,6 +14,8 @@ from typing import Any
 from tidemill.language import dataflow as df
 from tidemill.language.operations import Op
 from tidemill.plan import program as pg
+from tidemill.plan.captures import captures_of
+from tidemill.plan.compile.liveness import variables_in
 from tidemill.plan.temporaries import declared_by
 from tidemill.values.errors import DefinitionError, Fault
 
@@ -347,20 +349,35 @@ class GraphBuilder:
         if trees is None:
             trees = [self._flat_tree(item.tree, item.at) for item in items]
         bound = None if keys is None else tuple(self._place.names.get(key, key) for key in keys)
+        before = self._place.names
         collect = self.add(pg.Collect, aggregates[0].at)
         self._block_root = None
-        self._place = Attachment(collect, dict(zip(keys or (), bound or (), strict=True)))
+        kept = keys or [
+            name for item in items for capture in captures_of(item.tree) for name in variables_in(capture.keys)
+        ]
+        self._place = Attachment(collect, {name: before.get(name, name) for name in kept})
         outputs = tuple(
             pg.Output(tree, item.pstate, self._bind(item.outs[0]) if item.outs else None, item.at)
             for tree, item in zip(trees, items, strict=True)
         )
         is_single = isinstance(move, pg.Move) and move.is_single
         begin = self.add(pg.Join, aggregates[0].at, linked=False)
+        captured = self._add_captures(outputs)
         self.block(post)
         self.regions[number] = replace(
-            self.regions[number], collect=collect, outputs=outputs, keys=bound, is_single=is_single,
+            self.regions[number], collect=collect, outputs=outputs, keys=bound, captured=captured, is_single=is_single,
             final=last if isinstance(move, pg.Move) else None, post=begin,
         )  # fmt: skip
+
+    def _add_captures(self, outputs: Sequence[pg.Output]) -> tuple[str, ...] | None:
+        """Reads the new values in post-agg; the variables of the keys of all of them, None where there is none."""
+        keys: list[str] = []
+        found = [(output, capture) for output in outputs for capture in captures_of(output.tree)]
+        for output, capture in found:
+            keys += variables_in(capture.keys)
+            outs = (self._bind(capture.out),)
+            self.add(pg.Select, output.at, pstate=output.pstate, path=capture.path, outs=outs)
+        return tuple(dict.fromkeys(keys)) if found else None
 
     def _trees_before(self, items: Sequence[df.Aggregate]) -> list[df.AggTree] | None:
         """Arguments are computed in front of the final partitioner, where rows can be combined, if no task shows in

@@ -137,7 +137,8 @@ def _through_rows(
         if isinstance(operator, pg.Retain):
             edges[operator.id] += [op.id for op in operators if isinstance(op, pg.Explode) and op.temp == operator.temp]
     for region in regions:
-        if region.collect is not None and region.post is not None and region.keys is not None:
+        is_by_row = region.keys is not None or region.captured is not None
+        if region.collect is not None and region.post is not None and is_by_row:
             edges[region.collect].append(region.post)
     return edges
 
