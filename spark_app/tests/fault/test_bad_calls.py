@@ -163,7 +163,7 @@ CALLS: dict[str, tuple[Callable[[InProcessCluster], Any], type[TidemillError], s
     "none": (lambda c: c.cluster_pstate(NAME, "$$nested").select_one(Path.key("a").all()), NotOneValue, "no value"),
     "entry": (lambda c: c.cluster_pstate(NAME, "$$counts").at(999).select(Path.key("a")), SnapshotExpired, "999"),
     "entry type": (lambda c: c.cluster_pstate(NAME, "$$counts").at("x"), BadInput, "whole number"),
-    "query": (lambda c: c.cluster_query(NAME, "q"), BadInput, "not supported"),
+    "query": (lambda c: c.cluster_query(NAME, "q"), UnknownName, "has no query q"),
 }  # fmt: skip
 
 

@@ -60,6 +60,8 @@ class Ledger(Module):
         values = sales.source("*values", start).out("*others").explode_microbatch("*others").out("*value")
         sales.pstate("$$values", list).global_()
         values.global_partition().compound_agg("$$values", Agg.list("*value"))
+        spent = topologies.query("spent", "*customer", "*field").out("*spent").select("$$totals", Path.key("*customer"))
+        spent.out("*totals").each(Ops.GET, "*totals", "*field").out("*spent").origin_partition()
 
     def keep(self, sales: Any, rows: Any) -> Any:
         """Declare what is kept of the rows, and aggregate it."""
@@ -128,6 +130,8 @@ def readings(url: str) -> str:
             lines += [f"{name} {key} {to_text(handle.select_one(path(key)))}" for key in keys]
         values = cluster.cluster_pstate(MODULE, "$$values").select_one(Path.stay())
         lines.append(f"$$values {to_text(values)}")
+        spent = cluster.cluster_query(MODULE, "spent")
+        lines += [f"spent c{number} {spent.invoke(f'c{number}', 'sum')}" for number in range(7)]
     return "\n".join(lines) + "\n"
 
 

@@ -272,7 +272,7 @@ def test_a_handle_is_refused_when_the_name_is_unknown_or_private(cluster: InProc
         cluster.cluster_pstate("Handles", "$$nothing")
     with pytest.raises(UnknownName, match=r"\*random"):
         cluster.cluster_depot("Handles", "*nothing")
-    with pytest.raises(BadInput, match="Query"):
+    with pytest.raises(UnknownName, match="has no query q; it has none"):
         cluster.cluster_query("Handles", "q")
 
 

@@ -566,7 +566,6 @@ LATER = {
     "yield_if_overtime": lambda chain: chain.yield_if_overtime(),
     "sub_batch": lambda chain: chain.sub_batch(SubBatch(ROWS, "*v")).out("*w"),
     "limit_agg": lambda chain: chain.limit_agg(LimitAgg.create(3, "*v").sort("*v").reverse()),
-    "invoke_query (query topologies)": lambda chain: chain.invoke_query("q", "*v").out("*w"),
     "fresh_batch_source (joins)": lambda chain: chain.fresh_batch_source(),
     "sub_source": lambda chain: chain.sub_source("*v"),
     "each_async": lambda chain: chain.each_async(Ops.INC, "*v").out("*w"),

@@ -99,11 +99,6 @@ def stream_topology(setup: Any, topologies: Any) -> None:
     topology.source("*d").out("*record").each(Ops.INC, "*record").out("*x")
 
 
-@expect("Query topologies ('q'): not supported")
-def query_topology(setup: Any, topologies: Any) -> None:
-    topologies.query("q", "*k").out("*v").each(Ops.INC, "*k").out("*v")  # <- fault
-
-
 @expect("The topology 'mb' is declared twice")
 def topology_declared_twice(setup: Any, topologies: Any) -> None:
     topologies.microbatch("mb")

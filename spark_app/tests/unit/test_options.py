@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.engine.superstep import SUPERSTEPS_MAX
+from tidemill.engine.schedule import SUPERSTEPS_MAX
 from tidemill.language import options
 from tidemill.values.errors import OptionError
 

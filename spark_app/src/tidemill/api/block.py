@@ -274,9 +274,8 @@ class Block(LaterNodes, Attachable):
 
     @starter
     def origin_partition(self) -> Block:
-        """Back to where a query started; only in query topologies."""
-        at = caller_location()
-        return self._fault(at, "origin_partition exists only in query topologies.", "Use another partitioner here.")
+        """Back to where the query began: what a query ends its rows with, before it aggregates; only in queries."""
+        return self._partition("origin", (), 0)
 
     def _partition(self, kind: PartitionKind, args: tuple[Any, ...], count: int) -> Block:
         at = caller_location()
@@ -287,6 +286,22 @@ class Block(LaterNodes, Attachable):
             text = f"{kind}_partition takes {wanted} (and a PState or depot before it), not {len(args)}."
             found.append(Fault(str(at), text))
         return self._add(dataflow.Partition(kind, to_args(rest[:count], at, found), target, at), found)
+
+    # --- queries ---
+
+    @starter
+    def invoke_query(self, name: str, *args: Any) -> Block:
+        """Call a query of this module with these values; `.out("*result")` binds what it answers.
+
+        It reads what is committed: one state of each topology for a whole attempt, or for the whole query it is
+        called from.
+        """
+        found: list[Fault] = []
+        at = caller_location()
+        if not isinstance(name, str) or name.startswith(("*", "$$")):
+            text = f"invoke_query begins with the name of a query, not with {name!r}."
+            found.append(Fault(str(at), text, 'Write invoke_query("name", "*argument").out("*result").'))
+        return self._add(dataflow.InvokeQuery(str(name), to_args(args, at, found), (), at), found)
 
     # --- PStates ---
 

@@ -48,11 +48,6 @@ class LaterNodes(SuggestingInstances):
         return self._later("limit_agg", ())
 
     @starter
-    def invoke_query(self, *args: Any) -> Any:
-        """Later: call a query topology."""
-        return self._later("invoke_query (query topologies)", ())
-
-    @starter
     def fresh_batch_source(self) -> Any:
         """Later: begin another branch of a batch block, to join with."""
         return self._later("fresh_batch_source (joins)", ())

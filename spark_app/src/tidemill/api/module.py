@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tidemill.api.arguments import later_fault, to_name
+from tidemill.api.arguments import later_fault, to_name, to_var
 from tidemill.api.depots import to_partitioning
 from tidemill.api.locations import caller_location
+from tidemill.api.query import QueryChain
 from tidemill.api.schemas import to_schema
 from tidemill.api.topology import MicrobatchTopology
 from tidemill.language import dataflow
@@ -146,6 +147,7 @@ class Topologies(SuggestingInstances):
     def __init__(self) -> None:
         self.faults: list[Fault] = []
         self.declared: list[MicrobatchTopology] = []
+        self.queries: list[QueryChain] = []
 
     def microbatch(self, name: str) -> MicrobatchTopology:
         """Declare a microbatch topology; its name is unique in the module."""
@@ -164,10 +166,22 @@ class Topologies(SuggestingInstances):
         self.faults.append(fault)
         return _Ignored()
 
-    def query(self, name: str, *variables: str) -> Any:
-        """Query topologies; a later version has them."""
-        self.faults.append(later_fault(f"Query topologies ('{name}')", caller_location()))
-        return _Ignored()
+    def query(self, name: str, *variables: str) -> QueryChain:
+        """Declare a query topology with its input variables: one batch block over what is committed, which anyone may
+        call; `.out("*result")` names the variable that is its result.
+        """
+        at = caller_location()
+        found: list[Fault] = []
+        if not isinstance(name, str) or not name or name.startswith(("*", "$$")):
+            text = f"The name of a query is a string without '*' or '$$', not {name!r}."
+            found.append(Fault(str(at), text, 'Write it like topologies.query("best", "*n").out("*result").'))
+        inputs = [to_var(variable, at, found, "An input of a query") for variable in variables]
+        if len(set(inputs)) < len(inputs):
+            text = f"The query '{name}' names an input twice."
+            found.append(Fault(str(at), text, "Give each input a name of its own."))
+        chain = QueryChain(str(name), inputs, at, found)
+        self.queries.append(chain)
+        return chain
 
 
 class _Ignored:

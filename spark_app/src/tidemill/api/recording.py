@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidemill.api.attachment import unattached, watching
@@ -30,7 +31,8 @@ def record_module(module: Any) -> ModuleDeclaration:
     with watching() as blocks:
         raised = _define(instance, setup, topologies)
     recorded = [topology.declaration() for topology in topologies.declared]
-    faults = [*setup.faults, *topologies.faults, *(fault for _, found in recorded for fault in found), *raised]
+    queries = [query.declaration() for query in topologies.queries]
+    faults = [*setup.faults, *topologies.faults, *_faults_of(recorded), *_faults_of(queries), *raised]
     return ModuleDeclaration(
         _name_of(instance),
         setup.depots(),
@@ -42,7 +44,12 @@ def record_module(module: Any) -> ModuleDeclaration:
             "option_locations": tuple(map(str, setup.option_locations)),
             "unattached": unattached(blocks),
         },
+        tuple(query for query, _ in queries),
     )
+
+
+def _faults_of(recorded: Sequence[tuple[Any, list[Fault]]]) -> Iterator[Fault]:
+    return (fault for _, found in recorded for fault in found)
 
 
 def _name_of(instance: Any) -> str:

@@ -183,7 +183,7 @@ def _place(definition: StoredDefinition, topology: str, depot: str, pstate: str)
     if sum(map(bool, (topology, depot, pstate))) > 1:
         raise BadInput("Name one object only: --topology, --depot or --pstate.")
     if topology:
-        return "topology", definition.topology(topology).name
+        return "topology", definition.optioned(topology)
     if depot:
         return "depot", definition.depot("*" + depot.removeprefix("*")).name
     if pstate:

@@ -33,7 +33,7 @@ _READERS = 4
 class ModuleClient:
     """The newest definition of one module; shared by all handles of a process, safe for several threads.
 
-    `declare` puts the module's code beside it; without it, only what the stored definition says can be done.
+    `declare` puts the module's `code` beside it; without it, only what the stored definition says can be done.
     """
 
     def __init__(
@@ -53,11 +53,13 @@ class ModuleClient:
         self._proxies: ProxyHub | None = None
         self._readers: dict[str, tuple[StoredTopology, TopologyReader]] = {}
         self._appenders: dict[str, DepotAppender] = {}
+        self.code: ModuleDeclaration | None = None
         self._depots: dict[str, DepotDeclaration] = {}
         self._pstates: dict[str, PStateDeclaration] = {}
 
     def declare(self, declaration: ModuleDeclaration) -> None:
         """The module's code as it runs now in this process."""
+        self.code = declaration
         self._depots = {depot.name: depot for depot in declaration.depots}
         self._pstates = {p.name: p for topology in declaration.topologies for p in topology.pstates}
         self.forget()

@@ -30,12 +30,12 @@ class Reading:
 
     def __init__(self, number: int, reader: SnapshotReader) -> None:
         self.number = number
-        self._reader = reader
+        self.reader = reader
 
     @property
     def snapshot(self) -> Snapshot:
         """The levels of the entry that is read."""
-        return self._reader.snapshot
+        return self.reader.snapshot
 
     def select(self, pstate: str, task: int, path: CompiledPath, values: Sequence[Any]) -> list[Any]:
         """What the path selects in a task's partition, as plain copies; `values` are the path's arguments.
@@ -44,7 +44,7 @@ class Reading:
             BadPath: the path does not suit the values that it meets.
             NotSelectable: it ends at an indexed structure.
         """
-        return path.select(self._reader.root(pstate, task), values)
+        return path.select(self.reader.root(pstate, task), values)
 
 
 class TopologyReader:

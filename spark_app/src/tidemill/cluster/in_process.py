@@ -41,6 +41,7 @@ from tidemill.journal.options_log import OptionsLog
 from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.leader.runner import TopologyRunner
 from tidemill.plan.check.module import checked
+from tidemill.queries.handle import QueryHandle
 from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput, ModuleExists, RetryableError, UnknownName
 
@@ -216,13 +217,14 @@ class InProcessCluster:
         """
         return PStateHandle(self._client(module), name)
 
-    def cluster_query(self, module: str, name: str) -> Any:
-        """Query topologies come with a later version.
+    def cluster_query(self, module: str, name: str) -> QueryHandle:
+        """A handle to call a query of a module that runs in this cluster.
 
         Raises:
-            BadInput: always.
+            UnknownName: the store has no such module, or the module no such query.
+            NeedsCode: the module does not run in this cluster, so its code is not here.
         """
-        raise BadInput("Query topologies are not supported by this version of Tidemill.", module=module, name=name)
+        return QueryHandle(self._client(module), name)
 
     def _client(self, module: str) -> ModuleClient:
         with self._lock:

@@ -12,6 +12,7 @@ from tidemill.definition.stored import (
     StoredDefinition,
     StoredDepot,
     StoredPState,
+    StoredQuery,
     StoredSource,
     StoredTopology,
     plain_name,
@@ -29,7 +30,8 @@ from tidemill.values.errors import DefinitionError, Fault
 from tidemill.values.ids import Ids
 
 __all__ = [
-    "FORMAT", "Retirement", "StoredDefinition", "StoredDepot", "StoredPState", "StoredSource", "StoredTopology",
+    "FORMAT", "Retirement", "StoredDefinition", "StoredDepot", "StoredPState", "StoredQuery", "StoredSource",
+    "StoredTopology",
     "launch", "plain_name", "update",
 ]  # fmt: skip
 
@@ -51,6 +53,7 @@ def launch(declaration: ModuleDeclaration, tasks: int, threads: int, ids: Ids) -
         depots={depot.name: _depot(depot, None, ids) for depot in declaration.depots},
         topologies={topology.name: _topology(topology, None, ids, 1) for topology in declaration.topologies},
         options=declaration.options,
+        queries=_queries(declaration),
     )
 
 
@@ -84,6 +87,7 @@ def update(
             for topology in declaration.topologies
         },
         options=declaration.options,
+        queries=_queries(declaration),
     )
     faults = [*_deletion_faults(back, new, frozenset(objects_to_delete)), *_change_faults(back, new)]
     if restores:
@@ -142,6 +146,10 @@ def _pstate(declared: PStateDeclaration, old: StoredPState | None, ids: Ids) -> 
         initial_value=declared.initial_value,
         has_key_partitioner=declared.key_partitioner is not None,
     )
+
+
+def _queries(declaration: ModuleDeclaration) -> dict[str, StoredQuery]:
+    return {query.name: StoredQuery(query.name, query.inputs, query.result) for query in declaration.queries}
 
 
 def _source(declared: SourceDeclaration, since: int) -> StoredSource:

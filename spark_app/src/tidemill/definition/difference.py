@@ -20,6 +20,10 @@ def _changes(stored: StoredDefinition, wanted: StoredDefinition) -> Iterator[str
     yield from _one_sided("depot", stored.depots, wanted.depots)
     yield from _one_sided("topology", stored.topologies, wanted.topologies)
     yield from _one_sided("PState", _pstates(stored), _pstates(wanted))
+    yield from _one_sided("query", stored.queries, wanted.queries)
+    for name, query in stored.queries.items():
+        if name in wanted.queries and query != wanted.queries[name]:
+            yield f"query {name} has other inputs, or another result"
     for name, depot in stored.depots.items():
         if name in wanted.depots:
             yield from _told(f"depot {name}", _depot_facts(depot), _depot_facts(wanted.depots[name]))

@@ -90,6 +90,15 @@ class StoredTopology:
     sources: tuple[StoredSource, ...]
 
 
+@dataclass(frozen=True)
+class StoredQuery(Stored):
+    """A query topology as its callers see it; its steps are in the module's code alone."""
+
+    name: str
+    inputs: tuple[str, ...]
+    result: str
+
+
 if TYPE_CHECKING:
     RetiredItem = StoredDepot | StoredPState | StoredSource | StoredTopology
 else:
@@ -143,6 +152,7 @@ class StoredDefinition(Stored):
     retired: tuple[Retirement, ...] = ()
     garbage: tuple[str, ...] = ()
     owner: Owner = BY_HAND
+    queries: Mapping[str, StoredQuery] = field(default_factory=dict)
 
     @property
     def options_prefix(self) -> str:
@@ -162,6 +172,16 @@ class StoredDefinition(Stored):
                 f"module {self.module} has no topology {name}; it has {_names(self.topologies)}", name=name
             )
         return self.topologies[name]
+
+    def query(self, name: str) -> StoredQuery:
+        """The query of this name. Raises UnknownName, which lists the queries."""
+        if name not in self.queries:
+            raise UnknownName(f"module {self.module} has no query {name}; it has {_names(self.queries)}", name=name)
+        return self.queries[name]
+
+    def optioned(self, name: str) -> str:
+        """The name of a topology or a query, which have options alike. Raises UnknownName, which lists topologies."""
+        return name if name in self.queries else self.topology(name).name
 
     def pstate(self, name: str) -> tuple[StoredTopology, StoredPState]:
         """The PState of this name and the topology that owns it. Raises UnknownName, which lists the PStates."""
@@ -216,4 +236,4 @@ def _shape(definition: StoredDefinition) -> Any:
         name: ({p.name: replace(p, id="") for p in topology.pstates.values()}, frozenset(topology.sources))
         for name, topology in definition.topologies.items()
     }
-    return depots, topologies
+    return depots, topologies, dict(definition.queries)

@@ -43,6 +43,7 @@ def _from_stored(definition: StoredDefinition) -> StoredDefinition:
         definition,
         depots=_whole_by_name(definition.depots),
         topologies=_whole_by_name(definition.topologies),
+        queries=_whole_by_name(definition.queries),
         retired=tuple(replace(gone, item=_unnamed(gone.item)) for gone in definition.retired),
     )
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tidemill.engine.current_step import finder
-from tidemill.engine.messages import Message
+from tidemill.engine.queries import opened
 from tidemill.engine.report import StepReport
-from tidemill.engine.superstep import DynamicSchedule, changes_of
+from tidemill.engine.schedule import steps_of, superstep_of
+from tidemill.engine.superstep import changes_of
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel
-from tidemill.plan.program import Superstep
 from tidemill.values.errors import invariant
 
 
@@ -23,7 +23,7 @@ def run_attempt(work: AttemptWork, cancel: threading.Event | None = None) -> Att
         UserCodeError: a function of the module raised.
         AttemptTimeout: `cancel` was set before the attempt was done.
     """
-    runs = [ThreadRun(work, thread, cancel=cancel) for thread in range(work.threads)]
+    runs = [opened(work, thread, cancel=cancel) for thread in range(work.threads)]
     try:
         return _run(work, runs, cancel)
     finally:
@@ -38,8 +38,8 @@ def _run(work: AttemptWork, runs: Sequence[ThreadRun], cancel: threading.Event |
     exploded: set[str] = set()
     rows, count = 0.0, 0
     reports: list[StepReport] = []
-    for superstep, events in enumerate(_steps(work, reports)):
-        reports[:] = _superstep(runs, superstep, events)
+    for superstep, events in enumerate(steps_of(work, reports)):
+        reports[:] = superstep_of(runs, superstep, events)
         exploded.update(*(report.exploded for report in reports))
         rows += sum(report.metrics["rows"] for report in reports)
         count += 1
@@ -53,24 +53,3 @@ def _run(work: AttemptWork, runs: Sequence[ThreadRun], cancel: threading.Event |
     }  # fmt: skip
     appends = tuple(part for change in changes for part in change.appends)
     return AttemptOutcome(deltas, frozenset(exploded), metrics, appends)
-
-
-def _steps(work: AttemptWork, reports: Sequence[StepReport]) -> Iterator[Superstep]:
-    """The supersteps of the program's schedule, or those that follow from the reports."""
-    if work.program.schedule is not None:
-        yield from work.program.schedule
-        return
-    schedule = DynamicSchedule(work.program, work.options)
-    step: Superstep | None = schedule.opening()
-    while step is not None:
-        yield step
-        step = schedule.next(reports)
-
-
-def _superstep(runs: Sequence[ThreadRun], superstep: int, step: Superstep) -> list[StepReport]:
-    """One superstep of all threads; what they sent waits in their outboxes for the next one."""
-    inboxes: list[list[Message]] = [[] for _ in runs]
-    for run in runs:
-        for thread, message in run.outbox:
-            inboxes[thread].append(message)
-    return [run.step(superstep, inbox, step.events) for run, inbox in zip(runs, inboxes, strict=True)]

@@ -16,6 +16,7 @@ import numpy as np
 from tidemill.engine import blocks
 from tidemill.engine.columns import access
 from tidemill.engine.columns.arithmetic import truth
+from tidemill.engine.columns.calls import invoke
 from tidemill.engine.columns.functions import apply, column_of
 from tidemill.engine.combined import send_combined
 from tidemill.engine.frame import ORDER, Frame, concat, in_order, numbered
@@ -23,6 +24,7 @@ from tidemill.engine.materialized import keep
 from tidemill.engine.partition import send
 from tidemill.engine.step import Step
 from tidemill.plan import program as pg
+from tidemill.values import columns as cols
 
 
 class _Walk:
@@ -95,7 +97,12 @@ def walk(run: Step, start: int, frame: Frame) -> None:
 
 
 def _apply(walker: _Walk, operator: pg.Apply, frame: Frame) -> None:
-    walker.go_on(operator.id, apply(operator, frame, walker.run.context))
+    after = apply(operator, frame, walker.run.context)
+    budget = walker.run.context.budget
+    if budget is not None:
+        for out in operator.outs:
+            budget.column(after.columns[out])
+    walker.go_on(operator.id, after)
 
 
 def _keep(walker: _Walk, operator: pg.Keep, frame: Frame) -> None:
@@ -176,6 +183,14 @@ def _enter(walker: _Walk, operator: pg.Enter, frame: Frame) -> None:
         walker.go_on(operator.id, row)
 
 
+def _invoke(walker: _Walk, operator: pg.Invoke, frame: Frame) -> None:
+    walker.go_on(operator.id, invoke(walker.run, operator, frame))
+
+
+def _answer(walker: _Walk, operator: pg.Answer, frame: Frame) -> None:
+    walker.run.answers.extend(cols.to_values(column_of(frame, operator.value)))
+
+
 def _start(walker: _Walk, operator: pg.Start, frame: Frame) -> None:
     walker.go_on(operator.id, frame)
 
@@ -183,5 +198,5 @@ def _start(walker: _Walk, operator: pg.Start, frame: Frame) -> None:
 _HANDLERS: dict[type, Callable[[_Walk, Any, Frame], None]] = {
     pg.Apply: _apply, pg.Keep: _keep, pg.Split: _split, pg.Join: _join, pg.Assign: _assign, pg.Explode: _explode,
     pg.Retain: _retain, pg.Select: _select, pg.Transform: _transform, pg.Clear: _clear, pg.Append: _append,
-    pg.Fold: _fold, pg.Enter: _enter, pg.Start: _start,
+    pg.Fold: _fold, pg.Enter: _enter, pg.Start: _start, pg.Invoke: _invoke, pg.Answer: _answer,
 }  # fmt: skip

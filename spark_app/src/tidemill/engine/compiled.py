@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from tidemill.engine.query_budget import RUNNING
 from tidemill.language.combiners import combiner_of
 from tidemill.language.dataflow import AggList, AggMap, Aggregator, AggTree, Arg, Var
 from tidemill.language.schema import Schema
@@ -78,7 +79,9 @@ class CompiledProgram:
         for operator in program.operators:
             if isinstance(operator, pg.Select):
                 schema = self.schema(operator.pstate)
-                self.paths[operator.id] = compile_path(operator.path, schema, "select", pstate=operator.pstate)
+                budget = RUNNING if program.inputs is not None else None
+                path = compile_path(operator.path, schema, "select", pstate=operator.pstate, budget=budget)
+                self.paths[operator.id] = path
             elif isinstance(operator, pg.Transform):
                 schema = self.schema(operator.pstate)
                 self.paths[operator.id] = compile_path(operator.path, schema, "transform", pstate=operator.pstate)
@@ -137,7 +140,7 @@ class CompiledProgram:
         return Combining(keys[0], aggregation, tuple(arguments.args), folds)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _compiled(key: str, holder: _Holder) -> CompiledProgram:
     return CompiledProgram(holder.program)
 

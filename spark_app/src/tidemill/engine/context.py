@@ -8,15 +8,20 @@ from typing import Any
 
 import xxhash
 
+from tidemill.engine.query_budget import RunningBudget
 from tidemill.engine.work import AttemptWork
+from tidemill.values.errors import BadInput
 
 
 @dataclass
 class StepContext:
-    """One thread's superstep. `draws` counts how often each (task, operator) asked for randomness in this superstep."""
+    """One thread's superstep. `budget` is what a query may take, None in an attempt. `draws` counts how often each
+    (task, operator) asked for randomness in this superstep.
+    """
 
     work: AttemptWork
     superstep: int
+    budget: RunningBudget | None = None
     draws: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def seed(self, task: int, operator: int) -> int:
@@ -32,10 +37,12 @@ class StepContext:
         work = self.work
         if name == "CURRENT_TASK_ID":
             return task
+        if name == "CURRENT_MICROBATCH_ID" and self.budget is not None:
+            raise BadInput("a query has no microbatch, so Ops.CURRENT_MICROBATCH_ID has no value in it")
         if name == "CURRENT_MICROBATCH_ID":
             return work.microbatch_id
         if name == "CURRENT_TOPOLOGY_TYPE":
-            return "microbatch"
+            return "microbatch" if self.budget is None else "query"
         if name == "MODULE_INSTANCE_INFO":
             return {"module": work.module, "tasks": work.tasks, "threads": work.threads}
         if name == "CURRENT_RANDOM_SOURCE":

@@ -13,6 +13,7 @@ from tidemill.store.objects import NotFound
 from tidemill.values.errors import (
     AttemptTimeout,
     BadInput,
+    BudgetExceeded,
     CorruptState,
     InvariantViolation,
     NewerFormat,
@@ -24,6 +25,7 @@ from tidemill.values.errors import (
 SAMPLE_CHARS_MAX = 2000
 _NOT_THE_MODULES = (
     UserCodeError,
+    BudgetExceeded,
     RetryableError,
     InvariantViolation,
     AttemptTimeout,
@@ -117,6 +119,7 @@ def out_of_range(step: str, at: Location, target: Any, tasks: int) -> UserCodeEr
 _STEP_NAMES: dict[type, str] = {
     pg.Select: "local_select", pg.Transform: "local_transform", pg.Fold: "agg", pg.Collect: "agg",
     pg.Clear: "local_clear", pg.Append: "depot_partition_append", pg.Explode: "explode_microbatch",
+    pg.Invoke: "invoke_query",
 }  # fmt: skip
 
 
@@ -130,5 +133,6 @@ def step_of(operator: pg.Operator) -> str:
         kind = "materialize" if isinstance(operator, pg.Retain) else "explode_materialized"
         return f"{kind}({operator.temp})"
     kind = _STEP_NAMES.get(type(operator), type(operator).__name__.lower())
-    touched = getattr(operator, "pstate", None) or getattr(operator, "depot", None)
-    return f"{kind}({touched})" if touched else kind
+    named = (getattr(operator, field, None) for field in ("pstate", "depot", "query"))
+    name = next(filter(None, named), None)
+    return f"{kind}({name})" if name else kind

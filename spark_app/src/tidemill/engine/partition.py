@@ -22,6 +22,8 @@ def send(run: Step, move: Move, frame: Frame) -> None:
     live = run.program.live[move.id]
     if move.kind == "all" and not move.is_single:
         tasks = run.work.tasks
+        if run.context.budget is not None:
+            run.context.budget.rows(frame.rows * tasks)
         indices = np.repeat(np.arange(frame.rows), tasks)
         targets = np.tile(np.arange(tasks, dtype=np.int32), frame.rows)
         rows = _without_order(frame.keep_columns(live)).gather(indices)

@@ -11,8 +11,10 @@ import numpy as np
 from tidemill.depot.log import DepotLog
 from tidemill.engine.work import AttemptWork, SourceWork
 from tidemill.journal.snapshot import TaskSet
-from tidemill.plan.program import PStatePlan
+from tidemill.plan.program import Program, PStatePlan
+from tidemill.pstate.committed import CommittedState
 from tidemill.pstate.info import PStateInfo
+from tidemill.pstate.reading import SnapshotReader
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.store.patient import PatientStore
 from tidemill.store.urls import open_store
@@ -36,9 +38,13 @@ def open_state(work: AttemptWork, thread: int, overlay: bytes) -> ThreadState:
     loader.note(work.snapshot)
     view = SnapshotView(work.snapshot, TaskSet(work.threads, thread), loader)
     limit = work.options.get("topology.microbatch.pstate.flush.path.count", 100_000)
-    temps = {name: replace(info, is_temporary=True) for name, info in infos(work.program.temps).items()}
-    pstates = {**infos(work.program.pstates), **temps}
-    return ThreadState(pstates, view, overlay=overlay, flush_path_count=int(limit))
+    return ThreadState(own_pstates(work.program), view, overlay=overlay, flush_path_count=int(limit))
+
+
+def own_pstates(program: Program) -> dict[str, PStateInfo]:
+    """The PStates that a program writes, temporary ones too, by name."""
+    temps = {name: replace(info, is_temporary=True) for name, info in infos(program.temps).items()}
+    return {**infos(program.pstates), **temps}
 
 
 def open_others(work: AttemptWork, thread: int) -> dict[str, ThreadState]:
@@ -53,6 +59,25 @@ def open_others(work: AttemptWork, thread: int) -> dict[str, ThreadState]:
         view = SnapshotView(snapshot, TaskSet(work.threads, thread), loader)
         state = ThreadState(infos(plans), view)
         states.update(dict.fromkeys(names, state))
+    return states
+
+
+def open_committed(work: AttemptWork) -> dict[str, CommittedState]:
+    """The PStates that the queries of the program read, by name: as they were committed before this attempt, those of
+    its own topology too.
+    """
+    queries = work.program.queries.values()
+    owners = {name: owner for query in queries for name, owner in query.reads.items()}
+    plans = {name: query.others[name] for query in queries for name in query.reads}
+    states: dict[str, CommittedState] = {}
+    for topology in sorted(set(owners.values())):
+        is_own = topology == work.program.topology
+        prefix, snapshot = (work.prefix, work.snapshot) if is_own else work.reads[topology]
+        names = [name for name, owner in owners.items() if owner == topology]
+        loader = part_loader(work.store_url, prefix, not is_own)
+        loader.note(snapshot)
+        reader = SnapshotReader(infos({name: plans[name] for name in names}), snapshot, loader)
+        states.update(dict.fromkeys(names, CommittedState(reader)))
     return states
 
 

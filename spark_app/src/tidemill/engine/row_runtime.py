@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import polars as pl
 
 from tidemill.engine import blocks
+from tidemill.engine.columns.calls import invoke_once
 from tidemill.engine.columns.functions import as_series, as_tuples
 from tidemill.engine.combined import send_combined
 from tidemill.engine.frame import Frame
@@ -43,6 +45,17 @@ class RowRuntime:
     def select(self, number: int) -> Callable[..., list[Any]]:
         """The select of operator `number`: its path, ready to call."""
         return self._run.compiled.paths[number].select
+
+    def query(self, number: int) -> Callable[[int, tuple[Any, ...]], Any]:
+        """A function of (task, arguments) that calls the query of operator `number`."""
+        operator = self._run.program.operators[number]
+        assert isinstance(operator, pg.Invoke)
+        return partial(invoke_once, self._run, operator)
+
+    @property
+    def answer(self) -> Callable[[Any], None]:
+        """Takes an answer of the query."""
+        return self._run.answers.append
 
     def transform(self, number: int) -> Callable[..., None]:
         """The transform of operator `number`: its path, ready to call."""

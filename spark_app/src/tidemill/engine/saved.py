@@ -13,6 +13,7 @@ from tidemill.engine.appends import Staged
 from tidemill.engine.frame import Frame
 from tidemill.engine.materialized_rows import MaterializedRows
 from tidemill.engine.messages import Message, decode, encode
+from tidemill.engine.queries import opened
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptWork, DeltaPart
 
@@ -51,9 +52,9 @@ def _unpack(data: list[Any]) -> dict[Any, list[Frame]]:
 def restore(work: AttemptWork, thread: int, saved: bytes | None, cancel: threading.Event | None = None) -> ThreadRun:
     """The thread as it was when it was saved; as it begins without."""
     if not saved:
-        return ThreadRun(work, thread, cancel=cancel)
+        return opened(work, thread, cancel=cancel)
     overlay, size, sizes, parts, *frames = msgpack.unpackb(saved[len(MARK) :], strict_map_key=False)
-    run = ThreadRun(work, thread, overlay, cancel)
+    run = opened(work, thread, overlay, cancel)
     run.collected, run.partials, resumes, run.waiting, materialized, staged = map(_unpack, frames)
     run.resumes = {block: rows[0] for block, rows in resumes.items()}
     run.materialized = MaterializedRows(materialized, size)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import polars as pl
 
 from tidemill.engine.compiled import CompiledProgram
 from tidemill.engine.context import StepContext
@@ -16,6 +17,43 @@ from tidemill.engine.work import AttemptWork
 from tidemill.journal.snapshot import TaskSet
 from tidemill.plan import program as pg
 from tidemill.pstate.thread_state import ThreadState
+from tidemill.values.columns import Column
+
+
+class PStateReads(Protocol):
+    """PStates to read: of this attempt (`ThreadState`), or as they were committed (`CommittedState`)."""
+
+    def root(self, pstate: str, task: int) -> Any:
+        """The root node of one task's partition."""
+
+    def prefers_columns(self, rows: int) -> bool:
+        """Whether the keys of so many rows are better looked up together."""
+
+    def get_points(
+        self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]
+    ) -> tuple[Column, pl.Series]:
+        """The value of each row's key, and a Boolean column that tells which were found."""
+
+    def prefetch(self, pstate: str, tasks: pl.Series | int, keys: Column) -> None:
+        """Read the elements of these top-level keys ahead."""
+
+    def close(self) -> None:
+        """Let go of what was opened."""
+
+
+class QueryCalls(Protocol):
+    """Where the steps of a program call queries."""
+
+    def call(self, query: str, args: Sequence[Any], seed: int, now_millis: int) -> Any:
+        """The result of a query.
+
+        Raises:
+            UserCodeError: a function of it raised, or it gave no result, or several.
+            BudgetExceeded: it takes more than it may.
+        """
+
+    def close(self) -> None:
+        """Let go of what was opened."""
 
 
 class AppendedRow(NamedTuple):
@@ -32,7 +70,7 @@ class Step(Protocol):
     `doing` is the operator that runs now. `collected` and `partials` hold rows that wait for the end of their batch
     block, `resumes` the row that goes on behind it, `waiting` rows that reached a batch block while it was busy, and
     `entered` the blocks that began in this superstep: all by the number of the block's region. `materialized` are the
-    rows of temporary PStates.
+    rows of temporary PStates, `answers` those of a query.
     """
 
     work: AttemptWork
@@ -48,6 +86,11 @@ class Step(Protocol):
     waiting: dict[int, list[Frame]]
     entered: list[int]
     materialized: MaterializedRows
+    answers: list[Any]
+
+    @property
+    def queries(self) -> QueryCalls:
+        """Where its queries are called."""
 
     @property
     def tasks(self) -> range:
@@ -56,7 +99,7 @@ class Step(Protocol):
     def check_cancel(self) -> None:
         """Raises AttemptTimeout once the attempt's time is up."""
 
-    def state_of(self, pstate: str) -> ThreadState:
+    def state_of(self, pstate: str) -> PStateReads:
         """The state that holds a PState: the topology's own, or the last commit of another one."""
 
     def walk(self, start: int, frame: Frame) -> None:

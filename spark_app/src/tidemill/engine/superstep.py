@@ -10,28 +10,26 @@ itself, so a lost worker loses nothing that the lineage cannot make again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tidemill.engine.frame import Frame
 from tidemill.engine.messages import Message, decode, encode
 from tidemill.engine.report import StepReport
 from tidemill.engine.saved import is_saved, restore, save
+from tidemill.engine.schedule import DynamicSchedule
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptWork, DeltaPart, ThreadChanges
 from tidemill.journal.snapshot import TaskSet
-from tidemill.plan.program import Event, Program, Superstep
+from tidemill.plan.program import Event
 from tidemill.store.urls import open_store
 from tidemill.values import ids
-from tidemill.values.errors import BadInput, invariant
+from tidemill.values.errors import invariant
 
 __all__ = ["DynamicSchedule", "StepOutput", "StepReport", "changes_of", "finish_thread", "last_step", "step_thread"]
 
 INLINE_BYTES_MAX = 256 * 1024
 """Deltas of an attempt that are smaller in all travel with the results and ride in the commit entry."""
-
-SUPERSTEPS_MAX = 10_000
 
 
 @dataclass(frozen=True)
@@ -135,38 +133,3 @@ def delta_part(run: ThreadRun) -> DeltaPart | None:
         return DeltaPart(part, content)
     open_store(work.store_url, probe=False).create(key, content)
     return DeltaPart(replace(part, name=name), None)
-
-
-class DynamicSchedule:
-    """Decides superstep by superstep where the number of supersteps depends on data; right for fixed schedules too.
-
-    step = schedule.opening(); run all threads; step = schedule.next(reports); … until it is None.
-    """
-
-    def __init__(self, program: Program, options: Mapping[str, Any]) -> None:
-        self._program = program
-        self._limit = int(options.get("topology.microbatch.superstep.limit", SUPERSTEPS_MAX))
-        self._open: list[int] = []
-        self._taken = 1
-
-    def opening(self) -> Superstep:
-        """The first superstep: every source starts."""
-        return Superstep(tuple(Event("start", region.id) for region in self._program.sources))
-
-    def next(self, reports: Sequence[StepReport]) -> Superstep | None:
-        """The next superstep; None when no message is under way and no batch block is open.
-
-        Raises:
-            BadInput: there were more supersteps than `topology.microbatch.superstep.limit`: a loop does not end.
-        """
-        busy = {region for report in reports for region, count in report.sent.items() if count}
-        for report in reports:
-            self._open += [region for region in report.entered if region not in self._open]
-        finished = [region for region in self._open if region not in busy]
-        if not busy and not finished:
-            return None
-        self._taken += 1
-        if self._taken > self._limit:
-            raise BadInput(f"The topology sent messages for {self._limit} supersteps: does a loop never end?")
-        self._open = [region for region in self._open if region in busy]
-        return Superstep(tuple(Event("finish", region) for region in finished))

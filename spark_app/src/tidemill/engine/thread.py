@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,12 @@ from tidemill.engine.materialized_rows import MaterializedRows
 from tidemill.engine.messages import Message, deliver
 from tidemill.engine.origins import with_origin
 from tidemill.engine.partition import split_by_thread
+from tidemill.engine.query_budget import RUNNING
 from tidemill.engine.report import StepReport
-from tidemill.engine.resources import open_others, open_state, read_source
+from tidemill.engine.resources import read_source
 from tidemill.engine.row_walk import walk_rows
 from tidemill.engine.rows.code import SegmentCode
-from tidemill.engine.step import AppendedRow
+from tidemill.engine.step import AppendedRow, PStateReads, QueryCalls
 from tidemill.engine.travel import check_travel
 from tidemill.engine.work import AttemptWork
 from tidemill.journal.snapshot import TaskSet
@@ -41,6 +42,8 @@ from tidemill.values.errors import AttemptTimeout, UserCodeError
 class ThreadRun:
     """The tasks `t` with `t % threads == thread` on their way through an attempt.
 
+    `state` is its own, `others` are PStates that it only reads, by name; `queries` where it calls queries. `inputs` are
+    the variables with which a query begins, each of one value, and `answers` its results.
     `collected` and `partials` hold rows that wait for the end of their batch block, `resumes` the row that goes on
     behind it, `waiting` rows that reached a batch block while it was busy, `materialized` those of temporary PStates,
     `staged` what it appends to depots.
@@ -48,16 +51,24 @@ class ThreadRun:
     """
 
     def __init__(
-        self, work: AttemptWork, thread: int, overlay: bytes = b"", cancel: threading.Event | None = None
+        self,
+        work: AttemptWork,
+        thread: int,
+        state: ThreadState,
+        others: Mapping[str, PStateReads],
+        cancel: threading.Event | None = None,
+        queries: QueryCalls | None = None,
     ) -> None:
         self.work = work
         self.program = work.program
         self.compiled = compiled_program(work.program)
         self.thread = thread
         self.task_set = TaskSet(work.threads, thread)
-        self.state = open_state(work, thread, overlay)
-        self.others = open_others(work, thread)
+        self.state, self.others = state, others
         self.cancel = cancel
+        self.inputs: dict[str, Column] = {}
+        self.answers: list[Any] = []
+        self._queries = queries
         self.doing: pg.Operator | SegmentCode | None = None
         self.staged = Staged()
         self.collected: dict[int, list[Frame]] = {}
@@ -68,7 +79,7 @@ class ThreadRun:
         self._begin(0)
 
     def _begin(self, superstep: int) -> None:
-        self.context = StepContext(self.work, superstep)
+        self.context = StepContext(self.work, superstep, RUNNING if self.program.inputs is not None else None)
         self.outbox: list[tuple[int, Message]] = []
         self.sent: Counter[int] = Counter()
         self.entered: list[int] = []
@@ -81,17 +92,27 @@ class ThreadRun:
     def tasks(self) -> range:
         return self.task_set.members(self.work.tasks)
 
+    @property
+    def queries(self) -> QueryCalls:
+        """Where its queries are called."""
+        assert self._queries is not None, "a program that calls queries runs with them"
+        return self._queries
+
     def close(self) -> None:
         """Let go of the state, for a process that goes on."""
         for state in (self.state, *self.others.values()):
             state.close()
+        if self._queries is not None:
+            self._queries.close()
 
     def check_cancel(self) -> None:
         """Stops the attempt if its time is up; called between operators. Raises AttemptTimeout."""
         if self.cancel is not None and self.cancel.is_set():
             raise AttemptTimeout("The attempt was cancelled before it was done.")
+        if self.context.budget is not None:
+            self.context.budget.look()
 
-    def state_of(self, pstate: str) -> ThreadState:
+    def state_of(self, pstate: str) -> PStateReads:
         """The state that holds a PState: the topology's own, or the last commit of another one."""
         return self.others.get(pstate, self.state)
 
@@ -149,7 +170,7 @@ class ThreadRun:
     def _start(self, region: pg.Region) -> None:
         """A source starts on task 0; explodes that wait for no row start on every thread."""
         if region.kind == "source" and 0 in self.task_set:
-            self.walk(region.start, single_row(0))
+            self.walk(region.start, single_row(0, self.inputs))
         for number in region.explodes:
             operator = self.doing = self.program.operators[number]
             assert isinstance(operator, pg.Explode)

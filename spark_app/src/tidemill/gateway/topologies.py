@@ -200,7 +200,7 @@ def _place(definition: StoredDefinition, edit: Settings) -> tuple[str, str]:
         return "module", ""
     scope, name = given[0]
     if scope == "topology":
-        return scope, definition.topology(name).name
+        return scope, definition.optioned(name)
     if scope == "depot":
         return scope, definition.depot("*" + name.removeprefix("*")).name
     return scope, definition.pstate("$$" + name.removeprefix("$$"))[1].name

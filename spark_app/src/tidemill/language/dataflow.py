@@ -225,7 +225,7 @@ class EmitLoop:
     at: Location
 
 
-PartitionKind = Literal["hash", "global", "all", "shuffle", "direct", "path", "custom"]
+PartitionKind = Literal["hash", "global", "all", "shuffle", "direct", "path", "custom", "origin"]
 
 
 @dataclass(frozen=True)
@@ -344,6 +344,24 @@ class Unify:
 
 
 @dataclass(frozen=True)
+class InvokeQuery:
+    """Call a query with the row's values; the row goes on, on its task, with the query's result bound to `outs`."""
+
+    query: str
+    args: tuple[Arg, ...]
+    outs: tuple[str, ...]
+    at: Location
+
+
+@dataclass(frozen=True)
+class QueryAnswer:
+    """The end of a query: a row that comes here is an answer, which is `value`."""
+
+    value: Arg
+    at: Location
+
+
+@dataclass(frozen=True)
 class Later:
     """A feature that this version refuses with a clear error: `feature` says which."""
 
@@ -353,8 +371,8 @@ class Later:
 
 Node = Union[
     Each, ExplodeMicrobatch, ExplodeMaterialized, Materialize, KeepTrue, Cond, Loop, ContinueLoop, EmitLoop, Partition,
-    LocalSelect, LocalTransform, LocalClear, DepotAppend, Aggregate, BatchBlock, GroupBy, Anchor, Hook, Branch, Unify,
-    Later,
+    LocalSelect, LocalTransform, LocalClear, DepotAppend, Aggregate, BatchBlock, GroupBy, Anchor, Hook, Branch,
+    InvokeQuery, QueryAnswer, Unify, Later,
 ]  # fmt: skip
 
 
@@ -428,6 +446,25 @@ class TopologyDeclaration:
 
 
 @dataclass(frozen=True)
+class QueryDeclaration:
+    """One query topology: a batch block that begins with one row of `inputs` and gives one row with `result` (empty
+    where its author named none, which is a fault).
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    result: str
+    body: tuple[Node, ...]
+    at: Location
+
+    @property
+    def block(self) -> BatchBlock:
+        """The whole of it, up to its answer."""
+        answer = (QueryAnswer(Var(self.result), self.at),) if self.result else ()
+        return BatchBlock((*self.body, *answer), self.at)
+
+
+@dataclass(frozen=True)
 class ModuleDeclaration:
     """All that `Module.define` recorded; `faults` holds what was wrong already while recording.
 
@@ -440,3 +477,4 @@ class ModuleDeclaration:
     options: tuple[tuple[str, str, str, Any], ...] = ()
     faults: tuple[Any, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    queries: tuple[QueryDeclaration, ...] = ()

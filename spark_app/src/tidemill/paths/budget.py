@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from tidemill.paths.containers import SCALARS
 from tidemill.paths.nodes import Node
@@ -27,6 +27,14 @@ RESULTS_MAX: Final = 100_000
 BYTES_MAX: Final = 128 * 1024 * 1024
 """Bytes of all values that a select makes, copies or gives, as they are held in memory."""
 
+Bound = Literal["steps", "time", "results", "bytes"]
+_RANGES = "Ask for ranges, one after the other"
+_TEXTS: Final[dict[Bound, tuple[str, str]]] = {
+    "steps": (f"visits more than {STEPS_MAX:,} places", "Ask for less, in several selects"),
+    "time": ("takes longer than a request may", "Ask for less, in several selects"),
+    "results": (f"gives more than {RESULTS_MAX:,} values", _RANGES),
+    "bytes": (f"makes or gives more than {BYTES_MAX // 2**20} MB of values", _RANGES),
+}
 _ELEMENTS_PER_STEP = 8
 _STEPS_PER_LOOK = 64
 _CONTAINERS = (dict, list, tuple, set, frozenset)
@@ -69,9 +77,9 @@ class Budget:
 
     def _look(self) -> None:
         if self.steps < 0:
-            raise self._exceeded(f"visits more than {STEPS_MAX:,} places", "Ask for less, in several selects")
+            raise self._exceeded("steps")
         if self.is_late():
-            raise self._exceeded("takes longer than a request may", "Ask for less, in several selects")
+            raise self._exceeded("time")
 
     def charge(self, value: Any) -> None:
         """Count the bytes of a value with all that is in it, each time that it is in it.
@@ -96,13 +104,13 @@ class Budget:
             elif kind in _CONTAINERS:
                 left.extend(item)
             elif kind not in _DATA and item is not ABSENT and not isinstance(item, Node):
-                raise BadPath(f"at {self.at}: a {kind.__name__} is no data that could be an answer", at=self.at)
+                self._met_strange(kind)
 
     def result(self, value: Any, collected: Sequence[Any]) -> None:
         """Count a result. Raises BudgetExceeded."""
         self.results -= 1
         if self.results < 0:
-            raise self._exceeded(f"gives more than {RESULTS_MAX:,} values", "Ask for ranges, one after the other")
+            raise self._exceeded("results")
         self.charge(value)
         for item in collected:
             self.charge(item)
@@ -191,8 +199,11 @@ class Budget:
     def _take(self, size: int) -> None:
         self.bytes -= size
         if self.bytes < 0:
-            text = f"makes or gives more than {BYTES_MAX // 2**20} MB of values"
-            raise self._exceeded(text, "Ask for ranges, one after the other")
+            raise self._exceeded("bytes")
 
-    def _exceeded(self, text: str, advice: str) -> BudgetExceeded:
+    def _met_strange(self, kind: type) -> None:
+        raise BadPath(f"at {self.at}: a {kind.__name__} is no data that could be an answer", at=self.at)
+
+    def _exceeded(self, bound: Bound) -> BudgetExceeded:
+        text, advice = _TEXTS[bound]
         return BudgetExceeded(f"at {self.at}: the path {text}. {advice}.", at=self.at)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidemill.language import dataflow as df
-from tidemill.language.dataflow import Arg, Const, Location, Node, SourceDeclaration, Var
+from tidemill.language.dataflow import Arg, Const, Location, Node, QueryDeclaration, SourceDeclaration, Var
 from tidemill.language.operations import Op
 from tidemill.language.schema import MapSchema
 from tidemill.plan.captures import captures_of
@@ -47,6 +47,11 @@ class SourceFollower:
         """The warnings about the chain of this source, each with its place in the code."""
         self._depot = source.depot
         self._run(source.body, Rows({}, ON_ZERO))
+        yield from self._found
+
+    def follow_query(self, query: QueryDeclaration) -> Iterator[Fault]:
+        """The warnings about a query, each with its place in the code."""
+        self._batch(query.block, Rows({name: ("input", name) for name in query.inputs}, ON_ZERO))
         yield from self._found
 
     def _run(self, nodes: Sequence[Node], rows: Rows) -> Rows:
@@ -149,7 +154,8 @@ class SourceFollower:
     # --- from task to task ---
 
     def _partition(self, node: df.Partition, rows: Rows) -> Rows:
-        is_single = node.kind == "global" or (node.target is not None and self._context.is_global(node.target))
+        is_single = node.kind in ("global", "origin")
+        is_single = is_single or (node.target is not None and self._context.is_global(node.target))
         if is_single or (node.kind == "direct" and node.args == (Const(0),)):
             return rows.moved(ON_ZERO)
         if node.kind == "shuffle":
@@ -217,6 +223,9 @@ class SourceFollower:
                 self._reached(node.pstate, key, rows, node.at, "writes")
         return self._made(node, node.outs, rows)
 
+    def _invoke(self, node: df.InvokeQuery, rows: Rows) -> Rows:
+        return self._made(node, node.outs, rows)
+
     def _reached(self, name: str, key: Arg, rows: Rows, at: Location, what: str) -> None:
         """A step reaches a key of a PState: is it on the key's task?"""
         found = self._context.pstates.get(name)
@@ -259,7 +268,7 @@ _STEPS: dict[type, str] = {
     df.Materialize: "_same", df.KeepTrue: "_same", df.Cond: "_cond", df.Loop: "_loop",
     df.ContinueLoop: "_continue", df.EmitLoop: "_emit", df.Partition: "_partition", df.LocalSelect: "_select",
     df.LocalTransform: "_transform", df.LocalClear: "_same", df.DepotAppend: "_depot_append",
-    df.Aggregate: "_aggregate", df.BatchBlock: "_batch",
-    df.GroupBy: "_same", df.Anchor: "_anchor", df.Hook: "_hook", df.Branch: "_branch", df.Unify: "_unify",
+    df.Aggregate: "_aggregate", df.BatchBlock: "_batch", df.GroupBy: "_same", df.Anchor: "_anchor",
+    df.QueryAnswer: "_same", df.Hook: "_hook", df.Branch: "_branch", df.InvokeQuery: "_invoke", df.Unify: "_unify",
     df.Later: "_same",
 }  # fmt: skip

@@ -199,9 +199,31 @@ class Collect:
     at: Location
 
 
+@dataclass(frozen=True)
+class Invoke:
+    """`invoke_query`: every row goes on once, with the result of a query bound to `outs`."""
+
+    id: int
+    region: int
+    at: Location
+    query: str
+    args: tuple[Arg, ...]
+    outs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A row that comes here ends a query; `value` is what it answers."""
+
+    id: int
+    region: int
+    at: Location
+    value: Arg
+
+
 Operator = Union[
     Start, Apply, Keep, Split, Join, Assign, Move, Explode, Retain, Select, Transform, Clear, Append, Fold, Enter,
-    Collect,
+    Collect, Invoke, Answer,
 ]  # fmt: skip
 
 # --- regions ---------------------------------------------------------------------------------------------------------
@@ -308,8 +330,9 @@ class Program:
     point), `keeps_order[i]` says for a point whether the order of its rows can be observed. `segments` has one
     entry for each operator where a walk can begin. `schedule` has one entry for each superstep, or is None where
     only the data decides how many there are. `temps` are the temporary PStates that are aggregated into. `reads` maps
-    PStates of other topologies to their topology's name, `targets` are the depots that it appends to, by name. `key`
-    names the program in caches of workers.
+    PStates of other topologies to their topology's name, those of the queries that it calls too, `targets` are the
+    depots that it appends to, by name. `queries` are all queries that it calls, and those that they call, by name;
+    `inputs` the variables that a query begins with, None for a topology. `key` names the program in caches of workers.
     """
 
     module: str
@@ -328,6 +351,8 @@ class Program:
     schedule: tuple[Superstep, ...] | None
     targets: Mapping[str, AppendTarget] = field(default_factory=dict)
     key: str = field(default="", compare=False)
+    queries: Mapping[str, Program] = field(default_factory=dict)
+    inputs: tuple[str, ...] | None = None
 
     def plan_of(self, pstate: str) -> PStatePlan:
         """A PState that the program writes or reads. Raises KeyError for any other."""

@@ -21,6 +21,9 @@ def warnings_of(declaration: ModuleDeclaration) -> list[Fault]:
     found: list[Fault] = list(declaration.extra.get("unattached", ()))
     for topology in declaration.topologies:
         found += _of_topology(context, topology)
+    for query in declaration.queries:
+        found += ConstantCheck(query.inputs, list(every_node(query.body))).warnings()
+        found += SourceFollower(context).follow_query(query)
     return sorted(dict.fromkeys(found), key=lambda warning: _place(warning.location))
 
 
@@ -43,7 +46,8 @@ def _of_topology(context: Context, topology: TopologyDeclaration) -> Iterator[Fa
             yield _warning(
                 source.at, f"Nothing follows the source of '{source.depot}'.", "Add its steps, or remove it."
             )
-        yield from ConstantCheck(source, list(every_node(source.body))).warnings()
+        names = () if source.microbatch is None else (source.microbatch,)
+        yield from ConstantCheck(names, list(every_node(source.body))).warnings()
         yield from SourceFollower(context).follow(source)
     nodes = [node for source in topology.sources for node in every_node(source.body)]
     written = {getattr(node, "pstate", None) for node in nodes if not isinstance(node, df.LocalSelect)}

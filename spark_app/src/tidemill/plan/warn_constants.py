@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tidemill.language import dataflow as df
-from tidemill.language.dataflow import Arg, Const, Function, Location, Node, RecordedExpr, SourceDeclaration
+from tidemill.language.dataflow import Arg, Const, Function, Location, Node, RecordedExpr
 from tidemill.language.operations import Op
 from tidemill.values.errors import Fault
 
@@ -15,11 +15,11 @@ _OF_NUMBERS = frozenset(
 
 
 class ConstantCheck:
-    """Looks through the nodes of one source."""
+    """Looks through the nodes of one source or query, which begin with the variables `names`."""
 
-    def __init__(self, source: SourceDeclaration, nodes: Sequence[Node]) -> None:
+    def __init__(self, names: Sequence[str], nodes: Sequence[Node]) -> None:
         self._nodes = nodes
-        self._bound = {source.microbatch, *(name for node in nodes for name in _bound(node))}
+        self._bound = {*names, *(name for node in nodes for name in _bound(node))}
 
     def warnings(self) -> Iterator[Fault]:
         """A warning for each constant text that looks like a variable without its asterisk."""
@@ -34,6 +34,8 @@ class ConstantCheck:
                 yield from self._tree(node.tree, node.at)
             elif isinstance(node, df.DepotAppend):
                 yield from self._all((node.value,), node.at, "depot_partition_append")
+            elif isinstance(node, df.InvokeQuery):
+                yield from self._all(node.args, node.at, f"The query '{node.query}'")
             for arg in _other_args(node):
                 yield from self._inside(arg, node.at)
 
@@ -94,4 +96,5 @@ def _other_args(node: Node) -> tuple[Arg, ...]:
         return tuple(condition for condition, _ in node.cases)
     if isinstance(node, df.Loop):
         return tuple(arg for _, arg in node.vars)
-    return node.args if isinstance(node, (df.ContinueLoop, df.EmitLoop, df.Materialize, df.Partition)) else ()
+    kinds = (df.ContinueLoop, df.EmitLoop, df.InvokeQuery, df.Materialize, df.Partition)
+    return node.args if isinstance(node, kinds) else ()

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from tidemill.journal.snapshot import Snapshot
+from tidemill.journal.snapshot import Snapshot, TaskSet
 from tidemill.pstate.info import PStateInfo
 from tidemill.pstate.nodes import PartitionReader, Prefix
 from tidemill.tables.merge_reader import End, TaskReader
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.tables import Layout, Table, layout_of
-from tidemill.tables.view import row_key
+from tidemill.tables.view import SnapshotView, row_key
 from tidemill.values.absent import ABSENT
 
 OPEN_MAX: Final = 4_096
@@ -55,6 +55,15 @@ class SnapshotReader:
                 roots.clear()
             roots[pstate, task] = root
         return root
+
+    @property
+    def infos(self) -> dict[str, PStateInfo]:
+        """The PStates by name."""
+        return {name: info for name, (info, _) in self._pstates.items()}
+
+    def view(self) -> SnapshotView:
+        """The same levels for a reader of columns, which only one thread may use."""
+        return SnapshotView(self.snapshot, TaskSet(1, 0), self._loader)
 
     def forget(self) -> None:
         """Let go of all partitions; they are opened again when they are asked for."""

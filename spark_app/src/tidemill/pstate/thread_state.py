@@ -172,6 +172,10 @@ class ThreadState:
         _, table = self._key(pstate, table_id)
         return self.rows_of(pstate, table_id, self.key_frame(pstate, table, tasks, keys).unique(maintain_order=True))
 
+    def prefers_columns(self, rows: int) -> bool:
+        """Whether so many keys are better looked up together: always, as what was changed is in columns, too."""
+        return True
+
     def rows_of(self, pstate: str, table_id: str, keys: pl.DataFrame) -> pl.DataFrame:
         """The live rows of distinct stored keys; a plain value that was never written is its initial value."""
         key, table = self._key(pstate, table_id)

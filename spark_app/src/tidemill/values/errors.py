@@ -146,15 +146,23 @@ class CombinersDiffer(BadInput):
 
 
 class BudgetExceeded(BadInput):
-    """A select asks for more steps, results, bytes or time than a gateway gives one request; ask for less at once."""
+    """A select asks for more steps, results, bytes or time than a gateway gives one request, or a query for more than
+    its options allow; ask for less at once.
+    """
 
     code = "BudgetExceeded"
 
 
 class NotOneValue(BadInput):
-    """`select_one` navigated to no value or to several."""
+    """`select_one` navigated to no value or to several, or a query gave no result or several."""
 
     code = "NotOneValue"
+
+
+class NeedsCode(BadInput):
+    """What was asked for runs the module's code, which is not loaded in this process, or in another version."""
+
+    code = "NeedsCode"
 
 
 class NotSelectable(BadInput):
@@ -223,6 +231,12 @@ class StoreUnavailable(RetryableError):
     """The store did not answer, is full, read-only or refuses the credentials."""
 
     code = "StoreUnavailable"
+
+
+class Busy(StoreUnavailable):
+    """As much is under way as may be at once; nothing was done."""
+
+    code = "Busy"
 
 
 class AttemptTimeout(RetryableError):

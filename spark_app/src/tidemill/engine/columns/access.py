@@ -21,9 +21,11 @@ def select(run: Step, operator: pg.Select, frame: Frame) -> Frame:
     """A row for each value that the path navigates to."""
     path = run.compiled.paths[operator.id]
     state = run.state_of(operator.pstate)
-    if path.point_keys is not None:
+    if path.point_keys is not None and state.prefers_columns(frame.rows):
         keys = [column_of(frame, path.arguments[i]) for i in path.point_keys]
         values, _ = state.get_points(operator.pstate, "0", frame.tasks(), keys)
+        if run.context.budget is not None:
+            run.context.budget.column(values)
         return frame.with_columns(dict.fromkeys(operator.outs, values))
     return _select_by_row(run, operator, path, frame)
 

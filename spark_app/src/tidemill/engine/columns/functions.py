@@ -12,6 +12,7 @@ from tidemill.engine.columns.arithmetic import FAST, get_field
 from tidemill.engine.context import StepContext
 from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame
+from tidemill.engine.query_budget import RunningBudget
 from tidemill.language.dataflow import Arg, Const, Function, Var
 from tidemill.language.operations import Op, expanded
 from tidemill.plan.program import Apply
@@ -34,22 +35,24 @@ def apply(operator: Apply, frame: Frame, context: StepContext) -> Frame:
     call = function.call
     if isinstance(call, Op):
         if call.needs_context:
-            tasks = frame.tasks().to_list()
-            values = [context.value(call.name, task, operator.id) for task in tasks]
-            return _bound(operator, frame, [_column(values, call.name)])
+            return _bound(operator, frame, [_of_context(operator, call.name, frame, context)])
         if call.emits == "expand":
             return _expand(operator, frame)
         if call.emits == "one":
             return _bound(operator, frame, [_built_in(operator, call, frame)])
-        return _many(operator, frame)
+        return _many(operator, frame, context.budget)
     if function.kind == "operation":
-        return _many(operator, frame)
+        return _many(operator, frame, context.budget)
     if function.kind == "vectorized":
         return _vectorized(operator, frame)
     return _bound(operator, frame, [_by_value(operator, frame)])
 
 
-def _column(values: list[Any], name: str) -> Column:
+def _of_context(operator: Apply, name: str, frame: Frame, context: StepContext) -> Column:
+    try:
+        values = [context.value(name, task, operator.id) for task in frame.tasks().to_list()]
+    except BadInput as error:
+        raise _failure(operator, frame, error, 0) from error
     return values if name == "CURRENT_RANDOM_SOURCE" else cols.from_values(values)
 
 
@@ -144,15 +147,16 @@ def row_values(frame: Frame, index: int) -> dict[str, Any]:
     }
 
 
-def _many(operator: Apply, frame: Frame) -> Frame:
+def _many(operator: Apply, frame: Frame, budget: RunningBudget | None) -> Frame:
     """A row for each tuple that the function emits, with the variables of the row it was called for."""
     counts: list[int] = []
     emitted: list[tuple[Any, ...]] = []
-    width = len(operator.outs)
+    width, call = len(operator.outs), operator.function.call
     try:
         for row in argument_values(frame, operator.args):
             before = len(emitted)
-            emitted.extend(as_tuples(operator.function.call(*row), width))
+            emits = call(*row)
+            emitted.extend(as_tuples(emits if budget is None else budget.emitted(emits), width))
             counts.append(len(emitted) - before)
     except Exception as error:
         raise _failure(operator, frame, error, len(counts)) from error

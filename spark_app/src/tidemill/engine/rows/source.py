@@ -290,6 +290,17 @@ class SourceWriter:
         self._line(depth + 1, "pass", operator.id)
         self._follow(operator.id, {**names, **dict.fromkeys(operator.outs, out)}, depth + 1)
 
+    def _write_invoke(self, operator: pg.Invoke, names: Names, depth: int) -> None:
+        call = self._given(f"query{operator.id}", f"R.query({operator.id})")
+        args = "".join(f"{self._value(arg, names)}, " for arg in operator.args)
+        out = self._name(operator.outs[0]) if operator.outs else "_"
+        self._line(depth, f"{out} = {call}(task, ({args}))", operator.id)
+        self._follow(operator.id, {**names, **dict.fromkeys(operator.outs, out)}, depth)
+
+    def _write_answer(self, operator: pg.Answer, names: Names, depth: int) -> None:
+        answer = self._given("answer", "R.answer")
+        self._line(depth, f"{answer}({self._value(operator.value, names)})", operator.id)
+
     def _path_args(self, number: int) -> Sequence[Arg]:
         return self.path_arguments[number]
 

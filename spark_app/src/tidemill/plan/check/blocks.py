@@ -21,10 +21,18 @@ from tidemill.plan.check.temps import TempCheck
 class ChainCheck:
     """Follows one chain (a source's, or the inside of a batch block); `phase` says where in a batch block it is."""
 
-    def __init__(self, context: Context, temps: TempCheck, phase: Phase = "plain", root: Scope | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        temps: TempCheck,
+        phase: Phase = "plain",
+        root: Scope | None = None,
+        is_query: bool = False,
+    ) -> None:
         self.context = context
         self.topology = temps.topology
         self.temps = temps
+        self.is_query = is_query
         self.phase = phase
         self.root = root
         self.anchors: dict[str, Scope] = {}
@@ -33,7 +41,7 @@ class ChainCheck:
 
     def inside(self, phase: Phase, root: Scope) -> ChainCheck:
         """A check of one phase of a batch block in this chain; anchors and loops of the chain do not reach into it."""
-        return ChainCheck(self.context, self.temps, phase, root)
+        return ChainCheck(self.context, self.temps, phase, root, self.is_query)
 
     def run(self, nodes: Sequence[Node], scope: Scope) -> Scope:
         """The scope after these nodes."""
@@ -81,11 +89,36 @@ class ChainCheck:
 
     def explode(self, node: df.ExplodeMicrobatch, scope: Scope) -> Scope:
         """What is bound behind `explode_microbatch`; it must take a variable that holds a microbatch."""
+        if self.is_query:
+            text = "A query has no microbatch to explode."
+            self.fault(node.at, text, "Read PStates with local_select or select.")
+            return self.bind(() if node.out is None else (node.out,), scope, node.at)
         scope = self._source(node.at, "explode_microbatch", scope)
         if node.microbatch not in scope.microbatches:
             advice = advice_for(node.microbatch, scope.microbatches, "Explode what source(…).out(…) binds.")
             self.fault(node.at, f"'{node.microbatch}' is no microbatch here.", advice)
         return self.bind(() if node.out is None else (node.out,), scope, node.at).moved(False)
+
+    def invoke(self, node: df.InvokeQuery, scope: Scope) -> Scope:
+        """Its query is one of the module, with as many inputs, and it binds one variable at most."""
+        use_all(self.context, scope, node.args, node.at)
+        found = self.context.queries.get(node.query)
+        if found is None:
+            advice = advice_for(node.query, self.context.queries, "Declare it with topologies.query(…).")
+            self.fault(node.at, f"There is no query '{node.query}'.", advice)
+        elif len(found.inputs) != len(node.args):
+            wanted, given = count_of(len(found.inputs), "argument"), len(node.args)
+            inputs = f" ({', '.join(found.inputs)})" if found.inputs else ""
+            self.fault(node.at, f"The query '{node.query}' takes {wanted}{inputs}, not {given}.", "Give as many.")
+        if len(node.outs) > 1:
+            text = f"A query has one result, which cannot be bound to {len(node.outs)} variables."
+            self.fault(node.at, text, "Take lists apart with Ops.EXPAND.")
+        return self.bind(node.outs, scope, node.at)
+
+    def answer(self, node: df.QueryAnswer, scope: Scope) -> Scope:
+        """The result of a query is bound at its end."""
+        use(self.context, scope, node.value, node.at)
+        return scope
 
     def _source(self, at: Location, what: str, scope: Scope) -> Scope:
         """The scope in which rows begin; a second source of a batch block begins where the block does."""
@@ -104,6 +137,10 @@ class ChainCheck:
     def materialize(self, node: df.Materialize, scope: Scope) -> Scope:
         """Its variables are bound; what it keeps can be read behind its batch block."""
         use_all(self.context, scope, node.args, node.at)
+        if self.is_query:
+            text = "A query is one batch block, and materialize keeps rows for later ones."
+            self.fault(node.at, text, "Go on with the rows themselves.")
+            return scope
         self.temps.materialize(node, self.phase != "plain")
         return scope
 
@@ -186,13 +223,17 @@ class ChainCheck:
     def partition(self, node: df.Partition, scope: Scope) -> Scope:
         """Its target exists and has partitions, and it does not stand after an aggregation."""
         use_all(self.context, scope, node.args, node.at)
+        if node.kind == "origin" and not self.is_query:
+            text = "origin_partition exists only in query topologies."
+            self.fault(node.at, text, "Use another partitioner here.")
         if self.phase == "post":
             self._not_in_post(node.at, f"{node.kind}_partition")
         if node.target is not None and node.kind == "path":
             self._path_target(node, node.target, scope)
         elif node.target is not None:
             self._target(node, node.target, scope)
-        is_single = node.kind == "global" or (node.target is not None and self.context.is_global(node.target))
+        is_single = node.kind in ("global", "origin")
+        is_single = is_single or (node.target is not None and self.context.is_global(node.target))
         is_task_0 = node.kind == "direct" and node.args == (df.Const(0),)
         return scope.moved(is_single or is_task_0)
 
@@ -246,6 +287,10 @@ class ChainCheck:
     def depot_append(self, node: df.DepotAppend, scope: Scope) -> Scope:
         """Its depot is one of the module's, and takes records."""
         use(self.context, scope, node.value, node.at)
+        if self.is_query:
+            text = f"The query '{self.topology}' cannot append to '{node.depot}': a query only reads."
+            self.fault(node.at, text, "Append in a topology.")
+            return scope
         depot = self.context.depots.get(node.depot)
         if depot is None:
             advice = "Name a depot of this module: it cannot be given by a variable."
@@ -262,7 +307,10 @@ class ChainCheck:
         """The PState that a node writes; only the topology that declared it may."""
         found = self.temps.read(name, scope, at)
         owner, _ = self.context.pstates.get(name, (self.topology, None))
-        if owner != self.topology:
+        if self.is_query and name in self.context.pstates:
+            text = f"The query '{self.topology}' cannot write '{name}': a query only reads."
+            self.fault(at, text, "Write it in the topology that declares it.")
+        elif owner != self.topology:
             text = f"'{name}' belongs to topology '{owner}', so '{self.topology}' cannot write it."
             self.fault(at, text, "A PState is written by exactly one topology; declare another one here.")
         return found
@@ -315,6 +363,9 @@ class ChainCheck:
 
     def batch_block(self, node: df.BatchBlock, scope: Scope) -> Scope:
         """It stands in plain code where rows are on task 0; its phases are checked on their own."""
+        if self.is_query:
+            self.fault(node.at, "A batch block stands inside a query, which is one itself.", "Write its steps alone.")
+            return scope
         if self.phase != "plain":
             self.fault(node.at, "A batch block stands inside another one.", "Put it before or after the other one.")
             return scope
@@ -361,8 +412,8 @@ _HANDLERS: dict[type, str] = {
     df.Materialize: "materialize", df.KeepTrue: "keep_true", df.Cond: "cond", df.Loop: "loop",
     df.ContinueLoop: "continue_loop", df.EmitLoop: "emit_loop", df.Partition: "partition", df.LocalSelect: "select",
     df.LocalTransform: "transform", df.LocalClear: "clear", df.DepotAppend: "depot_append", df.Aggregate: "aggregate",
-    df.BatchBlock: "batch_block", df.GroupBy: "group_by", df.Anchor: "anchor", df.Hook: "hook", df.Branch: "branch",
-    df.Unify: "unify", df.Later: "later",
+    df.BatchBlock: "batch_block", df.GroupBy: "group_by", df.Anchor: "anchor", df.QueryAnswer: "answer",
+    df.Hook: "hook", df.Branch: "branch", df.InvokeQuery: "invoke", df.Unify: "unify", df.Later: "later",
 }  # fmt: skip
 
 

@@ -7,7 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidemill.language.dataflow import DepotDeclaration, Location, ModuleDeclaration, PStateDeclaration
+from tidemill.language.dataflow import (
+    DepotDeclaration,
+    Location,
+    ModuleDeclaration,
+    PStateDeclaration,
+    QueryDeclaration,
+)
 from tidemill.values.errors import Fault
 
 
@@ -35,6 +41,7 @@ class Context:
     depots: dict[str, DepotDeclaration] = field(default_factory=dict)
     pstates: dict[str, tuple[str, PStateDeclaration]] = field(default_factory=dict)
     temps: dict[tuple[str, str], Temp] = field(default_factory=dict)
+    queries: dict[str, QueryDeclaration] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
 
     @staticmethod
@@ -46,6 +53,8 @@ class Context:
         for topology in declaration.topologies:
             for pstate in topology.pstates:
                 context.pstates.setdefault(pstate.name, (topology.name, pstate))
+        for query in declaration.queries:
+            context.queries.setdefault(query.name, query)
         return context
 
     def fault(self, at: Any, text: str, advice: str = "") -> None:

@@ -27,6 +27,7 @@ from tidemill.language.schema import (
 from tidemill.paths.fitting import fits
 from tidemill.plan.check.blocks import ChainCheck
 from tidemill.plan.check.context import Context, advice_for
+from tidemill.plan.check.query import check_query
 from tidemill.plan.check.scope import Scope
 from tidemill.plan.check.temps import TempCheck
 from tidemill.values.data import check_data, has_utf8
@@ -50,6 +51,8 @@ def check(declaration: ModuleDeclaration) -> list[Fault]:
         for pstate in topology.pstates:
             _check_pstate(context, pstate)
         _check_sources(context, topology)
+    for query in declaration.queries:
+        check_query(context, query)
     return _in_order([*declaration.faults, *context.faults])
 
 
@@ -81,7 +84,7 @@ def _check_names(context: Context, declaration: ModuleDeclaration) -> None:
         text = f"The module's name {declaration.name!r} cannot be a folder's name in a store."
         context.fault("module", text, "Return letters, digits, '.', '-' and '_' from module_name().")
     depots = [(depot.name, depot.at) for depot in declaration.depots]
-    topologies = [(topology.name, topology.at) for topology in declaration.topologies]
+    topologies = _topologies(declaration)
     pstates = [(pstate.name, pstate.at) for topology in declaration.topologies for pstate in topology.pstates]
     sources = [source for topology in declaration.topologies for source in topology.sources]
     ids = [(source.source_id, source.at) for source in sources if source.source_id != source.depot]
@@ -91,6 +94,12 @@ def _check_names(context: Context, declaration: ModuleDeclaration) -> None:
         if not has_utf8(name):
             text = f"The name {name!r} has a lone surrogate, which cannot be stored."
             context.fault(at, text, "Write another name.")
+
+
+def _topologies(declaration: ModuleDeclaration) -> list[tuple[str, Location]]:
+    """Names of topologies, which no two have, and queries are topologies, too."""
+    own = [(topology.name, topology.at) for topology in declaration.topologies]
+    return own + [(query.name, query.at) for query in declaration.queries]
 
 
 def _check_duplicates(context: Context, kind: str, named: Sequence[tuple[str, Location]]) -> None:
@@ -108,7 +117,7 @@ def _check_options(context: Context, declaration: ModuleDeclaration) -> None:
     known = {
         "depot": set(context.depots),
         "pstate": set(context.pstates),
-        "topology": {topology.name for topology in declaration.topologies},
+        "topology": {name for name, _ in _topologies(declaration)},
     }
     for (scope, name, option, value), at in zip(declaration.options, places, strict=True):
         try:

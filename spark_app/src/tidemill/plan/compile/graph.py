@@ -46,8 +46,7 @@ class LoopFrame:
 class GraphBuilder:
     """Adds nodes at `place`; `operators`, `next`, `regions` and the temporary PStates `temps` are the result."""
 
-    def __init__(self, topology: df.TopologyDeclaration, global_objects: frozenset[str]) -> None:
-        self.topology = topology
+    def __init__(self, global_objects: frozenset[str]) -> None:
         self.global_objects = global_objects
         self.operators: list[pg.Operator] = []
         self.next: list[list[int]] = []
@@ -82,6 +81,13 @@ class GraphBuilder:
         start = self.add(pg.Start, source.at, linked=False)
         self.regions.append(pg.Region(self._region, "source", start, source_id=source.source_id))
         self.block(source.body)
+
+    def query(self, query: df.QueryDeclaration) -> None:
+        """Adds a query: a region that begins with its inputs, and the batch block in it."""
+        self._place = Attachment(-1, {})
+        start = self.add(pg.Start, query.at, linked=False)
+        self.regions.append(pg.Region(0, "source", start))
+        self._add_batch(query.block)
 
     def block(self, nodes: Iterable[df.Node]) -> None:
         """Adds the nodes one after the other. Raises DefinitionError where one may not stand."""
@@ -166,7 +172,7 @@ class GraphBuilder:
 
     def _add_partition(self, node: df.Partition) -> None:
         args = self._flat_all(node.args, node.at)
-        is_single = node.kind == "global" or node.target in self.global_objects
+        is_single = node.kind in ("global", "origin") or node.target in self.global_objects
         target, function = node.target, node.function
         self.add(
             pg.Move, node.at, kind=node.kind, args=args, target=target, function=function, is_single=is_single
@@ -191,6 +197,13 @@ class GraphBuilder:
             text = "An aggregation into variables works in a batch block only."
             raise DefinitionError([Fault(str(node.at), text, "Aggregate into a PState, or use batch_block.")])
         self.add(pg.Fold, node.at, pstate=node.pstate, tree=self._flat_tree(node.tree, node.at))
+
+    def _add_invoke(self, node: df.InvokeQuery) -> None:
+        args = self._flat_all(node.args, node.at)
+        self.add(pg.Invoke, node.at, query=node.query, args=args, outs=self._bind_all(node.outs))
+
+    def _add_answer(self, node: df.QueryAnswer) -> None:
+        self.add(pg.Answer, node.at, value=self.flat(node.value, node.at))
 
     def _add_later(self, node: df.Later) -> None:
         raise DefinitionError([Fault(str(node.at), f"{node.feature} is not available yet.")])
@@ -393,8 +406,8 @@ _HANDLERS: dict[type, str] = {
     df.Materialize: "materialize", df.KeepTrue: "keep", df.Cond: "cond", df.Loop: "loop",
     df.ContinueLoop: "continue", df.EmitLoop: "emit", df.Partition: "partition", df.LocalSelect: "select",
     df.LocalTransform: "transform", df.LocalClear: "clear", df.DepotAppend: "depot_append", df.Aggregate: "aggregate",
-    df.BatchBlock: "batch", df.GroupBy: "later_group", df.Anchor: "anchor", df.Hook: "hook", df.Branch: "branch",
-    df.Unify: "unify", df.Later: "later",
+    df.BatchBlock: "batch", df.GroupBy: "later_group", df.Anchor: "anchor", df.QueryAnswer: "answer", df.Hook: "hook",
+    df.Branch: "branch", df.InvokeQuery: "invoke", df.Unify: "unify", df.Later: "later",
 }  # fmt: skip
 
 

@@ -23,7 +23,8 @@ def _gives_one_row(operator: pg.Operator) -> bool:
         call = operator.function.call
         is_one = not isinstance(call, Op) or call.emits != "many"
         return operator.function.kind != "operation" and is_one
-    return isinstance(operator, (pg.Start, pg.Join, pg.Retain, pg.Transform, pg.Clear, pg.Append, pg.Fold))
+    kinds = (pg.Start, pg.Join, pg.Retain, pg.Transform, pg.Clear, pg.Append, pg.Fold, pg.Invoke)
+    return isinstance(operator, kinds)
 
 
 def certain_operators(

@@ -35,10 +35,46 @@ def compile_topology(
     topology = next((found for found in declaration.topologies if found.name == topology_name), None)
     if topology is None:
         raise UnknownName(f"Module {declaration.name} has no topology '{topology_name}'.")
-    builder = GraphBuilder(topology, _global_objects(declaration))
+    builder = GraphBuilder(_global_objects(declaration))
     for source in topology.sources:
         builder.source(source)
-    program = _program(declaration, topology, builder, ids or {})
+    program = _program(declaration, topology.name, topology.pstates, builder, ids or {})
+    called = called_queries(program, compile_queries(declaration, ids))
+    reads = {name: owner for query in called.values() for name, owner in query.reads.items() if owner != topology_name}
+    others = {name: query.others[name] for query in called.values() for name in query.reads if name in reads}
+    whole = replace(program, queries=called, reads={**program.reads, **reads}, others={**program.others, **others})
+    return _named(whole)
+
+
+def compile_queries(declaration: df.ModuleDeclaration, ids: Mapping[str, str] | None = None) -> dict[str, pg.Program]:
+    """The programs of all queries of a module by name; `ids` as for `compile_topology`. They own no PState, and
+    their `queries` are empty: whoever runs one has those that it calls.
+
+    Raises:
+        DefinitionError: as `compile_topology`.
+    """
+    found = {}
+    for query in declaration.queries:
+        builder = GraphBuilder(_global_objects(declaration))
+        builder.query(query)
+        program = _program(declaration, query.name, (), builder, ids or {})
+        found[query.name] = _named(replace(program, inputs=query.inputs))
+    return found
+
+
+def called_queries(program: pg.Program, queries: Mapping[str, pg.Program]) -> dict[str, pg.Program]:
+    """The queries that a program calls, and those that they call."""
+    found: dict[str, pg.Program] = {}
+    waiting = [program]
+    while waiting:
+        for operator in waiting.pop().operators:
+            if isinstance(operator, pg.Invoke) and operator.query not in found:
+                found[operator.query] = queries[operator.query]
+                waiting.append(found[operator.query])
+    return found
+
+
+def _named(program: pg.Program) -> pg.Program:
     return replace(program, key=hashlib.sha256(_shipped(program)).hexdigest()[:24])
 
 
@@ -82,29 +118,31 @@ def _global_objects(declaration: df.ModuleDeclaration) -> frozenset[str]:
 
 
 def _program(
-    declaration: df.ModuleDeclaration, topology: df.TopologyDeclaration, builder: GraphBuilder, ids: Mapping[str, str]
+    declaration: df.ModuleDeclaration,
+    name: str,
+    pstates: Sequence[df.PStateDeclaration],
+    builder: GraphBuilder,
+    ids: Mapping[str, str],
 ) -> pg.Program:
     following = tuple(tuple(successors) for successors in builder.next)
     schemas = {p.name: p.schema for found in declaration.topologies for p in found.pstates}
     regions = tuple(_with_combining(region, schemas) for region in builder.regions)
     live = live_behind(builder.operators, following, regions)
     operators, regions = _with_direct_explodes(builder.operators, following, regions, live)
-    owners = {p.name: found.name for found in declaration.topologies for p in found.pstates if found is not topology}
-    touched = {name for op in operators if (name := getattr(op, "pstate", None) or getattr(op, "target", None))}
-    others = {name: owner for name, owner in owners.items() if name in touched}
-    merges = merging_trees(operators, regions, [p.name for p in topology.pstates])
+    owners = {p.name: found.name for found in declaration.topologies for p in found.pstates if found.name != name}
+    touched = {found for op in operators if (found := getattr(op, "pstate", None) or getattr(op, "target", None))}
+    others = {found: owner for found, owner in owners.items() if found in touched}
+    merges = merging_trees(operators, regions, [p.name for p in pstates])
     return pg.Program(
         module=declaration.name,
-        topology=topology.name,
+        topology=name,
         operators=operators,
         next=following,
         live=live,
         keeps_order=ordered_points(operators, _through_rows(operators, following, regions), regions, schemas),
         regions=regions,
         segments=segments_of(operators, following, regions, schemas),
-        pstates={
-            p.name: pg.PStatePlan(p.name, ids.get(p.name, p.name), p, merges.get(p.name)) for p in topology.pstates
-        },
+        pstates={p.name: pg.PStatePlan(p.name, ids.get(p.name, p.name), p, merges.get(p.name)) for p in pstates},
         temps={
             name: pg.PStatePlan(name, f"{_TEMPORARY}{number}", made)
             for number, (name, made) in enumerate(builder.temps.items())

@@ -1,0 +1,46 @@
+"""Checks a query as a whole: it reads only, and its rows come back to where it began, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidemill.language import dataflow as df
+from tidemill.language.dataflow import Node
+from tidemill.plan.check.batch import check_batch_block, phases
+from tidemill.plan.check.blocks import ChainCheck
+from tidemill.plan.check.context import Context
+from tidemill.plan.check.scope import Scope
+from tidemill.plan.check.temps import TempCheck
+
+_ORIGIN = "Write origin_partition() there: a query answers where it began."
+
+
+def check_query(context: Context, query: df.QueryDeclaration) -> None:
+    """One query: a batch block that begins with its inputs."""
+    _check_origin(context, query)
+    check_batch_block(
+        ChainCheck(context, TempCheck(context, query.name, query.name), is_query=True),
+        query.block,
+        Scope(frozenset(query.inputs)),
+    )
+
+
+def _check_origin(context: Context, query: df.QueryDeclaration) -> None:
+    pre, aggregators, _ = phases(query.body)
+    if any(isinstance(node, df.GroupBy) for node in aggregators):
+        text = f"The query '{query.name}' ends with group_by, whose rows stay on the tasks of their keys."
+        advice = "Write origin_partition() and compound_agg(CompoundAgg.map(…)) for one map of all keys."
+        context.fault(aggregators[0].at, text, advice)
+    elif aggregators and not (pre and _is_origin(pre[-1])):
+        text = f"The aggregation of the query '{query.name}' does not follow origin_partition()."
+        context.fault(aggregators[0].at, text, _ORIGIN)
+    elif not aggregators and not _is_origin(_last_partition(pre)):
+        context.fault(query.at, f"The query '{query.name}' does not end with origin_partition().", _ORIGIN)
+
+
+def _last_partition(nodes: Sequence[Node]) -> Node | None:
+    return next((node for node in reversed(nodes) if isinstance(node, df.Partition)), None)
+
+
+def _is_origin(node: Node | None) -> bool:
+    return isinstance(node, df.Partition) and node.kind == "origin"

@@ -1,0 +1,215 @@
+"""`QueryHandle`: calls of a query topology, each on one committed state of each topology that it reads."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidemill.clients.module import ModuleClient
+from tidemill.clients.topology import TopologyReader
+from tidemill.definition.definition import StoredDefinition
+from tidemill.engine.queries import Queries, QueryPlace
+from tidemill.engine.query_budget import QueryBounds
+from tidemill.journal.options_log import OptionsLog
+from tidemill.language.dataflow import ModuleDeclaration, PStateDeclaration
+from tidemill.language.options import resolve_all
+from tidemill.plan.compile.topology import called_queries, compile_queries
+from tidemill.plan.program import Program
+from tidemill.pstate.committed import CommittedState
+from tidemill.store.objects import NotFound
+from tidemill.values.errors import BadInput, Busy, Deleted, NeedsCode, SchemaOutdated, SnapshotExpired
+from tidemill.values.object_info import ObjectInfo
+
+AT_ONCE_MAX: Final = 32
+"""Queries that run in a process at once; others wait for a place until their time is over."""
+
+OPTIONS_MILLIS: Final = 1_000
+"""How old a handle's idea of the options may be."""
+
+_TRIES: Final = 4
+_places = threading.BoundedSemaphore(AT_ONCE_MAX)
+
+
+@dataclass(frozen=True)
+class _Resolved:
+    """A query as one definition has it: all queries of its module compiled, and who owns what each PState is."""
+
+    definition: StoredDefinition
+    code: ModuleDeclaration
+    inputs: tuple[str, ...]
+    programs: Mapping[str, Program]
+    readers: Mapping[str, TopologyReader]
+    owners: Mapping[str, str]
+
+
+class QueryHandle:
+    """One query of one module; safe for several threads, and still good after `update_module`.
+
+    A call sees every commit that was durable before it, and of each topology one commit from its first step to its
+    last, also in the queries that it calls.
+    """
+
+    def __init__(self, module: ModuleClient, name: str) -> None:
+        self._module = module
+        self.name = name
+        self._options_log = OptionsLog(module.store, module.module)
+        self._lock = threading.Lock()
+        self._resolved: _Resolved | None = None
+        self._options: tuple[float, Mapping[str, Any]] = (float("-inf"), {})
+        self._resolve()
+
+    def invoke(self, *args: Any) -> Any:
+        """The result of the query for these arguments.
+
+        Raises:
+            UnknownName: the module or the query is gone.
+            NeedsCode: the module's code is not in this process, or is that of another version.
+            BadInput: there are more or fewer arguments than inputs.
+            UserCodeError: a function of the module raised.
+            NotOneValue: it gave no result, or several.
+            BudgetExceeded: it takes more time, rows, bytes or depth than its options allow.
+            Busy: as many queries as may run at once in a process.
+            SnapshotExpired: it takes longer than what it reads is kept.
+        """
+        return self.invoke_within(float("inf"), args)
+
+    def invoke_async(self, *args: Any) -> Future[Any]:
+        """`invoke` without waiting; the future gives or raises what `invoke` does."""
+        return self._module.later(lambda: self.invoke(*args))
+
+    def invoke_within(self, seconds: float, args: tuple[Any, ...] | list[Any]) -> Any:
+        """As `invoke`, within so many seconds, or less where the option `topology.query.timeout.millis` says so."""
+        try:
+            return self._invoke(seconds, args)
+        except (SchemaOutdated, Deleted):  # an update, or a new life of the module, came in between
+            self._module.forget()
+            return self._invoke(seconds, args)
+
+    def get_object_info(self) -> ObjectInfo:
+        """Whose the query is, its name and the number of tasks that it runs on."""
+        definition = self._resolve().definition
+        return ObjectInfo(definition.module, self.name, definition.tasks)
+
+    # --- one call ---
+
+    def _invoke(self, seconds: float, args: tuple[Any, ...] | list[Any]) -> Any:
+        deadline = time.monotonic() + seconds
+        resolved = self._resolve()
+        if len(args) != len(resolved.inputs):
+            wanted = f"{len(resolved.inputs)} argument{'' if len(resolved.inputs) == 1 else 's'}"
+            inputs = f" ({', '.join(resolved.inputs)})" if resolved.inputs else ""
+            raise BadInput(f"The query '{self.name}' takes {wanted}{inputs}, not {len(args)}.")
+        options = self._current_options()
+        bounds = QueryBounds.of(options, seconds)
+        with _place(bounds.seconds, self.name):
+            for left in reversed(range(_TRIES)):
+                try:
+                    return self._answer(resolved, options, deadline - time.monotonic(), args)
+                except NotFound as error:
+                    if left == 0:
+                        text = f"The query '{self.name}' took longer than what it reads is kept."
+                        raise SnapshotExpired(f"{text} See store.snapshot.retention.seconds.") from error
+                    for reader in resolved.readers.values():
+                        reader.forget()
+        raise AssertionError("unreachable")
+
+    def _answer(
+        self, resolved: _Resolved, options: Mapping[str, Any], seconds: float, args: tuple[Any, ...] | list[Any]
+    ) -> Any:
+        """One run, from the newest state of each topology."""
+        states = {name: CommittedState(reader.newest(0).reader) for name, reader in resolved.readers.items()}
+        pstates = {name: states[owner] for name, owner in resolved.owners.items()}
+        definition = resolved.definition
+        place = QueryPlace(definition.module, definition.tasks, resolved.programs, options)
+        queries = Queries(place, lambda: pstates, seconds_max=seconds)
+        try:
+            return queries.call(self.name, args, int.from_bytes(os.urandom(6)), self._module.clock.now_ms())
+        finally:
+            queries.close()
+
+    def _current_options(self) -> Mapping[str, Any]:
+        now = self._module.clock.monotonic_ms()
+        with self._lock:
+            at, options = self._options
+            if now - at >= OPTIONS_MILLIS:
+                options = resolve_all("topology", self._options_log.read().values, self.name)
+                self._options = (now, options)
+            return options
+
+    # --- what it is now ---
+
+    def _resolve(self) -> _Resolved:
+        definition, code = self._module.definition(), self._module.code
+        stored = definition.query(self.name)
+        with self._lock:
+            known = self._resolved
+            if known is not None and known.definition is definition and known.code is code:
+                return known
+            if code is None:
+                raise NeedsCode(_without_code(definition.module, self.name), name=self.name)
+            ids = {p.name: p.id for topology in definition.topologies.values() for p in topology.pstates.values()}
+            programs = compile_queries(code, ids)
+            if self.name not in programs or programs[self.name].inputs != stored.inputs:
+                raise _other_version(definition, f"the query {self.name}")
+            owners = _owners(definition, code, self.name, programs)
+            readers = {name: self._module.reader(definition, definition.topology(name)) for name in owners.values()}
+            self._resolved = _Resolved(definition, code, stored.inputs, programs, readers, owners)
+            return self._resolved
+
+
+def _without_code(module: str, query: str) -> str:
+    return (
+        f"The query '{query}' runs in the process of whoever asks, and the code of {module} is not loaded here: ask a "
+        "gateway or a command that has it (gateway: --entry MODULE:CLASS; command line: --module MODULE:CLASS)."
+    )
+
+
+def _other_version(definition: StoredDefinition, what: str) -> NeedsCode:
+    text = f"The code of {definition.module} that is loaded here has {what} otherwise than the module that runs"
+    return NeedsCode(f"{text}: load the version that runs (it is definition {definition.number}).")
+
+
+def _owners(
+    definition: StoredDefinition, code: ModuleDeclaration, query: str, programs: Mapping[str, Program]
+) -> dict[str, str]:
+    """The PStates that a query reads, and those that it calls, with their topologies.
+
+    Raises:
+        NeedsCode: the code declares one of them otherwise than the definition.
+    """
+    declared = {p.name: p for topology in code.topologies for p in topology.pstates}
+    owners: dict[str, str] = {}
+    for program in (programs[query], *called_queries(programs[query], programs).values()):
+        for name, owner in program.reads.items():
+            if not _is_as_stored(definition, owner, declared[name]):
+                raise _other_version(definition, f"the PState {name}")
+            owners[name] = owner
+    return owners
+
+
+def _is_as_stored(definition: StoredDefinition, owner: str, declared: PStateDeclaration) -> bool:
+    topology = definition.topologies.get(owner)
+    stored = None if topology is None else topology.pstates.get(declared.name)
+    return (
+        stored is not None
+        and stored.schema == declared.schema
+        and stored.is_global == declared.is_global
+        and stored.initial_value == declared.initial_value
+    )
+
+
+@contextmanager
+def _place(seconds: float, query: str) -> Iterator[None]:
+    if not _places.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
+        text = f"{AT_ONCE_MAX} queries run in this process, and none ended in time for '{query}'. Nothing was done."
+        raise Busy(text)
+    try:
+        yield
+    finally:
+        _places.release()
