@@ -15,7 +15,17 @@ from starlette.testclient import TestClient
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
 from tidemill.clients import changes, pages
 from tidemill.depot import rows as depot_rows
-from tidemill.gateway import connections, depots, pstates, settings, topologies, waits, weights
+from tidemill.gateway import (
+    connections,
+    depots,
+    guard,
+    pstates,
+    settings,
+    subscriptions,
+    topologies,
+    waits,
+    weights,
+)
 from tidemill.gateway.app import make_app
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.formats import ANSWERS, ARROW, encoded, records_of
@@ -134,6 +144,22 @@ LIMITS: dict[str, tuple[float, str]] = {
     "connections; no more": (
         connections.CONNECTIONS_MAX,
         "test_others_are_answered_when_more_connections_hang_than_a_process_may_open",
+    ),
+    "subscriptions at once": (
+        guard.SUBSCRIBERS_MAX,
+        "test_others_are_refused_when_there_are_as_many_as_may_be",
+    ),
+    "bytes in memory of a value that is subscribed": (
+        subscriptions.VALUE_BYTES_MAX,
+        "test_a_value_is_refused_when_it_is_too_large",
+    ),
+    "bytes of events": (
+        subscriptions.PENDING_BYTES_MAX,
+        "test_a_slow_client_is_sent_away_when_too_much_waits_for_it",
+    ),
+    "seconds of a subscription": (
+        subscriptions.LIFE_SECONDS,
+        "test_a_life_is_bounded_when_a_client_stays",
     ),
     "connections beyond": (
         connections.PROBES_MAX,

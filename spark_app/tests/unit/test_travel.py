@@ -146,3 +146,31 @@ def test_large_integers_are_no_data_when_they_are_not_in_a_message() -> None:
         pack(2**64)
     with pytest.raises(BadInput, match="There is no extension 3"):
         unpack(pack_message(2**64))
+
+
+class ByLargeNumber(Module):
+    def __init__(self, is_grouped: bool) -> None:
+        self.is_grouped = is_grouped
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*d", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$n", int).initial_value(0)
+        rows = Block.explode_microbatch("*mb").out("*v").each(Ops.TIMES, "*v", 2**62).out("*large")
+        if self.is_grouped:
+            rows = rows.group_by("*large", Block.agg(Agg.count()).out("*c"))
+        else:
+            rows = rows.hash_partition("*large")
+        mb.source("*d").out("*mb").batch_block(rows)
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("is_grouped", [True, False])
+def test_an_integer_beyond_64_bits_is_no_key_of_rows_on_any_number_of_tasks(
+    is_grouped: bool, tasks: int, tmp_path: Folder
+) -> None:
+    attempts = Attempts(tmp_path, ByLargeNumber(is_grouped), tasks)
+    attempts.feed("*d", [1, 2])
+
+    with pytest.raises(UserCodeError, match="64 bits"):
+        attempts.attempt()

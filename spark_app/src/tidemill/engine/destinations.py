@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from tidemill.engine.columns.functions import argument_values, column_of, row_values
 from tidemill.engine.failures import out_of_range, user_error
@@ -40,7 +41,16 @@ def _checked_single(run: Step, move: Move, frame: Frame) -> int:
         _in_range(move, frame, to_values(column_of(frame, move.args[0])), run.work.tasks)
     elif move.kind == "custom":
         _in_range(move, frame, _custom(move, frame, 1), 1)
+    elif not move.is_single:
+        _check_routable([column_of(frame, arg) for arg in move.args])
     return 0
+
+
+def _check_routable(columns: list[Any]) -> None:
+    """Refuse on one task what cannot be routed among several, such as an int beyond 64 bits; plain columns can."""
+    for column in columns:
+        if not isinstance(column, pl.Series):
+            _routes(column, 1)
 
 
 def hash_columns(columns: list[Any], tasks: int) -> Destinations:

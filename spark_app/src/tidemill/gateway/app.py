@@ -25,6 +25,7 @@ from tidemill.gateway.metrics import CONTENT_TYPE, GatewayMetrics
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.readiness import readiness_of
 from tidemill.gateway.settings import GatewaySettings
+from tidemill.gateway.subscriptions import Subscriptions
 from tidemill.gateway.work import Work
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.values.errors import TidemillError
@@ -42,7 +43,9 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
     """
     work, waiting = Work(settings.threads, settings.seconds_max), Admission(settings.waiting_max, 0)
     statuses = SharedLook("metrics", lambda: _statuses(modules), settings.seconds_max)
-    gateway = Gateway(settings, modules, work, waiting, GatewayMetrics(), readiness_of(modules), statuses)
+    metrics = GatewayMetrics()
+    subscriptions = Subscriptions(metrics.subscribers.set)
+    gateway = Gateway(settings, modules, work, waiting, subscriptions, metrics, readiness_of(modules), statuses)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -30,7 +30,7 @@ BODY_BYTES_MIN = 64 * 1024
 
 BODY_SECONDS = 5.0
 IDLE_SECONDS = 75.0
-CONNECTIONS_MAX = 1_024
+CONNECTIONS_MAX = 2_048
 PROBES_MAX = 16
 """Connections beyond that, where all others are at work: only probes are answered on them."""
 
@@ -146,8 +146,17 @@ class BoundedConnection(HttpToolsProtocol):
             self.cut(HttpRefusal(408, "Timeout", f"The headers took longer than {bounds.head_seconds:g} s."))
         elif self._phase is Phase.BODY and not self.flow.read_paused:
             self._check_body(now)
+        elif self._is_taken:
+            self._since = now
         elif waited > {Phase.ANSWER: 2 * bounds.request_seconds, Phase.CUT: _LINGER_SECONDS}.get(self._phase, waited):
             self.transport.abort()
+
+    @property
+    def _is_taken(self) -> bool:
+        """Whether an answer of several parts is under way, and its client takes them."""
+        cycle = self.cycle
+        is_begun = cycle is not None and cycle.response_started and not cycle.response_complete
+        return self._phase is Phase.ANSWER and is_begun and not self.flow.write_paused
 
     def _check_body(self, now: float) -> None:
         bounds = self._all.bounds

@@ -17,6 +17,7 @@ from tidemill.gateway.looks import SharedLook
 from tidemill.gateway.metrics import GatewayMetrics
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
+from tidemill.gateway.subscriptions import Subscriptions
 from tidemill.gateway.work import Work
 
 
@@ -28,6 +29,7 @@ class Gateway:
     modules: Modules
     work: Work
     waiting: Admission
+    subscriptions: Subscriptions
     metrics: GatewayMetrics
     readiness: SharedLook[None]
     statuses: SharedLook[list[TopologyStatus]]

@@ -31,6 +31,9 @@ ACCESS = "tidemill.access"
 FACTS = "tidemill.facts"
 """Where a request's scope has what its line of audit says of the change."""
 
+SUBSCRIBERS_MAX = 1_000
+"""Who subscribed leaves the places of requests under way to others."""
+
 _NOBODY = Access("unknown", frozenset())
 logger = logging.getLogger(__name__)
 
@@ -53,6 +56,7 @@ class Guard:
         self._metrics = metrics
         self._limits = RateLimits(settings.rates, time.monotonic) if settings.rates != Rates() else None
         self._admission = Admission(settings.in_flight_max, settings.in_flight_bytes_max, metrics.in_flight.inc)
+        self._subscribers = Admission(SUBSCRIBERS_MAX, 0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -98,7 +102,8 @@ class Guard:
             return
         # A body without a length may become as large as is allowed.
         held = size if size is not None else self._settings.body_bytes_max if _is_chunked(headers) else 0
-        ticket = scope[TICKET] = self._admission.enter(held)
+        is_subscriber = scope["method"] == "GET" and path.endswith("/subscribe")
+        ticket = scope[TICKET] = self._subscribers.enter(0) if is_subscriber else self._admission.enter(held)
         try:
             await self._app(scope, receive, send)
         finally:

@@ -36,6 +36,7 @@ class GatewayMetrics:
         self.append_seconds = self._histogram("gateway_append_seconds", "From request to durable.", depot)
         self.selects = self._counter("gateway_selects", "Selects answered.", pstate)
         self.select_seconds = self._histogram("gateway_select_seconds", "Time of a select.", pstate)
+        self.subscribers = Gauge("tidemill_gateway_subscribers", "Open subscriptions.", registry=self.registry)
         self.topologies = TopologyCollector()
         self.registry.register(self.topologies)
 

@@ -12,9 +12,10 @@ from fastapi import APIRouter, Request, Response
 from tidemill.clients.pages import PAGE_KEYS
 from tidemill.clients.pstate import PStateHandle
 from tidemill.gateway import schemas
-from tidemill.gateway.exchange import answered, body_of, gateway_of, ticket_of
+from tidemill.gateway.exchange import answered, body_of, check_query, gateway_of, ticket_of
 from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
+from tidemill.gateway.subscriptions import VALUE_BYTES_MAX, Subscription
 from tidemill.language.dataflow import RecordedPath
 from tidemill.paths.budget import Budget
 from tidemill.paths.json import path_from_json, value_from_json
@@ -226,6 +227,47 @@ def _whole(number: int | float, name: str) -> int:
     if not 0 <= number < 2**53 or number != int(number):
         raise malformed(f"{name} is a whole number from 0 to 2^53 - 1.")
     return int(number)
+
+
+@routes.get(
+    "/modules/{module}/pstates/{pstate}/subscribe",
+    responses=schemas.event_answers(),
+    openapi_extra=schemas.SUBSCRIBE_QUERY,
+    response_class=Response,
+)
+async def subscribe(request: Request, module: str, pstate: str) -> Response:
+    """The one value that the path navigates to, and what changes in it at each commit, as server-sent events."""
+    check_query(request, "path", "pkey")
+    gateway = gateway_of(request)
+    path = path_from_json(_query_json(request, "path", []))
+    pkey = _query_json(request, "pkey", msgspec.UNSET)
+    chosen = path.pkey if pkey is msgspec.UNSET else value_from_json(pkey, "pkey")
+    given: dict[str, Any] = {} if chosen is ABSENT else {"pkey": chosen}
+    subscription = Subscription(gateway.subscriptions)
+
+    def budget() -> Budget:
+        deadline = time.monotonic() + gateway.settings.seconds_max
+        return Budget(lambda: time.monotonic() > deadline, bytes=VALUE_BYTES_MAX, first=path.first)
+
+    def begin() -> None:
+        handle = gateway.modules.module(module).pstate(pstate)
+        subscription.hold(handle.proxy(path.path, subscription.told, budget=budget, **given))
+
+    try:
+        await gateway.work.read(begin, ticket_of(request))
+    except BaseException:
+        subscription.close()
+        raise
+    return subscription
+
+
+def _query_json(request: Request, name: str, otherwise: Any) -> Any:
+    """A query parameter that is JSON. Raises HttpRefusal: 400, it is none."""
+    text = request.query_params.get(name)
+    try:
+        return otherwise if text is None else msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise malformed(f"{name} is no JSON: {str(error).splitlines()[0]}.") from error
 
 
 @routes.get("/modules/{module}/pstates/{pstate}", responses=schemas.answers(schemas.ANYTHING))

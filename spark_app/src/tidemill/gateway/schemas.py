@@ -99,12 +99,14 @@ PAGE: Schema = {
     },
 }
 
+_WHOLE: Schema = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
+
 DIFF_ASKED: Schema = {
     "type": "object",
     "required": ["before", "after"],
     "properties": {
-        "before": {"type": "integer", "minimum": 0, "description": "A microbatch ID; 0 is the state before the first."},
-        "after": {"type": "integer", "minimum": 0, "description": "Another one."},
+        "before": {**_WHOLE, "description": "A microbatch ID; 0 is the state before the first."},
+        "after": {**_WHOLE, "description": "Another one."},
         "path": {**_SELECTED["path"], "type": ["array", "null"], "default": None},
         "limit": {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1_000},
         "cursor": {"type": ["string", "null"], "description": "The `after` of the page before.", "default": None},
@@ -123,6 +125,13 @@ DIFF: Schema = {
         },
         "after": {"type": ["string", "null"], "description": "The cursor of the next page, null at the end."},
     },
+}
+
+SUBSCRIBE_QUERY: Schema = {
+    "parameters": [
+        {"name": "path", "in": "query", "schema": {"type": "string"}, "description": "A path as JSON; [] if left out."},
+        {"name": "pkey", "in": "query", "schema": {"type": "string"}, "description": "The key of the partition, JSON."},
+    ]
 }
 
 BARRIER: Schema = {"type": "string", "description": "What is waited for; sent back, it goes on waiting for the same."}
@@ -224,6 +233,14 @@ _ERRORS: Mapping[int, str] = {
 def probe_answers() -> dict[int | str, dict[str, Any]]:
     """The answers of `/readyz` for the OpenAPI document, by status."""
     return _text_answers("Ready.", (503, 504))
+
+
+def event_answers() -> dict[int | str, dict[str, Any]]:
+    """The answers of a subscription for the OpenAPI document, by status."""
+    text = "Server-sent events: `resync` with the value, `diff` with what changed in it, `end` with a reason."
+    found = answers(ANYTHING)
+    found[200] = {"description": text, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    return found
 
 
 def metrics_answers() -> dict[int | str, dict[str, Any]]:

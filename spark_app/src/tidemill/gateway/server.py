@@ -16,6 +16,7 @@ from tidemill.gateway.app import make_app
 from tidemill.gateway.connections import ConnectionBounds, Connections, connections_allowed
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings, check_exposure
+from tidemill.gateway.subscriptions import Subscriptions
 from tidemill.values.errors import BadInput, RetryableError
 
 GRACE_SECONDS = 20
@@ -29,9 +30,18 @@ _log = logging.getLogger(__name__)
 class _Server(uvicorn.Server):
     """Leaves signals to whoever runs it: after an asked stop the process ends as one that did its work."""
 
+    def __init__(self, config: uvicorn.Config, subscriptions: Subscriptions) -> None:
+        super().__init__(config)
+        self._subscriptions = subscriptions
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's; subscriptions, which would go on for ever, end first."""
+        self._subscriptions.end()
+        await super().shutdown(sockets)
 
 
 class GatewayServer:
@@ -46,8 +56,9 @@ class GatewayServer:
         self._socket = _bound(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         bounds = settings.connection_bounds or ConnectionBounds(settings.seconds_max, connections_allowed())
+        app = make_app(modules, settings, is_local_only=settings.tokens is None)
         config = uvicorn.Config(
-            make_app(modules, settings, is_local_only=settings.tokens is None),
+            app,
             loop="uvloop",
             http=cast(Any, Connections(bounds).made),  # a class in uvicorn's types, something to call in its code
             ws="none",
@@ -58,7 +69,7 @@ class GatewayServer:
             backlog=_BACKLOG,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
-        self._server = _Server(config)
+        self._server = _Server(config, app.state.gateway.subscriptions)
         self._thread: threading.Thread | None = None
 
     @property

@@ -1,0 +1,155 @@
+"""Values that a gateway keeps up to date for its clients, as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from fastapi import Response
+
+from tidemill.clients.diffs import Diff, ResyncDiff, UngracefulTerminationDiff
+from tidemill.clients.proxies import ProxyState
+from tidemill.gateway.formats import JSON, encoded
+from tidemill.gateway.guard import Receive, Scope, Send
+
+EVENTS: Final = "text/event-stream"
+VALUE_BYTES_MAX: Final = 256 * 1024
+"""Of a value that is followed, in memory."""
+
+PENDING_BYTES_MAX: Final = 512 * 1024
+"""Of events that wait for a client; one that is slower is sent away."""
+
+HEARTBEAT_SECONDS: Final = 15.0
+LIFE_SECONDS: Final = 3_600.0
+"""How long a subscription lasts: then its client comes again, with a token that is still good."""
+
+_STOPS = "The gateway stops; come again."
+_SLOW = f"The client did not take the events in time: more than {PENDING_BYTES_MAX:,} bytes waited. Come again."
+_OVER = "An hour is over; come again."
+
+
+class Subscriptions:
+    """The open ones of one gateway; used in its event loop only."""
+
+    def __init__(self, show: Callable[[int], object]) -> None:
+        self._open: set[Subscription] = set()
+        self._show = show
+
+    def add(self, one: Subscription) -> None:
+        """One more."""
+        self._open.add(one)
+        self._show(len(self._open))
+
+    def remove(self, one: Subscription) -> None:
+        """It is over."""
+        self._open.discard(one)
+        self._show(len(self._open))
+
+    def end(self) -> None:
+        """Send all clients away: the gateway stops."""
+        for one in self._open:
+            one.end(_STOPS)
+
+
+class Subscription(Response):
+    """The answer to one client: events until one side goes.
+
+    `resync` has the value as it is, `diff` what changed since the event before, and `end` the reason of the end.
+    """
+
+    def __init__(self, all_of_them: Subscriptions) -> None:
+        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"}, media_type=EVENTS)
+        del self.headers["content-length"]
+        self._all = all_of_them
+        self._loop = asyncio.get_running_loop()
+        self._events: deque[bytes] = deque()
+        self._bytes = 0
+        self._news = asyncio.Event()
+        self._reason: str | None = None
+        self._proxy: ProxyState | None = None
+        self.is_over = False
+
+    # --- in other threads --------------------------------------------------------------------------------------------
+
+    def told(self, new: Any, diff: Diff, old: Any) -> None:
+        """The callback of its proxy."""
+        if self.is_over or self._loop.is_closed():
+            return
+        if isinstance(diff, UngracefulTerminationDiff):
+            self._loop.call_soon_threadsafe(self.end, diff.reason)
+        elif isinstance(diff, ResyncDiff):
+            self._loop.call_soon_threadsafe(self._take, _event("resync", {"value": new}))
+        else:
+            self._loop.call_soon_threadsafe(self._take, _event("diff", {"diff": diff.to_json()}))
+
+    def hold(self, proxy: ProxyState) -> None:
+        """Close this proxy at the end, which may be over by now."""
+        self._proxy = proxy
+        if self.is_over:
+            proxy.close()
+
+    # --- in the event loop -------------------------------------------------------------------------------------------
+
+    def _take(self, event: bytes) -> None:
+        if self._events and self._bytes + len(event) > PENDING_BYTES_MAX:
+            self.end(_SLOW)
+            return
+        self._events.append(event)
+        self._bytes += len(event)
+        self._news.set()
+
+    def end(self, reason: str) -> None:
+        """Send no more events but this reason."""
+        if self._reason is None:
+            self._reason = reason
+            self._events.clear()
+            self._events.append(_event("end", {"reason": reason}))
+            self._news.set()
+
+    def close(self) -> None:
+        """Let go of its value."""
+        self.is_over = True
+        if self._proxy is not None:
+            self._proxy.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with events until the client goes, or an end is told."""
+        self._all.add(self)
+        leaving = asyncio.ensure_future(self._wait_for_leave(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async with asyncio.timeout(LIFE_SECONDS):
+                await self._send_events(send)
+        except TimeoutError:
+            await send({"type": "http.response.body", "body": _event("end", {"reason": _OVER})})
+        finally:
+            leaving.cancel()
+            self._all.remove(self)
+            self.close()
+
+    async def _send_events(self, send: Send) -> None:
+        while not self.is_over:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    await self._news.wait()
+            self._news.clear()
+            is_last = self._reason is not None
+            body = b"".join(self._events) or b": still here\n\n"
+            self._events.clear()
+            self._bytes = 0
+            await send({"type": "http.response.body", "body": body, "more_body": not is_last})
+            if is_last:
+                return
+
+    async def _wait_for_leave(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.is_over = True
+        self._news.set()
+
+
+def _event(name: str, data: dict[str, Any]) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), encoded(data, JSON))
