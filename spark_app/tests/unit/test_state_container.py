@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.journal.snapshot import Level, Snapshot, TaskSet
+from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.language.schema import FixedKeysSchema, Leaf, MapSchema, SetSchema
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.tables import compaction, export
 from tidemill.tables.codecs import decode_value, encode_value
-from tidemill.tables.container import decode
+from tidemill.tables.container import DELETE, PUT, decode
 from tidemill.tables.object_keys import decode_object_key, encode_object_key
 from tidemill.tables.part_cache import PartCache
 from tidemill.tables.parts import PartLoader
@@ -134,6 +134,20 @@ def test_cache_gives_the_same_when_parts_come_from_disk(tmp_path: Path) -> None:
     loader = PartLoader(read, PartCache(tmp_path, "a store"), cached_bytes_min=1)
     assert ThreadState(info, SnapshotView(snapshot, TaskSet(1, 0), loader)).root("$$m", 0).get(3) == 6
     assert len(reads) == 2
+
+
+def test_no_part_is_read_when_rows_are_written_unseen() -> None:
+    def read(name: str) -> bytes:
+        raise AssertionError(f"{name} was read")
+
+    info = {"$$m": PStateInfo("$$m", "1", MapSchema("int", Leaf("int")))}
+    below = Level("delta", 1, 1, (Part("d", TaskSet(1, 0), {"1/0": 5}),))
+    for levels, kinds in (((below,), [DELETE, PUT]), ((), [PUT])):
+        state = ThreadState(info, SnapshotView(Snapshot(levels), TaskSet(1, 0), PartLoader(read)))
+        state.delete_points("$$m", "0", 0, [[1]])
+        state.put_points("$$m", "0", 0, [[2]], [7])
+        content, _ = state.finish() or (b"", None)
+        assert decode(content).tables["1", "0"].column("kind").to_pylist() == kinds
 
 
 def test_export_folds_all_levels_into_plain_tables() -> None:

@@ -47,7 +47,7 @@ class Frame:
 
     def gather(self, indices: np.ndarray[Any, Any]) -> Frame:
         """The rows at these indices, in this order; an index may come more than once."""
-        task = self.task if isinstance(self.task, int) else self.task.gather(indices)
+        task = self.task if isinstance(self.task, int) else self.task[indices]
         columns = {name: cols.gather_rows(column, indices) for name, column in self.columns.items()}
         return Frame(len(indices), task, columns)
 
@@ -84,7 +84,7 @@ def concat_tasks(frames: Sequence[Frame]) -> Tasks:
     task = frames[0].task
     if isinstance(task, int) and all(isinstance(frame.task, int) and frame.task == task for frame in frames):
         return task
-    return pl.concat([frame.tasks() for frame in frames], rechunk=False)
+    return pl.concat([frame.tasks() for frame in frames], rechunk=True)
 
 
 def in_order(frame: Frame) -> Frame:

@@ -70,5 +70,5 @@ def _taken(message: Message, rows: np.ndarray[Any, Any]) -> Message:
     part = frame if len(rows) == frame.rows else frame.gather(rows)
     origin = message.origin
     if isinstance(origin, pl.Series) and len(rows) != frame.rows:
-        origin = origin.gather(rows)
+        origin = origin[rows]
     return Message(message.point, message.sender, message.sequence, part, origin, message.is_partial)

@@ -196,7 +196,8 @@ class FoldStep(OperandStep):
 
     def _operand_rows(self, groups: pl.DataFrame, operands: Sequence[Column]) -> pl.DataFrame | None:
         """The operands as rows, or None where only Python can merge them."""
-        frame = groups.with_columns(pl.lit(OPERAND, dtype=pl.Int8).alias("kind"))
+        kinds = pl.Series("kind", [OPERAND], dtype=pl.Int8).new_from_index(0, groups.height)
+        columns = [*groups.get_columns(), kinds]
         by_field = {target.field: operand for target, operand in zip(self.targets, operands, strict=True)}
         if self.table.fields is not None and None in by_field:
             return None
@@ -214,8 +215,8 @@ class FoldStep(OperandStep):
                     return None  # Python finds the key of the value that does not fit, or that fits once it is merged
                 if self.table.fields is not None and series.null_count():
                     return None
-            frame = frame.with_columns(series.alias(name))
-        return frame
+            columns.append(series.alias(name))
+        return pl.DataFrame(columns)
 
     def _can_fold(self, state: ThreadState, pstate: str, rows: pl.DataFrame, combiner_names: CombinerNames) -> bool:
         """Whether no integer sum can leave 64 bits."""

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from tidemill.tables.runs import CombinerColumns, Runs, has_group_form, has_number_form, reduce_groups, reduce_runs
-from tidemill.tables.sorting import key_runs
+from tidemill.tables.sorting import key_runs, rows_at
 from tidemill.values.columns import Column, gather_rows, to_values
 from tidemill.values.keys import key_token
 
@@ -33,7 +33,7 @@ def combine_groups(
         if found is not None:  # the groups come out sorted, which is how they are stored
             order, starts = found
             runs = Runs(starts, rows, order)
-            return keys[runs.heads], reduce_runs(runs, columns)
+            return rows_at(keys, runs.heads), reduce_runs(runs, columns)
     if all(map(has_group_form, columns)):
         groups, operands = reduce_groups(keys, columns, keeps_order=keeps_order)
         return groups, list(operands)

@@ -125,15 +125,33 @@ def encode(tables: Mapping[TableKey, TableRows], bounds: Mapping[str, int] | Non
     """A container of Arrow tables; equal rows give equal bytes. `key` is that of the object which it will be; it is
     the comment of the ZIP.
     """
-    out = io.BytesIO()
+    held = {table: tables[table] for table in sorted(tables)}
+    described = {table: MemberMeta(rows.table, rows.rows.height, rows.combiner_names) for table, rows in held.items()}
+    stored = {table: arrow_table(rows.rows) for table, rows in held.items()}
+    out = _memory(sum(table.nbytes + _MEMBER_BYTES for table in stored.values()))
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
-        held = ((table, tables[table]) for table in sorted(tables))
-        described = {table: MemberMeta(rows.table, rows.rows.height, rows.combiner_names) for table, rows in held}
         add_member(archive, out, META_MEMBER, meta_json(described, bounds or {}))
-        for table in described:
-            add_member(archive, out, f"{table[0]}/{table[1]}.arrow", _ipc(tables[table].rows))
+        for (pstate, name), table in stored.items():
+            info = member_info(f"{pstate}/{name}.arrow", out.tell())
+            info.file_size = table.nbytes  # about; it decides on the form of the header
+            with archive.open(info, "w") as member, pa.ipc.new_file(member, table.schema) as writer:
+                writer.write_table(table)
         archive.comment = key.encode()
+    out.truncate()
     return out.getvalue()
+
+
+_MEMBER_BYTES: Final = 8192
+"""About what a table needs beside its columns."""
+
+
+def _memory(size: int) -> io.BytesIO:
+    """A file in memory with room for so many bytes; one that grows is copied again and again."""
+    out = io.BytesIO()
+    out.seek(size)
+    out.write(b"\0")
+    out.seek(0)
+    return out
 
 
 def meta_json(tables: Mapping[TableKey, MemberMeta], bounds: Mapping[str, int]) -> bytes:
@@ -162,14 +180,6 @@ def member_info(name: str, at: int) -> zipfile.ZipInfo:
 def arrow_table(rows: pl.DataFrame) -> pa.Table:
     """The rows with strings as offsets and bytes, which a key search can look into."""
     return rows.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
-
-
-def _ipc(rows: pl.DataFrame) -> Any:
-    sink = pa.BufferOutputStream()
-    table = arrow_table(rows)
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tidemill.tables.cells import cells_of
 from tidemill.tables.codecs import key_codec, one_nan, value_codec
 from tidemill.tables.container import CLEAR, DELETE, OPERAND, PUT
 from tidemill.tables.runs import CombinerColumns, Runs, has_group_form, reduce_runs
-from tidemill.tables.sorting import merge_order, run_starts, sort_rows
+from tidemill.tables.sorting import merge_order, rows_at, run_starts, sort_rows
 from tidemill.tables.tables import Table
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import CombinersDiffer
@@ -252,7 +252,7 @@ def _resolve_rows(
         return rows
     rows, runs = _runs_of(table, rows, [frame.height for frame in frames])
     if not has_operands:
-        return rows[runs.ends]
+        return rows_at(rows, runs.ends)
     is_reset = rows["kind"].to_numpy() != OPERAND
     is_reset[runs.heads] = False
     columns = None if is_reset.any() else _operand_columns(table, rows, combiner_names)
@@ -298,7 +298,7 @@ def _reduce_chains(
     rows: pl.DataFrame, runs: Runs, columns: Sequence[tuple[str, CombinerColumns]], is_base: bool
 ) -> pl.DataFrame:
     """Fold runs in which only the first row may be a put or delete. Columns without operands keep what it has."""
-    heads = rows[runs.heads]
+    heads = rows_at(rows, runs.heads)
     kinds = heads["kind"].to_numpy().copy()
     kinds[(runs.sizes > 1) & (kinds == DELETE)] = PUT
     if is_base:

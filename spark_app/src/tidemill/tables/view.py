@@ -36,6 +36,10 @@ class SnapshotView:
             levels = self._levels[key] = [level for level in found if level]
         return levels
 
+    def has_rows(self, key: TableKey) -> bool:
+        """Whether any level has rows of a table, without loading one."""
+        return any(self._parts(row_key(key)))
+
     def _parts(self, name: str) -> Iterator[list[Part]]:
         for level in self.snapshot.levels:
             yield [part for part in level.parts if part.rows.get(name) and part.tasks.overlaps(self.task_set)]

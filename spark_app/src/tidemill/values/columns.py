@@ -179,7 +179,7 @@ def filter_rows(column: Column, mask: pl.Series) -> Column:
 def gather_rows(column: Column, indices: np.ndarray[Any, Any]) -> Column:
     """The rows at `indices` (integers, any order, repeats allowed)."""
     if isinstance(column, pl.Series):
-        return column.gather(indices)
+        return column[indices]
     if isinstance(column, RecordColumn):
         return RecordColumn(column.kind, column.names, tuple(gather_rows(field, indices) for field in column.fields))
     return [column[index] for index in indices.tolist()]
@@ -196,13 +196,15 @@ def slice_rows(column: Column, start: int, count: int) -> Column:
 
 
 def concat(columns: Sequence[Column]) -> Column:
-    """One column after the other; forms that differ meet as values."""
+    """One column after the other, in one piece, as all that takes single rows of pieces is slow; forms that differ meet
+    as values.
+    """
     columns = [column for column in columns if length(column) > 0] or list(columns[:1])
     first = columns[0]
     if len(columns) == 1:
         return first
     if isinstance(first, pl.Series) and all(isinstance(c, pl.Series) and c.dtype == first.dtype for c in columns):
-        return pl.concat([c for c in columns if isinstance(c, pl.Series)], rechunk=False)
+        return pl.concat([c for c in columns if isinstance(c, pl.Series)], rechunk=True)
     if isinstance(first, RecordColumn) and all(_same_shape(first, column) for column in columns):
         records = [c for c in columns if isinstance(c, RecordColumn)]
         fields = tuple(concat([record.fields[i] for record in records]) for i in range(len(first.names)))
@@ -236,7 +238,7 @@ def owned(column: Column) -> Column:
 def _owned_series(series: pl.Series) -> pl.Series:
     if series.dtype in (pl.String, pl.Binary):  # views share the buffers of long texts, whoever gathers them
         return pl.Series(series.name, series.to_arrow(compat_level=pl.CompatLevel.oldest()))
-    return series.rechunk() if series.n_chunks() > 1 else series.gather(np.arange(len(series)))
+    return series.rechunk() if series.n_chunks() > 1 else series[np.arange(len(series))]
 
 
 # --- flat form, for files and messages -------------------------------------------------------------------------------

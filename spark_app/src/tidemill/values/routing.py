@@ -38,7 +38,8 @@ def _series_hashes(series: pl.Series) -> NDArray[np.uint64]:
     if series.dtype in (pl.String, pl.Binary):
         hashes = _bytes_hashes(series)
     elif series.dtype.is_signed_integer():
-        hashes = _int_hashes(series.cast(pl.Int64).fill_null(0).to_numpy())
+        numbers = series.cast(pl.Int64)
+        hashes = _int_hashes((numbers.fill_null(0) if numbers.null_count() else numbers).to_numpy())
     elif series.dtype == pl.Float64:
         hashes = _float_hashes(series)
     else:
