@@ -131,3 +131,25 @@ def joined(held: str, item: Any) -> str:
 def name_of(value: Any) -> str:
     """One of a few names that any value has."""
     return "abcé"[small(value)]
+
+
+def is_odd_one(value: Any) -> bool:
+    return small(value) % 2 == 1
+
+
+def one(items: list[Any]) -> int:
+    return min(1, len(items))
+
+
+def middle(items: list[Any], start: int) -> int:
+    return max(start, len(items) // 2)
+
+
+def turned(items: list[Any]) -> list[Any]:
+    return items[::-1]
+
+
+def turned_index(pair_of_index: list[Any]) -> Any:
+    """Every element goes to the front, and those at the front of all are left out."""
+    index, item = pair_of_index
+    return [0, item] if index else []

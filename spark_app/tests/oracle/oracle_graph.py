@@ -59,7 +59,7 @@ class Builder:
         if isinstance(node, df.Branch):
             self.chain(node.body, ends if node.anchor is None else [self.anchors[node.anchor]])
             return ends
-        if isinstance(node, df.ExplodeMicrobatch) and self.root is not None:
+        if isinstance(node, (df.ExplodeMicrobatch, df.ExplodeMaterialized)) and self.root is not None:
             ends, self.has_exploded = ([self.root] if self.has_exploded else ends), True
         if isinstance(node, df.Unify):
             ends = [self.anchors[name] for name in node.anchors]

@@ -17,6 +17,7 @@ from oracle_graph import BlockGraph, Builder, Step
 from oracle_paths import Walk
 from oracle_schedules import Message, Rounds, Schedule
 from oracle_structures import UNCHANGED, VOID, OracleError, shaped
+from oracle_temporaries import initial_of, temporaries, temporary
 
 from tidemill.language import dataflow as df
 from tidemill.language.operations import Op, is_true
@@ -32,14 +33,23 @@ class TooLong(Exception):
     """A program that runs on and on."""
 
 
+@dataclass(eq=False)
+class LoopRun:
+    """A row at work in a loop: what was bound before it, and the rows of the next rounds, if those wait."""
+
+    env: Mapping[str, Any]
+    waiting: list[Row] = field(default_factory=list)
+    is_busy: bool = False
+
+
 @dataclass(frozen=True)
 class Row:
-    """The variables of a row and its task; `loops` holds what was bound before each loop that it is in."""
+    """The variables of a row, its task, the source or batch block that it is of, and the loops that it is in."""
 
     env: Mapping[str, Any]
     task: int
     region: int
-    loops: tuple[Mapping[str, Any], ...] = ()
+    loops: tuple[LoopRun, ...] = ()
 
     def binding(self, names: Sequence[str], values: Sequence[Any]) -> Row:
         return replace(self, env={**self.env, **dict(zip(names, values, strict=True))})
@@ -95,7 +105,7 @@ class Oracle:
         self.microbatches[topology] += 1
         run = Attempt(self, declared, schedule or Rounds())
         run.run()
-        self.state.update(run.own)
+        self.state.update({name: held for name, held in run.own.items() if name in self.state})
         for source in declared.sources:
             if source.source_id in run.exploded:
                 self.done[topology, source.source_id] = [len(log) for log in self.logs[source.depot]]
@@ -114,6 +124,9 @@ class Attempt:
         self.pending: Counter[int] = Counter()
         self.blocks: dict[int, BlockRun] = {}
         self.exploded: set[str] = set()
+        self.rows: dict[str, list[list[Sequence[Any]]]] = {}
+        self.temps = {tree.pstate: tree.tree for tree in temporaries(topology)}
+        self.own |= {name: [initial_of(tree)] * self.tasks for name, tree in self.temps.items()}
         self.events = 0
 
     def run(self) -> None:
@@ -139,9 +152,9 @@ class Attempt:
 
     # --- messages ---
 
-    def _send(self, step: Step, row: Row, task: int) -> None:
+    def _send(self, step: Step, row: Row, task: int, rows: Sequence[Sequence[Any]] = ()) -> None:
         self.pending[row.region] += 1
-        self.schedule.send(Message(row.task, task, step, row, row.region))
+        self.schedule.send(Message(row.task, task, step, row, row.region, rows=tuple(rows)))
 
     def _arrive(self, message: Message) -> None:
         row, step = replace(message.row, task=message.task), message.step
@@ -150,6 +163,9 @@ class Attempt:
             out = step.node.out
             for record in microbatch.records[row.task]:
                 self._follow(step, row if out is None else row.binding([out], [record]))
+        elif isinstance(step.node, df.ExplodeMaterialized):
+            for values in message.rows:
+                self._follow(step, row.binding(step.node.outs, values) if step.node.outs else row)
         elif any(step is block.graph.collect for block in self.blocks.values()):
             block = next(block for block in self.blocks.values() if step is block.graph.collect)
             block.collected.setdefault(row.task, []).append(row)
@@ -220,6 +236,16 @@ class Attempt:
             if records:
                 self._send(step, row, task)
 
+    def _materialize(self, step: Step, node: df.Materialize, row: Row) -> None:
+        held = self.rows.setdefault(node.temp, [[] for _ in range(self.tasks)])
+        held[row.task].append([self._value(arg, row) for arg in node.args])
+        self._follow(step, row)
+
+    def _explodematerialized(self, step: Step, node: df.ExplodeMaterialized, row: Row) -> None:
+        for task, held in enumerate(self.rows.get(node.temp, [])):
+            if held:
+                self._send(step, row, task, held)
+
     def _keeptrue(self, step: Step, node: df.KeepTrue, row: Row) -> None:
         if is_true(self._value(node.condition, row)):
             self._follow(step, row)
@@ -233,19 +259,34 @@ class Attempt:
     def _loop(self, step: Step, node: df.Loop, row: Row) -> None:
         names = [name for name, _ in node.vars]
         values = [self._value(arg, row) for _, arg in node.vars]
-        self._follow(step.inner[0], replace(row, loops=(*row.loops, row.env)).binding(names, values))
+        inner = replace(row, loops=(*row.loops, LoopRun(row.env))).binding(names, values)
+        self._round(step, inner)
+
+    def _round(self, loop: Step, row: Row) -> None:
+        """One round more: at once, or when the rounds that began before are over."""
+        run = row.loops[-1]
+        if not self.schedule.loops_in_rounds:
+            self._follow(loop.inner[0], row)
+            return
+        run.waiting.append(row)
+        if run.is_busy:
+            return
+        run.is_busy = True
+        while run.waiting:
+            self._follow(loop.inner[0], run.waiting.pop(0))
+        run.is_busy = False
 
     def _continueloop(self, step: Step, node: df.ContinueLoop, row: Row) -> None:
         loop = step.inner[0]
         values = [self._value(arg, row) for arg in node.args]
-        again = replace(row, env=row.loops[-1]).binding([name for name, _ in loop.node.vars], values)
-        self._follow(loop.inner[0], again)
+        again = replace(row, env=row.loops[-1].env).binding([name for name, _ in loop.node.vars], values)
+        self._round(loop, again)
         self._follow(step, row)
 
     def _emitloop(self, step: Step, node: df.EmitLoop, row: Row) -> None:
         loop = step.inner[0]
         values = [self._value(arg, row) for arg in node.args]
-        out = replace(row, env=row.loops[-1], loops=row.loops[:-1]).binding(loop.node.outs, values)
+        out = replace(row, env=row.loops[-1].env, loops=row.loops[:-1]).binding(loop.node.outs, values)
         self._follow(loop.inner[1], out)
         self._follow(step, row)
 
@@ -279,12 +320,13 @@ class Attempt:
         if node.kind == "custom":
             assert node.function is not None
             return [node.function.call(count, *args)]
-        partitioner = self.oracle.pstates[str(node.target)].key_partitioner
+        declared = self.oracle.pstates.get(str(node.target))
+        partitioner = None if declared is None else declared.key_partitioner
         return [route(args[0], count) if partitioner is None or is_single else partitioner.call(count, args[0])]
 
     def _is_global(self, name: str) -> bool:
-        declared: Any = self.oracle.pstates.get(name) or self.oracle.depots[name]
-        return bool(declared.is_global)
+        declared: Any = self.oracle.pstates.get(name) or self.oracle.depots.get(name)
+        return declared is not None and bool(declared.is_global)
 
     # --- state ---
 
@@ -292,7 +334,7 @@ class Attempt:
         return Walk(lambda arg: self._value(arg, row), self.schedule.shuffled)
 
     def _held(self, pstate: str, task: int) -> Any:
-        return self.own.get(pstate, self.theirs[pstate])[task]
+        return self.own[pstate][task] if pstate in self.own else self.theirs[pstate][task]
 
     def _localselect(self, step: Step, node: df.LocalSelect, row: Row) -> None:
         for value in self._walk(row).selected(node.path, self._held(node.pstate, row.task)):
@@ -305,10 +347,14 @@ class Attempt:
         self._follow(step, row)
 
     def _localclear(self, step: Step, node: df.LocalClear, row: Row) -> None:
-        self.own[node.pstate][row.task] = self.oracle.initial(node.pstate)
+        tree = self.temps.get(node.pstate)
+        self.own[node.pstate][row.task] = self.oracle.initial(node.pstate) if tree is None else initial_of(tree)
         self._follow(step, row)
 
     def _write(self, pstate: str, task: int, value: Any) -> None:
+        if pstate in self.temps:
+            self.own[pstate][task] = temporary(value, self.temps[pstate])
+            return
         declared = self.oracle.pstates[pstate]
         is_map = isinstance(declared.schema, (MapSchema, FixedKeysSchema))
         held = self.oracle.initial(pstate) if value is None and is_map else shaped(value, declared.schema, True)

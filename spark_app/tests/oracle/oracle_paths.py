@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import oracle_lists as lists
+from oracle_lists import Places, list_of
+from oracle_lists import if_changed as _if_changed
 from oracle_structures import (
     INDEXED,
     UNCHANGED,
@@ -30,8 +33,6 @@ from tidemill.language.operations import is_true
 from tidemill.values.data import sort_key
 from tidemill.values.keys import key_token
 
-Places = tuple[list[Any], Callable[[list[Any]], Any]]
-"""The values that a navigator leads to, and the whole with other values in their places."""
 Hit = tuple[Any, tuple[Any, ...]]
 Evaluate = Callable[[Any], Any]
 """The value of a recorded argument."""
@@ -73,7 +74,10 @@ class Walk:
         elif nav.name == "is_collected":
             if is_true(self._call(nav, list(collected))):
                 yield from self.select(rest, value, collected)
-        elif nav.name != "void_set_elem":
+        elif nav.name == "indexed_vals":
+            for pair in map(list, enumerate(list_of(value))):
+                yield from self.select(rest, pair, collected)
+        elif nav.name not in lists.WRITE_ONLY:
             for found in self.places(nav, value)[0]:
                 yield from self.select(rest, found, collected)
 
@@ -100,6 +104,8 @@ class Walk:
             return self.transform(rest, value, self._collected(nav, value, collected))
         if nav.name == "is_collected":
             return self.transform(rest, value, collected) if is_true(self._call(nav, list(collected))) else UNCHANGED
+        if nav.name == "indexed_vals":
+            return lists.indexed(list_of(value), lambda pair: self.transform(rest, pair, collected))
         found, rebuilt = self.places(nav, value)
         return rebuilt([self.transform(rest, each, collected) for each in found])
 
@@ -154,10 +160,6 @@ def whole(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: whole(item) for key, item in value.items()}
     return set(value) if isinstance(value, frozenset) else value
-
-
-def _if_changed(news: list[Any], made: Callable[[], Any]) -> Any:
-    return UNCHANGED if all(new is UNCHANGED for new in news) else made()
 
 
 def _stay(value: Any) -> Places:
@@ -298,7 +300,7 @@ def _all(walk: Walk, nav: Nav, value: Any) -> Places:
     if isinstance(value, (set, frozenset, IndexedSet)):
         found = elements(value)
         return found, lambda news: _if_changed(news, lambda: _replaced(value, found, news))
-    items = _list_of(value)
+    items = list_of(value)
     return items, lambda news: _if_changed(
         news, lambda: [o if n is UNCHANGED else n for o, n in zip(items, news, strict=True) if n is not VOID]
     )
@@ -385,70 +387,6 @@ def _sorted_set(walk: Walk, nav: Nav, value: Any) -> Places:
     return _part_of_set(value, _in_range(walk, nav, elements(value), lambda element: element))
 
 
-# --- lists -----------------------------------------------------------------------------------------------------------
-
-
-def _list_of(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, (list, tuple)):
-        raise OracleError(f"{value!r} is no list")
-    return list(value)
-
-
-def _one(items: list[Any], index: int | None) -> Places:
-    if index is None:
-        return _nowhere()
-    place = index
-
-    def rebuilt(new: Any) -> Any:
-        return [*items[:place], *([] if new is VOID else [new]), *items[place + 1 :]]
-
-    return [items[place]], lambda news: _if_changed(news, lambda: rebuilt(news[0]))
-
-
-def _nth(walk: Walk, nav: Nav, value: Any) -> Places:
-    items, index = _list_of(value), walk.evaluate(nav.args[0])
-    if type(index) is not int or not 0 <= index < len(items):
-        raise OracleError(f"no place {index!r} in {items!r}")
-    return _one(items, index)
-
-
-def _first(walk: Walk, nav: Nav, value: Any) -> Places:
-    items = _list_of(value)
-    return _one(items, 0 if items else None)
-
-
-def _last(walk: Walk, nav: Nav, value: Any) -> Places:
-    items = _list_of(value)
-    return _one(items, len(items) - 1 if items else None)
-
-
-def _spliced(items: list[Any], start: int, end: int) -> Places:
-    start = min(start, len(items))
-    end = max(start, min(end, len(items)))
-
-    def rebuilt(new: Any) -> Any:
-        among = [] if new is VOID or new is None else new
-        if not isinstance(among, (list, tuple)):
-            raise OracleError(f"a part of a list becomes {among!r}")
-        return [*items[:start], *among, *items[end:]]
-
-    return [items[start:end]], lambda news: _if_changed(news, lambda: rebuilt(news[0]))
-
-
-def _sublist(walk: Walk, nav: Nav, value: Any) -> Places:
-    start, end = (walk.evaluate(arg) for arg in nav.args)
-    if type(start) is not int or type(end) is not int or start < 0 or end < 0:
-        raise OracleError(f"no places {start!r} to {end!r}")
-    return _spliced(_list_of(value), start, end)
-
-
-def _sublist_to_end(walk: Walk, nav: Nav, value: Any) -> Places:
-    items = _list_of(value)
-    return _spliced(items, len(items) - min(max(walk.evaluate(nav.args[0]), 0), len(items)), len(items))
-
-
 # --- filters and views -----------------------------------------------------------------------------------------------
 
 
@@ -464,6 +402,11 @@ def _null_to(value: Any, other: Any) -> Places:
     return _seen(other) if value is None else _stay(value)
 
 
+def _viewed(nav: Nav, value: Any) -> Any:
+    """What a function sees; only the size of an indexed structure, and whether an element is in it, can be asked."""
+    return value if nav.args[0].name in ("SIZE", "CONTAINS") and isinstance(value, INDEXED) else whole(value)
+
+
 def _transformed(walk: Walk, nav: Nav, value: Any) -> Places:
     new = walk.transform(nav.args[0].navs, value)
     return _seen(value if new is UNCHANGED else None if new is VOID else new)
@@ -474,7 +417,7 @@ def _subselect(walk: Walk, nav: Nav, value: Any) -> Places:
     found = [whole(item) for item, _ in walk.select(path.navs, value, ())]
 
     def rebuilt(new: Any) -> Any:
-        source = iter([] if new is VOID else _list_of(new))
+        source = iter([] if new is VOID else list_of(new))
         return walk.transform(
             (*path.navs, Nav("term", (Function("", "function", lambda _: next(source, VOID)),))), value
         )
@@ -488,7 +431,7 @@ _NAVIGATORS: dict[str, Callable[[Walk, Nav, Any], Places]] = {
     "sub_map": _sub_map, "all": _all, "set_elem": _set_elem, "void_set_elem": _void_set_elem, "subset": _subset,
     **{f"sorted_map_range{kind}": _sorted_map for kind in _RANGES},
     **{f"sorted_set_range{kind}": _sorted_set for kind in _RANGES},
-    "first": _first, "last": _last, "nth": _nth, "sublist": _sublist, "sublist_to_end": _sublist_to_end,
+    **lists.NAVIGATORS,
     "stay": lambda walk, nav, value: _stay(value),
     "stop": lambda walk, nav, value: _nowhere(),
     "filter_pred": _filter(lambda walk, nav, value: is_true(walk._call(nav, whole(value)))),
@@ -503,7 +446,7 @@ _NAVIGATORS: dict[str, Callable[[Walk, Nav, Any], Places]] = {
     "null_to_val": lambda walk, nav, value: _null_to(value, walk.evaluate(nav.args[0])),
     "null_to_list": lambda walk, nav, value: _null_to(value, []),
     "null_to_set": lambda walk, nav, value: _null_to(value, set()),
-    "view": lambda walk, nav, value: _seen(walk._call(nav, value)),
+    "view": lambda walk, nav, value: _seen(walk._call(nav, _viewed(nav, value))),
     "transformed": _transformed,
     "subselect": _subselect,
 }  # fmt: skip

@@ -114,11 +114,17 @@ class Place:
 
 @dataclass
 class Writer:
-    """Writes one program by drawing from hypothesis."""
+    """Writes one program by drawing from hypothesis.
+
+    `own` and `others` are the PStates that a topology may write and read, `kept` the materialized rows of the chain with
+    the types of their values, `counted` its temporary PStates.
+    """
 
     draw: Any
     own: dict[str, Template] = field(default_factory=dict)
     others: dict[str, Template] = field(default_factory=dict)
+    kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    counted: list[str] = field(default_factory=list)
     count: int = 0
 
     def pick(self, options: Sequence[Any]) -> Any:
@@ -142,7 +148,7 @@ class Writer:
 
     def variable(self, kind: str, env: Env) -> str | None:
         """A variable of a type, if one is bound."""
-        known = [name for name, found in env.items() if found == kind or kind == "any"]
+        known = [name for name, found in env.items() if found == kind or (kind == "any" and found != "big")]
         return f'"{self.pick(known)}"' if known else None
 
     def expression(self, kind: str, env: Env, depth: int = 2) -> str:
@@ -153,7 +159,7 @@ class Writer:
             return str(self.number(0, 3))
         if kind == "constant":
             return str(self.number(-3, 3))
-        known = self.variable(kind, env) if kind in ("str", "int", "any", "bool", "list") else None
+        known = self.variable(kind, env) if kind in ("str", "int", "any", "bool", "list", "big") else None
         if known is not None and self.number(0, 2) < 2:
             return known
         forms = _EXPRESSIONS[kind]
@@ -311,7 +317,13 @@ class Writer:
     # --- sources ---
 
     def rows(self, microbatch: str, kind: str, place: Place) -> str:
-        """The rows of a source."""
+        """The rows of a source, or rows that a block before kept."""
+        if self.kept and self.chance(2):
+            name = self.pick(sorted(self.kept))
+            outs = [self.fresh(found) for found in self.kept[name]]
+            place.env.update(zip(outs, self.kept[name], strict=True))
+            place.is_zero = False
+            return f'.explode_materialized("{name}").out({", ".join(map(repr, outs))})'
         made = {letter: self.fresh(letter) for letter in "rkvx"}
         place.env.update({made["k"]: "str", made["v"]: "int", made["x"]: "any"})
         place.is_zero = False
@@ -319,16 +331,19 @@ class Writer:
 
     def chain(self, microbatch: str, kind: str) -> str:
         """All that follows a source."""
+        self.kept, self.counted = {}, []
         if self.number(0, 2) < 2:
             place = Place({}, microbatch=microbatch)
             return self.rows(microbatch, kind, place) + self.nodes(place, 5) + self.state_at_end(place)
         place = Place({}, is_zero=True, depth=1, microbatch=microbatch)
         text = self.nodes(place, 1) if self.chance(3) else ""
-        for _ in range(self.number(1, 2)):
+        for _ in range(self.number(1, 3)):
             if not place.is_zero:
                 text, place.is_zero = text + ".global_partition()", True
             text += f".batch_block({self.batch(microbatch, kind, place)})"
             text += self.nodes(place, 1) if self.chance(3) else ""
+            if self.counted and self.chance(2):
+                text += self._read_temporary(place) + self.state_at_end(place)
         return text
 
     def state_at_end(self, place: Place) -> str:
@@ -336,13 +351,23 @@ class Writer:
 
     def batch(self, microbatch: str, kind: str, outer: Place) -> str:
         """The block of a batch block, in its three phases."""
+        kept: dict[str, tuple[str, ...]] = {}
+        counted: list[str] = []
+        text = self._phases(microbatch, kind, outer, kept, counted)
+        self.kept.update(kept)
+        self.counted.extend(counted)
+        return text
+
+    def _phases(
+        self, microbatch: str, kind: str, outer: Place, kept: dict[str, tuple[str, ...]], counted: list[str]
+    ) -> str:
         place = outer.inside(phase="pre", depth=1)
         text = "Block" + self.rows(microbatch, kind, place) + self.nodes(place, 3)
         if self.chance(4):
             text += self._second_source(microbatch, kind, outer, place)
         ending = self.pick(("group", "group", "move", "move", "none"))
         if ending == "none":
-            return text + self._state(place)
+            return text + self._state(place) + self._keep_rows(place, kept)
         post = Place({}, "post", depth=1, microbatch=microbatch)
         if ending == "group":
             keys = [name for name, found in place.env.items() if found in ("str", "int", "any")]
@@ -356,8 +381,33 @@ class Writer:
             post.is_zero = place.is_zero
             for _ in range(self.number(1, 3)):
                 text += self._into_variable(place.env, post) if self.chance(2) else self._into_pstate(place, post)
+            if self.chance(3):
+                text += self._count_in_temporary(place.env, counted)
         # An aggregation that stands directly behind aggregators would be one of them.
-        return text + ".each(Ops.IDENTITY, 0)" + self.nodes(post, 2) + self._state(post)
+        return text + ".each(Ops.IDENTITY, 0)" + self.nodes(post, 2) + self._state(post) + self._keep_rows(post, kept)
+
+    def _keep_rows(self, place: Place, kept: dict[str, tuple[str, ...]]) -> str:
+        if not self.chance(2):
+            return ""
+        self.count += 1
+        name = f"$$rows{self.count}"
+        kinds = tuple(self.draw(st.lists(st.sampled_from(("str", "int", "any")), min_size=1, max_size=3)))
+        kept[name] = kinds
+        return f'.materialize({", ".join(self.expression(found, place.env) for found in kinds)}).out("{name}")'
+
+    def _count_in_temporary(self, env: Env, counted: list[str]) -> str:
+        self.count += 1
+        counted.append(f"$$temp{self.count}")
+        form = self.pick(("Agg.count()", "Agg.sum(<int>)", "CompoundAgg.map(<str>, Agg.count())", "Agg.last(<int>)"))
+        tree = self.fill(f"CompoundAgg.map(<str>, {form})", env)
+        return f'.compound_agg({tree}).out("{counted[-1]}")'
+
+    def _read_temporary(self, place: Place) -> str:
+        """All counts, wherever they are."""
+        path = self.fill(self.pick(("Path.map_keys()", "Path.view(Ops.SIZE)")), place.env)
+        name = self.pick(self.counted)
+        place.is_zero = False
+        return f'.all_partition().local_select("{name}", {path}.view(as_text)).out("{self.out("any", place)}")'
 
     def _second_source(self, microbatch: str, kind: str, outer: Place, place: Place) -> str:
         """Other rows of the same microbatch, merged with the first ones by the variables that both bind."""
@@ -416,6 +466,7 @@ _EXPRESSIONS: dict[str, tuple[str, ...]] = {
              "Expr(Ops.EQUAL, <str>, <str>)", "Expr(Ops.NOT_EQUAL, <int>, <int>)", "Expr(Ops.CONTAINS, <list>, <str>)"),
     "list": ("Constant([])", "Expr(Ops.TUPLE, <any>, <any>)", "Expr(pair, <int>, <str>)", "Expr(Ops.TUPLE, <str>)"),
     "dict": ("Expr(record, <str>, <any>)", "Expr(record, <str>, <int>)"),
+    "big": ("Expr(big, <any>)", "Expr(Ops.PLUS, <big>, <int>)"),
     "looked": ("Expr(Ops.IDENTITY, <any>)", '"a"', "1", "True"),
     "text": ("Expr(text_of, <any>)",),
 }  # fmt: skip
@@ -426,7 +477,7 @@ _EACH: tuple[tuple[str, tuple[str, ...]], ...] = (
     (".each(Ops.EXPLODE, <list>)", ("any",)), (".each(Ops.EXPLODE_INDEXED, <list>)", ("int", "any")),
     (".each(Ops.RANGE, 0, Expr(small, <any>))", ("int",)), (".each(Ops.EXPAND, Expr(pair, <int>, <any>))", ("int", "any")),
     (".each(Ops.AND, <any>, <any>)", ("bool",)), (".each(Ops.EQUAL, <int>, <int>)", ("bool",)), (".each(half, <int>)", ("any",)),
-    (".each(big, <any>)", ("any",)), (".each(Ops.TO_STRING, <str>, <int>)", ("any",)), (".each(Ops.FIRST, <list>)", ("any",)),
+    (".each(big, <any>)", ("big",)), (".each(text_of, <big>)", ("any",)), (".each(Ops.TO_STRING, <str>, <int>)", ("any",)), (".each(Ops.FIRST, <list>)", ("any",)),
     (".each(record, <str>, <any>)", ("dict",)), (".each(Ops.GET, <dict>, <str>)", ("any",)), (".each(small, <any>)", ()),
     (".each(Ops.CURRENT_TASK_ID)", ("int",)), (".each(Ops.EXPLODE_MAP, <dict>)", ("any", "any")),
 )  # fmt: skip
@@ -439,7 +490,7 @@ _INTO_VARIABLES = (
     ("Agg.list(<any>)", "list"), ("Agg.set(<str>)", "any"), ("Agg.multi_set(<str>)", "any"), ("Agg.first(<any>)", "any"),
     ("Agg.last(<any>)", "any"), ("Agg.and_(<any>)", "any"), ("Agg.or_(<any>)", "any"), ("Agg.avg(<int>)", "any"),
     ("Agg.median(<int>)", "any"), ("Agg.map(<str>, <any>)", "any"), ("Agg.merge(<dict>)", "any"),
-    ("Agg.top_monotonic(2, <int>)", "list"), ("Agg.combiner(BitsOr, <small>)", "int"), ("Agg.sum(Expr(big, <any>))", "any"),
+    ("Agg.top_monotonic(2, <int>)", "list"), ("Agg.combiner(BitsOr, <small>)", "int"), ("Agg.sum(<big>)", "big"),
     ("Agg.accumulator(Digest, <any>)", "int"), ("Agg.accumulator(Longest, <any>)", "int"), ("Agg.sum(Expr(half, <int>))", "any"),
     ("Agg.top_monotonic(2, Expr(pair, <str>, <int>), id_function=Ops.FIRST, sort_val_function=Ops.LAST)", "list"),
     ("Agg.max(Expr(half, <int>))", "any"),

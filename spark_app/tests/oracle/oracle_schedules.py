@@ -2,7 +2,7 @@
 
 What the language promises: messages from one task to another keep their order, and a row goes on to its end, or to the
 next partitioner, before the next one starts. Nothing else is ordered: messages of different tasks, sources, branches,
-the keys of `group_by` and of plain dicts, the tasks that a shuffle deals.
+rounds of a loop, the keys of `group_by` and of plain dicts, the tasks that a shuffle deals.
 
 `Rounds` does what an engine in supersteps does. `Chance` takes any order that is promised; programs whose results
 differ between several of those have no one right result (`oracle_comparison` says what becomes of them).
@@ -20,7 +20,10 @@ from oracle_graph import Step
 
 @dataclass
 class Message:
-    """A row on its way to a step on another task; `region` is the batch block or source that waits for it."""
+    """A row on its way to a step on another task; `region` is the batch block or source that waits for it.
+
+    `rows` are the materialized rows that it explodes there.
+    """
 
     sender: int
     task: int
@@ -28,6 +31,7 @@ class Message:
     row: Any
     region: int
     number: int = 0
+    rows: tuple[Sequence[Any], ...] = ()
 
 
 @dataclass
@@ -38,6 +42,7 @@ class Rounds:
     arriving: list[Message] = field(default_factory=list)
     finishing: list[int] = field(default_factory=list)
     sent: int = 0
+    loops_in_rounds: bool = True
 
     def send(self, message: Message) -> None:
         self.sent += 1
@@ -69,6 +74,7 @@ class Chance:
         self.random = random.Random(seed)
         self.strict = strict
         self.channels: dict[Any, list[Message]] = {}
+        self.loops_in_rounds = seed % 2 == 0
         self.favours_new = seed % 3 == 1
         self.favours_old = seed % 3 == 2
 

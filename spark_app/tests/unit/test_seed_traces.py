@@ -338,6 +338,53 @@ def test_map_keys_are_renamed_when_a_path_ends_in_map_key(engine: Any) -> None:
         assert cluster.cluster_pstate("RenameModule", "$$m").select_one(Path.key("k")) == {"b": 0, "c": 1}
 
 
+def _turned(values: list[Any]) -> list[Any]:
+    return values[::-1]
+
+
+def _evens_turned() -> Path:
+    return Path.key("numbers").filtered_list(Path.filter_pred(Ops.IS_EVEN)).term(_turned)
+
+
+class ListsModule(Module):
+    """T14: inserting into a list, and turning some of its elements round."""
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*depot", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$lists", PState.map_schema(str, PState.list_schema(object)))
+        mb.pstate("$$rows", PState.map_schema(str, PState.list_schema(int).subindexed()))
+        odd = Path.subselect(Path.key("nested").all().all().filter_pred(Ops.IS_ODD)).term(_turned)
+        (mb.source("*depot").out("*microbatch")
+           .explode_microbatch("*microbatch").out("*letters")
+           .hash_partition("letters")
+           .local_transform("$$lists", Path.key("letters").term_val("*letters"))
+           .local_transform("$$lists", Path.key("letters").after_elem().term_val("c"))
+           .local_transform("$$lists", Path.key("letters").before_elem().term_val("d"))
+           .local_transform("$$lists", Path.key("letters").before_index(2).term_val("e"))
+           .hash_partition("nested")
+           .local_transform("$$lists", Path.key("nested").term_val([[1, 2, 3, 4], [5, 6, 7], [8, 9, 10]]))
+           .local_transform("$$lists", odd)
+           .hash_partition("numbers")
+           .local_transform("$$lists", Path.key("numbers").term_val([0, 1, 2, 3, 4, 5]))
+           .local_transform("$$lists", _evens_turned())
+           .local_transform("$$rows", Path.key("numbers").term_val([0, 1, 2, 3, 4, 5]))
+           .local_transform("$$rows", _evens_turned()))  # fmt: skip
+
+
+def test_lists_become_the_published_ones_when_transforms_insert_and_turn_elements(engine: Any) -> None:
+    with InProcessCluster.create(engine) as cluster:
+        cluster.launch_module(ListsModule(), LaunchConfig(2, 1))
+        cluster.cluster_depot("ListsModule", "*depot").append(["a", "b"])
+        cluster.wait_for_microbatch_processed_count("ListsModule", "mb", 1)
+        lists = cluster.cluster_pstate("ListsModule", "$$lists")
+        assert lists.select_one(Path.key("letters")) == list("daebc")
+        assert lists.select_one(Path.key("nested")) == [[9, 2, 7, 4], [5, 6, 3], [8, 1, 10]]
+        assert lists.select_one(Path.key("numbers")) == [4, 1, 2, 3, 0, 5]
+        rows = cluster.cluster_pstate("ListsModule", "$$rows")
+        assert rows.select(Path.key("numbers").all()) == [4, 1, 2, 3, 0, 5]
+
+
 class TickModule(Module):
     def define(self, setup: Any, topologies: Any) -> None:
         setup.declare_depot("*depot", Depot.random())
