@@ -58,8 +58,9 @@ if TYPE_CHECKING:
     from tidemill.api.block import Block, Case, LoopVars, SelectOptions
     from tidemill.api.depots import Depot
     from tidemill.api.emits import CapturedEmit, MockOutputCollector
-    from tidemill.api.later import LimitAgg, SubBatch, SubSource
+    from tidemill.api.later import SubBatch, SubSource
     from tidemill.api.launching import AckLevel, LaunchConfig, UpdateOptions
+    from tidemill.api.limits import LimitAgg
     from tidemill.api.module import Module, Setup, Topologies
     from tidemill.api.path import Path
     from tidemill.api.ranges import SortedRangeFromOptions, SortedRangeOptions, SortedRangeToOptions
@@ -96,8 +97,9 @@ _NAMES = {
     "tidemill.api.block": ("Block", "Case", "LoopVars", "SelectOptions"),
     "tidemill.api.depots": ("Depot",),
     "tidemill.api.emits": ("CapturedEmit", "MockOutputCollector"),
-    "tidemill.api.later": ("LimitAgg", "SubBatch", "SubSource"),
+    "tidemill.api.later": ("SubBatch", "SubSource"),
     "tidemill.api.launching": ("AckLevel", "LaunchConfig", "UpdateOptions"),
+    "tidemill.api.limits": ("LimitAgg",),
     "tidemill.api.module": ("Module", "Setup", "Topologies"),
     "tidemill.api.path": ("Path",),
     "tidemill.api.ranges": ("SortedRangeFromOptions", "SortedRangeOptions", "SortedRangeToOptions"),

@@ -8,7 +8,7 @@ import pytest
 from faulty import Cases, Define, assert_one_fault, faults_of
 from test_faults_of_dataflow import ROWS, records, source
 
-from tidemill import Agg, Block, CompoundAgg, Constant, Depot, Expr, Ops, Path, PState
+from tidemill import Agg, Block, CompoundAgg, Constant, Depot, Expr, LimitAgg, Ops, Path, PState
 
 cases = Cases()
 expect = cases.expect
@@ -291,6 +291,93 @@ def rows_behind_a_capture_without_keys(setup: Any, topologies: Any) -> None:
     source(setup, topologies).batch_block(block.each(Ops.PRINTLN, "*v", "*n"))  # <- fault
 
 
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+LIMIT = LimitAgg.create(3, "*v").sort("*v")
+
+
+@expect("limit_agg stands outside a batch block.")
+def limit_in_plain_code(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).limit_agg(LIMIT)  # <- fault
+
+
+@expect("limit_agg stands inside another node of a batch block.")
+def limit_in_a_condition(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(ROWS.if_true("*v", Block.limit_agg(LIMIT)))  # <- fault
+
+
+@expect("limit_agg stands after the aggregation of a batch block.")
+def limit_in_post_agg(setup: Any, topologies: Any) -> None:
+    block = AT_HOME.agg(Agg.count()).out("*n").local_clear("$$total")
+    source(setup, topologies).batch_block(block.limit_agg(LIMIT))  # <- fault
+
+
+@expect("What comes before the aggregators of a batch block does not end in a partitioner.")
+def limit_without_a_partitioner(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(ROWS.limit_agg(LIMIT))  # <- fault
+
+
+@expect("A second limit_agg stands in this batch block.")
+def two_limits(setup: Any, topologies: Any) -> None:
+    other = LimitAgg.create(1, "*w")
+    rows = ROWS.each(Ops.IDENTITY, "*v").out("*w").global_partition()
+    source(setup, topologies).batch_block(rows.limit_agg(LIMIT).limit_agg(other))  # <- fault
+
+
+@expect("limit_agg and capture_new_val_into stand in one batch block: both say which rows post-agg gets.")
+def limit_beside_a_capture(setup: Any, topologies: Any) -> None:
+    block = AT_HOME.agg("$$total", COUNT).limit_agg(LIMIT)  # <- fault
+    source(setup, topologies).batch_block(block)
+
+
+@expect("The variable '*w' is not bound here.")
+def limit_by_an_unknown_variable(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(AT_HOME.limit_agg(LimitAgg.create(3, "*v").sort("*w")))  # <- fault
+
+
+@expect("limit_agg binds '*n', which is bound already.")
+def limit_of_an_output(setup: Any, topologies: Any) -> None:
+    block = AT_HOME.agg(Agg.count()).out("*n").limit_agg(LimitAgg.create(3, "*v").index_var("*n"))  # <- fault
+    source(setup, topologies).batch_block(block)
+
+
+@expect("limit_agg binds '*v', which is bound already.")
+def limit_of_its_key(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(ROWS.group_by("*v", Block.limit_agg(LIMIT)))  # <- fault
+
+
+@expect("LimitAgg.create begins with the number of rows to keep, not with '*v'.")
+def limit_without_an_amount(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(AT_HOME.limit_agg(LimitAgg.create("*v", "*v")))  # <- fault
+
+
+@expect("LimitAgg.create names no variable to keep.")
+def limit_that_keeps_nothing(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(AT_HOME.limit_agg(LimitAgg.create(3)))  # <- fault
+
+
+@expect("LimitAgg.sort names all variables to sort by, and stands once.")
+def limit_sorted_twice(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(AT_HOME.limit_agg(LIMIT.sort("*v")))  # <- fault
+
+
+@expect("limit_agg takes a LimitAgg, not 3.")
+def limit_of_a_number(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(AT_HOME.limit_agg(3).local_clear("$$total"))  # <- fault
+
+
+@expect("limit_agg emits no values, so .out(…) cannot follow it")
+def limit_with_out(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(AT_HOME.limit_agg(LIMIT).out("*w"))  # <- fault
+
+
+@expect("The variable '*w' is not bound after the aggregation.")
+def variable_that_a_limit_does_not_keep(setup: Any, topologies: Any) -> None:
+    rows = ROWS.each(Ops.IDENTITY, "*v").out("*w").global_partition().limit_agg(LIMIT)
+    source(setup, topologies).batch_block(rows.each(Ops.PRINTLN, "*w"))  # <- fault
+
+
 def every_use(setup: Any, topologies: Any) -> None:
     chain = source(setup, topologies).if_true(
         Expr(Ops.IDENTITY, Constant(1)), Block.batch_block(COUNTS).batch_block(KEPT)
@@ -299,6 +386,7 @@ def every_use(setup: Any, topologies: Any) -> None:
     chain = chain.batch_block(Block.explode_materialized("$$rows").out("*v").select("$$t", Path.key("*v")).out("*n"))
     tree = CompoundAgg.map("*v", COUNT)
     chain = chain.batch_block(AT_HOME.compound_agg("$$counts", tree).each(Ops.PRINTLN, "*v", "*n"))
+    chain = chain.batch_block(AT_HOME.limit_agg(LIMIT.reverse().index_var("*i")).each(Ops.PRINTLN, "*v", "*i"))
     chain.hash_partition("$$t", Constant("a")).local_transform("$$t", Path.key("a").term_val(1)).local_clear("$$t")
 
 

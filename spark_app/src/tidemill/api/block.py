@@ -28,6 +28,7 @@ from tidemill.api.arguments import (
 from tidemill.api.attachment import Attachable
 from tidemill.api.later import LaterNodes
 from tidemill.api.launching import AckLevel
+from tidemill.api.limits import LimitAgg
 from tidemill.api.locations import caller_location
 from tidemill.api.path import recorded_path
 from tidemill.api.starters import starter
@@ -400,6 +401,15 @@ class Block(LaterNodes, Attachable):
         body = _nodes(args[-1] if args else None, at, found)
         return self._add(dataflow.GroupBy(keys, body, at), found)
 
+    @starter
+    def limit_agg(self, limit: Any) -> Block:
+        """In a batch block: go on with some rows only, which a `LimitAgg` describes."""
+        at = caller_location()
+        if not isinstance(limit, LimitAgg):
+            text = f"limit_agg takes a LimitAgg, not {limit!r}."
+            return self._fault(at, text, 'Write limit_agg(LimitAgg.create(3, "*v").sort("*v")).')
+        return self._add(replace(limit.recorded, at=at), limit.faults)
+
     # --- graph ---
 
     @starter
@@ -552,7 +562,7 @@ def _with_outs(node: Node, outs: tuple[str, ...], at: Location, faults: list[Fau
 def _method(node: Node) -> str:
     names = {
         "KeepTrue": "keep_true", "Cond": "if_true/cond", "Partition": "A partitioner", "GroupBy": "group_by",
-        "DepotAppend": "depot_partition_append",
+        "DepotAppend": "depot_partition_append", "Limit": "limit_agg",
     }  # fmt: skip
     kind = type(node).__name__
     return names.get(kind, "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind).lstrip("_"))

@@ -43,11 +43,6 @@ class LaterNodes(SuggestingInstances):
         return self._later("sub_batch", ())
 
     @starter
-    def limit_agg(self, limit: Any) -> Any:
-        """Later: keep some rows of a batch block only, in an order."""
-        return self._later("limit_agg", ())
-
-    @starter
     def fresh_batch_source(self) -> Any:
         """Later: begin another branch of a batch block, to join with."""
         return self._later("fresh_batch_source (joins)", ())
@@ -96,7 +91,3 @@ class SubBatch(_Described):
 
 class SubSource(_Described):
     """A case of `sub_source`; a later version has it."""
-
-
-class LimitAgg(_Described):
-    """The description of `limit_agg`; a later version has it."""

@@ -14,6 +14,7 @@ from tidemill.engine.combined import as_tasks, received
 from tidemill.engine.compiled import CompiledBlock
 from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame, concat
+from tidemill.engine.limits import best_rows
 from tidemill.engine.step import Step
 from tidemill.engine.travel import check_travel
 from tidemill.plan import program as pg
@@ -95,6 +96,8 @@ def _results(
     """The rows of post-agg: one a task, or one a key."""
     if region.captured is not None:
         return _captured(run, region, block, frames, partials)
+    if region.cut is not None:
+        return _limited(run, region, region.cut, block, frames)
     return _outputs(run, region, block, frames, partials)
 
 
@@ -112,6 +115,24 @@ def _captured(
     places = {task: place for place, task in enumerate(results.tasks().to_list())}
     picks = np.array([places[task] for task in found.tasks().to_list()], dtype=np.int64)
     return found.with_columns(results.gather(picks).columns)
+
+
+def _limited(run: Step, region: pg.Region, cut: pg.Cut, block: CompiledBlock, frames: Sequence[Frame]) -> Frame:
+    """The rows that `limit_agg` keeps, with what is aggregated into variables on their task, or for their key."""
+    kept = (*cut.vars, *(region.keys or ()))
+    rows = concat(frames) if frames else Frame(0, 0, dict.fromkeys((*kept, *cut.sort), []))
+    group: list[Column] = [rows.tasks().cast(pl.Int64), *(rows.columns[key] for key in region.keys or ())]
+    indices, places, groups = best_rows(cut, rows, group)
+    found = rows.gather(indices).keep_columns(kept)
+    if cut.index is not None:
+        found = found.with_columns({cut.index: pl.Series("", places, dtype=pl.Int64)})
+    if block.aggregation is None or not frames:
+        return found.with_columns(dict.fromkeys(block.outs, []) if not frames else {})
+    results = _outputs(run, region, block, frames, ())
+    if region.keys is None:
+        number = {task: place for place, task in enumerate(results.tasks().to_list())}
+        groups = np.array([number[task] for task in found.tasks().to_list()], dtype=np.int64)
+    return found.with_columns(results.gather(groups).keep_columns(block.outs).columns)
 
 
 def _outputs(

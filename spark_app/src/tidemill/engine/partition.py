@@ -11,6 +11,7 @@ from tidemill.engine.columns.functions import row_values
 from tidemill.engine.destinations import Destinations, destinations
 from tidemill.engine.failures import failing_row, user_error
 from tidemill.engine.frame import Frame
+from tidemill.engine.limits import needed_rows
 from tidemill.engine.messages import Message
 from tidemill.engine.step import Step
 from tidemill.plan.program import Move
@@ -21,6 +22,7 @@ def send(run: Step, move: Move, frame: Frame) -> None:
     """Rows that reach a partitioner become messages with the variables that are live behind it."""
     live = run.program.live[move.id]
     if move.kind == "all" and not move.is_single:
+        frame, _ = _needed(run, move, frame, 0)
         tasks = run.work.tasks
         if run.context.budget is not None:
             run.context.budget.rows(frame.rows * tasks)
@@ -29,8 +31,16 @@ def send(run: Step, move: Move, frame: Frame) -> None:
         rows = _without_order(frame.keep_columns(live)).gather(indices)
         run.post(move.id, rows, targets)
         return
-    chosen = _chosen(run, move, frame)
+    frame, chosen = _needed(run, move, frame, _chosen(run, move, frame))
     run.post(move.id, _without_order(frame.keep_columns(live)), chosen)
+
+
+def _needed(run: Step, move: Move, frame: Frame, targets: Destinations | int) -> tuple[Frame, Destinations | int]:
+    """The rows without those that the aggregation behind would not keep."""
+    rows = needed_rows(run.program, move, frame, targets)
+    if rows is None:
+        return frame, targets
+    return frame.gather(rows), targets if isinstance(targets, int) else targets[rows]
 
 
 def _chosen(run: Step, move: Move, frame: Frame) -> Destinations | int:

@@ -311,6 +311,21 @@ class GroupBy:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """`limit_agg`: go on with `vars` of at most `amount` rows, the first by the variables `sort` (any without).
+
+    `index` gets 0, 1, … in that order; `is_reverse`: the last rows, the last one first.
+    """
+
+    amount: int
+    vars: tuple[str, ...]
+    sort: tuple[str, ...]
+    at: Location
+    is_reverse: bool = False
+    index: str | None = None
+
+
+@dataclass(frozen=True)
 class Anchor:
     """Name this place; `Hook` continues from it, `Unify` merges several of them."""
 
@@ -371,7 +386,7 @@ class Later:
 
 Node = Union[
     Each, ExplodeMicrobatch, ExplodeMaterialized, Materialize, KeepTrue, Cond, Loop, ContinueLoop, EmitLoop, Partition,
-    LocalSelect, LocalTransform, LocalClear, DepotAppend, Aggregate, BatchBlock, GroupBy, Anchor, Hook, Branch,
+    LocalSelect, LocalTransform, LocalClear, DepotAppend, Aggregate, BatchBlock, GroupBy, Limit, Anchor, Hook, Branch,
     InvokeQuery, QueryAnswer, Unify, Later,
 ]  # fmt: skip
 

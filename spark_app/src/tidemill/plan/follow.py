@@ -182,7 +182,7 @@ class SourceFollower:
         self._anchors, self._block_start, self._has_exploded = outer
         return rows.moved(ON_ZERO)
 
-    def _aggregated(self, aggregators: Sequence[df.Aggregate | df.GroupBy], rows: Rows) -> Rows:
+    def _aggregated(self, aggregators: Sequence[df.Aggregate | df.GroupBy | df.Limit], rows: Rows) -> Rows:
         """The rows behind the aggregators of a batch block: their outputs, and the keys of group_by."""
         after = Rows({}, rows.placement if rows.placement.kind == "zero" else UNKNOWN)
         for node in aggregators:
@@ -192,12 +192,20 @@ class SourceFollower:
                 why = f"group_by({', '.join(node.keys)}) at {node.at} sent rows to the task of its keys"
                 outs = [out for each in node.body if isinstance(each, df.Aggregate) for out in each.outs]
                 after = self._made(node, outs, after.binding(keys).moved(Placement("by", why, by)))
+                for limit in node.body:
+                    after = self._limited(limit, rows, after) if isinstance(limit, df.Limit) else after
+            elif isinstance(node, df.Limit):
+                after = self._limited(node, rows, after)
             else:
                 self._aggregate(node, rows)
                 captures = list(captures_of(node.tree))
                 keys = {key.name: symbol(key, rows.values) for c in captures for key in c.keys if isinstance(key, Var)}
                 after = self._made(node, (*node.outs, *(c.out for c in captures)), after.binding(keys))
         return after
+
+    def _limited(self, node: df.Limit, rows: Rows, after: Rows) -> Rows:
+        after = after.binding({name: symbol(Var(name), rows.values) for name in node.vars})
+        return after if node.index is None else self._made(node, (node.index,), after)
 
     # --- PStates ---
 
@@ -268,7 +276,7 @@ _STEPS: dict[type, str] = {
     df.Materialize: "_same", df.KeepTrue: "_same", df.Cond: "_cond", df.Loop: "_loop",
     df.ContinueLoop: "_continue", df.EmitLoop: "_emit", df.Partition: "_partition", df.LocalSelect: "_select",
     df.LocalTransform: "_transform", df.LocalClear: "_same", df.DepotAppend: "_depot_append",
-    df.Aggregate: "_aggregate", df.BatchBlock: "_batch", df.GroupBy: "_same", df.Anchor: "_anchor",
+    df.Aggregate: "_aggregate", df.BatchBlock: "_batch", df.GroupBy: "_same", df.Limit: "_same", df.Anchor: "_anchor",
     df.QueryAnswer: "_same", df.Hook: "_hook", df.Branch: "_branch", df.InvokeQuery: "_invoke", df.Unify: "_unify",
     df.Later: "_same",
 }  # fmt: skip

@@ -240,15 +240,26 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """`limit_agg`: post-agg gets `vars` of the first `amount` rows by `sort`, and their place as `index`."""
+
+    amount: int
+    vars: tuple[str, ...]
+    sort: tuple[str, ...]
+    is_reverse: bool
+    index: str | None
+
+
+@dataclass(frozen=True)
 class Region:
     """What is finished together: the chain of a source, or a batch block.
 
     `start` is its first operator. Of a batch block, `collect` and `outputs` are its aggregation (None and ()
     without one), `keys` those of `group_by` (None without), `captured` the variables of the keys whose new values
-    post-agg gets, a row for each (None where it gets a row for each task), `is_single` whether aggregation and post-agg
-    happen on task 0 only, `post` where post-agg begins and `after` what follows the block on task 0 (None where nothing
-    follows). `combines` says whether rows may be combined before `final`, the partitioner in front of the
-    aggregation.
+    post-agg gets, a row for each (None where it gets a row for each task), `cut` which of the rows it gets (None
+    without `limit_agg`), `is_single` whether aggregation and post-agg happen on task 0 only, `post` where post-agg
+    begins and `after` what follows the block on task 0 (None where nothing follows). `combines` says whether rows may
+    be combined before `final`, the partitioner in front of the aggregation.
     """
 
     id: int
@@ -260,6 +271,7 @@ class Region:
     outputs: tuple[Output, ...] = ()
     keys: tuple[str, ...] | None = None
     captured: tuple[str, ...] | None = None
+    cut: Cut | None = None
     is_single: bool = False
     final: int | None = None
     combines: bool = False

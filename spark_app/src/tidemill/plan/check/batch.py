@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Union
 
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Node
@@ -12,6 +12,8 @@ from tidemill.plan.check.context import Context
 from tidemill.plan.check.scope import Scope, use
 
 Phase = Literal["plain", "pre", "post"]
+_AGGREGATORS = (df.Aggregate, df.GroupBy, df.Limit)
+_Aggregators = Sequence[Union[df.Aggregate, df.GroupBy, df.Limit]]
 
 
 class PhaseCheck(Protocol):
@@ -51,29 +53,33 @@ def check_batch_block(outer: PhaseCheck, node: df.BatchBlock, scope: Scope) -> N
     outer.inside("post", scope).run(post, after)
 
 
-def phases(body: Sequence[Node]) -> tuple[Sequence[Node], Sequence[df.Aggregate | df.GroupBy], Sequence[Node]]:
+def phases(body: Sequence[Node]) -> tuple[Sequence[Node], _Aggregators, Sequence[Node]]:
     """The nodes before the aggregators, the aggregators (they stand together), and the nodes after them."""
-    first = next((i for i, node in enumerate(body) if isinstance(node, (df.Aggregate, df.GroupBy))), len(body))
+    first = next((i for i, node in enumerate(body) if isinstance(node, _AGGREGATORS)), len(body))
     last = first
-    found: list[df.Aggregate | df.GroupBy] = []
+    found: list[df.Aggregate | df.GroupBy | df.Limit] = []
     while last < len(body):
         node = body[last]
-        if not isinstance(node, (df.Aggregate, df.GroupBy)):
+        if not isinstance(node, _AGGREGATORS):
             break
         found.append(node)
         last += 1
     return body[:first], found, body[last:]
 
 
-def _check_aggregators(rows: PhaseCheck, nodes: Sequence[df.Aggregate | df.GroupBy], scope: Scope) -> Scope:
+def _check_aggregators(rows: PhaseCheck, nodes: _Aggregators, scope: Scope) -> Scope:
     """The scope after the aggregators: their outputs and the keys of group_by, nothing else."""
     after = Scope(is_on_zero=False, hidden=scope.names, temps=scope.temps)
     if isinstance(nodes[0], df.GroupBy) and len(nodes) > 1:
         text = "An aggregator stands beside group_by."
         rows.fault(nodes[1].at, text, "Put it into the block of group_by, or into a batch block of its own.")
+    _check_only_limit(rows, nodes)
     for node in nodes:
         if isinstance(node, df.GroupBy):
             after = after.binding(_check_group_by(rows, node, scope))
+            continue
+        if isinstance(node, df.Limit):
+            after = after.binding(_check_limit(rows, node, scope, after))
             continue
         rows.aggregation(node, scope)
         _check_outs(rows, node, after)
@@ -81,7 +87,27 @@ def _check_aggregators(rows: PhaseCheck, nodes: Sequence[df.Aggregate | df.Group
     return after
 
 
-def _with_captures(rows: PhaseCheck, nodes: Sequence[df.Aggregate | df.GroupBy], after: Scope) -> Scope:
+def _check_limit(rows: PhaseCheck, node: df.Limit, scope: Scope, after: Scope) -> tuple[str, ...]:
+    """The variables that limit_agg binds anew; each is one of the rows, or its index."""
+    for name in (*node.vars, *node.sort):
+        use(rows.context, scope, df.Var(name), node.at)
+    names = node.vars if node.index is None else (*node.vars, node.index)
+    for number, name in enumerate(names):
+        if name in after.names or name in names[:number]:
+            rows.fault(node.at, f"limit_agg binds '{name}', which is bound already.", "Give each a name of its own.")
+    return names
+
+
+def _check_only_limit(rows: PhaseCheck, nodes: Sequence[Node]) -> None:
+    limits = [node for node in nodes if isinstance(node, df.Limit)]
+    if len(limits) > 1:
+        rows.fault(limits[1].at, "A second limit_agg stands in this batch block.", "Put it into one of its own.")
+    if limits and any(isinstance(node, df.Aggregate) and any(captures_of(node.tree)) for node in nodes):
+        text = "limit_agg and capture_new_val_into stand in one batch block: both say which rows post-agg gets."
+        rows.fault(limits[0].at, text, "Use two batch blocks.")
+
+
+def _with_captures(rows: PhaseCheck, nodes: _Aggregators, after: Scope) -> Scope:
     """The scope with the captured values, and the variables of the keys above them."""
     found = [(node, capture) for node in nodes if isinstance(node, df.Aggregate) for capture in captures_of(node.tree)]
     keys = captured_keys([capture for _, capture in found])
@@ -114,6 +140,8 @@ def _check_group_by(rows: PhaseCheck, node: df.GroupBy, scope: Scope) -> tuple[s
     for inner in node.body:
         if isinstance(inner, df.Later):
             rows.later(inner, scope)
+        elif isinstance(inner, df.Limit):
+            outs.extend(_check_limit(rows, inner, scope, Scope(frozenset((*node.keys, *outs)))))
         elif not isinstance(inner, df.Aggregate) or inner.pstate is not None:
             text = "The block of group_by holds something else than aggregators into variables."
             rows.fault(inner.at, text, 'Write Block.agg(Agg.count()).out("*count"); use the rows after group_by.')
@@ -124,6 +152,7 @@ def _check_group_by(rows: PhaseCheck, node: df.GroupBy, scope: Scope) -> tuple[s
             rows.aggregation(inner, scope)
             _check_outs(rows, inner, Scope(frozenset((*node.keys, *outs))))
             outs.extend(inner.outs)
+    _check_only_limit(rows, node.body)
     if not node.body:
         rows.fault(node.at, "The block of group_by has no aggregator.", 'Write Block.agg(Agg.count()).out("*count").')
     return (*node.keys, *outs)

@@ -361,6 +361,13 @@ class ChainCheck:
         self.fault(node.at, f"group_by stands {where} a batch block.", "Put it into the batch block itself, once.")
         return scope
 
+    def limit_agg(self, node: df.Limit, scope: Scope) -> Scope:
+        """Always a fault here, as with `group_by`."""
+        where = "inside another node of" if self.phase == "pre" else "outside"
+        where = "after the aggregation of" if self.phase == "post" else where
+        self.fault(node.at, f"limit_agg stands {where} a batch block.", "Put it into the batch block itself, once.")
+        return scope
+
     def batch_block(self, node: df.BatchBlock, scope: Scope) -> Scope:
         """It stands in plain code where rows are on task 0; its phases are checked on their own."""
         if self.is_query:
@@ -412,8 +419,9 @@ _HANDLERS: dict[type, str] = {
     df.Materialize: "materialize", df.KeepTrue: "keep_true", df.Cond: "cond", df.Loop: "loop",
     df.ContinueLoop: "continue_loop", df.EmitLoop: "emit_loop", df.Partition: "partition", df.LocalSelect: "select",
     df.LocalTransform: "transform", df.LocalClear: "clear", df.DepotAppend: "depot_append", df.Aggregate: "aggregate",
-    df.BatchBlock: "batch_block", df.GroupBy: "group_by", df.Anchor: "anchor", df.QueryAnswer: "answer",
-    df.Hook: "hook", df.Branch: "branch", df.InvokeQuery: "invoke", df.Unify: "unify", df.Later: "later",
+    df.BatchBlock: "batch_block", df.GroupBy: "group_by", df.Limit: "limit_agg", df.Anchor: "anchor",
+    df.QueryAnswer: "answer", df.Hook: "hook", df.Branch: "branch", df.InvokeQuery: "invoke", df.Unify: "unify",
+    df.Later: "later",
 }  # fmt: skip
 
 

@@ -347,7 +347,7 @@ class GraphBuilder:
         if not aggregates:
             self.block(pre)
             return
-        keys, items = _aggregation(aggregates)
+        keys, items, limit = _aggregation(aggregates)
         self.temps.update((made.name, made) for made in (declared_by(item) for item in items if item.is_temporary))
         final = pre[-1] if pre and isinstance(pre[-1], df.Partition) and keys is None else None
         self.block(pre[:-1] if final else pre)
@@ -365,22 +365,27 @@ class GraphBuilder:
         before = self._place.names
         collect = self.add(pg.Collect, aggregates[0].at)
         self._block_root = None
-        kept = keys or [
-            name for item in items for capture in captures_of(item.tree) for name in variables_in(capture.keys)
-        ]
+        captured = [name for item in items for found in captures_of(item.tree) for name in variables_in(found.keys)]
+        kept = (*(keys or ()), *captured, *(() if limit is None else limit.vars))
         self._place = Attachment(collect, {name: before.get(name, name) for name in kept})
+        cut = None if limit is None else self._cut(limit, before)
         outputs = tuple(
             pg.Output(tree, item.pstate, self._bind(item.outs[0]) if item.outs else None, item.at)
             for tree, item in zip(trees, items, strict=True)
         )
         is_single = isinstance(move, pg.Move) and move.is_single
         begin = self.add(pg.Join, aggregates[0].at, linked=False)
-        captured = self._add_captures(outputs)
+        by_row = self._add_captures(outputs)
         self.block(post)
         self.regions[number] = replace(
-            self.regions[number], collect=collect, outputs=outputs, keys=bound, captured=captured, is_single=is_single,
-            final=last if isinstance(move, pg.Move) else None, post=begin,
+            self.regions[number], collect=collect, outputs=outputs, keys=bound, captured=by_row, cut=cut,
+            is_single=is_single, final=last if isinstance(move, pg.Move) else None, post=begin,
         )  # fmt: skip
+
+    def _cut(self, limit: df.Limit, before: dict[str, str]) -> pg.Cut:
+        kept, sort = (tuple(before.get(name, name) for name in names) for names in (limit.vars, limit.sort))
+        index = None if limit.index is None else self._bind(limit.index)
+        return pg.Cut(limit.amount, kept, sort, limit.is_reverse, index)
 
     def _add_captures(self, outputs: Sequence[pg.Output]) -> tuple[str, ...] | None:
         """Reads the new values in post-agg; the variables of the keys of all of them, None where there is none."""
@@ -406,28 +411,30 @@ _HANDLERS: dict[type, str] = {
     df.Materialize: "materialize", df.KeepTrue: "keep", df.Cond: "cond", df.Loop: "loop",
     df.ContinueLoop: "continue", df.EmitLoop: "emit", df.Partition: "partition", df.LocalSelect: "select",
     df.LocalTransform: "transform", df.LocalClear: "clear", df.DepotAppend: "depot_append", df.Aggregate: "aggregate",
-    df.BatchBlock: "batch", df.GroupBy: "later_group", df.Anchor: "anchor", df.QueryAnswer: "answer", df.Hook: "hook",
-    df.Branch: "branch", df.InvokeQuery: "invoke", df.Unify: "unify", df.Later: "later",
+    df.BatchBlock: "batch", df.GroupBy: "later_group", df.Limit: "later_group", df.Anchor: "anchor",
+    df.QueryAnswer: "answer", df.Hook: "hook", df.Branch: "branch", df.InvokeQuery: "invoke", df.Unify: "unify",
+    df.Later: "later",
 }  # fmt: skip
 
 
 def _phases(body: Sequence[df.Node]) -> tuple[Sequence[df.Node], Sequence[df.Node], Sequence[df.Node]]:
     """The nodes before, in and after the aggregation of a batch block."""
-    kinds = (df.Aggregate, df.GroupBy)
+    kinds = (df.Aggregate, df.GroupBy, df.Limit)
     first = next((i for i, node in enumerate(body) if isinstance(node, kinds)), len(body))
     last = first
-    while last < len(body) and isinstance(body[last], df.Aggregate):
+    while last < len(body) and isinstance(body[last], (df.Aggregate, df.Limit)):
         last += 1
     if first < len(body) and isinstance(body[first], df.GroupBy):
         last = first + 1
     return body[:first], body[first:last], body[last:]
 
 
-def _aggregation(nodes: Sequence[df.Node]) -> tuple[tuple[str, ...] | None, list[df.Aggregate]]:
+def _aggregation(nodes: Sequence[df.Node]) -> tuple[tuple[str, ...] | None, list[df.Aggregate], df.Limit | None]:
+    """The keys of group_by, the aggregators, and the limit."""
     group = nodes[0]
-    if isinstance(group, df.GroupBy):
-        return group.keys, [node for node in group.body if isinstance(node, df.Aggregate)]
-    return None, [node for node in nodes if isinstance(node, df.Aggregate)]
+    keys, found = (group.keys, group.body) if isinstance(group, df.GroupBy) else (None, nodes)
+    limit = next((node for node in found if isinstance(node, df.Limit)), None)
+    return keys, [node for node in found if isinstance(node, df.Aggregate)], limit
 
 
 def _needs_context(part: Any) -> bool:

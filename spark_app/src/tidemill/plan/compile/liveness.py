@@ -32,7 +32,8 @@ def reads_of(operator: pg.Operator, regions: Sequence[pg.Region]) -> set[str]:
     """The variables that an operator itself reads."""
     if isinstance(operator, pg.Collect):
         region = regions[operator.region]
-        return set(region.keys or ()).union(*(variables_in(output.tree) for output in region.outputs))
+        cut = () if region.cut is None else (*region.cut.vars, *region.cut.sort)
+        return {*(region.keys or ()), *cut}.union(*(variables_in(output.tree) for output in region.outputs))
     return set(variables_in(tuple(vars(operator).values())))
 
 

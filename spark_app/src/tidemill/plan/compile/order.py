@@ -28,7 +28,9 @@ def observes_order(operator: pg.Operator, schemas: Mapping[str, Any], regions: S
     """Whether what an operator does depends on the order in which rows reach it."""
     if isinstance(operator, pg.Collect):
         outputs = regions[operator.region].outputs
-        return any(depends_on_order(output.tree, schemas.get(output.pstate or "")) for output in outputs)
+        return regions[operator.region].cut is not None or any(
+            depends_on_order(output.tree, schemas.get(output.pstate or "")) for output in outputs
+        )
     if isinstance(operator, pg.Apply):
         return operator.function.kind == "vectorized" or operator.function.call is Ops.PRINTLN
     return writes_in_order(operator, schemas.get(pstate_of(operator) or ""))

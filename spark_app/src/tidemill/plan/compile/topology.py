@@ -175,7 +175,7 @@ def _through_rows(
         if isinstance(operator, pg.Retain):
             edges[operator.id] += [op.id for op in operators if isinstance(op, pg.Explode) and op.temp == operator.temp]
     for region in regions:
-        is_by_row = region.keys is not None or region.captured is not None
+        is_by_row = (region.keys, region.captured, region.cut) != (None, None, None)
         if region.collect is not None and region.post is not None and is_by_row:
             edges[region.collect].append(region.post)
     return edges
@@ -192,10 +192,14 @@ def _with_combining(region: pg.Region, schemas: Mapping[str, Any]) -> pg.Region:
     """Rows may be combined before the final partitioner if every aggregator of the block is a combiner, and none shows
     in which order, that is on which threads, the sending tasks are.
     """
-    is_combining = region.final is not None and all(
-        all(leaf.kind == "combiner" for leaf in leaves(output.tree))
-        and not depends_on_order(output.tree, schemas.get(output.pstate or ""))
-        for output in region.outputs
+    is_combining = (
+        region.final is not None
+        and region.cut is None
+        and all(
+            all(leaf.kind == "combiner" for leaf in leaves(output.tree))
+            and not depends_on_order(output.tree, schemas.get(output.pstate or ""))
+            for output in region.outputs
+        )
     )
     return replace(region, combines=is_combining)
 
