@@ -191,6 +191,42 @@ def test_new_values_are_captured_when_rows_are_combined_before_they_are_sent(tmp
         assert len(found) == len(counts)
 
 
+def top_words(setup: Any, topologies: Any) -> None:
+    """T4: of all words the three that came most often; a word is once in the ranking, with its newest count."""
+    setup.declare_depot("*d", Depot.random())
+    mb = topologies.microbatch("mb")
+    mb.pstate("$$counts", PState.map_schema(str, int))
+    mb.pstate("$$top", list).global_()
+    mb.pstate("$$found", PState.map_schema(str, object)).global_()
+    counted = Block.explode_microbatch("*mb").out("*word").hash_partition("*word")
+    counts = CompoundAgg.map("*word", Agg.count().capture_new_val_into("*count"))
+    ranking = Agg.top_monotonic(3, "*pair", id_function=Ops.FIRST, sort_val_function=Ops.LAST)
+    chain = mb.source("*d").out("*mb").batch_block(
+        counted.compound_agg("$$counts", counts).materialize("*word", "*count").out("$$new")
+    )  # fmt: skip
+    chain = chain.batch_block(
+        Block.explode_materialized("$$new").out("*word", "*count").each(Ops.TUPLE, "*word", "*count").out("*pair")
+        .global_partition().agg("$$top", ranking).agg(ranking).out("*newest").macro(found("newest", "*newest"))
+    )  # fmt: skip
+    chain.batch_block(
+        Block.explode_materialized("$$new").out("*word", "*count").global_partition()
+        .agg(Agg.list("*word")).out("*words").macro(found("words", "*words"))
+    )  # fmt: skip
+
+
+def test_top_words_are_those_of_the_reference_when_words_come_in_several_microbatches(engine: Any) -> None:
+    with InProcessCluster.create(engine) as cluster:
+        story = Story(cluster, "TopNWords", top_words)
+        story.batch(d=["apple"] * 4 + ["plum"] * 3 + ["banana"] * 2 + ["orange"])
+        assert story.pstate("$$top").select_one(Path.stay()) == [["apple", 4], ["plum", 3], ["banana", 2]]
+        assert sorted(results(story)["words"]) == ["apple", "banana", "orange", "plum"], "a word came twice"
+        story.batch(d=["orange"] * 3 + ["apple"])
+        assert story.pstate("$$top").select_one(Path.stay()) == [["apple", 5], ["orange", 4], ["plum", 3]]
+        story.batch(d=["orange"] * 2)
+        assert story.pstate("$$top").select_one(Path.stay()) == [["orange", 6], ["apple", 5], ["plum", 3]]
+        assert results(story)["newest"] == [["orange", 6]]
+
+
 def test_post_agg_gets_no_row_when_no_record_came(engine: Any) -> None:
     with InProcessCluster.create(engine) as cluster:
         story = Story(cluster, "Empty", two_sources)

@@ -153,6 +153,16 @@ def aggregation_into_two(setup: Any, topologies: Any) -> None:
     source(setup, topologies).batch_block(AT_HOME.agg(Agg.count()).out("$$t", "*n"))  # <- fault
 
 
+@expect("The name of a temporary PState begins with '$$'; '$$' does not.")
+def aggregation_into_a_pstate_without_a_name(setup: Any, topologies: Any) -> None:
+    source(setup, topologies).batch_block(AT_HOME.agg(Agg.count()).out("$$"))  # <- fault
+
+
+@expect("An out variable begins with '*', but '$$t' is the name of a PState.")
+def variable_that_is_a_pstate(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).each(Ops.INC, "*v").out("$$t")  # <- fault
+
+
 @expect("Agg.avg cannot aggregate into '$$t'")
 def aggregation_of_a_mean(setup: Any, topologies: Any) -> None:
     source(setup, topologies).batch_block(AT_HOME.agg(Agg.avg("*v")).out("$$t"))  # <- fault

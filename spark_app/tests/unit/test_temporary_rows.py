@@ -158,6 +158,41 @@ def test_rows_of_a_failed_attempt_are_gone_when_the_microbatch_is_tried_again(en
         assert sorted(results(story)["all"]) == [1, 2, 3]
 
 
+def by_rows(setup: Any, topologies: Any) -> None:
+    """Steps that read what the row before wrote run row by row; rows of several places and of a loop are kept there."""
+    rounds = Block.if_true(
+        Expr(Ops.LESS_THAN, "*i", 2),
+        Block.materialize("*v", "*i").out("$$rows").continue_loop(Expr(Ops.INC, "*i")),
+        Block.materialize("*v", Constant(9)).out("$$rows").emit_loop("*i"),
+    )
+    counted = (
+        RECORDS.global_partition()
+        .local_transform("$$found", Path.key("n").null_to_val(0).term(Ops.INC))
+        .local_select("$$found", Path.key("n")).out("*n")
+        .materialize().out("$$none").materialize("*v", "*n").out("$$rows")
+        .loop_with_vars(LoopVars.var("*i", "*n"), rounds).out("*i")
+    )  # fmt: skip
+    chain = topology(setup, topologies).batch_block(counted).batch_block(
+        Block.explode_materialized("$$rows").out("*v", "*n").global_partition()
+        .agg(Agg.list(Expr(Ops.TUPLE, "*v", "*n"))).out("*all").macro(found("all", "*all"))
+    )  # fmt: skip
+    chain.batch_block(
+        Block.explode_materialized("$$none").global_partition().agg(Agg.count()).out("*m").macro(found("none", "*m"))
+    )
+
+
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_rows_are_kept_when_steps_run_row_by_row(tmp_path: Folder, as_bytes: bool) -> None:
+    attempts = Attempts(tmp_path, module_of("ByRows", by_rows), tasks=2, as_bytes=as_bytes)
+    assert "rows" in {segment.mode for segment in attempts.program.segments.values()}
+    attempts.feed("*d", ["a", "b"])
+    attempts.attempt()
+    (rows,) = attempts.select("$$found", Path.key("all"), 0)
+    first, second = (next(value for value, number in rows if number == wanted) for wanted in (1, 2))
+    assert sorted(rows) == sorted([[first, 1], [second, 2], [first, 1], [first, 9], [second, 9]])
+    assert attempts.select("$$found", Path.key("none"), 0) == [2]
+
+
 @pytest.mark.parametrize("as_bytes", [False, True])
 def test_nothing_is_stored_when_rows_are_only_materialized(tmp_path: Folder, as_bytes: bool) -> None:
     def only_kept(setup: Any, topologies: Any) -> None:

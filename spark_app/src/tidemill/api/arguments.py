@@ -162,7 +162,8 @@ def to_var(name: Any, at: Location, faults: list[Fault], what: str = "A variable
         faults.append(unground_fault(name, at))
         return "*" + name.lstrip("*")
     if isinstance(name, str) and name.startswith("$$"):
-        faults.append(later_fault(f"Temporary PStates ('{name}')", at))
+        advice = "Only materialize, and agg and compound_agg in a batch block, make temporary PStates."
+        faults.append(Fault(str(at), f"{what} begins with '*', but '{name}' is the name of a PState.", advice))
         return "*" + name
     if isinstance(name, str) and name.startswith("*") and len(name) > 1:
         return name

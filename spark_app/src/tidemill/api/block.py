@@ -536,7 +536,8 @@ def _making_temp(node: dataflow.Aggregate, names: Sequence[Any], at: Location, f
     if len(names) != 1:
         text = f"An aggregation makes one temporary PState, not {len(names)} of {', '.join(map(repr, names))}."
         faults.append(Fault(str(at), text, "Write one agg for each."))
-    return replace(node, pstate=str(names[0]), is_temporary=True)
+    pstate = to_name(names[0], "$$", "temporary PState", at, faults)
+    return replace(node, pstate=pstate, is_temporary=True)
 
 
 def _with_outs(node: Node, outs: tuple[str, ...], at: Location, faults: list[Fault]) -> Node:
