@@ -87,16 +87,18 @@ class Clock(SystemClock):
 class Rollouts:
     """One store; `run` writes the next revision as its drivers do and leads with it."""
 
+    module = "Shop"
+
     def __init__(self, folder: Path, runner: AttemptRunner | None = None) -> None:
         self.runner = runner or LocalRunner()
         self.store = open_store(folder.as_uri())
         self.hub, self.clock = AppendHub(), Clock()
-        self.client = ModuleClient(self.store, "Shop", self.hub, self.clock)
-        self.definitions = DefinitionLog(self.store, "Shop")
+        self.client = ModuleClient(self.store, self.module, self.hub, self.clock)
+        self.definitions = DefinitionLog(self.store, self.module)
         self.running: RunningModule | None = None
 
     def plan(self, module: Module, *deleted: str, restores: bool = False) -> RevisionPlan:
-        base = DefinitionLog(self.store, "Shop").newest_number()
+        base = DefinitionLog(self.store, self.module).newest_number()
         return RevisionPlan(record_module(module), base + 1, base, 2, 1, deleted, restores)
 
     def turn(
@@ -143,13 +145,13 @@ class Rollouts:
 
     @property
     def definition(self) -> StoredDefinition:
-        found = DefinitionLog(self.store, "Shop").newest()
+        found = DefinitionLog(self.store, self.module).newest()
         assert found is not None
         return found
 
     def confirm(self, store: ObjectStore | None = None) -> bool:
         """As the leaders of a stable revision do."""
-        return Deletions(store or self.store, "Shop").confirm(self.definition, self.clock.now_ms())
+        return Deletions(store or self.store, self.module).confirm(self.definition, self.clock.now_ms())
 
     def collect(self, module: Module, definition: StoredDefinition, store: ObjectStore | None = None) -> None:
         """One collection of each topology, with nothing kept for readers of the past."""

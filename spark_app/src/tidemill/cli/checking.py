@@ -1,4 +1,4 @@
-"""`tidemill check`: whether the invariants S1 to S7 hold on a store (docs/invariants.md)."""
+"""`tidemill check`: whether the invariants S1 to S8 hold on a store (docs/invariants.md)."""
 
 from __future__ import annotations
 

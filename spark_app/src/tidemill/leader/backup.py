@@ -1,7 +1,8 @@
 """Saving a store while it runs: what `tidemill backup` does.
 
 Of each module first the heads of the topologies' logs are read and then the ends of the depots, so that no topology is
-ahead of what is saved of its depots. Then all that the heads name is copied. What collection deletes meanwhile is no
+ahead of what is saved of its depots. A depot is saved up to where it holds what a topology appended in a microbatch
+that its head does not know yet. Then all that the heads name is copied. What collection deletes meanwhile is no
 longer what the newest head names: the module is looked at again, and what is copied already is not copied again. A
 backup exists when its last object, the list of all others, was created; so one that was cut off is none.
 """
@@ -9,7 +10,7 @@ backup exists when its last object, the list of all others, was created; so one 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,11 +18,13 @@ from typing import Final, TypeVar
 
 from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredTopology
 from tidemill.definition.stored import depot_folder, topology_folder
+from tidemill.depot.header import LastSequence
 from tidemill.depot.log import DepotLog
+from tidemill.depot.producers import HeaderMissing, ProducerTable, brought_up, producer_of
 from tidemill.journal import entries
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog, modules_of
-from tidemill.journal.entries import Entry
+from tidemill.journal.entries import SEGMENTS_MAX, Entry
 from tidemill.journal.snapshot import Part, checksum_of
 from tidemill.leader.backup_folder import Backup, BackupFolder, SavedTopology, other_history
 from tidemill.leader.collection import inline_entries
@@ -60,6 +63,15 @@ class _Module:
     objects: dict[str, tuple[int, str]] = field(default_factory=dict)
     logs: dict[str, int] = field(default_factory=dict)
     topologies: list[SavedTopology] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _SavedDepot:
+    """A depot by its name with its id, and where it ends in the backup; `is_cut` if there was more of it."""
+
+    folder: str
+    ends: tuple[int, ...]
+    is_cut: bool
 
 
 class BackupRun:
@@ -127,9 +139,10 @@ class BackupRun:
         heads = [(topology, log, head) for topology, log in logs if (head := log.head()) is not None]
         if any(entry.definition > definition.number for _, _, (_, entry) in heads):
             raise _Overtaken
-        ends = {prefix.rpartition("/")[2]: at for prefix, at in (self._depot(found, definition, d) for d in depots)}
+        committed = {producer_of(log.log.prefix.rpartition("/")[0]): entry.last_id for _, log, (_, entry) in heads}
+        saved = [self._depot(found, definition, depot, committed) for depot in depots]
         for topology, log, (number, entry) in heads:
-            _check_covered(entry, ends, topology.name)
+            _check_covered(entry, saved, topology.name)
             found.topologies.append(self._topology(found, log.log, topology, number, entry))
         self._log(found, self._small_log(f"{name}/definition"), definition.number)
         options = self._small_log(f"{name}/options")
@@ -174,8 +187,10 @@ class BackupRun:
         self._put(found, key, content)
         return content
 
-    def _depot(self, found: _Module, definition: StoredDefinition, depot: StoredDepot) -> tuple[str, tuple[int, ...]]:
-        """Where a depot is, and its ends. Its log comes first: what is trimmed after that is among what is rolled.
+    def _depot(
+        self, found: _Module, definition: StoredDefinition, depot: StoredDepot, committed: Mapping[str, int]
+    ) -> _SavedDepot:
+        """Save a depot. Its log comes first: what is trimmed after that is among what is rolled.
 
         What is rolled meanwhile may know of appends that are not saved, so it raises _Overtaken.
         """
@@ -185,12 +200,14 @@ class BackupRun:
         newest = log.newest()
         if newest.gate.definition > definition.number:
             raise _Overtaken
-        self._log(found, log.files.log, newest.number)
-        keys = [key for _, _, key in log.files.list_rolled()]
-        if not rolled.issuperset(keys):
+        last = _last_known(log, committed)
+        self._log(found, log.files.log, last)
+        keys = [key for _, at, key in log.files.list_rolled() if at <= last]
+        if rolled != set(keys):
             raise _Overtaken
         self._each(keys, lambda key: self._copy(found, key))
-        return prefix, newest.ends
+        ends = newest.ends if last == newest.number else log.files.ends_before(last + 1)
+        return _SavedDepot(prefix.rpartition("/")[2], ends, is_cut=last < newest.number)
 
     def _topology(self, found: _Module, log: Log, topology: StoredTopology, number: int, entry: Entry) -> SavedTopology:
         """The newest entry and all that it names; then the entries before it, with what they name as far as it is
@@ -270,10 +287,40 @@ def lowest_needed(number: int, entry: Entry) -> int:
     return min(max(FIRST, number - 1), *(committed.entry for committed in entry.committed), *inline, number)
 
 
-def _check_covered(entry: Entry, ends: dict[str, tuple[int, ...]], topology: str) -> None:
-    """No topology is ahead of its depots; where one is, the store is damaged already."""
+def _last_known(log: DepotLog, committed: Mapping[str, int]) -> int:
+    """The last segment before the first that holds appends of a microbatch above the last one that is `committed`."""
+    newest = log.newest()
+    try:
+        sequences = brought_up(log.files, ProducerTable(), newest).sequences()
+        return min([newest.number, *_lasts_known(log, sequences, committed)])
+    except (NotFound, HeaderMissing) as error:
+        raise _Overtaken from error
+
+
+def _lasts_known(log: DepotLog, sequences: Mapping[str, LastSequence], committed: Mapping[str, int]) -> Iterator[int]:
+    """Of each topology the segments before those that hold what it appended too late."""
+    for producer, microbatch_id in committed.items():
+        number = sequences[producer].segment if producer in sequences else 0
+        while number:
+            header = log.files.header(number)
+            mine = [append for append in header.produced if append.producer == producer]
+            if not any(append.sequence >= (microbatch_id + 1) * SEGMENTS_MAX for append in mine):
+                break
+            yield header.entries[0].number - 1
+            number = min((append.previous for append in mine), default=0)
+
+
+def _check_covered(entry: Entry, saved: Sequence[_SavedDepot], topology: str) -> None:
+    """No topology is ahead of its depots; where one is ahead of a whole one, the store is damaged already.
+
+    Raises _Overtaken where it is ahead of one that was cut: its head was read too late.
+    """
+    depots = {depot.folder: depot for depot in saved}
     for source, progress in entry.progress.items():
-        held = ends.get(progress.depot)
-        if held is not None and any(at > end for at, end in zip(progress.offsets, held, strict=True)):
-            text = f"Source {source} of topology {topology} is at {progress.offsets}, but its depot ends at {held}."
-            raise CorruptState(f"{text} Run `tidemill check`.", topology=topology)
+        held = depots.get(progress.depot)
+        if held is not None and any(at > end for at, end in zip(progress.offsets, held.ends, strict=True)):
+            if held.is_cut:
+                raise _Overtaken
+            text = f"Source {source} of topology {topology} is at {progress.offsets}"
+            text += f", but its depot ends at {held.ends}. Run `tidemill check`."
+            raise CorruptState(text, topology=topology)

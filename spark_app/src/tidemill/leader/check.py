@@ -1,4 +1,4 @@
-"""Verifies on a store, as far as it shows them, the invariants S1-S7 (docs/invariants.md): what `tidemill check` runs.
+"""Verifies on a store, as far as it shows them, the invariants S1-S8 (docs/invariants.md): what `tidemill check` runs.
 
 Only reads, and may run beside live runners: what a runner trims or collects meanwhile is no finding.
 """
@@ -13,10 +13,11 @@ from tidemill.definition.definition import StoredDefinition, StoredDepot, Stored
 from tidemill.depot.log import DepotLog
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog, lost_definition, no_such_module
-from tidemill.journal.entries import Entry
+from tidemill.journal.entries import AppendIdentity, Entry, StagedAppend
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.snapshot import Part, Snapshot
 from tidemill.language.schema import Schema
+from tidemill.leader.check_appends import append_faults, listing_faults
 from tidemill.leader.deletions import DeletionDecision, Deletions
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.tables.stored_parts import read_part
@@ -118,7 +119,8 @@ def check_topology(store: ObjectStore, definition: StoredDefinition, topology: s
         return [_unreadable("S3", topology, error)]
     if head is None:
         return []
-    found = list(_check_log(log, topology, head[0]))
+    listed: dict[AppendIdentity, StagedAppend] = {}
+    found = list(_check_log(log, topology, head[0], listed))
     head = log.head() or head
     newest = DefinitionLog(store, definition.module).newest_number()
     if head[1].definition > newest:
@@ -132,11 +134,14 @@ def check_topology(store: ObjectStore, definition: StoredDefinition, topology: s
         found.append(Finding("S3", topology, text))
     found += _check_snapshot(store, log, definition, topology, *head)
     found += _check_progress(store, definition, topology, head[1])
+    found += [Finding("S8", *fault) for fault in append_faults(store, definition, topology, log, listed)]
     return found
 
 
-def _check_log(log: CommitLog, topology: str, newest: int) -> Iterator[Finding]:
-    """Each entry must follow from the one before."""
+def _check_log(
+    log: CommitLog, topology: str, newest: int, listed: dict[AppendIdentity, StagedAppend]
+) -> Iterator[Finding]:
+    """Each entry must follow from the one before. Notes in `listed` the appends that entries name."""
     before: Entry | None = None
     for number in range(log.log.span()[0], newest + 1):
         place = f"{topology} entry {number}"
@@ -151,6 +156,7 @@ def _check_log(log: CommitLog, topology: str, newest: int) -> Iterator[Finding]:
             yield _unreadable("S3", place, error)
             before = None
             continue
+        listed.update((append.identity, append) for append in entry.appends)
         yield from (Finding(name, place, text) for name, text in _entry_faults(number, entry))
         if before is not None:
             yield from (Finding(name, place, text) for name, text in _step_faults(before, entry))
@@ -199,6 +205,7 @@ def _step_faults(before: Entry, entry: Entry) -> Iterator[tuple[str, str]]:
         yield from _commit_faults(before, entry)
     elif not claims and entry.progress != before.progress:
         yield "S1", f"a {entry.kind} moved the progress"
+    yield from (("S8", text) for text in listing_faults(before, entry))
     if entry.kind == "begin" and before.attempt is not None and entry.attempt is not None:
         yield from _retry_faults(before, entry)
 

@@ -102,8 +102,10 @@ def of_depot(depot: DepotDeclaration | None, record: Symbol) -> Placement:
         return UNKNOWN
     if depot.is_global or depot.tick_millis is not None:
         return ON_ZERO
-    if depot.partitioner in ("random", "disallow"):
-        return Placement("anywhere", f"'{depot.name}' has its records on any task ({depot.partitioner})")
+    if depot.partitioner == "random":
+        return Placement("anywhere", f"'{depot.name}' has its records on any task (random)")
+    if depot.partitioner == "disallow":
+        return UNKNOWN  # a topology appends to it, from whatever task its rows are on
     fields = [item(record, name) for name in depot.fields]
     if fields:
         by = fields[0] if len(fields) == 1 else ("tuple", *fields)

@@ -1,0 +1,115 @@
+"""Verifies invariant S8 on a store: what committed microbatches appended is in its depots once, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tidemill.definition.definition import StoredDefinition
+from tidemill.depot.header import LastSequence
+from tidemill.depot.log import DepotLog
+from tidemill.depot.producers import producer_of
+from tidemill.depot.reading import find_produced
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.entries import SEGMENTS_MAX, AppendIdentity, Entry, StagedAppend
+from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.tables.stored_parts import read_part
+from tidemill.values.errors import CorruptState, Deleted, RetryableError, TidemillError
+
+Listed = Mapping[AppendIdentity, StagedAppend]
+"""All appends that the entries of a log name, as far back as it goes."""
+
+
+def listing_faults(before: Entry, entry: Entry) -> Iterator[str]:
+    """What an entry may not name: only a commit names more appends, and only its own."""
+    known = {append.identity for append in before.appends}
+    for append in entry.appends:
+        is_own = entry.kind == "commit" and append.microbatch_id == entry.last_id
+        if append.identity not in known and not is_own:
+            yield f"names the append {append.sequence} to {append.depot}, which no commit named before"
+        if append.sequence // SEGMENTS_MAX != append.microbatch_id:
+            yield f"names the append {append.sequence} to {append.depot} as one of microbatch {append.microbatch_id}"
+
+
+def append_faults(
+    store: ObjectStore, definition: StoredDefinition, topology: str, log: CommitLog, listed: Listed
+) -> Iterator[tuple[str, str]]:
+    """(place, text) of what is wrong with a topology's appends in the depots that there are."""
+    for name, depot in definition.depots.items():
+        if depot.tick_millis is not None:
+            continue
+        check = _DepotCheck(store, definition, topology, name)
+        appends = [append for append in listed.values() if append.depot == check.folder]
+        try:
+            faults = list(check.faults(log, appends))
+        except (CorruptState, Deleted):
+            continue  # the check of the depot says so
+        yield from ((f"{topology} appends to {name}", text) for text in faults)
+
+
+class _DepotCheck:
+    """The appends of one topology to one depot."""
+
+    def __init__(self, store: ObjectStore, definition: StoredDefinition, topology: str, name: str) -> None:
+        prefix = definition.depot_prefix(name)
+        self.folder = prefix.rpartition("/")[2]
+        self._store = store
+        self._topology_prefix = definition.topology_prefix(topology)
+        self._producer = producer_of(self._topology_prefix)
+        self._depot = DepotLog(store, prefix, definition.partitions(name))
+
+    def faults(self, log: CommitLog, appends: list[StagedAppend]) -> Iterator[str]:
+        """First what the log named, then the depot, and the log's head last: who is late is no fault."""
+        last = self._depot.last_of(self._producer)
+        head = log.head()
+        if head is None:
+            return
+        yield from self._published_faults(last, head[1])
+        for append in appends:
+            if last is not None and append.sequence <= last.sequence:
+                yield from self._content_faults(append, last)
+            elif append.identity in {each.identity for each in head[1].appends}:
+                yield from self._staged_faults(append, log)
+            else:
+                yield f"the append {append.sequence} of microbatch {append.microbatch_id} is missing"
+
+    def _published_faults(self, last: LastSequence | None, head: Entry) -> Iterator[str]:
+        """Nothing is there that was not committed, and nothing twice."""
+        if last is None:
+            return
+        if last.sequence >= (head.last_id + 1) * SEGMENTS_MAX:
+            yield f"microbatch {last.sequence // SEGMENTS_MAX} is there, but the last committed one is {head.last_id}"
+        number, above = last.segment, last.sequence + 1
+        while number:
+            try:
+                header = self._depot.files.header(number)
+            except NotFound:
+                return
+            mine = [append for append in header.produced if append.producer == self._producer]
+            for append in reversed(mine):
+                if append.sequence >= above:
+                    yield f"the append {append.sequence} is there twice, or in the wrong order"
+                above = append.sequence
+            before = min((append.previous for append in mine), default=0)
+            number = before if before < header.entries[0].number else 0
+
+    def _content_faults(self, append: StagedAppend, last: LastSequence) -> Iterator[str]:
+        found = find_produced(self._depot.files, last.segment, self._producer, append.sequence)
+        if found is None:
+            return
+        if found.digest != append.digest:
+            yield f"the append {append.sequence} has other records than microbatch {append.microbatch_id} committed"
+        count = sum(end - start for _, start, end in found.offsets)
+        if count != append.records:
+            yield f"the append {append.sequence} has {count} records, {append.records} were committed"
+
+    def _staged_faults(self, append: StagedAppend, log: CommitLog) -> Iterator[str]:
+        """What is not published yet must be there to be published."""
+        for part in append.parts:
+            try:
+                part.check(read_part(self._store, self._topology_prefix, part.name))
+            except RetryableError:
+                raise
+            except (NotFound, TidemillError) as error:
+                head = log.head()
+                if head is not None and append.identity in {each.identity for each in head[1].appends}:
+                    yield f"what is to be published, {part.name}, cannot be read: {error}"
