@@ -141,3 +141,28 @@ class Twins(Placed):
             rows = mb.source("*words", BEGINNING).out("*microbatch").explode_microbatch("*microbatch").out("*word")
             rows = rows.each(Ops.EXPAND, "*word").out("*k", "*v").hash_partition("*k")
             rows.compound_agg(f"$${name}", CompoundAgg.map("*k", Agg.sum("*v")))
+
+
+class Relays(Placed):
+    """Appends each word to a depot and again behind a partitioner; a looping program where `is_looping`."""
+
+    def __init__(self, placement: str, is_looping: bool = False) -> None:
+        super().__init__(placement)
+        self.is_looping = is_looping
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        self.place(setup)
+        setup.declare_depot("*words", Depot.random())
+        setup.declare_depot("*first", Depot.disallow())
+        setup.declare_depot("*second", Depot.disallow())
+        mb = topologies.microbatch("mb")
+        rows = mb.source("*words", BEGINNING).out("*microbatch").explode_microbatch("*microbatch").out("*word")
+        rows = rows.depot_partition_append("*first", "*word").each(Ops.EXPAND, "*word").out("*k", "*v")
+        again = Block.hash_partition("*i").depot_partition_append("*second", Expr(Ops.TUPLE, "*k", "*i"))
+        if not self.is_looping:
+            rows.each(Ops.IDENTITY, "*v").out("*i").macro(again)
+            return
+        around = again.if_true(
+            Expr(Ops.GREATER_THAN, "*i", 250), Block.continue_loop(Expr(Ops.MINUS, "*i", 250)), Block.emit_loop()
+        )
+        rows.loop_with_vars(LoopVars.var("*i", "*v"), around)

@@ -7,14 +7,26 @@ from dataclasses import replace
 import pytest
 from machines import CHANGE, TICK, Driver, leading
 
+from tidemill.definition import definition as definitions
 from tidemill.engine.work import DeltaPart
 from tidemill.journal.entries import SEGMENTS_MAX, AppendIdentity, Entry, StagedAppend
 from tidemill.journal.snapshot import Part, TaskSet
+from tidemill.language.dataflow import (
+    DepotDeclaration,
+    Location,
+    ModuleDeclaration,
+    SourceDeclaration,
+    StartFrom,
+    TopologyDeclaration,
+)
 from tidemill.leader import events, publication, transitions
 from tidemill.leader.events import StartsResolved, TopologySpec
+from tidemill.leader.report import RunnerState
 from tidemill.leader.transitions import Author
 from tidemill.values.errors import InvariantViolation
+from tidemill.values.ids import Ids
 
+AT = Location()
 DEPOTS = {"*out": "out-1", "*more": "more-1"}
 
 
@@ -158,6 +170,34 @@ def test_appends_are_committed_when_an_attempt_read_nothing() -> None:
     assert len(driver.one(events.PublishAppends).appends) == 1
 
 
+def test_an_attempt_fails_when_it_appends_more_than_an_entry_can_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publication, "MICROBATCH_PARTS_MAX", 2)
+    driver = leading(depots=DEPOTS)
+    driver.grow(1)
+
+    driver.done(CHANGE, appends=(staged(),) * 3)
+
+    failure = driver.machine.failure
+    assert failure is not None
+    assert (failure.code, failure.microbatch_id) == ("TooManyAppends", 1)
+    assert "it appends 30 bytes to depots, in 3 parts, 2 are the most" in failure.message
+    assert all(entry.kind != "commit" for entry in driver.written)
+
+
+def test_a_paused_leader_publishes_when_something_is_left() -> None:
+    driver = leading(depots=DEPOTS)
+    start = with_appends(driver)
+    settle(driver, start, "the store is away")
+    driver.options = replace(driver.options, paused={"mb": 1}, number=1)
+    driver.say(events.TimePassed(has_news=True))
+    assert driver.machine.phase == "paused"
+
+    driver.at += 1_000
+    driver.say(events.TimePassed())
+
+    assert driver.one(events.PublishAppends).appends == start.appends
+
+
 def test_a_leader_publishes_before_it_goes_when_it_is_asked_gently() -> None:
     driver = leading(depots=DEPOTS)
     start = with_appends(driver)
@@ -217,3 +257,19 @@ def test_nothing_waits_for_it_when_an_append_is_for_a_depot_that_an_update_delet
 def test_it_is_an_invariant_that_only_what_is_committed_is_published() -> None:
     with pytest.raises(InvariantViolation, match="S8"):
         publication.Publication(frozenset({"out-1"})).work(entry_with("out-1"), 1, 0.0)
+
+
+def test_a_newer_entry_counts_with_all_its_appends_when_the_leader_did_not_say_yet_that_it_wrote_it() -> None:
+    """Who waits for a count of records would else see the commit, and what was not published before it."""
+    driver = leading(depots=DEPOTS)
+    state = RunnerState("leader", len(driver.written), driver.machine.entry, driver.machine.report)
+    with_appends(driver)
+    source = SourceDeclaration("*d", "*d", None, StartFrom(), (), AT)
+    declared = ModuleDeclaration(
+        "M", (DepotDeclaration("*d", "random", AT),), (TopologyDeclaration("mb", (), (source,), AT),)
+    )
+    definition = definitions.launch(declared, 1, 1, Ids(1))
+
+    newer = state.status(definition, "mb", (len(driver.written), driver.written[-1]))
+
+    assert (newer.processed, newer.unpublished) == (1, 1)

@@ -18,7 +18,7 @@ from tidemill.leader import events, ranges, transitions
 from tidemill.leader.events import Event, Instruction, Question, SourcesProbed, StartsResolved, TopologySpec
 from tidemill.leader.maintenance import Maintenance
 from tidemill.leader.phases import FOLLOWING, MachinePhase
-from tidemill.leader.publication import Publication
+from tidemill.leader.publication import Publication, refusal_of
 from tidemill.leader.report import Now, RunnerReport, Running
 from tidemill.leader.transitions import Author, Finished
 from tidemill.values.data import with_utf8
@@ -224,6 +224,10 @@ class Machine:
         if isinstance(event, events.AttemptFailed):
             self._pin_again = event.code in ("SnapshotExpired", "NotFound")
             self._fail(now, running.attempt, "process", event)
+            return
+        refusal = refusal_of(event.outcome)
+        if refusal:
+            self._fail(now, running.attempt, "process", events.AttemptFailed(event.token, "TooManyAppends", refusal))
             return
         self.running = None
         measured = {"prime_ms": running.started - self._prime_started, "process_ms": now.at - running.started}

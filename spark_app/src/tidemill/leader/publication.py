@@ -11,6 +11,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from tidemill.engine.work import AttemptOutcome
 from tidemill.journal.entries import AppendIdentity, Entry, StagedAppend
 from tidemill.leader import events
 from tidemill.leader.events import Instruction
@@ -22,7 +23,22 @@ MICROBATCHES_MAX: Final = 16
 PARTS_MAX: Final = 512
 """And so many parts of theirs: entries must stay small."""
 
+MICROBATCH_PARTS_MAX: Final = 1_000
+"""A microbatch with more parts is not committed, for its entry could not be written."""
+
 BACK_OFF_MS: Final = (100.0, 500.0, 2_000.0, 5_000.0)
+
+
+def refusal_of(outcome: AttemptOutcome) -> str:
+    """Why an attempt appends too much to be committed; empty if it does not."""
+    parts = len(outcome.appends)
+    if parts <= MICROBATCH_PARTS_MAX:
+        return ""
+    size = sum(part.part.bytes for part in outcome.appends)
+    return (
+        f"it appends {size:,} bytes to depots, in {parts:,} parts, {MICROBATCH_PARTS_MAX:,} are the most; "
+        "append less for each record, or lower depot.microbatch.max.records and launch the module anew"
+    )
 
 
 @dataclass

@@ -100,7 +100,8 @@ class RunnerState:
         if not is_leader:
             return found
         claimed = max(0, found.microbatch_id - self.claimed_id)
+        is_at_head = head is None or head[0] == self.number
         return replace(
             found, leader=self.process or None, phase=report.phase, failures_in_row=report.failures_in_row,
-            commits_since_claim=claimed, unpublished=report.unpublished,
+            commits_since_claim=claimed, unpublished=report.unpublished if is_at_head else found.unpublished,
         )  # fmt: skip
