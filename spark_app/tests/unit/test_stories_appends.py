@@ -23,7 +23,12 @@ from tidemill import (
     PState,
     RecordRefused,
 )
+from tidemill.cli.watching import TopologyWatch
+from tidemill.clients.status_reader import topology_status
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
 from tidemill.leader.check import check_module
+from tidemill.leader.report import RunnerState
 
 _NUMBERS = itertools.count()
 BEGINNING = MicrobatchSourceOptions.start_from_beginning()
@@ -124,6 +129,28 @@ def test_each_record_goes_round_when_two_topologies_feed_each_other(cluster: InP
     a, b = cluster.cluster_pstate(name, "$$a"), cluster.cluster_pstate(name, "$$b")
     assert all(a.select_one(Path.key(n)) == [9, 7, 5, 3, 1] for n in range(20))
     assert all(b.select_one(Path.key(n)) == [8, 6, 4, 2, 0] for n in range(20))
+
+
+def test_who_stands_by_sees_nothing_left_when_the_leader_published_what_its_entry_lists(
+    cluster: InProcessCluster, name: str
+) -> None:
+    def define(setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*in", Depot.random())
+        setup.declare_depot("*out", Depot.disallow())
+        rows = topologies.microbatch("mb").source("*in").out("*mb").explode_microbatch("*mb").out("*v")
+        rows.depot_partition_append("*out", "*v")
+
+    cluster.launch_module(module_of(name, define), LaunchConfig(1, 1))
+    cluster.cluster_depot(name, "*in").append(1)
+    cluster.wait_until_processed(name)
+    definition = DefinitionLog(cluster.store, name).newest()
+    assert definition is not None
+    head = CommitLog(cluster.store, definition.topology_prefix("mb")).head()
+    assert head is not None
+    assert len(head[1].appends) == 1
+
+    assert TopologyWatch(cluster.store, definition, "mb").look(RunnerState()).unpublished == 0
+    assert topology_status(cluster.store, definition, "mb").unpublished == 0
 
 
 def test_a_tick_appends_when_nothing_was_read(cluster: InProcessCluster, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidemill.clients.status import TopologyStatus
-from tidemill.clients.status_reader import LagReader
+from tidemill.clients.status_reader import LagReader, unpublished_in
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry
@@ -20,7 +20,7 @@ class TopologyWatch:
     """One topology: what its runner says while it leads, and what the commit log says while it stands by."""
 
     def __init__(self, store: ObjectStore, definition: StoredDefinition, topology: str) -> None:
-        self._definition, self._topology = definition, topology
+        self._store, self._definition, self._topology = store, definition, topology
         self._lag = LagReader(store, definition, topology)
         self._log = CommitLog(store, definition.topology_prefix(topology))
         self._options = OptionsLog(store, definition.module)
@@ -55,6 +55,9 @@ class TopologyWatch:
             return self._with_lag(state.status(self._definition, self._topology), state.entry)
         head, pause = self._log.head(), self._options.read().paused.get(self._topology)
         found = state.status(self._definition, self._topology, head, pause)
+        if head is not None:  # what another process leads, and published, its entry does not say
+            count = unpublished_in(self._store, self._definition, self._topology, head[1])
+            found = replace(found, unpublished=count)
         return self._with_lag(found, head[1] if head else None)
 
     def _with_lag(self, found: TopologyStatus, entry: Entry | None) -> TopologyStatus:
