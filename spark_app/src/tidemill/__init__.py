@@ -55,10 +55,10 @@ from tidemill.values.errors import (
 if TYPE_CHECKING:
     from tidemill.api.aggregators import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, TopMonotonicOptions
     from tidemill.api.arguments import Constant, Expr, Helpers, operation, vectorized
-    from tidemill.api.block import Block, Case, LoopVars, SelectOptions
+    from tidemill.api.block import Block, Case, LoopVars, SelectOptions, SubSource
     from tidemill.api.depots import Depot
     from tidemill.api.emits import CapturedEmit, MockOutputCollector
-    from tidemill.api.later import SubBatch, SubSource
+    from tidemill.api.later import SubBatch
     from tidemill.api.launching import AckLevel, LaunchConfig, UpdateOptions
     from tidemill.api.limits import LimitAgg
     from tidemill.api.module import Module, Setup, Topologies
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     )
     from tidemill.clients.proxies import ProxyState, ProxyStatus
     from tidemill.cluster.in_process import InProcessCluster
+    from tidemill.language.emits import emit_stream
     from tidemill.language.operations import Ops
     from tidemill.pstate.test_pstate import TestPState
     from tidemill.values.data import to_text
@@ -94,10 +95,10 @@ __version__ = "0.1.0"
 _NAMES = {
     "tidemill.api.aggregators": ("AccumulatorAgg", "Agg", "CombinerAgg", "CompoundAgg", "TopMonotonicOptions"),
     "tidemill.api.arguments": ("Constant", "Expr", "Helpers", "operation", "vectorized"),
-    "tidemill.api.block": ("Block", "Case", "LoopVars", "SelectOptions"),
+    "tidemill.api.block": ("Block", "Case", "LoopVars", "SelectOptions", "SubSource"),
     "tidemill.api.depots": ("Depot",),
     "tidemill.api.emits": ("CapturedEmit", "MockOutputCollector"),
-    "tidemill.api.later": ("SubBatch", "SubSource"),
+    "tidemill.api.later": ("SubBatch",),
     "tidemill.api.launching": ("AckLevel", "LaunchConfig", "UpdateOptions"),
     "tidemill.api.limits": ("LimitAgg",),
     "tidemill.api.module": ("Module", "Setup", "Topologies"),
@@ -124,6 +125,7 @@ _NAMES = {
     ),
     "tidemill.clients.proxies": ("ProxyState", "ProxyStatus"),
     "tidemill.cluster.in_process": ("InProcessCluster",),
+    "tidemill.language.emits": ("emit_stream",),
     "tidemill.language.operations": ("Ops",),
     "tidemill.values.data": ("to_text",),
     "tidemill.pstate.test_pstate": ("TestPState",),
@@ -238,6 +240,7 @@ __all__ = [
     "UnknownName",
     "UpdateOptions",
     "UserCodeError",
+    "emit_stream",
     "operation",
     "to_text",
     "vectorized",

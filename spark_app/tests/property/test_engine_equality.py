@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import tempfile
 from dataclasses import replace
@@ -14,7 +15,22 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Folder(__file__).parents[1] / "unit"))
 from attempts import Attempts
 
-from tidemill import Agg, Block, CompoundAgg, Depot, Expr, LoopVars, Module, Ops, Path, PState, operation
+from tidemill import (
+    Agg,
+    Block,
+    CompoundAgg,
+    Depot,
+    Expr,
+    Helpers,
+    LoopVars,
+    Module,
+    Ops,
+    Path,
+    PState,
+    SubSource,
+    emit_stream,
+    operation,
+)
 from tidemill.plan.program import Program
 from tidemill.values.errors import RecordRefused, UserCodeError
 
@@ -33,6 +49,22 @@ def by_rows(program: Program) -> Program:
 def up_to(number: Any) -> Any:
     """A few rows, or none."""
     yield from range(abs(number) % 3 if isinstance(number, int) else 1)
+
+
+@operation
+def by_sign(number: Any) -> Any:
+    """Emits to two streams in turn, and to one that nothing binds."""
+    for each in range(abs(number) % 4 if isinstance(number, int) else 2):
+        yield [each, emit_stream("odd", [each], number), emit_stream("nobody", each)][each % 3]
+
+
+async def awaited(a: Any, b: Any) -> Any:
+    await asyncio.sleep(0)
+    return [b, a]
+
+
+def is_list(value: Any) -> bool:
+    return isinstance(value, list)
 
 
 def python_sum(a: Any, b: Any) -> Any:
@@ -78,8 +110,8 @@ def chains(draw: Any, depth: int = 2) -> Block:
 
 @st.composite
 def nodes(draw: Any, depth: int) -> Block:
-    kinds = ["function", "builtin", "many", "keep", "hash", "all", "log", "tuple", "count", "append"]
-    kind = draw(st.sampled_from(kinds + (["if", "loop", "branch"] if depth else [])))
+    kinds = ["function", "builtin", "many", "keep", "hash", "all", "log", "tuple", "count", "append", "async"]
+    kind = draw(st.sampled_from(kinds + (["if", "loop", "branch", "sub_source", "stream", "atomic"] if depth else [])))
     x, y = draw(names), draw(names)
     if kind == "function":
         return Block.each(python_sum, x, y).out(y)
@@ -105,6 +137,17 @@ def nodes(draw: Any, depth: int) -> Block:
         return Block.if_true(draw(conditions), draw(chains(depth - 1)), draw(chains(depth - 1)))
     if kind == "branch":
         return Block.branch(draw(chains(depth - 1)))
+    if kind == "async":
+        return Block.each_async(awaited, x, y, concurrency=3).out(y)
+    if kind == "atomic":
+        return Block.atomic_block(draw(chains(depth - 1)))
+    if kind == "sub_source":
+        wanted = [*draw(st.permutations([str, None, 2, is_list])), int, object]
+        return Block.sub_source(x, *(SubSource.create(each).macro(draw(chains(depth - 1))) for each in wanted))
+    if kind == "stream":
+        odd, even = Helpers.gen_var("odd"), Helpers.gen_var("even")
+        block = Block.each(by_sign, x).out_stream("odd", odd, "*a", "*b").out(y).anchor(even)
+        return block.hook(odd).macro(draw(chains(depth - 1))).anchor(odd + "end").unify(odd + "end", even)
     again = Block.if_true(
         Expr(Ops.LESS_THAN, "*i", draw(st.integers(0, 3))),
         Block.each(Ops.INC, "*i").out("*j").continue_loop("*j"),

@@ -8,9 +8,35 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill import Agg, Block, Case, CompoundAgg, Constant, Depot, Expr, LoopVars, Module, Ops, Path, PState
+from tidemill import (
+    Agg,
+    Block,
+    Case,
+    CompoundAgg,
+    Constant,
+    Depot,
+    Expr,
+    LoopVars,
+    Module,
+    Ops,
+    Path,
+    PState,
+    SubSource,
+    emit_stream,
+    operation,
+)
 from tidemill.api.recording import record_module
 from tidemill.plan.check.module import check
+
+
+async def awaited(value: Any) -> Any:
+    return value
+
+
+@operation
+def emits(value: Any) -> Any:
+    yield emit_stream("s", value)
+
 
 BLOCK = Block.each(Ops.INC, "*v").out("*w")
 POOL: list[Any] = [
@@ -21,6 +47,7 @@ POOL: list[Any] = [
     BLOCK.agg(Agg.count()).out("*n"), Block.emit_loop("*v"), Block.explode_microbatch("*mb").out("*r"),
     Block.global_partition(), Case.create("*v").keep_true(1), LoopVars.var("*i", 0), int, str,
     PState.map_schema(str, int), PState.list_schema(int), Depot.random(),
+    SubSource.create(int).each(Ops.INC, "*v"), SubSource.create("x"), awaited, emits,
 ]  # fmt: skip
 METHODS = sorted(name for name in dir(Block) if not name.startswith("_") and callable(getattr(Block, name)))
 CALLS = st.lists(

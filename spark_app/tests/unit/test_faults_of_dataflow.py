@@ -561,14 +561,8 @@ def two_sources_in_a_batch_block(setup: Any, topologies: Any) -> None:
 
 
 LATER = {
-    "atomic_block": lambda chain: chain.atomic_block(Block.each(Ops.INC, "*v")),
-    "yield_if_overtime": lambda chain: chain.yield_if_overtime(),
     "sub_batch": lambda chain: chain.sub_batch(SubBatch(ROWS, "*v")).out("*w"),
     "fresh_batch_source (joins)": lambda chain: chain.fresh_batch_source(),
-    "sub_source": lambda chain: chain.sub_source("*v"),
-    "each_async": lambda chain: chain.each_async(Ops.INC, "*v").out("*w"),
-    "out_stream (named output streams)": lambda chain: chain.out_stream("s", "a", "*w"),
-    "ack_return (stream topologies)": lambda chain: chain.ack_return("*v"),
 }
 
 

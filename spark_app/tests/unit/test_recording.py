@@ -373,6 +373,7 @@ PUBLIC = [
     "Topologies",
     "UngracefulTerminationDiff",
     "UpdateOptions",
+    "emit_stream",
     "operation",
     "to_text",
     "vectorized",

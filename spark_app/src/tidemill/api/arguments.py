@@ -18,7 +18,7 @@ from tidemill.api.locations import caller_location
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Arg, Const, Function, FunctionKind, Location, Var
 from tidemill.language.operations import Op, Ops, is_true
-from tidemill.values.errors import Fault
+from tidemill.values.errors import BadInput, Fault
 
 C = TypeVar("C", bound=Callable[..., Any])
 _KIND = "__tidemill_kind__"
@@ -76,6 +76,22 @@ class Helpers:
     def gen_pstate_var(prefix: str = "pstate") -> str:
         """A new name of a temporary PState."""
         return f"$${prefix}~{next(Helpers._numbers)}"
+
+    @staticmethod
+    def is_generated_var(name: str) -> bool:
+        """Whether `gen_var` or `gen_pstate_var` made this name."""
+        return name.startswith(("*", "$$")) and "~" in name
+
+    @staticmethod
+    def get_generated_var_prefix(name: str) -> str:
+        """What a generated name was made from: `"first"` for what `gen_var("first")` gave.
+
+        Raises:
+            BadInput: the name was not generated.
+        """
+        if not Helpers.is_generated_var(name):
+            raise BadInput(f"{name!r} is no name that gen_var or gen_pstate_var made.")
+        return name.lstrip("*$").rpartition("~")[0]
 
 
 def to_arg(value: Any, at: Location, faults: list[Fault]) -> dataflow.Arg:
@@ -193,13 +209,37 @@ def to_function(function: Any, at: Location, faults: list[Fault]) -> Function:
         faults.append(Fault(str(at), f"{function!r} is not a function.", "Pass one of Ops, or a callable."))
         return Function(repr(function), "function", _nothing)
     kind = _kind_of(function)
-    body = function if inspect.isroutine(function) or isinstance(function, functools.partial) else function.__call__
+    body = _body_of(function)
     if kind == "function" and inspect.isgeneratorfunction(body):
         text = f"'{name_of(function)}' is a generator."
         faults.append(Fault(str(at), text, "Mark it with @operation to emit a row for each value that it yields."))
     elif inspect.iscoroutinefunction(body):
-        faults.append(Fault(str(at), f"'{name_of(function)}' is a coroutine.", "Write a plain function (def)."))
+        advice = "Call it with each_async(…), or write a plain function (def)."
+        faults.append(Fault(str(at), f"'{name_of(function)}' is a coroutine.", advice))
     return Function(name_of(function), kind, function)
+
+
+def to_async_function(function: Any, args: int, at: Location, faults: list[Fault]) -> Function:
+    """Record a function that is called with so many values and returns an awaitable or a future."""
+    if isinstance(function, Op) or not callable(function):
+        recorded = to_function(function, at, faults)
+        if isinstance(function, Op):
+            faults.append(Fault(str(at), f"Ops.{function.name} has nothing to await.", "Call it with each."))
+        return Function(recorded.name, "async", _nothing)
+    body = _body_of(function)
+    if _kind_of(function) != "function" or inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+        text = f"'{name_of(function)}' does not return one value to await."
+        faults.append(Fault(str(at), text, "Pass an async def, or a function that returns a future."))
+        return Function(name_of(function), "async", _nothing)
+    recorded = Function(name_of(function), "async", function)
+    faults.extend(arity_faults(recorded, args, at))
+    return recorded
+
+
+def _body_of(function: Any) -> Any:
+    """What `inspect` can ask whether it is a generator or a coroutine."""
+    is_plain = inspect.isroutine(function) or isinstance(function, functools.partial)
+    return function if is_plain else function.__call__
 
 
 def to_plain_function(function: Any, args: int, at: Location, faults: list[Fault]) -> Function:

@@ -29,6 +29,11 @@ class Attachable:
             found.append(self)
 
 
+def is_watched() -> bool:
+    """Whether a definition is recorded in this thread."""
+    return _found.get() is not None
+
+
 @contextmanager
 def watching() -> Iterator[list[Attachable]]:
     """All chains that are made meanwhile, in this thread."""

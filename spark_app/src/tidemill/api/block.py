@@ -5,6 +5,7 @@ Blocks are immutable; the chain of a source (`topology.SourceChain`) has the sam
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -25,7 +26,10 @@ from tidemill.api.arguments import (
     to_var,
     to_vars,
 )
-from tidemill.api.attachment import Attachable
+from tidemill.api.attachment import Attachable, is_watched
+from tidemill.api.calls import Calls, made
+from tidemill.api.cases import dispatch_faults, to_taker
+from tidemill.api.hidden import built_in, hidden_var, renewed
 from tidemill.api.later import LaterNodes
 from tidemill.api.launching import AckLevel
 from tidemill.api.limits import LimitAgg
@@ -33,15 +37,16 @@ from tidemill.api.locations import caller_location
 from tidemill.api.path import recorded_path
 from tidemill.api.starters import starter
 from tidemill.language import dataflow
-from tidemill.language.dataflow import Arg, Const, Location, Node, PartitionKind
+from tidemill.language.dataflow import Arg, Const, Location, Node, PartitionKind, Var
+from tidemill.language.dispatching import EVERY, Dispatch, Taker
 from tidemill.language.operations import Ops
-from tidemill.values.errors import Fault
+from tidemill.values.errors import BadInput, Fault
 
 B = TypeVar("B", bound="Block")
 _ALWAYS: Arg = Const(True)
 
 
-class Block(LaterNodes, Attachable):
+class Block(Calls, LaterNodes, Attachable):
     """A chain of nodes. Every method adds one and returns the longer chain."""
 
     _synonyms: ClassVar[Mapping[str, str]] = {
@@ -53,6 +58,30 @@ class Block(LaterNodes, Attachable):
     def __init__(self, nodes: Sequence[Node] = (), faults: Sequence[Fault] = ()) -> None:
         self.nodes = tuple(nodes)
         self.faults = tuple(faults)
+
+    @staticmethod
+    def create() -> Block:
+        """A block with nothing in it, to begin one that grows in a Python loop."""
+        return Block()
+
+    def execute(self, tasks: int = 1, pstates: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Run this block here and now, without a module: to learn, and to try a block in a test.
+
+        One row without variables begins on task 0 of `tasks` tasks. The result has a dict of variables for each row
+        that reaches the end, without those of `Helpers.gen_var`. `pstates` declares empty PStates by name, with
+        their schemas: `{"$$counts": PState.map_schema(str, int)}`. Nothing is stored.
+
+        Raises:
+            DefinitionError: lists all mistakes in the block.
+            UserCodeError: a function raised.
+            BadInput: it is called in `Module.define`, which runs nothing.
+        """
+        if is_watched():
+            raise BadInput("execute() runs a block at once, but define only records what is to run: remove it.")
+        # A name, not an import: what is recorded knows nothing of what runs it, until somebody runs it.
+        execution = importlib.import_module("tidemill.local.execution")
+        rows: list[dict[str, Any]] = execution.execute(self, tasks, pstates or {})
+        return rows
 
     def _with(self, nodes: tuple[Node, ...], faults: tuple[Fault, ...]) -> Block:
         """A chain of these nodes; what a subclass overrides."""
@@ -157,11 +186,32 @@ class Block(LaterNodes, Attachable):
         return self._add(dataflow.KeepTrue(to_condition(chance, at, found), at), found)
 
     @starter
-    def macro(self, block: Any) -> Block:
-        """Insert the nodes of a block here."""
+    def macro(self, block: Any, *args: Any) -> Block:
+        """Insert the nodes of a block here, or of the block that a function makes: `function(Block.create(), *args)`.
+
+        Variables that are used inside only should be named by `Helpers.gen_var`, so that two uses do not clash.
+        """
         found: list[Fault] = []
-        nodes = _nodes(block, caller_location(), found)
+        at = caller_location()
+        if callable(block):
+            block = made(block, (Block(), *args), at, found)
+        elif args:
+            found.append(Fault(str(at), "A block takes no arguments.", "Pass a function that makes it."))
+        nodes = _nodes(block, at, found)
         return self._with((*self.nodes, *nodes), (*self.faults, *found))
+
+    @starter
+    def yield_if_overtime(self) -> Block:
+        """Nothing waits for a step here, so this changes nothing."""
+        return self._with(self.nodes, self.faults)
+
+    @starter
+    def ack_return(self, value: Any) -> Block:
+        """Only in stream topologies, which Tidemill has none of."""
+        text = (
+            "ack_return belongs to stream topologies, and this is a microbatch topology: nobody waits for its records."
+        )
+        return self._fault(caller_location(), text, "Write the value into a PState, where the client reads it.")
 
     # --- conditions and loops ---
 
@@ -191,6 +241,48 @@ class Block(LaterNodes, Attachable):
         if not recorded or recorded[-1][0] != Const(True):
             recorded.append((Const(True), ()))
         return self._add(dataflow.Cond(tuple(recorded), at), found)
+
+    @starter
+    def sub_source(self, value: Any, *cases: Any) -> Block:
+        """Run the first case that takes the value: by its class, by a constant, or by a function of it.
+
+        `sub_source("*v", SubSource.create(int).each(…), SubSource.create(str).each(…))`. What all cases bind goes on.
+        A value that no case takes fails the microbatch; `SubSource.create(object)`, as the last, takes all others.
+        """
+        found: list[Fault] = []
+        at = caller_location()
+        subject = to_arg(value, at, found)
+        if isinstance(subject, Const) and not found:
+            text = f"sub_source is given the constant {value!r}, which is the same for every row."
+            found.append(Fault(str(at), text, "Give it a variable or an Expr, and then its cases."))
+        given = [case for case in cases if isinstance(case, SubSource)]
+        for case in cases:
+            if not isinstance(case, SubSource):
+                text = f"sub_source takes cases, not {case!r}."
+                found.append(Fault(str(at), text, "Build one with SubSource.create(int).each(…)."))
+        if not cases:
+            found.append(Fault(str(at), "sub_source(…) has no case.", "Add SubSource.create(int).each(…)."))
+        found.extend(dispatch_faults([case.taker for case in given], at))
+        number = hidden_var("case")
+        dispatch = dataflow.Function("sub_source", "function", Dispatch([case.taker for case in given]))
+        pick = dataflow.Each(dispatch, (subject,), (number,), at)
+        recorded: list[tuple[Arg, tuple[Node, ...]]] = [
+            (built_in(Ops.EQUAL, Var(number), Const(index)), _nodes(case, at, found))
+            for index, case in enumerate(given)
+        ]
+        last = recorded[-1:] and [(_ALWAYS, recorded[-1][1])]
+        node = dataflow.Cond((*recorded[:-1], *last), at)
+        return self._with((*self.nodes, pick, node), (*self.faults, *found))
+
+    @starter
+    def atomic_block(self, block: Any) -> Block:
+        """Run a block, and go on exactly once after all that it does on this task, however many rows it emits.
+
+        Its rows end with it, and so do its variables. What it sends to other tasks goes on there by itself.
+        """
+        found: list[Fault] = []
+        at = caller_location()
+        return self._add(dataflow.Branch(None, _nodes(block, at, found), at), found)
 
     @starter
     def loop(self, block: Any) -> Block:
@@ -447,12 +539,31 @@ class Case(Block):
         return self._noted(Case(nodes, faults, self.condition))
 
     @staticmethod
-    def create(condition: Any) -> Case:
+    def create(condition: Any) -> Case:  # type: ignore[override]  # a case is created with its condition
         """A case that runs where the condition is true and no case before it was; `True` is for the last case."""
         found: list[Fault] = []
         at = caller_location()
         recorded = Const(True) if condition is True else to_condition(condition, at, found)
         return Case((), found, recorded)
+
+
+class SubSource(Block):
+    """One case of `sub_source`: `SubSource.create(int).each(…)…`."""
+
+    def __init__(self, nodes: Sequence[Node] = (), faults: Sequence[Fault] = (), taker: Taker = EVERY) -> None:
+        super().__init__(nodes, faults)
+        self.taker = taker
+
+    def _with(self, nodes: tuple[Node, ...], faults: tuple[Fault, ...]) -> SubSource:
+        return self._noted(SubSource(nodes, faults, self.taker))
+
+    @staticmethod
+    def create(wanted: Any) -> SubSource:  # type: ignore[override]  # a case is created with what it takes
+        """A case for values of exactly this class (`int`, `str`, `dict`, `None`, …; `object` for all), for values
+        equal to this constant, or for those for which this function is true.
+        """
+        found: list[Fault] = []
+        return SubSource((), found, to_taker(wanted, caller_location(), found))
 
 
 class LoopVars:
@@ -488,7 +599,7 @@ def _nodes(block: Any, at: Location, faults: list[Fault]) -> tuple[Node, ...]:
     if isinstance(block, Block):
         block._attach()
         faults.extend(block.faults)
-        return block.nodes
+        return renewed(block.nodes)
     faults.append(
         Fault(str(at), f"A block is expected here, not {block!r}.", "Build one with Block.each(…) and so on.")
     )

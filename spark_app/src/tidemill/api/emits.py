@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.values.errors import BadInput
+from tidemill.language.emits import StreamEmit
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,10 @@ class MockOutputCollector:
         """Call the operation and capture what it emits; a tuple is several values, as for several variables."""
         found = operation(*args)
         for value in found if hasattr(found, "__next__") else [found]:
-            self.emit(*value) if isinstance(value, tuple) else self.emit(value)
+            if isinstance(value, StreamEmit):
+                self.emit_stream(value.stream, *value.values)
+            else:
+                self.emit(*value) if isinstance(value, tuple) else self.emit(value)
         return self
 
     def emit(self, *values: Any) -> None:
@@ -38,17 +41,16 @@ class MockOutputCollector:
         self._emits.append(CapturedEmit(None, list(values)))
 
     def emit_stream(self, name: str, *values: Any) -> None:
-        """Refused: a later version has named output streams.
-
-        Raises:
-            BadInput: always.
-        """
-        raise BadInput("Named output streams are not available in this version; emit to the default one.", stream=name)
+        """Capture one emit to a named stream."""
+        self._emits.append(CapturedEmit(name, list(values)))
 
     def get_emits(self) -> list[list[Any]]:
-        """The values of each emit, in order."""
+        """The values of each emit to whatever stream, in order."""
         return [emit.values for emit in self._emits]
 
     def get_emits_by_stream(self) -> dict[str | None, list[CapturedEmit]]:
         """The emits of each stream, in order; the default stream is None."""
-        return {None: list(self._emits)} if self._emits else {}
+        found: dict[str | None, list[CapturedEmit]] = {}
+        for emit in self._emits:
+            found.setdefault(emit.name, []).append(emit)
+        return found

@@ -8,6 +8,7 @@ from typing import Any
 
 import xxhash
 
+from tidemill.engine.awaiting import Awaiting
 from tidemill.engine.query_budget import RunningBudget
 from tidemill.engine.work import AttemptWork
 from tidemill.values.errors import BadInput
@@ -15,12 +16,13 @@ from tidemill.values.errors import BadInput
 
 @dataclass
 class StepContext:
-    """One thread's superstep. `budget` is what a query may take, None in an attempt. `draws` counts how often each
-    (task, operator) asked for randomness in this superstep.
+    """One thread's superstep. `awaiting` waits for calls of `each_async`. `budget` is what a query may take, None in an
+    attempt. `draws` counts how often each (task, operator) asked for randomness in this superstep.
     """
 
     work: AttemptWork
     superstep: int
+    awaiting: Awaiting
     budget: RunningBudget | None = None
     draws: dict[tuple[int, int], int] = field(default_factory=dict)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from tidemill.language.dataflow import Location
+from tidemill.language.dataflow import Function, Location
 from tidemill.plan import program as pg
 from tidemill.store.objects import NotFound
 from tidemill.values.errors import (
@@ -123,10 +123,15 @@ _STEP_NAMES: dict[type, str] = {
 }  # fmt: skip
 
 
+def step_name(function: Function) -> str:
+    """The step as errors and reports name it: `each(<function>)`."""
+    return f"{'each_async' if function.kind == 'async' else 'each'}({function.name})"
+
+
 def step_of(operator: pg.Operator) -> str:
     """How a person calls an operator."""
     if isinstance(operator, pg.Apply):
-        return f"each({operator.function.name})"
+        return step_name(operator.function)
     if isinstance(operator, pg.Move):
         return f"{operator.kind}_partition"
     if isinstance(operator, (pg.Explode, pg.Retain)) and operator.temp:

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from tidemill.engine import blocks
+from tidemill.engine.awaiting import FailedCall
 from tidemill.engine.columns.calls import invoke_once
 from tidemill.engine.columns.functions import as_series, as_tuples
 from tidemill.engine.combined import send_combined
@@ -112,9 +113,24 @@ class RowRuntime:
 
     def call(self, number: int) -> Callable[..., Any]:
         """The function of operator `number` that returns one value a row."""
-        call = self._apply(number).function.call
+        function = self._apply(number).function
+        if function.kind == "async":
+            return self._awaited(function.call)
+        call = function.call
         plain: Callable[..., Any] = call.call if isinstance(call, Op) else call
         return plain
+
+    def _awaited(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Waits for one call; where many rows can wait together, they come here by columns."""
+        results = self._run.context.awaiting.results
+
+        def awaited(*args: Any) -> Any:
+            try:
+                return results(call, [args])[0]
+            except FailedCall as failed:
+                raise failed.__cause__ or failed from None
+
+        return awaited
 
     def many(self, number: int) -> Callable[..., Any]:
         """The function of operator `number` that emits any number of rows: each one a tuple, a value a variable."""

@@ -13,6 +13,7 @@ import polars as pl
 
 from tidemill.engine import blocks
 from tidemill.engine.appends import Staged, append_frame, append_rows
+from tidemill.engine.awaiting import Awaiting
 from tidemill.engine.column_walk import walk
 from tidemill.engine.columns.functions import column_of
 from tidemill.engine.compiled import compiled_program
@@ -32,11 +33,14 @@ from tidemill.engine.step import AppendedRow, PStateReads, QueryCalls
 from tidemill.engine.travel import check_travel
 from tidemill.engine.work import AttemptWork
 from tidemill.journal.snapshot import TaskSet
+from tidemill.language.options import resolve
 from tidemill.plan import program as pg
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.values import columns as cols
 from tidemill.values.columns import Column
 from tidemill.values.errors import AttemptTimeout, UserCodeError
+
+_PHASE_TIMEOUT = "topology.microbatch.phase.timeout.seconds"
 
 
 class ThreadRun:
@@ -76,10 +80,13 @@ class ThreadRun:
         self.resumes: dict[int, Frame] = {}
         self.waiting: dict[int, list[Frame]] = {}
         self.materialized = MaterializedRows()
+        seconds = work.options.get(_PHASE_TIMEOUT, resolve(_PHASE_TIMEOUT, {}))
+        self._awaiting = Awaiting(self.check_cancel, float(seconds))
         self._begin(0)
 
     def _begin(self, superstep: int) -> None:
-        self.context = StepContext(self.work, superstep, RUNNING if self.program.inputs is not None else None)
+        budget = RUNNING if self.program.inputs is not None else None
+        self.context = StepContext(self.work, superstep, self._awaiting, budget)
         self.outbox: list[tuple[int, Message]] = []
         self.sent: Counter[int] = Counter()
         self.entered: list[int] = []
@@ -124,6 +131,8 @@ class ThreadRun:
             return self._step(superstep, messages, events)
         except UserCodeError as error:
             raise with_origin(self.work, error) from error.__cause__
+        finally:
+            self._awaiting.close()
 
     def _step(self, superstep: int, messages: Iterable[Message], events: Sequence[pg.Event]) -> StepReport:
         self._begin(superstep)

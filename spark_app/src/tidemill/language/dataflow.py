@@ -44,7 +44,7 @@ class Const:
         return hash(repr(self.value))
 
 
-FunctionKind = Literal["builtin", "function", "operation", "vectorized"]
+FunctionKind = Literal["builtin", "function", "operation", "vectorized", "async"]
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,27 @@ class Function:
 
     builtin: one of `language.operations`, `call` is its row form. function: one result a call. operation: a generator
     that emits any number of tuples. vectorized: takes Polars series, returns one series (or a tuple of them) as long.
+    async: `call` is an `AsyncCall`, which returns what is awaited for the one result.
     """
 
     name: str
     kind: FunctionKind
     call: Callable[..., Any] = field(compare=False)
+
+
+@dataclass(frozen=True)
+class AsyncCall:
+    """A function that returns an awaitable or a future: at most `concurrency` calls of a thread run at once.
+
+    Each may take `timeout_seconds`; None, and whatever is more: as long as a phase of the microbatch.
+    """
+
+    call: Callable[..., Any]
+    concurrency: int
+    timeout_seconds: float | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        return self.call(*args)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class SourceFollower:
         if isinstance(call, Op):
             is_followed = call.emits == "one" and not call.needs_context
         else:
-            is_followed = node.function.kind != "operation"
+            is_followed = node.function.kind not in ("operation", "async")
         if is_followed and len(node.outs) == 1:
             return rows.binding({node.outs[0]: applied(node.function, symbols, node.args)})
         return self._made(node, node.outs, rows)

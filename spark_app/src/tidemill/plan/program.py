@@ -300,12 +300,16 @@ class Superstep:
 
 @dataclass(frozen=True)
 class ProgramSegment:
-    """What runs without a message from operator `start` on: by columns, or row by row, and why."""
+    """What runs without a message from operator `start` on: by columns, or row by row, and why.
+
+    Row by row, the first operators that touch no state still run by columns, unless `is_strict`.
+    """
 
     start: int
     operators: tuple[int, ...]
     mode: Literal["columns", "rows"]
     reason: str
+    is_strict: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tidemill.engine.awaiting import FailedCall
 from tidemill.engine.columns.arithmetic import FAST, get_field
 from tidemill.engine.context import StepContext
-from tidemill.engine.failures import user_error
+from tidemill.engine.failures import step_name, user_error
 from tidemill.engine.frame import Frame
 from tidemill.engine.query_budget import RunningBudget
-from tidemill.language.dataflow import Arg, Const, Function, Var
+from tidemill.language.dataflow import Arg, Const, Var
+from tidemill.language.emits import StreamEmit
 from tidemill.language.operations import Op, expanded
 from tidemill.plan.program import Apply
 from tidemill.values import columns as cols
@@ -45,6 +47,8 @@ def apply(operator: Apply, frame: Frame, context: StepContext) -> Frame:
         return _many(operator, frame, context.budget)
     if function.kind == "vectorized":
         return _vectorized(operator, frame)
+    if function.kind == "async":
+        return _bound(operator, frame, [_awaited(operator, frame, context)])
     return _bound(operator, frame, [_by_value(operator, frame)])
 
 
@@ -126,13 +130,17 @@ def _by_value(operator: Apply, frame: Frame) -> Column:
     return cols.from_values(values)
 
 
+def _awaited(operator: Apply, frame: Frame, context: StepContext) -> Column:
+    try:
+        values = context.awaiting.results(operator.function.call, argument_values(frame, operator.args))
+    except FailedCall as failed:
+        cause = failed.__cause__ or failed
+        raise _failure(operator, frame, cause, failed.index) from cause
+    return cols.from_values(values)
+
+
 def _failure(operator: Apply, frame: Frame, error: BaseException, index: int) -> BaseException:
     return user_error(error, step_name(operator.function), operator.at, row_values(frame, index))
-
-
-def step_name(function: Function) -> str:
-    """The step as errors and reports name it: `each(<function>)`."""
-    return f"each({function.name})"
 
 
 def row_values(frame: Frame, index: int) -> dict[str, Any]:
@@ -176,7 +184,12 @@ def as_tuples(emitted: Any, width: int) -> Iterator[tuple[Any, ...]]:
         BadInput: a tuple does not fit the out variables.
     """
     for item in emitted if emitted is not None else ():
-        row = item if isinstance(item, tuple) else (item,)
+        if isinstance(item, tuple):
+            row = item
+        elif type(item) is StreamEmit:  # nothing binds its stream
+            continue
+        else:
+            row = (item,)
         if width and len(row) != width:
             raise BadInput(f"emitted {len(row)} values for {width} out variables: {item!r}")
         yield row if width else ()

@@ -35,7 +35,7 @@ def segment_code(compiled: CompiledProgram, start: int) -> SegmentCode | None:
     numbers = program.segments[start].operators
     if any(isinstance(program.operators[number], (pg.Enter, pg.Start)) for number in numbers):
         return None
-    prefix = stateless_prefix(program, start)
+    prefix = () if program.segments[start].is_strict else stateless_prefix(program, start)
     begin = prefix[-1] if prefix else start
     writer = SourceWriter(program, begin, numbers)
     writer.path_arguments = {number: compiled.paths[number].arguments for number in numbers if number in compiled.paths}

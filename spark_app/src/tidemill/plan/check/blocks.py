@@ -79,7 +79,7 @@ class ChainCheck:
         if isinstance(call, Op) and call.emits == "expand":
             if not given:
                 self.fault(node.at, f"'{name}' binds one variable for each element.", 'Write .out("*a", "*b").')
-        elif isinstance(call, Op) or node.function.kind == "function":
+        elif isinstance(call, Op) or node.function.kind in ("function", "async"):
             emitted = call.out_count if isinstance(call, Op) else 1
             if given not in (0, emitted):
                 wanted, bound = count_of(emitted, "value"), count_of(given, "variable")

@@ -9,6 +9,7 @@ from tidemill.language.dataflow import (
     Location,
     ModuleDeclaration,
     PStateDeclaration,
+    SourceDeclaration,
     StartFrom,
     TopologyDeclaration,
 )
@@ -66,6 +67,13 @@ def checked(declaration: ModuleDeclaration) -> ModuleDeclaration:
     if faults:
         raise DefinitionError(faults, module=declaration.name)
     return declaration
+
+
+def end_of(context: Context, topology: str, source: SourceDeclaration) -> Scope:
+    """What is bound at the end of a source's chain, whose faults go to the context."""
+    names = frozenset(() if source.microbatch is None else (source.microbatch,))
+    temps = TempCheck(context, topology, source.source_id)
+    return ChainCheck(context, temps).run(source.body, Scope(names, names))
 
 
 def _in_order(faults: Sequence[Fault]) -> list[Fault]:
@@ -204,6 +212,4 @@ def _check_sources(context: Context, topology: TopologyDeclaration) -> None:
         elif depot.tick_millis is not None and source.start_from != StartFrom():
             text = f"The tick depot '{source.depot}' holds no records, so it has no place to start from."
             context.fault(source.at, text, "Remove the start_from option.")
-        names = frozenset(() if source.microbatch is None else (source.microbatch,))
-        temps = TempCheck(context, topology.name, source.source_id)
-        ChainCheck(context, temps).run(source.body, Scope(names, names))
+        end_of(context, topology.name, source)

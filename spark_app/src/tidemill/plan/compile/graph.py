@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemill.language import dataflow as df
-from tidemill.language.operations import Op
+from tidemill.language.operations import Op, Ops
 from tidemill.plan import program as pg
 from tidemill.plan.captures import captures_of
 from tidemill.plan.compile.liveness import variables_in
@@ -59,6 +59,7 @@ class GraphBuilder:
         self._loops: list[LoopFrame] = []
         self._block_root: Attachment | None = None
         self._has_exploded = False
+        self._is_post = False
         self._temporaries = 0
 
     # --- operators and edges -----------------------------------------------------------------------------------------
@@ -141,8 +142,31 @@ class GraphBuilder:
     # --- plain nodes -------------------------------------------------------------------------------------------------
 
     def _add_each(self, node: df.Each) -> None:
+        if node.function.kind == "async" and not self._is_at_beginning():
+            self._gather(node.at)
         args = self._flat_all(node.args, node.at)
         self.add(pg.Apply, node.at, function=node.function, args=args, outs=self._bind_all(node.outs))
+
+    def _is_at_beginning(self) -> bool:
+        """Whether rows reach this place by columns in any case: nothing but calls and filters since they arrived.
+
+        What follows the aggregators of a batch block counts as such: rows cannot be sent from there.
+        """
+        number = self._place.operator
+        while isinstance(self.operators[number], (pg.Apply, pg.Keep, pg.Join)):
+            before = [other for other, successors in enumerate(self.next) if number in successors]
+            if len(before) != 1:
+                return not before or self._is_post
+            number = before[0]
+        return isinstance(self.operators[number], (pg.Start, pg.Move, pg.Explode)) or self._is_post
+
+    def _gather(self, at: df.Location) -> None:
+        """Rows that come one after the other meet here, each on its own task, to wait together."""
+        self._temporaries += 1
+        task = f"*~{self._temporaries}"
+        function = df.Function("CURRENT_TASK_ID", "builtin", Ops.CURRENT_TASK_ID)
+        self.add(pg.Apply, at, function=function, args=(), outs=(task,))
+        self.add(pg.Move, at, kind="direct", args=(df.Var(task),))
 
     def _add_keep(self, node: df.KeepTrue) -> None:
         self.add(pg.Keep, node.at, condition=self.flat(node.condition, node.at))
@@ -373,10 +397,12 @@ class GraphBuilder:
             pg.Output(tree, item.pstate, self._bind(item.outs[0]) if item.outs else None, item.at)
             for tree, item in zip(trees, items, strict=True)
         )
+        self._is_post = True
         is_single = isinstance(move, pg.Move) and move.is_single
         begin = self.add(pg.Join, aggregates[0].at, linked=False)
         by_row = self._add_captures(outputs)
         self.block(post)
+        self._is_post = False
         self.regions[number] = replace(
             self.regions[number], collect=collect, outputs=outputs, keys=bound, captured=by_row, cut=cut,
             is_single=is_single, final=last if isinstance(move, pg.Move) else None, post=begin,

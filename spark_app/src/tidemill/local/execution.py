@@ -1,0 +1,98 @@
+"""Runs one block without a module and without a store: `Block.execute()`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tidemill.api.arguments import Helpers, to_name
+from tidemill.api.block import Block
+from tidemill.api.locations import caller_location
+from tidemill.api.schemas import to_schema
+from tidemill.engine.report import StepReport
+from tidemill.engine.resources import own_pstates
+from tidemill.engine.schedule import steps_of, superstep_of
+from tidemill.engine.thread import ThreadRun
+from tidemill.engine.work import AttemptWork
+from tidemill.journal.snapshot import Snapshot, TaskSet
+from tidemill.language import dataflow as df
+from tidemill.plan.check.context import Context
+from tidemill.plan.check.module import checked, end_of
+from tidemill.plan.compile.topology import compile_topology
+from tidemill.pstate.thread_state import ThreadState
+from tidemill.store.objects import NotFound
+from tidemill.tables.parts import PartLoader
+from tidemill.tables.view import SnapshotView
+from tidemill.values.errors import BadInput, Fault
+
+_NAME = "block"
+
+
+class _Ends:
+    """Takes the rows that reach the end of a block."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.rows: list[dict[str, Any]] = []
+
+    def __call__(self, *values: Any) -> None:
+        self.rows.append(dict(zip(self.names, values, strict=True)))
+
+
+def execute(block: Block, tasks: int, pstates: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows that reach the end of the block; everything else as `Block.execute` says."""
+    if isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1 or tasks & (tasks - 1):
+        raise BadInput(f"The number of tasks is a power of two, not {tasks!r}.")
+    at = caller_location()
+    faults = list(block.faults)
+    declared = tuple(_declared(pstates, at, faults))
+    module = checked(replace(_module(block.nodes, declared, at), faults=tuple(faults)))
+    (source,) = module.topologies[0].sources
+    bound = end_of(Context.of(module), _NAME, source).names
+    ends = _Ends(tuple(sorted(name for name in bound if not Helpers.is_generated_var(name))))
+    last = df.Each(df.Function("execute", "function", ends), tuple(map(df.Var, ends.names)), (), at)
+    _run(_module((*block.nodes, last), declared, at), tasks)
+    return ends.rows
+
+
+def _declared(pstates: Mapping[str, Any], at: df.Location, faults: list[Fault]) -> Iterator[df.PStateDeclaration]:
+    for name, schema in pstates.items():
+        yield df.PStateDeclaration(to_name(name, "$$", "PState", at, faults), to_schema(schema, at, faults), at)
+
+
+def _module(
+    nodes: tuple[df.Node, ...], pstates: tuple[df.PStateDeclaration, ...], at: df.Location
+) -> df.ModuleDeclaration:
+    """A module of one source, whose depot is never read."""
+    depot = df.DepotDeclaration("*none", "disallow", at)
+    source = df.SourceDeclaration(depot.name, depot.name, None, df.StartFrom(), nodes, at)
+    return df.ModuleDeclaration(_NAME, (depot,), (df.TopologyDeclaration(_NAME, pstates, (source,), at),))
+
+
+def _run(module: df.ModuleDeclaration, tasks: int) -> None:
+    """Row by row, so that what a block prints comes in the order in which it is written."""
+    program = compile_topology(module, _NAME)
+    segments = {
+        start: replace(segment, mode="rows", is_strict=True, reason="execute() goes row by row")
+        for start, segment in program.segments.items()
+    }
+    program = replace(program, segments=segments, key=f"{program.key}-executed")
+    work = AttemptWork("", _NAME, _NAME, program, tasks, 1, 1, 1, Snapshot(), {})
+    run = ThreadRun(work, 0, _empty_state(work), {})
+    reports: list[StepReport] = []
+    try:
+        for superstep, events in enumerate(steps_of(work, reports)):
+            reports[:] = superstep_of([run], superstep, events)
+    finally:
+        run.close()
+
+
+def _empty_state(work: AttemptWork) -> ThreadState:
+    """State that nothing was committed to."""
+    view = SnapshotView(work.snapshot, TaskSet(1, 0), PartLoader(_no_part))
+    return ThreadState(own_pstates(work.program), view)
+
+
+def _no_part(name: str) -> bytes:
+    raise NotFound(f"No part {name}: a block that is executed has no store.", name=name)
