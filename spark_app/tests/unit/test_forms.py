@@ -33,6 +33,7 @@ from tidemill import (
     emit_stream,
     operation,
 )
+from tidemill.journal.clock import SystemClock
 from tidemill.plan import program as pg
 from tidemill.values.errors import AttemptTimeout
 
@@ -80,6 +81,14 @@ def test_a_batch_block_prints_as_published_when_it_is_executed(capsys: Any) -> N
     assert capsys.readouterr().out.splitlines() == [
         "Starting", "Data: 1", "Data: 2", "Data: 3", "Data: 4", "Count: 4", "Sum: 10", "Finished",
     ]  # fmt: skip
+
+
+def test_operations_of_the_attempt_have_values_when_a_block_is_executed() -> None:
+    block = Block.each(Ops.CURRENT_MICROBATCH_ID).out("*mb").each(Ops.MODULE_INSTANCE_INFO).out("*info")
+    (row,) = block.each(Ops.RANDOM_UUID7).out("*id").execute(tasks=2)
+
+    assert (row["*mb"], row["*info"]["tasks"]) == (1, 2)
+    assert abs(int(row["*id"].replace("-", "")[:12], 16) - SystemClock().now_ms()) < 3_600_000
 
 
 def test_pstates_begin_empty_when_a_block_is_executed_again() -> None:
@@ -453,6 +462,18 @@ def test_microbatch_fails_with_the_record_when_a_call_takes_too_long(tmp_path: A
         attempts.attempt()
     assert sorted(ENDED) == [1, 2]
     assert (open_loops(), threading.active_count()) == before
+
+
+async def stubborn(value: Any) -> Any:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return value
+
+
+def test_microbatch_fails_when_a_call_goes_on_after_its_time() -> None:
+    with pytest.raises(UserCodeError, match="no result within 0.01 s"):
+        exploded([1]).each_async(stubborn, "*v", timeout_seconds=0.01).out("*w").execute()
 
 
 @pytest.mark.parametrize("timeout_seconds", [None, 3600])

@@ -94,10 +94,12 @@ async def _within(seconds: float, call: AsyncCall, row: tuple[Any, ...]) -> Any:
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            return await _awaitable(call(*row))
+            result = await _awaitable(call(*row))
     except TimeoutError:
         if not limit.expired():
             raise
+    if not limit.expired():
+        return result
     raise TimeoutError(f"no result within {seconds:g} s")
 
 

@@ -15,6 +15,7 @@ from tidemill.engine.resources import own_pstates
 from tidemill.engine.schedule import steps_of, superstep_of
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptWork
+from tidemill.journal.clock import SystemClock
 from tidemill.journal.snapshot import Snapshot, TaskSet
 from tidemill.language import dataflow as df
 from tidemill.plan.check.context import Context
@@ -78,7 +79,7 @@ def _run(module: df.ModuleDeclaration, tasks: int) -> None:
         for start, segment in program.segments.items()
     }
     program = replace(program, segments=segments, key=f"{program.key}-executed")
-    work = AttemptWork("", _NAME, _NAME, program, tasks, 1, 1, 1, Snapshot(), {})
+    work = AttemptWork("", _NAME, _NAME, program, tasks, 1, 1, 1, Snapshot(), {}, now_millis=SystemClock().now_ms())
     run = ThreadRun(work, 0, _empty_state(work), {})
     reports: list[StepReport] = []
     try:
