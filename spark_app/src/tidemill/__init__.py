@@ -58,13 +58,13 @@ if TYPE_CHECKING:
     from tidemill.api.block import Block, Case, LoopVars, SelectOptions, SubSource
     from tidemill.api.depots import Depot
     from tidemill.api.emits import CapturedEmit, MockOutputCollector
-    from tidemill.api.later import SubBatch
     from tidemill.api.launching import AckLevel, LaunchConfig, UpdateOptions
     from tidemill.api.limits import LimitAgg
     from tidemill.api.module import Module, Setup, Topologies
     from tidemill.api.path import Path
     from tidemill.api.ranges import SortedRangeFromOptions, SortedRangeOptions, SortedRangeToOptions
     from tidemill.api.schemas import PState, SubindexOptions
+    from tidemill.api.sub_batch import SubBatch
     from tidemill.api.topology import MicrobatchSourceOptions, MicrobatchTopology, OffsetAgo
     from tidemill.clients.diffs import (
         AppendDiff,
@@ -98,13 +98,13 @@ _NAMES = {
     "tidemill.api.block": ("Block", "Case", "LoopVars", "SelectOptions", "SubSource"),
     "tidemill.api.depots": ("Depot",),
     "tidemill.api.emits": ("CapturedEmit", "MockOutputCollector"),
-    "tidemill.api.later": ("SubBatch",),
     "tidemill.api.launching": ("AckLevel", "LaunchConfig", "UpdateOptions"),
     "tidemill.api.limits": ("LimitAgg",),
     "tidemill.api.module": ("Module", "Setup", "Topologies"),
     "tidemill.api.path": ("Path",),
     "tidemill.api.ranges": ("SortedRangeFromOptions", "SortedRangeOptions", "SortedRangeToOptions"),
     "tidemill.api.schemas": ("PState", "SubindexOptions"),
+    "tidemill.api.sub_batch": ("SubBatch",),
     "tidemill.api.topology": ("MicrobatchSourceOptions", "MicrobatchTopology", "OffsetAgo"),
     "tidemill.clients.diffs": (
         "AppendDiff",

@@ -112,7 +112,7 @@ def explode_of_a_declared_pstate(setup: Any, topologies: Any) -> None:
     source(setup, topologies).explode_materialized("$$counts").out("*w")  # <- fault
 
 
-@expect("A batch block has two sources of rows that are never brought together.")
+@expect("Expected single tail, found multiple - missing join fields? 2 branches of this batch block are never brought")
 def two_sources_of_which_one_is_materialized(setup: Any, topologies: Any) -> None:
     chain = source(setup, topologies).batch_block(KEPT)
     block = ROWS.explode_materialized("$$rows").out("*w")  # <- fault

@@ -29,7 +29,7 @@ from tidemill.plan.warn_constants import _bound
 
 AT = df.Location("m.py", 1)
 NODES, OPERATORS = get_args(df.Node), get_args(pg.Operator)
-ENDS = {pg.Move, pg.Collect}
+ENDS = {pg.Move, pg.Collect, pg.Gather}
 """Operators at the end of a segment, where frames gather (`_Walk._end`, `RowRuntime._end`)."""
 
 INNER = df.Anchor("inner", AT)
@@ -50,7 +50,7 @@ def specimen(kind: type) -> Any:
         "str": lambda name: "$$p" if name == "pstate" else name, "PartitionKind": lambda name: "hash",
         "str | None": lambda name: {"pstate": "$$p", "out": "*out"}.get(name),
         "tuple[str, ...]": lambda name: ("*out",) if name == "outs" else (),
-        "Literal['enter', 'head', 'again', 'emit']": lambda name: "enter",
+        "Literal['enter', 'head', 'again', 'emit', 'bind']": lambda name: "enter",
         "tuple[Node, ...]": lambda name: (INNER,),
         "tuple[tuple[str, Arg], ...]": lambda name: (("*out", read(name)),),
         "tuple[tuple[Arg, tuple[Node, ...]], ...]": lambda name: ((read(name), (INNER,)),),

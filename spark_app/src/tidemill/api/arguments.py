@@ -101,9 +101,6 @@ def to_arg(value: Any, at: Location, faults: list[Fault]) -> dataflow.Arg:
     if isinstance(value, Expr):
         faults.extend(value.faults)
         return value.expr
-    if isinstance(value, str) and value.startswith("**"):
-        faults.append(unground_fault(value, at))
-        return Var("*" + value.lstrip("*"))
     if isinstance(value, str) and value.startswith("*"):
         return Var(value)
     if isinstance(value, str) and value.startswith("$$"):
@@ -162,11 +159,6 @@ def to_args(values: Iterable[Any], at: Location, faults: list[Fault]) -> tuple[d
     return tuple(to_arg(value, at, faults) for value in values)
 
 
-def unground_fault(name: str, at: Location) -> Fault:
-    """The fault of a variable that begins with `**`: outer joins come in a later version."""
-    return later_fault(f"Outer joins (the unground variable '{name}')", at)
-
-
 def later_fault(feature: str, at: Location) -> Fault:
     """The fault of a feature that a later version brings."""
     return Fault(str(at), f"{feature}: not supported by this version of Tidemill.", "Remove it for now.")
@@ -174,14 +166,11 @@ def later_fault(feature: str, at: Location) -> Fault:
 
 def to_var(name: Any, at: Location, faults: list[Fault], what: str = "A variable") -> str:
     """Record a variable's name; a wrong one is a fault and is recorded under a legal name."""
-    if isinstance(name, str) and name.startswith("**"):
-        faults.append(unground_fault(name, at))
-        return "*" + name.lstrip("*")
     if isinstance(name, str) and name.startswith("$$"):
         advice = "Only materialize, and agg and compound_agg in a batch block, make temporary PStates."
         faults.append(Fault(str(at), f"{what} begins with '*', but '{name}' is the name of a PState.", advice))
         return "*" + name
-    if isinstance(name, str) and name.startswith("*") and len(name) > 1:
+    if isinstance(name, str) and name.startswith("*") and name.strip("*"):
         return name
     faults.append(Fault(str(at), f"{what} is a string that begins with '*', not {name!r}.", 'Write it like "*name".'))
     return f"*{name}"

@@ -30,23 +30,24 @@ from tidemill.api.attachment import Attachable, is_watched
 from tidemill.api.calls import Calls, made
 from tidemill.api.cases import dispatch_faults, to_taker
 from tidemill.api.hidden import built_in, hidden_var, renewed
-from tidemill.api.later import LaterNodes
 from tidemill.api.launching import AckLevel
 from tidemill.api.limits import LimitAgg
 from tidemill.api.locations import caller_location
 from tidemill.api.path import recorded_path
 from tidemill.api.starters import starter
+from tidemill.api.sub_batch import SubBatch
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Arg, Const, Location, Node, PartitionKind, Var
 from tidemill.language.dispatching import EVERY, Dispatch, Taker
 from tidemill.language.operations import Ops
 from tidemill.values.errors import BadInput, Fault
+from tidemill.values.suggestions import SuggestingInstances
 
 B = TypeVar("B", bound="Block")
 _ALWAYS: Arg = Const(True)
 
 
-class Block(Calls, LaterNodes, Attachable):
+class Block(Calls, SuggestingInstances, Attachable):
     """A chain of nodes. Every method adds one and returns the longer chain."""
 
     _synonyms: ClassVar[Mapping[str, str]] = {
@@ -93,13 +94,6 @@ class Block(Calls, LaterNodes, Attachable):
         longer._note()
         return longer
 
-    def _later(self, feature: str, blocks: Sequence[Any]) -> Block:
-        given = [block for block in blocks if isinstance(block, Block)]
-        for block in given:
-            block._attach()
-        inside = [fault for block in given for fault in block.faults]
-        return self._add(dataflow.Later(feature, caller_location()), inside)
-
     def _add(self, node: Node, faults: Iterable[Fault] = ()) -> Block:
         return self._with((*self.nodes, node), (*self.faults, *faults))
 
@@ -114,8 +108,6 @@ class Block(Calls, LaterNodes, Attachable):
         found: list[Fault] = []
         node = self.nodes[-1]
         rest = self.nodes[:-1]
-        if isinstance(node, dataflow.Later):
-            return self
         if isinstance(node, dataflow.Materialize):
             changed = _with_temp(node, names, at, found)
             return self._with((*rest, changed), (*self.faults, *found))
@@ -481,6 +473,22 @@ class Block(Calls, LaterNodes, Attachable):
         found: list[Fault] = []
         at = caller_location()
         return self._add(dataflow.BatchBlock(_nodes(block, at, found), at), found)
+
+    @starter
+    def fresh_batch_source(self) -> Block:
+        """Begin another branch of a batch block; branches that share a variable are joined where a step needs both."""
+        return self._add(dataflow.FreshBatchSource(caller_location()))
+
+    @starter
+    def sub_batch(self, batch: Any) -> Block:
+        """The rows of another batch block as a source: `sub_batch(SubBatch(block, "*k", "*n")).out("*k", "*n")`."""
+        found: list[Fault] = []
+        at = caller_location()
+        if not isinstance(batch, SubBatch):
+            text = f"sub_batch takes a SubBatch, not {batch!r}."
+            return self._fault(at, text, 'Write sub_batch(SubBatch(block, "*out")).out("*name").')
+        found.extend(batch.faults)
+        return self._add(dataflow.SubBatchRows(_nodes(batch.block, batch.at, found), batch.vars, (), at), found)
 
     @starter
     def group_by(self, *args: Any) -> Block:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tidemill.engine import joins
 from tidemill.engine.columns.access import fold
 from tidemill.engine.columns.functions import column_of, row_values
 from tidemill.engine.combined import as_tasks, received
@@ -43,15 +44,18 @@ def enter(run: Step, operator: pg.Enter, frame: Frame) -> Frame | None:
     return first
 
 
-def collect(run: Step, operator: pg.Collect, frame: Frame) -> None:
-    """Rows wait for the end of their block."""
+def collect(run: Step, operator: pg.Collect | pg.Gather, frame: Frame) -> None:
+    """Rows wait for the end of their block or join."""
     check_travel(operator, frame)
     columns = {name: column for name, column in frame.columns.items() if name[0] != "~"}
-    run.collected.setdefault(operator.region, []).append(Frame(frame.rows, frame.task, columns))
+    run.collected.setdefault(operator.id, []).append(Frame(frame.rows, frame.task, columns))
 
 
 def finish(run: Step, region: pg.Region) -> None:
-    """No message of the block is under way: aggregates, runs post-agg, and on task 0 what follows the block."""
+    """No message of the region is under way: joins, or aggregates and runs post-agg; on task 0 what follows a block."""
+    if region.kind == "join":
+        joins.finish(run, region)
+        return
     _aggregate(run, region)
     if 0 not in run.task_set:
         return
@@ -70,10 +74,10 @@ def finish(run: Step, region: pg.Region) -> None:
 
 
 def _aggregate(run: Step, region: pg.Region) -> None:
-    frames = run.collected.pop(region.id, [])
     partials = run.partials.pop(region.id, [])
     if region.collect is None or region.post is None:
         return
+    frames = run.collected.pop(region.collect, [])
     block = run.compiled.blocks[region.id]
     operator = run.doing = run.program.operators[region.collect]
     if frames:

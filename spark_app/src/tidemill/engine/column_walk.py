@@ -40,7 +40,7 @@ class _Walk:
     def put(self, number: int, frame: Frame) -> None:
         if not frame.rows:
             return
-        if isinstance(self.program.operators[number], (pg.Move, pg.Collect)):
+        if isinstance(self.program.operators[number], (pg.Move, pg.Collect, pg.Gather)):
             self.ends.setdefault(number, []).append(frame)
             return
         if number not in self.pending:
@@ -83,7 +83,7 @@ class _Walk:
         if isinstance(operator, pg.Move):
             if not send_combined(self.run, operator, frame):
                 send(self.run, operator, frame)
-        elif isinstance(operator, pg.Collect):
+        elif isinstance(operator, (pg.Collect, pg.Gather)):
             blocks.collect(self.run, operator, frame)
         elif isinstance(operator, pg.Retain):
             keep(self.run, operator, frame)

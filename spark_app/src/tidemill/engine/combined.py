@@ -27,7 +27,9 @@ def send_combined(run: Step, move: pg.Move, frame: Frame) -> bool:
     Combiners whose results grow without bound ask for a flush: then the results of so many rows are sent at a time.
     """
     region = run.program.regions[move.region]
-    if region.final != move.id or not region.combines or run.work.threads == 1 or frame.rows < COMBINE_ROWS_MIN:
+    if region.final != move.id or not region.combines or frame.rows < COMBINE_ROWS_MIN:
+        return False
+    if run.work.threads == 1 and not run.is_sliced:  # nothing is saved but memory, and all rows are there already
         return False
     combining = run.compiled.blocks[region.id].combining
     if run.program.next[move.id] != (region.collect,):

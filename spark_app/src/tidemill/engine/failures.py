@@ -119,7 +119,7 @@ def out_of_range(step: str, at: Location, target: Any, tasks: int) -> UserCodeEr
 _STEP_NAMES: dict[type, str] = {
     pg.Select: "local_select", pg.Transform: "local_transform", pg.Fold: "agg", pg.Collect: "agg",
     pg.Clear: "local_clear", pg.Append: "depot_partition_append", pg.Explode: "explode_microbatch",
-    pg.Invoke: "invoke_query",
+    pg.Invoke: "invoke_query", pg.Gather: "join",
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class StepReport:
-    """`sent` counts messages per region, `entered` names the batch blocks that this step began, `exploded` the sources
+    """`sent` counts messages per point, `entered` names the batch blocks that this step began, `exploded` the sources
     that it read.
     """
 

@@ -190,7 +190,7 @@ class RowRuntime:
                 send(self._run, operator, frame)
         elif isinstance(operator, pg.Explode):
             self._run.explode(operator, frame)
-        elif isinstance(operator, pg.Collect):
+        elif isinstance(operator, (pg.Collect, pg.Gather)):
             blocks.collect(self._run, operator, frame)
         elif isinstance(operator, pg.Retain):
             keep(self._run, operator, frame)

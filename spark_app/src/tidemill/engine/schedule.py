@@ -9,7 +9,8 @@ from tidemill.engine.messages import Message
 from tidemill.engine.report import StepReport
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptWork
-from tidemill.plan.program import Event, Program, Superstep
+from tidemill.plan.compile.schedule import ancestors_of
+from tidemill.plan.program import Event, Program, Region, Superstep
 from tidemill.values.errors import BadInput
 
 SUPERSTEPS_MAX = 10_000
@@ -25,6 +26,10 @@ class DynamicSchedule:
         self._program = program
         self._limit = int(options.get("topology.microbatch.superstep.limit", SUPERSTEPS_MAX))
         self._open: list[int] = []
+        self._inside: dict[int, list[int]] = {}
+        for region in program.regions:
+            for block in (region.id, *ancestors_of(region, program.regions)):
+                self._inside.setdefault(block, []).append(region.id)
         self._taken = 1
 
     def opening(self) -> Superstep:
@@ -37,17 +42,21 @@ class DynamicSchedule:
         Raises:
             BadInput: there were more supersteps than `topology.microbatch.superstep.limit`: a loop does not end.
         """
-        busy = {region for report in reports for region, count in report.sent.items() if count}
+        busy = {point for report in reports for point, count in report.sent.items() if count}
         for report in reports:
-            self._open += [region for region in report.entered if region not in self._open]
-        finished = [region for region in self._open if region not in busy]
+            for block in report.entered:
+                self._open += [region for region in self._inside[block] if region not in self._open]
+        finished = [number for number in self._open if self._is_finished(self._program.regions[number], busy)]
         if not busy and not finished:
             return None
         self._taken += 1
         if self._taken > self._limit:
             raise BadInput(f"The topology sent messages for {self._limit} supersteps: does a loop never end?")
-        self._open = [region for region in self._open if region in busy]
+        self._open = [region for region in self._open if region not in finished]
         return Superstep(tuple(Event("finish", region) for region in finished))
+
+    def _is_finished(self, region: Region, busy: set[int]) -> bool:
+        return region.waits.isdisjoint(busy) and region.needs.isdisjoint(self._open)
 
 
 def steps_of(work: AttemptWork, reports: Sequence[StepReport]) -> Iterator[Superstep]:

@@ -67,13 +67,16 @@ class AppendedRow(NamedTuple):
 class Step(Protocol):
     """One thread's superstep, as `engine.thread` runs it.
 
-    `doing` is the operator that runs now. `collected` and `partials` hold rows that wait for the end of their batch
-    block, `resumes` the row that goes on behind it, `waiting` rows that reached a batch block while it was busy, and
-    `entered` the blocks that began in this superstep: all by the number of the block's region. `materialized` are the
-    rows of temporary PStates, `answers` those of a query.
+    `doing` is the operator that runs now. `collected` holds the rows that wait for the end of their batch block or
+    join, by the operator that they reached. By the number of a block's region: `partials` rows that are combined
+    already, `resumes` the row that goes on behind the block, `waiting` rows that reached it while it was busy, and
+    `entered` the blocks that began in this superstep. `materialized` are the rows of temporary PStates, `answers` those
+    of a query. `is_sliced`: the rows that are walking are a part of those of a join, of which all together might not
+    fit.
     """
 
     work: AttemptWork
+    is_sliced: bool
     program: pg.Program
     compiled: CompiledProgram
     task_set: TaskSet

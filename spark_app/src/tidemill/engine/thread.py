@@ -75,6 +75,7 @@ class ThreadRun:
         self._queries = queries
         self.doing: pg.Operator | SegmentCode | None = None
         self.staged = Staged()
+        self.is_sliced = False
         self.collected: dict[int, list[Frame]] = {}
         self.partials: dict[int, list[Frame]] = {}
         self.resumes: dict[int, Frame] = {}
@@ -253,10 +254,9 @@ class ThreadRun:
         moved = Frame(frame.rows, task, frame.columns)
         message = Message(point, self.thread, self._sequence, moved, origin, is_partial)
         self._sequence += 1
-        region = self.program.operators[point].region
         for thread, part in split_by_thread(message, self.work.threads) if self.work.threads > 1 else [(0, message)]:
             self.outbox.append((thread, part))
-            self.sent[region] += 1
+            self.sent[point] += 1
 
     def dealt(self, operator: int, task: int, count: int) -> list[int]:
         """The next `count` tasks that a shuffle on `task` deals."""

@@ -318,6 +318,38 @@ class BatchBlock:
 
 
 @dataclass(frozen=True)
+class FreshBatchSource:
+    """Begin another branch of a batch block, to join or to merge with."""
+
+    at: Location
+
+
+@dataclass(frozen=True)
+class SubBatchRows:
+    """The rows of another batch block as a source: its variables `vars` are bound to `outs`."""
+
+    body: tuple[Node, ...]
+    vars: tuple[str, ...]
+    outs: tuple[str, ...]
+    at: Location
+
+
+@dataclass(frozen=True)
+class JoinBranches:
+    """Go on with the rows of two anchors that agree in the variables `on`; `plan.branches` puts it into batch blocks.
+
+    A side that keeps its rows keeps those without a partner, too; the other side's variables are None there.
+    """
+
+    left: str
+    right: str
+    on: tuple[str, ...]
+    keeps_left: bool
+    keeps_right: bool
+    at: Location
+
+
+@dataclass(frozen=True)
 class GroupBy:
     """`group_by(keys, Block.agg(…)…)`: `body` holds only `Aggregate` nodes with outs; one row a key comes out."""
 
@@ -392,18 +424,10 @@ class QueryAnswer:
     at: Location
 
 
-@dataclass(frozen=True)
-class Later:
-    """A feature that this version refuses with a clear error: `feature` says which."""
-
-    feature: str
-    at: Location
-
-
 Node = Union[
     Each, ExplodeMicrobatch, ExplodeMaterialized, Materialize, KeepTrue, Cond, Loop, ContinueLoop, EmitLoop, Partition,
     LocalSelect, LocalTransform, LocalClear, DepotAppend, Aggregate, BatchBlock, GroupBy, Limit, Anchor, Hook, Branch,
-    InvokeQuery, QueryAnswer, Unify, Later,
+    InvokeQuery, QueryAnswer, Unify, FreshBatchSource, SubBatchRows, JoinBranches,
 ]  # fmt: skip
 
 

@@ -10,9 +10,10 @@ from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Arg, Const, Location, Node, QueryDeclaration, SourceDeclaration, Var
 from tidemill.language.operations import Op
 from tidemill.language.schema import MapSchema
+from tidemill.plan.branches import explicit_block, explicit_source
 from tidemill.plan.captures import captures_of
-from tidemill.plan.check.batch import phases
 from tidemill.plan.check.context import Context
+from tidemill.plan.phases import phases
 from tidemill.plan.placement import ON_ZERO, UNKNOWN, Placement, Rows, Symbol, applied, expanded, meet, of_depot, symbol
 from tidemill.values.errors import Fault
 
@@ -40,18 +41,16 @@ class SourceFollower:
         self._anchors: dict[str, Rows] = {}
         self._loops: list[_Loop] = []
         self._found: list[Fault] = []
-        self._block_start: Rows | None = None
-        self._has_exploded = False
 
     def follow(self, source: SourceDeclaration) -> Iterator[Fault]:
         """The warnings about the chain of this source, each with its place in the code."""
         self._depot = source.depot
-        self._run(source.body, Rows({}, ON_ZERO))
+        self._run(explicit_source(source)[0].body, Rows({}, ON_ZERO))
         yield from self._found
 
     def follow_query(self, query: QueryDeclaration) -> Iterator[Fault]:
         """The warnings about a query, each with its place in the code."""
-        self._batch(query.block, Rows({name: ("input", name) for name in query.inputs}, ON_ZERO))
+        self._batch(explicit_block(query.block)[0], Rows({name: ("input", name) for name in query.inputs}, ON_ZERO))
         yield from self._found
 
     def _run(self, nodes: Sequence[Node], rows: Rows) -> Rows:
@@ -83,20 +82,13 @@ class SourceFollower:
         return rows.binding({out: ("made", id(node), out) for out in outs})
 
     def _explode(self, node: df.ExplodeMicrobatch, rows: Rows) -> Rows:
-        rows = self._source(rows)
         record: Symbol = ("record", id(node))
         rows = rows if node.out is None else rows.binding({node.out: record})
         return rows.moved(of_depot(self._context.depots.get(self._depot), record))
 
     def _explode_materialized(self, node: df.ExplodeMaterialized, rows: Rows) -> Rows:
         """Rows are where they were materialized, which is not followed."""
-        return self._made(node, node.outs, self._source(rows)).moved(UNKNOWN)
-
-    def _source(self, rows: Rows) -> Rows:
-        """A second source of a batch block begins where the block does."""
-        begins_anew = self._block_start is not None and self._has_exploded
-        self._has_exploded = True
-        return self._block_start if begins_anew and self._block_start is not None else rows
+        return self._made(node, node.outs, rows).moved(UNKNOWN)
 
     # --- ways ---
 
@@ -172,15 +164,32 @@ class SourceFollower:
         return found is not None and found[1].key_partitioner is not None
 
     def _batch(self, node: df.BatchBlock, rows: Rows) -> Rows:
-        pre, aggregators, post = phases(node.body)
-        outer = self._anchors, self._block_start, self._has_exploded
-        self._anchors, self._block_start, self._has_exploded = {}, rows, False
-        inside = self._run(pre, rows)
-        self._block_start = None
-        if aggregators:
-            self._run(post, self._aggregated(aggregators, inside))
-        self._anchors, self._block_start, self._has_exploded = outer
+        self._phases(node.body, rows)
         return rows.moved(ON_ZERO)
+
+    def _phases(self, body: Sequence[Node], rows: Rows) -> Rows:
+        """The rows at the end of a batch block that begins with these."""
+        pre, aggregators, post = phases(body)
+        outer, self._anchors = self._anchors, {}
+        inside = self._run(pre, rows)
+        if aggregators:
+            inside = self._run(post, self._aggregated(aggregators, inside))
+        self._anchors = outer
+        return inside
+
+    def _sub_batch(self, node: df.SubBatchRows, rows: Rows) -> Rows:
+        inside = self._phases(node.body, rows)
+        given = {out: symbol(Var(name), inside.values) for name, out in zip(node.vars, node.outs, strict=False)}
+        return rows.binding(given).moved(inside.placement)
+
+    def _join(self, node: df.JoinBranches, rows: Rows) -> Rows:
+        """Joined on one variable, rows are on the task of its value."""
+        left, right = self._anchors[node.left], self._anchors[node.right]
+        made = {name: ("made", id(node), name) for name in (*right.values, *left.values)}
+        if len(node.on) != 1:
+            return Rows(made, UNKNOWN)
+        why = f"the join on '{node.on[0]}' at {node.at} sent rows to the task of that value"
+        return Rows(made, Placement("by", why, made[node.on[0]]))
 
     def _aggregated(self, aggregators: Sequence[df.Aggregate | df.GroupBy | df.Limit], rows: Rows) -> Rows:
         """The rows behind the aggregators of a batch block: their outputs, and the keys of group_by."""
@@ -278,5 +287,5 @@ _STEPS: dict[type, str] = {
     df.LocalTransform: "_transform", df.LocalClear: "_same", df.DepotAppend: "_depot_append",
     df.Aggregate: "_aggregate", df.BatchBlock: "_batch", df.GroupBy: "_same", df.Limit: "_same", df.Anchor: "_anchor",
     df.QueryAnswer: "_same", df.Hook: "_hook", df.Branch: "_branch", df.InvokeQuery: "_invoke", df.Unify: "_unify",
-    df.Later: "_same",
+    df.FreshBatchSource: "_same", df.SubBatchRows: "_sub_batch", df.JoinBranches: "_join",
 }  # fmt: skip

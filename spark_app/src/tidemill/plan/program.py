@@ -73,14 +73,16 @@ class Join:
 
 @dataclass(frozen=True)
 class Assign:
-    """Binds variables at once. `purpose` says which part of a loop this is: its entry, its head, or the way back."""
+    """Binds variables at once. `purpose` says which part of a loop this is (its entry, its head, the way back or out);
+    "bind" is the end of a sub-batch.
+    """
 
     id: int
     region: int
     at: Location
     outs: tuple[str, ...]
     args: tuple[Arg, ...]
-    purpose: Literal["enter", "head", "again", "emit"]
+    purpose: Literal["enter", "head", "again", "emit", "bind"]
     loop: int
 
 
@@ -200,6 +202,20 @@ class Collect:
 
 
 @dataclass(frozen=True)
+class Gather:
+    """One side of a join: rows wait here, with those of the variables `takes` that are read behind, until the region is
+    finished. `keeps`: rows without a partner go on, too.
+    """
+
+    id: int
+    region: int
+    at: Location
+    on: tuple[Arg, ...]
+    takes: tuple[str, ...]
+    keeps: bool
+
+
+@dataclass(frozen=True)
 class Invoke:
     """`invoke_query`: every row goes on once, with the result of a query bound to `outs`."""
 
@@ -223,7 +239,7 @@ class Answer:
 
 Operator = Union[
     Start, Apply, Keep, Split, Join, Assign, Move, Explode, Retain, Select, Transform, Clear, Append, Fold, Enter,
-    Collect, Invoke, Answer,
+    Collect, Gather, Invoke, Answer,
 ]  # fmt: skip
 
 # --- regions ---------------------------------------------------------------------------------------------------------
@@ -252,7 +268,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Region:
-    """What is finished together: the chain of a source, or a batch block.
+    """What is finished together: the chain of a source, a batch block, a sub-batch that aggregates, or a join.
 
     `start` is its first operator. Of a batch block, `collect` and `outputs` are its aggregation (None and ()
     without one), `keys` those of `group_by` (None without), `captured` the variables of the keys whose new values
@@ -260,10 +276,13 @@ class Region:
     without `limit_agg`), `is_single` whether aggregation and post-agg happen on task 0 only, `post` where post-agg
     begins and `after` what follows the block on task 0 (None where nothing follows). `combines` says whether rows may
     be combined before `final`, the partitioner in front of the aggregation.
+    A sub-batch and a join are inside the region `parent`; where `post` begins, their rows go on in it. `sides` are the
+    two `Gather`s of a join. A region is finished when no message is under way to the points `waits` and the regions
+    `needs` are finished.
     """
 
     id: int
-    kind: Literal["source", "block"]
+    kind: Literal["source", "block", "sub", "join"]
     start: int
     source_id: str | None = None
     enter: int | None = None
@@ -278,6 +297,10 @@ class Region:
     post: int | None = None
     after: int | None = None
     explodes: tuple[int, ...] = ()
+    parent: int | None = None
+    sides: tuple[int, ...] = ()
+    waits: frozenset[int] = frozenset()
+    needs: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

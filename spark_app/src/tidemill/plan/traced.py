@@ -23,17 +23,19 @@ def _records_behind(program: Program) -> list[frozenset[str]]:
     for region in program.regions:
         if region.enter is not None and region.after is not None:
             edges[region.enter].append(region.after)
+    sides = {region.post: region.sides for region in program.regions if region.sides}
     for number, following in enumerate(edges):
         for successor in following:
             before[successor].append(number)
     own = [frozenset(op.outs if isinstance(op, Explode) and op.source_id else ()) for op in program.operators]
     every = frozenset[str]().union(*own)
-    behind = [own[number] if not before[number] else every for number in range(len(own))]
+    behind = [own[number] if not before[number] and number not in sides else every for number in range(len(own))]
     changed = True
     while changed:
         changed = False
         for number, ways in enumerate(before):
             found = own[number].union(frozenset.intersection(*(behind[way] for way in ways)) if ways else ())
+            found = found.union(*(behind[side] for side in sides.get(number, ())))
             if found != behind[number]:
                 behind[number], changed = found, True
     return behind

@@ -197,7 +197,7 @@ class SourceWriter:
 
     def _go(self, number: int, names: Names, depth: int, origin: int) -> None:
         """Code that brings the row to an operator."""
-        is_end = isinstance(self.program.operators[number], (pg.Move, pg.Collect, pg.Explode))
+        is_end = isinstance(self.program.operators[number], (pg.Move, pg.Collect, pg.Gather, pg.Explode))
         if not is_end and (number in self._meeting or depth > _DEPTH_MAX):
             self._call(number, names, depth, origin)
         else:
@@ -345,6 +345,9 @@ class SourceWriter:
         self._buffer(operator.id, names, depth)
 
     def _write_collect(self, operator: pg.Collect, names: Names, depth: int) -> None:
+        self._buffer(operator.id, names, depth)
+
+    def _write_gather(self, operator: pg.Gather, names: Names, depth: int) -> None:
         self._buffer(operator.id, names, depth)
 
     def _write_explode(self, operator: pg.Explode, names: Names, depth: int) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, Union
+from typing import Any, Literal, Protocol
 
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Node
 from tidemill.plan.captures import captured_keys, captures_of
 from tidemill.plan.check.context import Context
 from tidemill.plan.check.scope import Scope, use
+from tidemill.plan.phases import Aggregators, phases
 
 Phase = Literal["plain", "pre", "post"]
-_AGGREGATORS = (df.Aggregate, df.GroupBy, df.Limit)
-_Aggregators = Sequence[Union[df.Aggregate, df.GroupBy, df.Limit]]
 
 
 class PhaseCheck(Protocol):
@@ -21,7 +20,7 @@ class PhaseCheck(Protocol):
 
     context: Context
 
-    def inside(self, phase: Phase, root: Scope) -> PhaseCheck:
+    def inside(self, phase: Phase) -> PhaseCheck:
         """The check of a phase inside this one."""
 
     def run(self, nodes: Sequence[Node], scope: Scope) -> Scope:
@@ -30,44 +29,26 @@ class PhaseCheck(Protocol):
     def fault(self, at: Any, text: str, advice: str = "") -> None:
         """Notes a mistake at its place."""
 
-    def later(self, node: df.Later, scope: Scope) -> Scope:
-        """A node that is not supported."""
-
     def aggregation(self, node: df.Aggregate, scope: Scope) -> None:
         """One aggregator with its arguments."""
 
 
-def check_batch_block(outer: PhaseCheck, node: df.BatchBlock, scope: Scope) -> None:
-    """The three phases of one batch block that starts in `scope`."""
+def check_batch_block(outer: PhaseCheck, node: df.BatchBlock | df.SubBatchRows, scope: Scope) -> Scope:
+    """The three phases of one batch block that starts in `scope`; the scope at its end."""
     pre, aggregators, post = phases(node.body)
-    rows = outer.inside("pre", scope)
+    rows = outer.inside("pre")
     before = rows.run(pre, scope)
-    _check_single_tail(rows, pre)
     if not aggregators:
-        return
+        return before
     if not isinstance(aggregators[0], df.GroupBy) and not (pre and isinstance(pre[-1], df.Partition)):
         text = "What comes before the aggregators of a batch block does not end in a partitioner."
         advice = "It decides where they run: add global_partition() or hash_partition(…) before them, or use group_by."
         rows.fault(aggregators[0].at, text, advice)
     after = _with_captures(rows, aggregators, _check_aggregators(rows, aggregators, before))
-    outer.inside("post", scope).run(post, after)
+    return outer.inside("post").run(post, after)
 
 
-def phases(body: Sequence[Node]) -> tuple[Sequence[Node], _Aggregators, Sequence[Node]]:
-    """The nodes before the aggregators, the aggregators (they stand together), and the nodes after them."""
-    first = next((i for i, node in enumerate(body) if isinstance(node, _AGGREGATORS)), len(body))
-    last = first
-    found: list[df.Aggregate | df.GroupBy | df.Limit] = []
-    while last < len(body):
-        node = body[last]
-        if not isinstance(node, _AGGREGATORS):
-            break
-        found.append(node)
-        last += 1
-    return body[:first], found, body[last:]
-
-
-def _check_aggregators(rows: PhaseCheck, nodes: _Aggregators, scope: Scope) -> Scope:
+def _check_aggregators(rows: PhaseCheck, nodes: Aggregators, scope: Scope) -> Scope:
     """The scope after the aggregators: their outputs and the keys of group_by, nothing else."""
     after = Scope(is_on_zero=False, hidden=scope.names, temps=scope.temps)
     if isinstance(nodes[0], df.GroupBy) and len(nodes) > 1:
@@ -107,7 +88,7 @@ def _check_only_limit(rows: PhaseCheck, nodes: Sequence[Node]) -> None:
         rows.fault(limits[0].at, text, "Use two batch blocks.")
 
 
-def _with_captures(rows: PhaseCheck, nodes: _Aggregators, after: Scope) -> Scope:
+def _with_captures(rows: PhaseCheck, nodes: Aggregators, after: Scope) -> Scope:
     """The scope with the captured values, and the variables of the keys above them."""
     found = [(node, capture) for node in nodes if isinstance(node, df.Aggregate) for capture in captures_of(node.tree)]
     keys = captured_keys([capture for _, capture in found])
@@ -138,9 +119,7 @@ def _check_group_by(rows: PhaseCheck, node: df.GroupBy, scope: Scope) -> tuple[s
         use(rows.context, scope, df.Var(key), node.at)
     outs: list[str] = []
     for inner in node.body:
-        if isinstance(inner, df.Later):
-            rows.later(inner, scope)
-        elif isinstance(inner, df.Limit):
+        if isinstance(inner, df.Limit):
             outs.extend(_check_limit(rows, inner, scope, Scope(frozenset((*node.keys, *outs)))))
         elif not isinstance(inner, df.Aggregate) or inner.pstate is not None:
             text = "The block of group_by holds something else than aggregators into variables."
@@ -156,25 +135,3 @@ def _check_group_by(rows: PhaseCheck, node: df.GroupBy, scope: Scope) -> tuple[s
     if not node.body:
         rows.fault(node.at, "The block of group_by has no aggregator.", 'Write Block.agg(Agg.count()).out("*count").')
     return (*node.keys, *outs)
-
-
-def _check_single_tail(rows: PhaseCheck, nodes: Sequence[Node]) -> None:
-    """Rows that begin anew (a second source, a hook) leave a tail that something must take up by its anchor."""
-    taken = {name for node in nodes for name in _anchors_taken(node)}
-    has_exploded = False
-    for before, node in zip((None, *nodes), nodes, strict=False):
-        is_source = isinstance(node, (df.ExplodeMicrobatch, df.ExplodeMaterialized))
-        begins_anew = is_source and has_exploded
-        has_exploded = has_exploded or is_source
-        if begins_anew and not (isinstance(before, df.Anchor) and before.name in taken):
-            text = "A batch block has two sources of rows that are never brought together."
-            advice = (
-                'Merge them: end each with anchor("…") and go on with unify("…", "…"). Joins come in a later version.'
-            )
-            rows.fault(node.at, text, advice)
-
-
-def _anchors_taken(node: Node) -> tuple[str, ...]:
-    if isinstance(node, df.Unify):
-        return node.anchors
-    return (node.name,) if isinstance(node, df.Hook) else ()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Location, Node, PStateDeclaration
 from tidemill.language.operations import Op
 from tidemill.language.schema import Leaf, has_indexed
+from tidemill.plan.branches import ROOT
 from tidemill.plan.captures import captures_of, schema_at
 from tidemill.plan.check.aggregation import check_into_pstate, check_into_variables
 from tidemill.plan.check.batch import Phase, check_batch_block
@@ -16,32 +18,24 @@ from tidemill.plan.check.context import Context, advice_for, count_of
 from tidemill.plan.check.paths import check_select, check_transform
 from tidemill.plan.check.scope import LoopCheck, Scope, meet, use, use_all
 from tidemill.plan.check.temps import TempCheck
+from tidemill.plan.phases import phases
 
 
 class ChainCheck:
     """Follows one chain (a source's, or the inside of a batch block); `phase` says where in a batch block it is."""
 
-    def __init__(
-        self,
-        context: Context,
-        temps: TempCheck,
-        phase: Phase = "plain",
-        root: Scope | None = None,
-        is_query: bool = False,
-    ) -> None:
+    def __init__(self, context: Context, temps: TempCheck, phase: Phase = "plain", is_query: bool = False) -> None:
         self.context = context
         self.topology = temps.topology
         self.temps = temps
         self.is_query = is_query
         self.phase = phase
-        self.root = root
         self.anchors: dict[str, Scope] = {}
         self.loops: list[LoopCheck] = []
-        self.has_exploded = False
 
-    def inside(self, phase: Phase, root: Scope) -> ChainCheck:
+    def inside(self, phase: Phase) -> ChainCheck:
         """A check of one phase of a batch block in this chain; anchors and loops of the chain do not reach into it."""
-        return ChainCheck(self.context, self.temps, phase, root, self.is_query)
+        return ChainCheck(self.context, self.temps, phase, self.is_query)
 
     def run(self, nodes: Sequence[Node], scope: Scope) -> Scope:
         """The scope after these nodes."""
@@ -59,6 +53,9 @@ class ChainCheck:
         for name in names:
             if name in scope.microbatches:
                 self.fault(at, f"'{name}' is the microbatch and cannot be bound again.", "Choose another name.")
+            elif self.phase != "pre" and name.startswith("**"):
+                text = f"The unground variable '{name}' stands where nothing is joined."
+                self.fault(at, text, "Bind it before the aggregators of a batch block, or write it with one '*'.")
             elif self.phase == "pre" and name in scope.names:
                 text = f"The variable '{name}' is bound already; a batch block cannot bind it again."
                 self.fault(at, text, "Choose another name.")
@@ -93,7 +90,7 @@ class ChainCheck:
             text = "A query has no microbatch to explode."
             self.fault(node.at, text, "Read PStates with local_select or select.")
             return self.bind(() if node.out is None else (node.out,), scope, node.at)
-        scope = self._source(node.at, "explode_microbatch", scope)
+        self._source(node.at, "explode_microbatch")
         if node.microbatch not in scope.microbatches:
             advice = advice_for(node.microbatch, scope.microbatches, "Explode what source(…).out(…) binds.")
             self.fault(node.at, f"'{node.microbatch}' is no microbatch here.", advice)
@@ -120,17 +117,13 @@ class ChainCheck:
         use(self.context, scope, node.value, node.at)
         return scope
 
-    def _source(self, at: Location, what: str, scope: Scope) -> Scope:
-        """The scope in which rows begin; a second source of a batch block begins where the block does."""
+    def _source(self, at: Location, what: str) -> None:
         if self.phase == "post":
             self._not_in_post(at, what)
-        begins_anew = self.phase == "pre" and self.root is not None and self.has_exploded
-        self.has_exploded = True
-        return self.root if begins_anew and self.root is not None else scope
 
     def explode_materialized(self, node: df.ExplodeMaterialized, scope: Scope) -> Scope:
         """What is bound behind `explode_materialized`."""
-        scope = self._source(node.at, "explode_materialized", scope)
+        self._source(node.at, "explode_materialized")
         self.temps.explode(node, scope)
         return self.bind(node.outs, scope, node.at).moved(False)
 
@@ -147,10 +140,6 @@ class ChainCheck:
     def keep_true(self, node: df.KeepTrue, scope: Scope) -> Scope:
         """Its condition's variables are bound."""
         use(self.context, scope, node.condition, node.at)
-        return scope
-
-    def later(self, node: df.Later, scope: Scope) -> Scope:
-        self.fault(node.at, f"{node.feature}: not supported by this version of Tidemill.", "Remove it for now.")
         return scope
 
     # --- conditions and loops ---
@@ -382,6 +371,23 @@ class ChainCheck:
         check_batch_block(self, node, scope)
         return self.temps.end_block(scope).moved(True)
 
+    def sub_batch(self, node: df.SubBatchRows, scope: Scope) -> Scope:
+        """Its phases are checked on their own; the variables that it gives are bound at its end."""
+        after = check_batch_block(self, node, scope)
+        use_all(self.context, after, map(df.Var, node.vars), node.at)
+        if len(node.vars) != len(node.outs):
+            given, bound = count_of(len(node.vars), "variable"), count_of(len(node.outs), "variable")
+            text = f"The SubBatch gives {given}, which cannot be bound to {bound}."
+            self.fault(node.at, text, "Name as many in .out(…) as in SubBatch(block, …).")
+        outside = self.bind(node.outs, scope, node.at).moved(False)
+        if not phases(node.body)[1]:
+            return outside
+        return replace(outside, names=frozenset(node.outs), microbatches=frozenset(), hidden=scope.names)
+
+    def misplaced(self, node: df.FreshBatchSource, scope: Scope) -> Scope:
+        """Nothing to check: `plan.branches` took it away where it may stand, and noted a fault elsewhere."""
+        return scope
+
     # --- graph ---
 
     def anchor(self, node: df.Anchor, scope: Scope) -> Scope:
@@ -407,6 +413,14 @@ class ChainCheck:
             return scope
         return meet([self._anchored(name, node.at, scope) for name in node.anchors])
 
+    def join(self, node: df.JoinBranches, scope: Scope) -> Scope:
+        """What either of its sides binds is bound; rows are on the tasks of what they agree in."""
+        left, right = self.anchors[node.left], self.anchors[node.right]
+        outside = self.anchors[ROOT].names if node.keeps_right and ROOT in self.anchors else frozenset[str]()
+        names = (left.names | right.names) - (outside - (left.names & right.names))
+        microbatches = (left.microbatches | right.microbatches) & names
+        return replace(meet([left, right]), names=names, microbatches=microbatches, is_on_zero=False)
+
     def _anchored(self, name: str, at: Location, otherwise: Scope) -> Scope:
         if name not in self.anchors:
             advice = advice_for(name, self.anchors, f'Write anchor("{name}") before it, in the same chain.')
@@ -421,7 +435,7 @@ _HANDLERS: dict[type, str] = {
     df.LocalTransform: "transform", df.LocalClear: "clear", df.DepotAppend: "depot_append", df.Aggregate: "aggregate",
     df.BatchBlock: "batch_block", df.GroupBy: "group_by", df.Limit: "limit_agg", df.Anchor: "anchor",
     df.QueryAnswer: "answer", df.Hook: "hook", df.Branch: "branch", df.InvokeQuery: "invoke", df.Unify: "unify",
-    df.Later: "later",
+    df.FreshBatchSource: "misplaced", df.SubBatchRows: "sub_batch", df.JoinBranches: "join",
 }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from tidemill.language.schema import (
     to_text,
 )
 from tidemill.paths.fitting import fits
+from tidemill.plan.branches import explicit_source
 from tidemill.plan.check.blocks import ChainCheck
 from tidemill.plan.check.context import Context, advice_for
 from tidemill.plan.check.query import check_query
@@ -72,8 +73,10 @@ def checked(declaration: ModuleDeclaration) -> ModuleDeclaration:
 def end_of(context: Context, topology: str, source: SourceDeclaration) -> Scope:
     """What is bound at the end of a source's chain, whose faults go to the context."""
     names = frozenset(() if source.microbatch is None else (source.microbatch,))
+    explicit, faults = explicit_source(source)
+    context.faults.extend(faults)
     temps = TempCheck(context, topology, source.source_id)
-    return ChainCheck(context, temps).run(source.body, Scope(names, names))
+    return ChainCheck(context, temps).run(explicit.body, Scope(names, names))
 
 
 def _in_order(faults: Sequence[Fault]) -> list[Fault]:

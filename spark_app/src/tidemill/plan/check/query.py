@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Node
-from tidemill.plan.check.batch import check_batch_block, phases
+from tidemill.plan.branches import explicit_block
+from tidemill.plan.check.batch import check_batch_block
 from tidemill.plan.check.blocks import ChainCheck
 from tidemill.plan.check.context import Context
 from tidemill.plan.check.scope import Scope
 from tidemill.plan.check.temps import TempCheck
+from tidemill.plan.phases import phases
 
 _ORIGIN = "Write origin_partition() there: a query answers where it began."
 
@@ -18,9 +20,11 @@ _ORIGIN = "Write origin_partition() there: a query answers where it began."
 def check_query(context: Context, query: df.QueryDeclaration) -> None:
     """One query: a batch block that begins with its inputs."""
     _check_origin(context, query)
+    block, faults = explicit_block(query.block)
+    context.faults.extend(faults)
     check_batch_block(
         ChainCheck(context, TempCheck(context, query.name, query.name), is_query=True),
-        query.block,
+        block,
         Scope(frozenset(query.inputs)),
     )
 

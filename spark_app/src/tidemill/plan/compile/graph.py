@@ -14,22 +14,28 @@ from typing import Any
 from tidemill.language import dataflow as df
 from tidemill.language.operations import Op, Ops
 from tidemill.plan import program as pg
+from tidemill.plan.branches import ROOT
 from tidemill.plan.captures import captures_of
 from tidemill.plan.compile.liveness import variables_in
+from tidemill.plan.phases import phases
 from tidemill.plan.temporaries import declared_by
 from tidemill.values.errors import DefinitionError, Fault
 
 
 @dataclass
 class Attachment:
-    """Where the next operator is attached, and what the names mean there."""
+    """Where the next operator is attached, and what the names mean there.
+
+    `by` is the variable whose hash has brought the rows to their tasks, None if nothing says where they are.
+    """
 
     operator: int
     names: dict[str, str]
+    by: str | None = None
 
     def copy(self) -> Attachment:
         """A copy whose names can change on their own."""
-        return Attachment(self.operator, dict(self.names))
+        return Attachment(self.operator, dict(self.names), self.by)
 
 
 @dataclass
@@ -57,8 +63,6 @@ class GraphBuilder:
         self._source: df.SourceDeclaration | None = None
         self._anchors: dict[str, Attachment] = {}
         self._loops: list[LoopFrame] = []
-        self._block_root: Attachment | None = None
-        self._has_exploded = False
         self._is_post = False
         self._temporaries = 0
 
@@ -77,18 +81,18 @@ class GraphBuilder:
     def source(self, source: df.SourceDeclaration) -> None:
         """Adds the chain of one source as a region of its own."""
         self._region = len(self.regions)
-        self._source, self._anchors, self._block_root = source, {}, None
+        self._source, self._anchors = source, {}
         self._place = Attachment(-1, {})
         start = self.add(pg.Start, source.at, linked=False)
         self.regions.append(pg.Region(self._region, "source", start, source_id=source.source_id))
         self.block(source.body)
 
-    def query(self, query: df.QueryDeclaration) -> None:
-        """Adds a query: a region that begins with its inputs, and the batch block in it."""
+    def query(self, query: df.QueryDeclaration, block: df.BatchBlock) -> None:
+        """Adds a query: a region that begins with its inputs, and in it its batch block with explicit branches."""
         self._place = Attachment(-1, {})
         start = self.add(pg.Start, query.at, linked=False)
         self.regions.append(pg.Region(0, "source", start))
-        self._add_batch(query.block)
+        self._add_batch(block)
 
     def block(self, nodes: Iterable[df.Node]) -> None:
         """Adds the nodes one after the other. Raises DefinitionError where one may not stand."""
@@ -176,18 +180,12 @@ class GraphBuilder:
         if source is None or node.microbatch != source.microbatch:
             text = f"{node.microbatch} is no microbatch of this source."
             raise DefinitionError([Fault(str(node.at), text, "Explode the variable that source(…).out(…) binds.")])
-        self._begin_rows()
+        self._place.by = None
         outs = () if node.out is None else (self._bind(node.out),)
         self.add(pg.Explode, node.at, source_id=source.source_id, outs=outs)
 
-    def _begin_rows(self) -> None:
-        """A second source of a batch block begins where the block does."""
-        if self._block_root is not None and self._has_exploded:
-            self._place = self._block_root.copy()
-        self._has_exploded = True
-
     def _add_explode_materialized(self, node: df.ExplodeMaterialized) -> None:
-        self._begin_rows()
+        self._place.by = None
         self.add(pg.Explode, node.at, source_id="", outs=self._bind_all(node.outs), temp=node.temp)
 
     def _add_materialize(self, node: df.Materialize) -> None:
@@ -201,6 +199,8 @@ class GraphBuilder:
         self.add(
             pg.Move, node.at, kind=node.kind, args=args, target=target, function=function, is_single=is_single
         )  # fmt: skip
+        by = args[0] if node.kind == "hash" and not is_single else None
+        self._place.by = by.name if isinstance(by, df.Var) else None
 
     def _add_select(self, node: df.LocalSelect) -> None:
         path = self._flat_path(node.path, node.at)
@@ -229,8 +229,9 @@ class GraphBuilder:
     def _add_answer(self, node: df.QueryAnswer) -> None:
         self.add(pg.Answer, node.at, value=self.flat(node.value, node.at))
 
-    def _add_later(self, node: df.Later) -> None:
-        raise DefinitionError([Fault(str(node.at), f"{node.feature} is not available yet.")])
+    def _add_misplaced(self, node: df.FreshBatchSource) -> None:
+        text = "fresh_batch_source stands where no source of a batch block can be."
+        raise DefinitionError([Fault(str(node.at), text)])
 
     # --- conditions and branches -------------------------------------------------------------------------------------
 
@@ -266,7 +267,8 @@ class GraphBuilder:
         names = dict(ends[0].names)
         for end in ends[1:]:
             names = {name: bound for name, bound in names.items() if end.names.get(name) == bound}
-        self._place = Attachment(ends[0].operator, names)
+        by = ends[0].by if all(end.by == ends[0].by for end in ends) else None
+        self._place = Attachment(ends[0].operator, names, by)
         join = self.add(pg.Join, at, linked=False, split=split)
         for end in ends:
             if join not in self.next[end.operator]:
@@ -351,16 +353,14 @@ class GraphBuilder:
 
     def _add_batch(self, node: df.BatchBlock) -> None:
         number = len(self.regions)
-        outer = (self._region, self._anchors, self._block_root, self._has_exploded)
+        outer = (self._region, self._anchors)
         enter = self.add(pg.Enter, node.at, block=number)
         outside = dict(self._place.names)
-        self._region, self._anchors, self._has_exploded = number, {}, False
+        self._region, self._anchors = number, {}
         start = self.add(pg.Start, node.at)
-        self._block_root = self._place.copy()
         self.regions.append(pg.Region(number, "block", start, enter=enter))
-        pre, aggregates, post = _phases(node.body)
-        self._add_phases(number, pre, aggregates, post)
-        self._region, self._anchors, self._block_root, self._has_exploded = outer
+        self._add_phases(number, *phases(node.body))
+        self._region, self._anchors = outer
         self._place = Attachment(enter, outside)
         after = self.add(pg.Join, node.at, linked=False)
         self.regions[number] = replace(self.regions[number], after=after)
@@ -388,10 +388,10 @@ class GraphBuilder:
         bound = None if keys is None else tuple(self._place.names.get(key, key) for key in keys)
         before = self._place.names
         collect = self.add(pg.Collect, aggregates[0].at)
-        self._block_root = None
         captured = [name for item in items for found in captures_of(item.tree) for name in variables_in(found.keys)]
         kept = (*(keys or ()), *captured, *(() if limit is None else limit.vars))
-        self._place = Attachment(collect, {name: before.get(name, name) for name in kept})
+        by = bound[0] if bound is not None and len(bound) == 1 else None
+        self._place = Attachment(collect, {name: before.get(name, name) for name in kept}, by)
         cut = None if limit is None else self._cut(limit, before)
         outputs = tuple(
             pg.Output(tree, item.pstate, self._bind(item.outs[0]) if item.outs else None, item.at)
@@ -423,6 +423,50 @@ class GraphBuilder:
             self.add(pg.Select, output.at, pstate=output.pstate, path=capture.path, outs=outs)
         return tuple(dict.fromkeys(keys)) if found else None
 
+    # --- sub-batches and joins ---------------------------------------------------------------------------------------
+
+    def _add_sub_batch(self, node: df.SubBatchRows) -> None:
+        """A sub-batch that aggregates is a region of its own; its rows go on into the block around it."""
+        outer = (self._region, self._anchors)
+        outside, self._anchors = dict(self._place.names), {}
+        pre, aggregates, post = phases(node.body)
+        if aggregates:
+            self._region = len(self.regions)
+            start = self.add(pg.Start, node.at)
+            self.regions.append(pg.Region(self._region, "sub", start, parent=outer[0]))
+        self._add_phases(self._region, pre, aggregates, post)
+        inside, (self._region, self._anchors) = self._place, outer
+        given = tuple(inside.names.get(name, name) for name in node.vars)
+        self._place = Attachment(inside.operator, {} if aggregates else outside)
+        outs = self._bind_all(node.outs)
+        self.add(pg.Assign, node.at, outs=outs, args=tuple(map(df.Var, given)), purpose="bind", loop=-1)
+        self._place.by = dict(zip(given, outs, strict=True)).get(inside.by or "")
+
+    def _add_join(self, node: df.JoinBranches) -> None:
+        """Both sides are brought to the tasks of what they agree in, and wait there for the other one."""
+        number, outer = len(self.regions), self._region
+        left, right = self._anchor(node.left, node.at), self._anchor(node.right, node.at)
+        names = right.names | left.names
+        outside = self._anchors[ROOT].names if node.keeps_right and ROOT in self._anchors else {}
+        for name in outside.keys() - (left.names.keys() & right.names.keys()):
+            names.pop(name, None)  # rows of the other side alone would not have it
+        on = tuple(names[name] for name in node.on)
+        by = tuple(name for name in (left.by, right.by) if name in on)[:1] or on
+        self.regions.append(pg.Region(number, "join", left.operator, parent=outer))
+        sides = []
+        for side, keeps in ((left, node.keeps_left), (right, node.keeps_right)):
+            self._place = side
+            if by != (side.by,):
+                self.add(pg.Move, node.at, kind="hash", args=tuple(map(df.Var, by)))
+            takes = tuple(sorted(set(side.names.values())))
+            self._region = number
+            keys = tuple(map(df.Var, on))
+            sides.append(self.add(pg.Gather, node.at, on=keys, takes=takes, keeps=keeps))
+            self._region = outer
+        self._place = Attachment(-1, names, by[0] if len(by) == 1 else None)
+        post = self.add(pg.Join, node.at, linked=False)
+        self.regions[number] = replace(self.regions[number], start=sides[0], sides=tuple(sides), post=post)
+
     def _trees_before(self, items: Sequence[df.Aggregate]) -> list[df.AggTree] | None:
         """Arguments are computed in front of the final partitioner, where rows can be combined, if no task shows in
         them.
@@ -439,20 +483,8 @@ _HANDLERS: dict[type, str] = {
     df.LocalTransform: "transform", df.LocalClear: "clear", df.DepotAppend: "depot_append", df.Aggregate: "aggregate",
     df.BatchBlock: "batch", df.GroupBy: "later_group", df.Limit: "later_group", df.Anchor: "anchor",
     df.QueryAnswer: "answer", df.Hook: "hook", df.Branch: "branch", df.InvokeQuery: "invoke", df.Unify: "unify",
-    df.Later: "later",
+    df.FreshBatchSource: "misplaced", df.SubBatchRows: "sub_batch", df.JoinBranches: "join",
 }  # fmt: skip
-
-
-def _phases(body: Sequence[df.Node]) -> tuple[Sequence[df.Node], Sequence[df.Node], Sequence[df.Node]]:
-    """The nodes before, in and after the aggregation of a batch block."""
-    kinds = (df.Aggregate, df.GroupBy, df.Limit)
-    first = next((i for i, node in enumerate(body) if isinstance(node, kinds)), len(body))
-    last = first
-    while last < len(body) and isinstance(body[last], (df.Aggregate, df.Limit)):
-        last += 1
-    if first < len(body) and isinstance(body[first], df.GroupBy):
-        last = first + 1
-    return body[:first], body[first:last], body[last:]
 
 
 def _aggregation(nodes: Sequence[df.Node]) -> tuple[tuple[str, ...] | None, list[df.Aggregate], df.Limit | None]:

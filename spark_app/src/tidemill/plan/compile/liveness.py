@@ -56,11 +56,16 @@ def live_behind(
     for region in regions:
         if region.enter is not None and region.after is not None:
             edges[region.enter].append(region.after)
+        for side in region.sides:
+            edges[side].append(region.post or side)
     changed = True
     while changed:
         changed = False
         for number in range(len(operators) - 1, -1, -1):
             live = set().union(*(before[successor] for successor in edges[number]))
+            operator = operators[number]
+            if isinstance(operator, pg.Gather):  # the other side binds the rest
+                live &= set(operator.takes)
             if live != behind[number]:
                 changed = True
                 behind[number] = live

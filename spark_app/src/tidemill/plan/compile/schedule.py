@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tidemill.language.operations import Op
 from tidemill.plan import program as pg
@@ -60,10 +61,71 @@ def schedule_of(
     levels, finishes = _levels(operators, following, regions)
     events: list[list[pg.Event]] = [[] for _ in range(max(levels, default=0) + 1)]
     for region in regions:
-        events[levels[region.start]].append(pg.Event("start", region.id))
-        if region.kind == "block":
+        if region.kind != "join":
+            events[levels[region.start]].append(pg.Event("start", region.id))
+        if region.kind != "source":
             events[finishes[region.id]].append(pg.Event("finish", region.id))
-    return tuple(pg.Superstep(tuple(step)) for step in events)
+    return tuple(pg.Superstep(tuple(sorted(step, key=lambda event: _place(event, regions)))) for step in events)
+
+
+def _place(event: pg.Event, regions: Sequence[pg.Region]) -> int:
+    """Events of one superstep happen in the order of the operators that they let run."""
+    region = regions[event.region]
+    if event.kind == "start":
+        return region.start
+    found = region.post if region.post is not None else region.after
+    return region.start if found is None else found
+
+
+def with_waits(
+    operators: Sequence[pg.Operator], following: Sequence[Sequence[int]], regions: Sequence[pg.Region]
+) -> tuple[pg.Region, ...]:
+    """The regions with what each of them waits for: a block for all that is inside, others for what reaches them."""
+    edges = [list(successors) for successors in following]
+    for region in regions:
+        for end in (*region.sides, *(() if region.collect is None else (region.collect,))):
+            edges[end] += [] if region.post is None else [region.post]
+    before = predecessors_of(edges)
+    return tuple(_with_waits(region, operators, before, regions) for region in regions)
+
+
+def _with_waits(
+    region: pg.Region,
+    operators: Sequence[pg.Operator],
+    before: Sequence[Sequence[int]],
+    regions: Sequence[pg.Region],
+) -> pg.Region:
+    if region.kind == "source":
+        return region
+    if region.kind == "block":
+        inside = {inner.id for inner in regions if region.id in ancestors_of(inner, regions)}
+        reaching = {operator.id for operator in operators if operator.region in {region.id, *inside}}
+    else:
+        reaching = _reaching(region.sides or (region.collect or 0,), operators, before)
+        inside = {inner.id for inner in regions if inner.parent is not None and inner.post in reaching}
+    waits = frozenset(n for n in reaching if isinstance(operators[n], (pg.Move, pg.Explode)))
+    return replace(region, waits=waits, needs=frozenset(inside))
+
+
+def ancestors_of(region: pg.Region, regions: Sequence[pg.Region]) -> list[int]:
+    """The regions around a region, from the inside out."""
+    found: list[int] = []
+    while region.parent is not None:
+        found.append(region.parent)
+        region = regions[region.parent]
+    return found
+
+
+def _reaching(ends: Sequence[int], operators: Sequence[pg.Operator], before: Sequence[Sequence[int]]) -> set[int]:
+    """The operators from which rows reach these ends, back to the beginning of their batch block."""
+    found: set[int] = set()
+    waiting = list(ends)
+    while waiting:
+        number = waiting.pop()
+        if number not in found and not isinstance(operators[number], pg.Enter):
+            found.add(number)
+            waiting.extend(before[number])
+    return found
 
 
 def operators_of(program: pg.Program) -> tuple[tuple[int, ...], ...]:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle
 
 from tidemill.language import dataflow as df
 from tidemill.language.aggregation_order import depends_on_order
 from tidemill.plan import program as pg
+from tidemill.plan.branches import explicit_block, explicit_source
 from tidemill.plan.compile.graph import GraphBuilder
 from tidemill.plan.compile.liveness import live_behind
 from tidemill.plan.compile.order import leaves, merging_trees, ordered_points
-from tidemill.plan.compile.schedule import certain_operators, schedule_of
+from tidemill.plan.compile.schedule import certain_operators, schedule_of, with_waits
 from tidemill.plan.compile.segments import segments_of
 from tidemill.values.errors import DefinitionError, Fault, UnknownName
+
+T = TypeVar("T")
 
 
 def compile_topology(
@@ -37,7 +40,7 @@ def compile_topology(
         raise UnknownName(f"Module {declaration.name} has no topology '{topology_name}'.")
     builder = GraphBuilder(_global_objects(declaration))
     for source in topology.sources:
-        builder.source(source)
+        builder.source(_sound(declaration, explicit_source(source)))
     program = _program(declaration, topology.name, topology.pstates, builder, ids or {})
     called = called_queries(program, compile_queries(declaration, ids))
     reads = {name: owner for query in called.values() for name, owner in query.reads.items() if owner != topology_name}
@@ -56,7 +59,7 @@ def compile_queries(declaration: df.ModuleDeclaration, ids: Mapping[str, str] | 
     found = {}
     for query in declaration.queries:
         builder = GraphBuilder(_global_objects(declaration))
-        builder.query(query)
+        builder.query(query, _sound(declaration, explicit_block(query.block)))
         program = _program(declaration, query.name, (), builder, ids or {})
         found[query.name] = _named(replace(program, inputs=query.inputs))
     return found
@@ -71,6 +74,13 @@ def called_queries(program: pg.Program, queries: Mapping[str, pg.Program]) -> di
             if isinstance(operator, pg.Invoke) and operator.query not in found:
                 found[operator.query] = queries[operator.query]
                 waiting.append(found[operator.query])
+    return found
+
+
+def _sound(declaration: df.ModuleDeclaration, explicit: tuple[T, list[Fault]]) -> T:
+    found, faults = explicit
+    if faults:
+        raise DefinitionError(faults, module=declaration.name)
     return found
 
 
@@ -129,6 +139,7 @@ def _program(
     regions = tuple(_with_combining(region, schemas) for region in builder.regions)
     live = live_behind(builder.operators, following, regions)
     operators, regions = _with_direct_explodes(builder.operators, following, regions, live)
+    regions = with_waits(operators, following, regions)
     owners = {p.name: found.name for found in declaration.topologies for p in found.pstates if found.name != name}
     touched = {found for op in operators if (found := getattr(op, "pstate", None) or getattr(op, "target", None))}
     others = {found: owner for found, owner in owners.items() if found in touched}
@@ -167,14 +178,16 @@ def _targets(declaration: df.ModuleDeclaration, operators: Sequence[pg.Operator]
 def _through_rows(
     operators: Sequence[pg.Operator], following: Sequence[Sequence[int]], regions: Sequence[pg.Region]
 ) -> list[list[int]]:
-    """The edges, and from rows to the groups that they make, which come in the order of their first rows; also from
-    where rows are materialized to where they come back.
+    """The edges, and from rows to the groups and joined rows that they make, which come in the order of their rows;
+    also from where rows are materialized to where they come back.
     """
     edges = [list(successors) for successors in following]
     for operator in operators:
         if isinstance(operator, pg.Retain):
             edges[operator.id] += [op.id for op in operators if isinstance(op, pg.Explode) and op.temp == operator.temp]
     for region in regions:
+        for side in region.sides:
+            edges[side].append(region.post or side)
         is_by_row = (region.keys, region.captured, region.cut) != (None, None, None)
         if region.collect is not None and region.post is not None and is_by_row:
             edges[region.collect].append(region.post)
