@@ -1,7 +1,8 @@
 """All benchmarks, each beside its peer in the same run; prints a table and writes benchmarks/results.json.
 
 usage: python -m benchmarks [NAME …] [--quick]
-Names: counts small shapes growth access gateway cli; --quick: fewer rounds, smaller growth, results.json is left alone.
+Names: counts joins small shapes growth access gateway cli; --quick: fewer rounds, smaller growth, and results.json is
+left alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks import joins as join_rows
 from benchmarks import results, rows
 from benchmarks.results import Figure
 
@@ -96,6 +98,26 @@ def counts(is_quick: bool) -> list[Figure]:
         ),
         *memory_figures("keyed_count", spread["memory"], None, command),
     ]  # fmt: skip
+
+
+def joins(is_quick: bool) -> list[Figure]:
+    """800k rows joined with 100k in a batch block, in turns with Spark SQL, because the speed of the machine varies."""
+    command, rounds = "python -m benchmarks joins", 3 if is_quick else 10
+    peers, ours = [], []
+    with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder:
+        join_rows.write(Path(folder))
+        for _ in range(2):
+            peers.append(measured("benchmarks.peers.spark_sql_join", folder, rounds, CORES))
+            ours.append(measured("benchmarks.joins", folder, "--rounds", rounds, "--placement", "inline"))
+        spread = measured("benchmarks.joins", folder, "--rounds", rounds, "--placement", "spread")
+    if any(run["sums"] != peers[0]["sums"] for run in (*peers, *ours, spread)):
+        raise SystemExit("The sums of the two joins differ")
+    peer, own = (statistics.median(s for run in runs for s in run["seconds"]) for runs in (peers, ours))
+    text = f"Spark SQL's time on the same rows ({peer:.3f} s)"
+    return [
+        Figure("batch_block_join_vs_spark_sql", own, "s a batch", own / peer, f"{text}, <= 1/3", command),
+        Figure("batch_block_join_as_stages", spread["median"], "s a batch", spread["median"] / peer, text, command),
+    ]
 
 
 def file_rival(batches: list[Any], rounds: int) -> tuple[float, dict[str, Any]]:
@@ -242,6 +264,7 @@ def cli(is_quick: bool) -> list[Figure]:
 
 PARTS = {
     "counts": counts,
+    "joins": joins,
     "small": small,
     "shapes": shapes,
     "growth": growth,

@@ -7,7 +7,19 @@ import threading
 from pathlib import Path as Folder
 from typing import Any
 
-from tidemill import Agg, Block, CompoundAgg, Depot, Expr, LoopVars, MicrobatchSourceOptions, Module, Ops, PState
+from tidemill import (
+    Agg,
+    Block,
+    CompoundAgg,
+    Depot,
+    Expr,
+    LoopVars,
+    MicrobatchSourceOptions,
+    Module,
+    Ops,
+    PState,
+    SubBatch,
+)
 
 PLACEMENT = "topology.microbatch.placement"
 TIMEOUT = "topology.microbatch.phase.timeout.seconds"
@@ -60,6 +72,37 @@ class Hangs(Counts):
     def __init__(self, placement: str, folder: Folder, **options: Any) -> None:
         super().__init__(placement, **options)
         self.act = HangOnce(folder)
+
+
+class Shares(Placed):
+    """Each word with the sum of its key, which a sub-batch makes of the same microbatch; `is_repeated` does it in a
+    loop, so that only the data say how many supersteps there are.
+    """
+
+    is_repeated = False
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        self.place(setup)
+        setup.declare_depot("*words", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$shares", PState.map_schema(str, PState.map_schema(int, int)))
+        words = Block.explode_microbatch("*microbatch").out("*word").each(Ops.EXPAND, "*word").out("*k", "*v")
+        sums = SubBatch(words.group_by("*k", Block.agg(Agg.sum("*v")).out("*sum")), "*k", "*sum")
+        rows = words.sub_batch(sums).out("*k", "*sum").hash_partition("*k")
+        rows = rows.compound_agg("$$shares", CompoundAgg.map("*k", CompoundAgg.map("*v", Agg.max("*sum"))))
+        source = mb.source("*words", BEGINNING).out("*microbatch")
+        if not self.is_repeated:
+            source.batch_block(rows)
+            return
+        again = Block.batch_block(rows).each(Ops.INC, "*i").out("*j")
+        again = again.if_true(Expr(Ops.LESS_THAN, "*j", 2), Block.continue_loop("*j"), Block.emit_loop("*j"))
+        source.loop_with_vars(LoopVars.var("*i", 0), again).out("*end")
+
+
+class RepeatedShares(Shares):
+    """The same in a loop."""
+
+    is_repeated = True
 
 
 class Once:

@@ -82,6 +82,19 @@ def test_loops_end_when_only_the_data_knows_their_length(spark: Session, placeme
         }
 
 
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("kind", [modules.Shares, modules.RepeatedShares])
+def test_rows_are_joined_with_their_sums_when_supersteps_run(spark: Session, kind: Any, placement: str) -> None:
+    module = kind(placement)
+    with launched(module) as cluster:
+        append(cluster, module, WORDS)
+        wait(cluster, module, len(WORDS))
+
+        handle = cluster.cluster_pstate(type(module).__name__, "$$shares")
+        found = {key: dict(handle.select(Path.key(key).all())) for key in SUMS}
+        assert found == {key: {v: total for k, v in WORDS if k == key} for key, (_, total) in SUMS.items()}
+
+
 @pytest.mark.parametrize("placement", ["spread", "fused"])
 def test_the_attempt_starts_again_when_a_worker_dies(spark: Session, tmp_path: Folder, placement: str) -> None:
     module = modules.Kills(placement, tmp_path)

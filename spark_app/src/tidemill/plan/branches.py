@@ -457,12 +457,19 @@ def _joined(branches: Sequence[_Branch], tried: _Tried) -> _Plan | None:
     while outer:
         found = next((branch for branch in outer if branch.ground and branch.ground == names & branch.names), None)
         if found is None:
-            tried.reasons.append(f"{outer[0]} is outer, and not all its variables without '**' are in {first}")
+            tried.reasons.append(_unmatched(outer[0], first, names))
             return None
         outer.remove(found)
         steps.append(_Step(found, tuple(sorted(found.ground)), keeps_left=True))
         names |= found.names
     return _Plan(first, tuple(steps))
+
+
+def _unmatched(outer: _Branch, first: _Branch, names: frozenset[str]) -> str:
+    lacking = outer.ground - names
+    if not lacking:
+        return f"{outer} is outer, and {first} binds a '**' variable of it, too"
+    return f"{outer} is outer, and {first} lacks {_listed(lacking)} (if only the outer branch needs it, write '*___')"
 
 
 def _joined_fully(branches: Sequence[_Branch], tried: _Tried) -> _Plan | None:
