@@ -14,6 +14,7 @@ from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
+from tidemill.api.recording import record_module
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.tokens import Tokens
@@ -42,9 +43,10 @@ class Documented(Module):
         (mb.source("*pairs").out("*microbatch").explode_microbatch("*microbatch").out("*pair")
            .each(Ops.EXPAND, "*pair").out("*k", "*n")
            .compound_agg("$$counts", CompoundAgg.map("*k", Agg.count())))  # fmt: skip
+        topologies.query("doubled", "*n").out("*r").each(Ops.TIMES, "*n", 2).out("*r").origin_partition()
 
 
-NAMES = {"module": "Documented", "depot": "events", "pstate": "total", "topology": "mb"}
+NAMES = {"module": "Documented", "depot": "events", "pstate": "total", "topology": "mb", "query": "doubled"}
 """The names that are there, for path parameters: else nearly all requests would end in 404."""
 
 OPERATIONS = (
@@ -60,6 +62,8 @@ OPERATIONS = (
     "POST /api/v1/modules/{module}/pstates/{pstate}/page",
     "POST /api/v1/modules/{module}/pstates/{pstate}/diff",
     "GET /api/v1/modules/{module}/pstates/{pstate}",
+    "GET /api/v1/modules/{module}/queries/{query}",
+    "POST /api/v1/modules/{module}/queries/{query}/invoke",
     "GET /api/v1/modules/{module}/topologies/{topology}",
     "POST /api/v1/modules/{module}/topologies/{topology}/pause",
     "POST /api/v1/modules/{module}/topologies/{topology}/resume",
@@ -76,7 +80,9 @@ def schema() -> Iterator[Any]:
     with InProcessCluster.create(engine="local") as cluster:
         cluster.launch_module(Documented(), LaunchConfig(2, 1))
         cluster.cluster_depot("Documented", "*pairs").append(["a", 1])
-        with served(Modules(cluster.store), GatewaySettings(tokens=Tokens(token=TOKEN))) as server:
+        with served(
+            Modules(cluster.store, declaration=record_module(Documented())), GatewaySettings(tokens=Tokens(token=TOKEN))
+        ) as server:
             config = SchemathesisConfig.from_dict(CONFIG)
             yield schemathesis.openapi.from_url(f"{server.url}/openapi.json", config=config)
 

@@ -32,6 +32,9 @@ class Reached:
     def cluster_pstate(self, module: str, name: str) -> Any:
         return self.client.pstate(module, name)
 
+    def cluster_query(self, module: str, name: str) -> Any:
+        return self.client.query(module, name)
+
 
 @contextmanager
 def served(modules: Modules, settings: GatewaySettings | None = None) -> Iterator[GatewayServer]:

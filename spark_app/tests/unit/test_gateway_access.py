@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from tidemill import Agg, BadInput, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
-from tidemill.gateway import depots, pstates, topologies, waits
+from tidemill.gateway import depots, pstates, queries, topologies, waits
 from tidemill.gateway.access import APPEND, OPERATE, READ, ROLES, Access, RateLimits, Rates, name_of, role_of
 from tidemill.gateway.app import PREFIX, make_app
 from tidemill.gateway.faults import HttpRefusal
@@ -31,7 +31,8 @@ ROUTES = {
         "GET /modules/{module}/pstates/{pstate}",
         "GET /modules/{module}/pstates/{pstate}/subscribe", "POST /modules/{module}/pstates/{pstate}/select",
         "POST /modules/{module}/pstates/{pstate}/selectOne", "POST /modules/{module}/pstates/{pstate}/selectMany",
-        "POST /modules/{module}/pstates/{pstate}/diff",
+        "POST /modules/{module}/pstates/{pstate}/diff", "GET /modules/{module}/queries/{query}",
+        "POST /modules/{module}/queries/{query}/invoke",
         "POST /modules/{module}/pstates/{pstate}/page", "GET /modules/{module}/topologies/{topology}",
     ],
     APPEND: ["POST /modules/{module}/depots/{depot}/append"],
@@ -73,7 +74,7 @@ def asked(cluster: InProcessCluster, tmp_path: Path) -> Iterator[Callable[..., A
 
 def test_every_route_has_a_role_when_they_are_listed() -> None:
     found: dict[str, list[str]] = {role: [] for role in ROLES}
-    for router in (depots.routes, pstates.routes, topologies.routes, waits.routes):
+    for router in (depots.routes, pstates.routes, queries.routes, topologies.routes, waits.routes):
         for route in router.routes:
             assert isinstance(route, APIRoute)
             for method in route.methods:

@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
 from tidemill.clients import changes, pages
 from tidemill.depot import rows as depot_rows
+from tidemill.engine.query_budget import DEPTH_MAX
 from tidemill.gateway import (
     connections,
     depots,
@@ -30,6 +31,7 @@ from tidemill.gateway.app import make_app
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.formats import ANSWERS, ARROW, encoded, records_of
 from tidemill.gateway.modules import Modules
+from tidemill.language.options import find_option
 from tidemill.paths import budget, json
 from tidemill.values import packing
 
@@ -132,6 +134,26 @@ LIMITS: dict[str, tuple[float, str]] = {
     "requests under way": (
         settings.IN_FLIGHT_MAX,
         "test_a_request_is_sent_away_when_as_many_are_under_way_as_may_be",
+    ),
+    "of them, queries that run": (
+        settings.QUERIES_MAX,
+        "test_a_query_is_refused_when_as_many_run_as_the_gateway_takes",
+    ),
+    "milliseconds of a query": (
+        find_option("topology.query.timeout.millis").default,
+        "test_a_query_ends_when_its_time_is_over",
+    ),
+    "rows that a query makes": (
+        find_option("topology.query.max.rows").default,
+        "test_a_query_ends_when_it_makes_too_many_rows",
+    ),
+    "megabytes of the values that a query makes": (
+        find_option("topology.query.max.mb").default,
+        "test_a_query_ends_when_it_makes_too_many_bytes",
+    ),
+    "queries that call each other": (
+        DEPTH_MAX,
+        "test_a_query_ends_when_it_calls_itself_too_deep",
     ),
     "of them, requests that wait": (
         settings.WAITING_MAX,

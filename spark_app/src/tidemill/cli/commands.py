@@ -72,6 +72,7 @@ COMMANDS = {
         "diff",
         "Show what changed in a PState between two microbatches: a key a line, its value before and after.",
     ),
+    "query": CommandSource("querying", "query", "Call a query topology; its steps run in this process."),
     "wait": CommandSource(
         "waiting",
         "wait",

@@ -71,6 +71,16 @@ def describe(
         shown = {"warnings": [dict(vars(warning)) for warning in found]}
         show_json(_described(declaration) | shown | ({} if plans is None else {"plan": plans}))
         return
+    _show(declaration)
+    for warning in found:
+        console().print(f"Warning: {warning}", style="yellow", markup=False)
+    if plans is not None:
+        columns = ("topology", "from", "mode", "operators", "reason")
+        show_table("Segments", columns, ([row[column] for column in columns] for row in plans))
+
+
+def _show(declaration: ModuleDeclaration) -> None:
+    """What a module declares, as tables."""
     console().print(f"Module {declaration.name}", style="bold")
     show_table("Depots", ("depot", "partitioner", "global", "tick ms", "schema"), (
         (d.name, partitioner_text(d), d.is_global, d.tick_millis, schemas.to_text(d.schema) if d.schema else None)
@@ -83,11 +93,9 @@ def describe(
         (t.name, p.name, schemas.to_text(p.schema), p.is_global, p.is_private)
         for t in declaration.topologies for p in t.pstates
     ))  # fmt: skip
-    for warning in found:
-        console().print(f"Warning: {warning}", style="yellow", markup=False)
-    if plans is not None:
-        columns = ("topology", "from", "mode", "operators", "reason")
-        show_table("Segments", columns, ([row[column] for column in columns] for row in plans))
+    show_table("Queries", ("query", "inputs", "result"), (
+        (q.name, ", ".join(q.inputs), q.result) for q in declaration.queries
+    ))  # fmt: skip
 
 
 def _described(declaration: ModuleDeclaration) -> dict[str, Any]:
@@ -122,19 +130,20 @@ def _described(declaration: ModuleDeclaration) -> dict[str, Any]:
             }
             for t in declaration.topologies
         ],
+        "queries": [{"name": q.name, "inputs": list(q.inputs), "result": q.result} for q in declaration.queries],
     }
 
 
 def _segments(declaration: ModuleDeclaration) -> Iterator[dict[str, Any]]:
-    from tidemill.plan.compile.topology import compile_topology
+    from tidemill.plan.compile.topology import compile_queries, compile_topology
 
-    for topology in declaration.topologies:
-        program = compile_topology(declaration, topology.name)
+    programs = [compile_topology(declaration, topology.name) for topology in declaration.topologies]
+    for program in (*programs, *compile_queries(declaration).values()):
         for segment in program.segments.values():
             start = program.operators[segment.start]
             names = [type(program.operators[operator]).__name__.lower() for operator in segment.operators]
             yield {
-                "topology": topology.name,
+                "topology": program.topology,
                 "from": str(start.at).rpartition("/")[2],
                 "mode": segment.mode,
                 "operators": " ".join(names),

@@ -25,7 +25,7 @@ def gateway(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8080,
     module: Annotated[str, typer.Option("--module", help="Serve this module only.")] = "",
     entry: Annotated[
-        str, typer.Option("--entry", help="MODULE:CLASS, for partitioners of the module's own; serves it only.")
+        str, typer.Option("--entry", help="MODULE:CLASS, for its queries and partitioners of its own; serves it only.")
     ] = "",
     token_file: Annotated[
         str,

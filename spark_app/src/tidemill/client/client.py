@@ -10,6 +10,7 @@ from urllib.parse import quote
 from tidemill.client.connection import RETRY_SECONDS, Connection, Request, packed
 from tidemill.client.depot import DepotClient
 from tidemill.client.pstate import PStateClient
+from tidemill.client.query import QueryClient
 from tidemill.clients.status import TopologyStatus
 from tidemill.values.errors import BadInput
 
@@ -51,13 +52,18 @@ class Client:
         """A PState. Raises UnknownName where there is none, NotSelectable where it is private."""
         return PStateClient(self._connection, module, name)
 
+    def query(self, module: str, name: str) -> QueryClient:
+        """A query. Raises UnknownName where there is none."""
+        return QueryClient(self._connection, module, name)
+
     def modules(self) -> list[str]:
         """The names of the modules that the gateway serves and that the token may see."""
         found: list[str] = self._get("/modules")
         return found
 
     def definition(self, module: str) -> dict[str, Any]:
-        """The module's stored definition; its keys: `module`, `number`, `tasks`, `threads`, `depots`, `topologies`.
+        """The module's stored definition; its keys: `module`, `number`, `tasks`, `threads`, `depots`, `topologies`,
+        `queries`.
 
         Raises:
             UnknownName: there is no such module.

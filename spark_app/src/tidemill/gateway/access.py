@@ -19,7 +19,7 @@ from tidemill.gateway.faults import HttpRefusal
 
 READ, APPEND, OPERATE = "read", "append", "operate"
 ROLES = (READ, APPEND, OPERATE)
-_READING_POSTS = frozenset({"select", "selectOne", "selectMany", "page", "diff", "wait"})
+_READING_POSTS = frozenset({"select", "selectOne", "selectMany", "page", "diff", "invoke", "wait"})
 _MODULES = ("api", "v1", "modules")
 _TOKENS_MAX = 1_000
 _DIGITS = 12

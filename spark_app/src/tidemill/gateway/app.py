@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from tidemill.clients.status import TopologyStatus
 from tidemill.clients.status_reader import topology_status
-from tidemill.gateway import depots, faults, pstates, schemas, topologies, waits
+from tidemill.gateway import depots, faults, pstates, queries, schemas, topologies, waits
 from tidemill.gateway.admission import Admission
 from tidemill.gateway.exchange import Gateway, gateway_of
 from tidemill.gateway.faults import HttpRefusal, malformed
@@ -42,10 +42,13 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
     `is_local_only` refuses what other machines and web pages ask: for a port of loopback without a token.
     """
     work, waiting = Work(settings.threads, settings.seconds_max), Admission(settings.waiting_max, 0)
+    querying = Admission(settings.queries_max, 0)
     statuses = SharedLook("metrics", lambda: _statuses(modules), settings.seconds_max)
     metrics = GatewayMetrics()
     subscriptions = Subscriptions(metrics.subscribers.set)
-    gateway = Gateway(settings, modules, work, waiting, subscriptions, metrics, readiness_of(modules), statuses)
+    gateway = Gateway(
+        settings, modules, work, waiting, querying, subscriptions, metrics, readiness_of(modules), statuses
+    )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -66,7 +69,7 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
     )
     app.state.gateway = gateway
     app.include_router(operations)
-    for router in (depots.routes, pstates.routes, topologies.routes, waits.routes):
+    for router in (depots.routes, pstates.routes, queries.routes, topologies.routes, waits.routes):
         app.include_router(router, prefix=PREFIX)
     app.add_exception_handler(TidemillError, _on_error)
     app.add_exception_handler(HTTPException, _on_http)

@@ -29,6 +29,7 @@ class Gateway:
     modules: Modules
     work: Work
     waiting: Admission
+    querying: Admission
     subscriptions: Subscriptions
     metrics: GatewayMetrics
     readiness: SharedLook[None]

@@ -37,6 +37,9 @@ class GatewayMetrics:
         self.selects = self._counter("gateway_selects", "Selects answered.", pstate)
         self.select_seconds = self._histogram("gateway_select_seconds", "Time of a select.", pstate)
         self.subscribers = Gauge("tidemill_gateway_subscribers", "Open subscriptions.", registry=self.registry)
+        query = ("module", "query")
+        self.queries = self._counter("gateway_queries", "Calls of queries answered.", query)
+        self.query_seconds = self._histogram("gateway_query_seconds", "Time of a call of a query.", query)
         self.topologies = TopologyCollector()
         self.registry.register(self.topologies)
 

@@ -1,4 +1,4 @@
-"""The modules that a gateway serves: one client each, with handles on their depots and PStates."""
+"""The modules that a gateway serves: one client each, with handles on their depots, PStates and queries."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.definition_log import DefinitionLog, modules_of
 from tidemill.language.dataflow import ModuleDeclaration
+from tidemill.queries.handle import QueryHandle
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import UnknownName
 
@@ -33,7 +34,7 @@ class ServedModule:
     def __init__(self, client: ModuleClient) -> None:
         self.client = client
         self._lock = threading.Lock()
-        self._handles: dict[str, Any] = {}
+        self._handles: dict[tuple[type, str], Any] = {}
 
     def depot(self, name: str) -> DepotHandle:
         """A depot by its name, with or without `*`. Raises UnknownName."""
@@ -45,12 +46,17 @@ class ServedModule:
         found: PStateHandle = self._handle("$$" + name.removeprefix("$$"), PStateHandle)
         return found
 
+    def query(self, name: str) -> QueryHandle:
+        """A query by its name. Raises UnknownName, NeedsCode."""
+        found: QueryHandle = self._handle(name, QueryHandle)
+        return found
+
     def _handle(self, name: str, kind: Any) -> Any:
-        found = self._handles.get(name)
+        found = self._handles.get((kind, name))
         if found is None:
             made = kind(self.client, name)
             with self._lock:
-                found = self._handles.setdefault(name, made)
+                found = self._handles.setdefault((kind, name), made)
         return found
 
 

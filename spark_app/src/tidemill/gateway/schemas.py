@@ -213,7 +213,7 @@ _ERRORS: Mapping[int, str] = {
     400: "The request is not of the documented form.",
     401: "No token, or a wrong one.",
     403: "The token may not do this, or not with this module.",
-    404: "There is no such module, depot, PState or topology.",
+    404: "There is no such module, depot, PState, query or topology.",
     405: "This path has no such method.",
     406: "No type of answer that the client accepts.",
     409: "Something else decides this.",

@@ -16,6 +16,9 @@ IN_FLIGHT_MAX = 512
 WAITING_MAX = 256
 """Of the requests under way: who waits for a microbatch leaves places for those who append and select."""
 
+QUERIES_MAX = 8
+"""Of the threads: queries leave others to selects, and their megabytes have a sum."""
+
 THREADS = 16
 
 
@@ -24,7 +27,7 @@ class GatewaySettings:
     """`module` restricts the gateway to one module. Without `tokens` everybody who reaches the port may do everything.
 
     Bounds: bytes of one body, bytes of all bodies under way, seconds of one request, requests under way, those of
-    them that wait for records to be processed, threads;
+    them that wait for records to be processed, queries at once, threads;
     those of connections follow from the process where none are given. `rates` bounds each token of its own.
     """
 
@@ -35,6 +38,7 @@ class GatewaySettings:
     in_flight_max: int = IN_FLIGHT_MAX
     waiting_max: int = WAITING_MAX
     in_flight_bytes_max: int = 16 * BODY_BYTES_MAX
+    queries_max: int = QUERIES_MAX
     threads: int = THREADS
     has_open_metrics: bool = False
     connection_bounds: ConnectionBounds | None = None

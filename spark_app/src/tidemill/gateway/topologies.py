@@ -48,7 +48,7 @@ async def modules(request: Request) -> Response:
 
 @routes.get("/modules/{module}", responses=schemas.answers(schemas.ANYTHING))
 async def module_summary(request: Request, module: str) -> Response:
-    """The module's definition as it is stored: depots, PStates, topologies."""
+    """The module's definition as it is stored: depots, PStates, topologies, queries."""
     gateway = gateway_of(request)
     return await answered(request, lambda: summary(_definition(gateway, module)))
 
@@ -72,6 +72,7 @@ def summary(definition: StoredDefinition) -> dict[str, Any]:
             for depot in definition.depots.values()
         ],
         "topologies": [_topology(topology) for topology in definition.topologies.values()],
+        "queries": [dict(vars(query)) for query in definition.queries.values()],
     }
 
 

@@ -1,0 +1,48 @@
+"""`QueryClient`: calls of a query topology through a gateway."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+from urllib.parse import quote
+
+from tidemill.client.connection import Connection, Request, packed
+from tidemill.client.paths import value_to_json
+from tidemill.values.errors import BadInput
+from tidemill.values.object_info import ObjectInfo
+
+
+class QueryClient:
+    """One query of one module; safe for several threads. Its steps run in the gateway."""
+
+    def __init__(self, connection: Connection, module: str, name: str) -> None:
+        self.name = name
+        self._connection = connection
+        self._path = f"/modules/{quote(module, safe='')}/queries/{quote(str(name), safe='')}"
+        self.get_object_info()
+
+    def invoke(self, *args: Any) -> Any:
+        """The result of the query for these arguments.
+
+        Raises:
+            BadInput: an argument is no data, or there are more or fewer than inputs.
+            NeedsCode: the gateway has not the module's code, or that of another version.
+            UserCodeError: a function of the module raised.
+            NotOneValue: it gave no result, or several.
+            BudgetExceeded: it takes more time, rows, bytes or depth than it may.
+            StoreUnavailable: the gateway or its store did not answer for too long, or is busy.
+        """
+        try:
+            body = packed([value_to_json(arg) for arg in args])
+        except (TypeError, OverflowError) as error:
+            raise BadInput(f"An argument of the query '{self.name}' is no data: {error}.") from error
+        return self._connection.send(Request("POST", f"{self._path}/invoke", body))
+
+    def invoke_async(self, *args: Any) -> Future[Any]:
+        """`invoke` without waiting; the future gives or raises what `invoke` does."""
+        return self._connection.later(lambda: self.invoke(*args))
+
+    def get_object_info(self) -> ObjectInfo:
+        """Whose the query is, its name and the number of tasks that it runs on. Raises UnknownName."""
+        found = self._connection.send(Request("GET", self._path))
+        return ObjectInfo(found["module_name"], found["name"], found["num_partitions"])

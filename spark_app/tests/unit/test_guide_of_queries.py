@@ -1,0 +1,34 @@
+"""The page on queries, told as a test: its module has no fault, and its examples give what they say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tidemill.api.recording import record_module
+from tidemill.language.options import find_option
+from tidemill.plan.check.module import check
+from tidemill.plan.warn import warnings_of
+
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "queries.md"
+TEXT = GUIDE.read_text(encoding="utf-8")
+
+
+def test_the_examples_give_what_the_page_says_when_they_are_run() -> None:
+    names: dict[str, Any] = {"__name__": "guide"}
+    for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
+        exec(compile(block, str(GUIDE), "exec"), names)
+
+    declaration = record_module(names["Shop"]())
+    assert (check(declaration), warnings_of(declaration)) == ([], [])
+    assert (names["total"], names["found"], names["share"]) == (60, {"tea": 50, "milk": 10}, 10 / 60)
+
+
+def test_the_bounds_are_those_of_the_options_when_the_page_names_them() -> None:
+    rows = re.findall(r"\| `(topology\.query\.[a-z.]+)`[^|]*\| ([0-9,]+)", TEXT)
+
+    assert {name: int(value.replace(",", "")) for name, value in rows} == {
+        name: find_option(name).default
+        for name in ("topology.query.timeout.millis", "topology.query.max.rows", "topology.query.max.mb")
+    }
