@@ -215,12 +215,16 @@ def access(is_quick: bool) -> list[Figure]:
 
 
 def gateway(is_quick: bool) -> list[Figure]:
-    """Appends and selects over HTTP on MinIO."""
+    """Appends, selects and queries over HTTP on MinIO, and the same queries in the process that asks."""
     command = "python -m benchmarks gateway"
     appends = measured("benchmarks.gateway", "appends")
     acks = measured("benchmarks.gateway", "acks")
     reads = measured("benchmarks.gateway", "reads")
+    own, served = (measured("benchmarks.queries", where) for where in ("library", "gateway"))
+    fan_out = "10 keys on 10 of 16 tasks, 100k keys, freshness probe"
     return [
+        Figure("query_fan_out_p50_ms", own["p50_ms"], "ms", None, f"{fan_out}, target 5", command),
+        Figure("gateway_query_p50_ms", served["p50_ms"], "ms", None, f"{fan_out}, MinIO, target 8", command),
         Figure(
             "gateway_records_per_cpu_second", appends["records_per_cpu_second"], "records/s a core", None,
             "1k-record batches of JSON lines on MinIO, target 100,000", command,

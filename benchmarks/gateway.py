@@ -73,9 +73,9 @@ def _wait_for(url: str) -> None:
 
 
 @contextmanager
-def gateway(store: str) -> Iterator[tuple[int, str]]:
+def gateway(store: str, *options: str) -> Iterator[tuple[int, str]]:
     """The process id and the URL of a gateway."""
-    command = [*TIDEMILL, "gateway", "--store", store, "--port", "0", "--json"]
+    command = [*TIDEMILL, "gateway", "--store", store, "--port", "0", "--json", *options]
     served = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert served.stdout is not None

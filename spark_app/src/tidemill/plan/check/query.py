@@ -33,7 +33,7 @@ def _check_origin(context: Context, query: df.QueryDeclaration) -> None:
     pre, aggregators, _ = phases(query.body)
     if any(isinstance(node, df.GroupBy) for node in aggregators):
         text = f"The query '{query.name}' ends with group_by, whose rows stay on the tasks of their keys."
-        advice = "Write origin_partition() and compound_agg(CompoundAgg.map(…)) for one map of all keys."
+        advice = "Write origin_partition() and agg(Agg.map(…)) for one map of all keys."
         context.fault(aggregators[0].at, text, advice)
     elif aggregators and not (pre and _is_origin(pre[-1])):
         text = f"The aggregation of the query '{query.name}' does not follow origin_partition()."
