@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -25,8 +26,18 @@ from tidemill import (
 )
 from tidemill.engine.query_budget import DEPTH_MAX
 from tidemill.journal.options_log import OptionsLog
+from tidemill.pstate.reading import SnapshotReader
 from tidemill.queries import handle as handles
-from tidemill.values.errors import BadInput, BudgetExceeded, Busy, NotOneValue, UnknownName, UserCodeError
+from tidemill.store.objects import NotFound
+from tidemill.values.errors import (
+    BadInput,
+    BudgetExceeded,
+    Busy,
+    NotOneValue,
+    SnapshotExpired,
+    UnknownName,
+    UserCodeError,
+)
 
 NAME, TASKS, WORDS = "Words", 4, [f"w{number}" for number in range(20)]
 
@@ -197,6 +208,40 @@ def test_one_commit_is_read_from_first_to_last_step_when_another_comes_in_betwee
 
         assert pending.result(30) == [3, 3]
         assert slow.invoke("slow") == [5, 5]
+
+
+def test_a_query_begins_anew_when_what_it_reads_is_collected(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, gone = SnapshotReader.root, [NotFound("collected", name="part")] * 3
+
+    def root(reader: SnapshotReader, pstate: str, task: int) -> Any:
+        if gone:
+            raise gone.pop()
+        return opened(reader, pstate, task)
+
+    monkeypatch.setattr(SnapshotReader, "root", root)
+    assert ask(cluster, "total") == 210
+
+    gone.extend([NotFound("collected", name="part")] * 4)
+    with pytest.raises(SnapshotExpired, match="'total' took longer than what it reads is kept"):
+        ask(cluster, "total")
+
+
+def test_each_thread_has_its_own_bounds_when_several_ask_one_handle(cluster: InProcessCluster) -> None:
+    numbers = cluster.cluster_query(NAME, "numbers")
+
+    def call(number: int) -> int:
+        if number % 2:
+            return int(numbers.invoke(number))
+        with pytest.raises(BudgetExceeded):
+            numbers.invoke(10**9)
+        return -1
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(call, range(40)))
+
+    assert found == [sum(range(number)) if number % 2 else -1 for number in range(40)]
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
