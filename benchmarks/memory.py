@@ -7,10 +7,12 @@ from __future__ import annotations
 import os
 import re
 import threading
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 
 SAMPLE_SECONDS = 0.05
+SAMPLES_PER_LISTING = 20
 KINDS = {"java": "jvm", "python": "worker"}
 
 
@@ -26,10 +28,9 @@ def _number(name: str, status: str) -> int:
     return int(found[1]) if found else 0
 
 
-def own_kilobytes() -> dict[str, int]:
-    """Anonymous memory now: of this process (`driver`), of the JVM, and of the largest Python worker."""
-    statuses = {pid: _status(pid) for pid in os.listdir("/proc") if pid.isdigit()}
-    parents = {pid: str(_number("PPid", status)) for pid, status in statuses.items()}
+def descendants() -> list[str]:
+    """The processes below this one."""
+    parents = {pid: str(_number("PPid", _status(pid))) for pid in os.listdir("/proc") if pid.isdigit()}
     mine = str(os.getpid())
 
     def descends(pid: str) -> bool:
@@ -39,10 +40,15 @@ def own_kilobytes() -> dict[str, int]:
                 return True
         return False
 
-    found = {"driver": _number("RssAnon", statuses[mine]), "jvm": 0, "worker": 0}
-    for pid, status in statuses.items():
+    return [pid for pid in parents if descends(pid)]
+
+
+def own_kilobytes(below: list[str]) -> dict[str, int]:
+    """Anonymous memory now: of this process (`driver`), of the JVM, and of the largest Python worker, among `below`."""
+    found = {"driver": _number("RssAnon", _status("self")), "jvm": 0, "worker": 0}
+    for status in map(_status, below):
         kind = next((kind for name, kind in KINDS.items() if status.startswith(f"Name:\t{name}")), None)
-        if kind is not None and descends(pid):
+        if kind is not None:
             found[kind] = max(found[kind], _number("RssAnon", status))
     return found
 
@@ -66,8 +72,12 @@ class Peaks:
         self._thread.join()
 
     def _sample(self) -> None:
-        while not self._is_over.wait(SAMPLE_SECONDS):
-            for name, size in own_kilobytes().items():
+        for sample in count():
+            if self._is_over.wait(SAMPLE_SECONDS):
+                return
+            if sample % SAMPLES_PER_LISTING == 0:  # to read of all processes of the machine takes 7 % of a core
+                below = descendants()
+            for name, size in own_kilobytes(below).items():
                 self._peaks[name] = max(self._peaks.get(name, 0), size)
 
     def megabytes(self) -> dict[str, float]:

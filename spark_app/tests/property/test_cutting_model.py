@@ -13,9 +13,13 @@ from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.language.schema import Leaf, MapSchema
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.tables import compaction, verify
-from tidemill.tables.container import decode
+from tidemill.tables.chunking import chunks
+from tidemill.tables.container import PUT, decode
 from tidemill.tables.export import export
+from tidemill.tables.folding import rows_frame
 from tidemill.tables.parts import PartLoader
+from tidemill.tables.sorted_table import SortedTable
+from tidemill.tables.tables import layout_of
 from tidemill.tables.view import SnapshotView
 
 SCHEMA = MapSchema("int", MapSchema("int", Leaf("int"), True, nullable=True), nullable=True)
@@ -97,3 +101,21 @@ def test_chunks_of_any_size_give_the_same_export(batches: list[list[Any]], chunk
         return [row for _, frame in found for row in frame.select("task", "k0", "k1", "value").iter_rows()]
 
     assert rows(chunk_rows) == rows(10**9)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 400), st.integers(1, 5)), min_size=1, max_size=6), st.integers(24, 300))
+def test_chunks_hold_no_more_rows_than_they_may_and_most_of_them_half(
+    shapes: list[tuple[int, int]], chunk_rows: int
+) -> None:
+    plain = MapSchema("int", Leaf("int"))
+    table = next(iter(layout_of(plain).stored.values()))
+    levels = []
+    for rows, step in shapes:  # levels of all lengths, dense and sparse
+        frame = rows_frame(table, [0] * rows, [range(0, rows * step, step)], [PUT] * rows, [1] * rows)
+        levels.append([SortedTable(table, frame, (None,))])
+    sizes = [sum(rows.height for rows, _ in chunk.frames) for chunk in chunks(table, levels, ALL, chunk_rows)]
+
+    assert sum(sizes) == sum(rows for rows, _ in shapes)
+    assert max(sizes) <= chunk_rows
+    assert len(sizes) <= 1 + 2 * sum(sizes) / (chunk_rows - 4 * len(shapes) + 1)

@@ -58,11 +58,9 @@ def test_runs_are_reduced_alike_wherever_their_rows_stand(
     assert again_starts is not None and again_starts.tolist() == starts.tolist()
     assert again is None or again.tolist() == order.tolist()
 
-    heights = [frame.height for frame in frames]
     reduced = [
         reduce_runs(runs, [CombinerColumns(COMBINERS[name], (held[column],), is_merge=True, is_bounded=True)])[0]
         for runs, held in (
-            (Runs(starts, rows.height, order, heights), rows),
             (Runs(starts, rows.height, order), rows),
             (Runs(starts, rows.height), in_order),
         )

@@ -9,7 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -23,6 +24,9 @@ from tidemill.tables.tables import Table
 
 Place = tuple[Any, ...]
 """(task, stored keys…)."""
+
+_STEPS: Final = 4
+"""So many steps of each level make a chunk. More make chunks of more equal length, and more marks to sort."""
 
 Order = tuple[Any, ...]
 """A place in a form that Python compares as the rows are sorted."""
@@ -68,25 +72,16 @@ def chunks(
 def _cuts(table: Table, levels: Sequence[SortedTable], chunk_rows: int) -> list[tuple[Order, list[int]]]:
     """Places between chunks, and where each level has them.
 
-    Candidates are taken from every level in steps so short that no two of them have more than half a chunk between
-    them.
+    Each level marks its rows in equal steps, and every so many marks of all levels there is a cut: between two cuts a
+    level has at most a step more than it has marks.
     """
     if sum(level.height for level in levels) <= chunk_rows:
         return []
-    step = max(1, chunk_rows // (2 * len(levels)))
-    places = {}
-    for level in levels:
-        for row in range(step, level.height, step):
-            place = level.place(row)
-            places[_order(table, place)] = place
-    found: list[tuple[Order, list[int]]] = []
-    last = 0
-    for order in sorted(places):
-        positions = [level.lower_bound(places[order]) for level in levels]
-        if sum(positions) - last >= max(1, chunk_rows // 2):
-            found.append((order, positions))
-            last = sum(positions)
-    return found
+    step = max(1, chunk_rows // (_STEPS * len(levels)))
+    places = [level.place(row) for level in levels for row in range(step, level.height, step)]
+    marks = sorted(((_order(table, place), place) for place in places), key=itemgetter(0))
+    every = (_STEPS - 1) * len(levels)
+    return [(order, [level.lower_bound(place) for level in levels]) for order, place in marks[every::every]]
 
 
 def _order(table: Table, place: Sequence[Any]) -> Order:

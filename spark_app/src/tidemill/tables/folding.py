@@ -250,7 +250,7 @@ def _resolve_rows(
     has_operands = bool((kinds == OPERAND).any())
     if len(frames) == 1 and not (has_operands and is_base):
         return rows
-    rows, runs = _runs_of(table, rows, [frame.height for frame in frames])
+    rows, runs = _runs_of(table, rows, len(frames))
     if not has_operands:
         return rows_at(rows, runs.ends)
     is_reset = rows["kind"].to_numpy() != OPERAND
@@ -263,14 +263,14 @@ def _resolve_rows(
     return _fold_groups(table, rows, runs, combiner_names, is_base)
 
 
-def _runs_of(table: Table, rows: pl.DataFrame, heights: Sequence[int]) -> tuple[pl.DataFrame, Runs]:
-    """The rows of several frames, oldest first, and their runs; rows with number keys stay where they are."""
-    if len(heights) == 1:  # the rows of a level have distinct keys, and are sorted
+def _runs_of(table: Table, rows: pl.DataFrame, frames: int) -> tuple[pl.DataFrame, Runs]:
+    """The rows of so many frames, oldest first, and their runs; rows with number keys stay where they are."""
+    if frames == 1:  # the rows of a level have distinct keys, and are sorted
         return rows, Runs(np.arange(rows.height), rows.height)
     found = merge_order(rows, key_columns(table))
     if found is not None:
         order, starts = found
-        return rows, Runs(starts, rows.height, order, heights)
+        return rows, Runs(starts, rows.height, order)
     rows = order_rows(table, rows)
     return rows, Runs(run_starts(rows, key_columns(table)), rows.height)
 
@@ -298,14 +298,15 @@ def _reduce_chains(
     rows: pl.DataFrame, runs: Runs, columns: Sequence[tuple[str, CombinerColumns]], is_base: bool
 ) -> pl.DataFrame:
     """Fold runs in which only the first row may be a put or delete. Columns without operands keep what it has."""
-    heads = rows_at(rows, runs.heads)
-    kinds = heads["kind"].to_numpy().copy()
+    heads = runs.heads
+    kinds = rows["kind"].to_numpy()[heads]
     kinds[(runs.sizes > 1) & (kinds == DELETE)] = PUT
     if is_base:
         kinds[kinds == OPERAND] = PUT
     reduced = reduce_runs(runs, [column for _, column in columns])  # in forms for groups, so all are series
-    series = [cast("pl.Series", values).alias(name) for (name, _), values in zip(columns, reduced, strict=True)]
-    return heads.with_columns(pl.Series("kind", kinds, dtype=pl.Int8), *series)
+    made = {name: cast("pl.Series", values).alias(name) for (name, _), values in zip(columns, reduced, strict=True)}
+    made["kind"] = pl.Series("kind", kinds, dtype=pl.Int8)
+    return pl.DataFrame([made[held.name] if held.name in made else held[heads] for held in rows.get_columns()])
 
 
 def _fold_groups(

@@ -6,11 +6,12 @@ numbers.
 
 from __future__ import annotations
 
+import io
 import mmap
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 import polars as pl
 import pyarrow as pa
@@ -23,6 +24,9 @@ MEMORY_BYTES_MAX: Final = 16 * 1024 * 1024
 """Larger containers are written to a file without a name, and mapped."""
 
 GROUP_ROWS: Final = 131_072
+_BUFFER_BYTES: Final = 1024 * 1024
+"""Parquet is written in thousands of small pieces, and the ZIP takes longer for each than for its bytes."""
+
 _LARGE_BYTES: Final = 1024**3
 """From such estimates on a member gets the long form of its sizes in the ZIP."""
 
@@ -37,7 +41,7 @@ class RunWriter:
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(MEMORY_BYTES_MAX)  # noqa: SIM115 - closed by __exit__
         self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
         self._is_large = bytes_expected >= _LARGE_BYTES
-        self._member: IO[bytes] | None = None
+        self._member: io.BufferedWriter | None = None
         self._table: pq.ParquetWriter | None = None
         self.meta: dict[TableKey, MemberMeta] = {}
 
@@ -57,7 +61,8 @@ class RunWriter:
         table = arrow_table(rows)
         if self._table is None:
             info = member_info(f"{key[0]}/{key[1]}.parquet", self._file.tell())
-            self._member = self._archive.open(info, "w", force_zip64=self._is_large)
+            member = self._archive.open(info, "w", force_zip64=self._is_large)
+            self._member = io.BufferedWriter(cast("io.RawIOBase", member), _BUFFER_BYTES)
             self._table = _parquet_writer(self._member, table.schema)
             self.meta[key] = MemberMeta(described, 0, combiner_names)
         self._table.write_table(table, row_group_size=GROUP_ROWS)

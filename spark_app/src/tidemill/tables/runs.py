@@ -26,16 +26,11 @@ _INT_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True)
 class Runs:
-    """Which rows have equal keys: run i has the rows `order[starts[i]:starts[i + 1]]`; without `order` they stand so.
-
-    `heights`: the rows are those of several frames of these heights, none of which has two rows of a run. So no rows
-    need to be sorted to reduce them.
-    """
+    """Which rows have equal keys: run i has the rows `order[starts[i]:starts[i + 1]]`, or those of its place itself."""
 
     starts: Array
     rows: int
     order: Array | None = None
-    heights: Sequence[int] = ()
 
     @cached_property
     def sizes(self) -> Array:
@@ -148,32 +143,22 @@ def _by_numbers(runs: Runs, column: pl.Series, function: np.ufunc, blank: Any) -
     has_nulls = column.null_count() > 0
     values = (column.fill_null(blank) if has_nulls else column).to_numpy()
     is_there = column.is_not_null().to_numpy() if has_nulls else None
-    if runs.heights:
-        folded, is_any = _by_slots(runs, values, function, blank, is_there)
-    else:
-        rows = slice(None) if runs.order is None else runs.order
-        folded = function.reduceat(values[rows], runs.starts)
-        is_any = None if is_there is None else np.logical_or.reduceat(is_there[rows], runs.starts)
-    result = pl.Series("", folded)
-    return result if is_any is None else result.set(pl.Series(~is_any), None)
-
-
-def _by_slots(
-    runs: Runs, values: Array, function: np.ufunc, blank: Any, is_there: Array | None
-) -> tuple[Array, Array | None]:
-    """Frame after frame, without sorting rows: each has at most one row of a run."""
-    slots = runs.run_of_row
-    folded = np.full(len(runs.starts), blank, dtype=values.dtype)
-    start = 0
-    for height in runs.heights:
-        own = slots[start : start + height]
-        folded[own] = function(folded[own], values[start : start + height])
-        start += height
+    folded = _reduced_rows(runs, values, function, blank)
     if is_there is None:
-        return folded, None
-    is_any = np.zeros(len(folded), dtype=bool)
-    is_any[slots[is_there]] = True
-    return folded, is_any
+        return pl.Series("", folded)
+    is_none = ~_reduced_rows(runs, is_there, np.logical_or, False)
+    return pl.Series("", folded).set(pl.Series(is_none), None)
+
+
+def _reduced_rows(runs: Runs, values: Array, function: np.ufunc, blank: Any) -> Array:
+    """One value a run; rows that do not stand in order need not be brought into it."""
+    if runs.order is None:
+        reduced: Array = function.reduceat(values, runs.starts)
+        return reduced
+    folded = np.full(len(runs.starts), blank, dtype=values.dtype)
+    with np.errstate(invalid="ignore"):  # NaN is a value like any other
+        function.at(folded, runs.run_of_row, values)
+    return folded
 
 
 def _by_value(runs: Runs, column: CombinerColumns) -> Column:

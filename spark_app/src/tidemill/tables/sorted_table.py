@@ -74,6 +74,12 @@ class SortedTable:
         """The rows in the columns in which they were written."""
         return self._data if isinstance(self._data, pl.DataFrame) else pl.DataFrame(pl.from_arrow(self._data))
 
+    @cached_property
+    def _is_frame(self) -> bool:
+        """Whether `stored_frame` is these very buffers; Arrow's texts would be copied, all of them."""
+        data = self._data
+        return isinstance(data, pl.DataFrame) or all(_is_number(kind) for kind in data.schema.types)
+
     def widened(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Some rows of `stored_frame` in the columns of `table`."""
         return widened(self.stored, self.table, rows)
@@ -106,7 +112,7 @@ class SortedTable:
 
     @cached_property
     def tasks(self) -> np.ndarray[Any, Any]:
-        """The task of each row, ascending."""
+        """The task of each row, ascending. A search for numbers of another type would first copy it."""
         tasks: np.ndarray[Any, Any] = column_of(self.arrow, "task").to_numpy()
         return tasks
 
@@ -129,7 +135,7 @@ class SortedTable:
         """The rows [start, end) of a task."""
         bounds = self._task_bounds.get(task)
         if bounds is None:
-            start, end = np.searchsorted(self.tasks, [task, task + 1])
+            start, end = np.searchsorted(self.tasks, np.array([task, task + 1], dtype=self.tasks.dtype))
             bounds = self._task_bounds[task] = (int(start), int(end))
         return bounds
 
@@ -138,7 +144,7 @@ class SortedTable:
         if not self.height:
             return np.empty(0, dtype=np.int64)
         first, last = int(self.tasks[0]), int(self.tasks[-1])
-        starts = np.searchsorted(self.tasks, np.arange(first, last + 2))
+        starts = np.searchsorted(self.tasks, np.arange(first, last + 2, dtype=self.tasks.dtype))
         return first + np.flatnonzero(starts[1:] > starts[:-1])
 
     def find(self, task: int, keys: Sequence[Any]) -> int:
@@ -178,8 +184,9 @@ class SortedTable:
 
     def rows(self, start: int, end: int) -> pl.DataFrame:
         """Rows [start, end), without making a frame of all."""
-        rows = self._data.slice(start, end - start)
-        return self.widened(rows if isinstance(rows, pl.DataFrame) else pl.DataFrame(pl.from_arrow(rows)))
+        if self._is_frame:
+            return self.widened(self.stored_frame.slice(start, end - start))
+        return self.widened(pl.DataFrame(pl.from_arrow(self._data.slice(start, end - start))))
 
     def bare_rows(self, start: int, end: int) -> pl.DataFrame:
         """The last keys and the kinds of rows [start, end) (columns key, kind)."""
@@ -220,6 +227,10 @@ class SortedTable:
     def cells_between(self, start: int, end: int) -> list[Any]:
         """`cells` of rows [start, end)."""
         return cells_of(self.stored, self.arrow.slice(start, end - start))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind))
 
 
 def column_of(table: pa.Table, name: str) -> pa.Array:
