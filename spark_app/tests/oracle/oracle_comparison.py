@@ -92,6 +92,9 @@ def expected(program: Program, declared: ModuleDeclaration, schedule: Any = None
             except Exception:  # noqa: BLE001 - whatever the user's code raises fails the microbatch
                 return [*seen, FAILED]
             seen.append({name: [settled(value) for value in held] for name, held in oracle.state.items()})
+            for depot, place, record in oracle.appended:
+                oracle.append(depot, place, [record])
+            seen[-1] |= {depot: settled(log) for depot, log in oracle.logs.items() if depot in program.outlets}
     return seen
 
 
@@ -115,6 +118,8 @@ class Engine:
             for name in program.topologies
         }  # fmt: skip
         self.first = next(iter(self.runs.values()))
+        self.outlets = program.outlets
+        self.logs: dict[str, list[list[Any]]] = {depot: [[] for _ in range(program.tasks)] for depot in program.outlets}
         for run in self.runs.values():
             run.options["topology.microbatch.placement"] = variant.placement
             run._depots = self.first._depots
@@ -123,21 +128,26 @@ class Engine:
 
     def append(self, depot: str, places: dict[int, list[Any]]) -> None:
         log = self.first._depot(depot)
+        for place, held in places.items():
+            self.logs.setdefault(depot, [[] for _ in range(self.first.tasks)])[place].extend(held)
         log.append([(place, from_values(held, True)) for place, held in places.items()])
 
     def attempt(self, topology: str) -> None:
         run = self.runs[topology]
         run.others = {name: (other.prefix, other.snapshot) for name, other in self.runs.items() if other is not run}
         run.attempt()
+        for depot, places in run.appended.items():
+            self.append(depot, dict(sorted(places.items())))
+        run.appended = {}
         if self.variant.compacts:
             run.compact()
 
     def state(self) -> dict[str, list[Any]]:
-        held = {}
+        held: dict[str, Any] = {}
         for run in self.runs.values():
             for name, plan in run.program.pstates.items():
                 held[name] = [settled(_dumped(run, name, plan, task)) for task in range(run.tasks)]
-        return held
+        return held | {depot: settled(log) for depot, log in self.logs.items() if depot in self.outlets}
 
 
 def _by_rows(program: pg.Program) -> pg.Program:

@@ -108,5 +108,7 @@ def block_graph(node: df.BatchBlock) -> BlockGraph:
             end.nexts.append(collect)
     aggregators: Any = found[0].body if found and isinstance(found[0], df.GroupBy) else found
     Builder().chain(body[last:], [post])
-    is_single = bool(pre) and isinstance(pre[-1], df.Partition) and pre[-1].kind == "global"
+    is_single = (
+        keys is None and bool(pre) and isinstance(pre[-1], df.Partition) and pre[-1].kind in ("global", "origin")
+    )
     return BlockGraph(root, collect, aggregators, keys, is_single, post)

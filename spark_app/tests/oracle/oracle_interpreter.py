@@ -13,7 +13,8 @@ from typing import Any
 
 import polars as pl
 from oracle_aggregators import aggregated, folded
-from oracle_graph import BlockGraph, Builder, Step
+from oracle_captures import captured, captures_of
+from oracle_graph import BlockGraph, Builder, Step, block_graph
 from oracle_paths import Walk
 from oracle_schedules import Message, Rounds, Schedule
 from oracle_structures import UNCHANGED, VOID, OracleError, shaped
@@ -88,6 +89,7 @@ class Oracle:
         }
         self.done: dict[tuple[str, str], list[int]] = {}
         self.microbatches: Counter[str] = Counter()
+        self.appended: list[tuple[str, int, Any]] = []
 
     def initial(self, pstate: str) -> Any:
         """What a partition holds before it is first written."""
@@ -95,6 +97,17 @@ class Oracle:
         if isinstance(declared.schema, (MapSchema, FixedKeysSchema)):
             return shaped({}, declared.schema, True)
         return shaped(declared.initial_value, declared.schema, True)
+
+    def ask(self, name: str, args: Sequence[Any], state: Mapping[str, list[Any]], schedule: Schedule) -> Any:
+        """What a query answers over this state."""
+        query = next(found for found in self.module.queries if found.name == name)
+        run = Attempt(self, df.TopologyDeclaration(name, (), (), query.at), schedule, query)
+        run.theirs = dict(state)
+        run.begin_query(query, args)
+        run.go_on()
+        if len(run.answers) != 1:
+            raise OracleError(f"{len(run.answers)} answers")
+        return run.answers[0]
 
     def append(self, depot: str, partition: int, records: Sequence[Any]) -> None:
         self.logs[depot][partition].extend(records)
@@ -106,6 +119,7 @@ class Oracle:
         run = Attempt(self, declared, schedule or Rounds())
         run.run()
         self.state.update({name: held for name, held in run.own.items() if name in self.state})
+        self.appended = run.appends
         for source in declared.sources:
             if source.source_id in run.exploded:
                 self.done[topology, source.source_id] = [len(log) for log in self.logs[source.depot]]
@@ -114,7 +128,7 @@ class Oracle:
 class Attempt:
     """One run over a microbatch. `own` is the state that it writes, `theirs` what other topologies committed."""
 
-    def __init__(self, oracle: Oracle, topology: df.TopologyDeclaration, schedule: Schedule) -> None:
+    def __init__(self, oracle: Oracle, topology: df.TopologyDeclaration, schedule: Schedule, body: Any = None) -> None:
         self.oracle = oracle
         self.topology = topology
         self.tasks = oracle.tasks
@@ -125,9 +139,16 @@ class Attempt:
         self.blocks: dict[int, BlockRun] = {}
         self.exploded: set[str] = set()
         self.rows: dict[str, list[list[Sequence[Any]]]] = {}
-        self.temps = {tree.pstate: tree.tree for tree in temporaries(topology)}
+        self.temps = {tree.pstate: tree.tree for tree in temporaries(body or topology)}
         self.own |= {name: [initial_of(tree)] * self.tasks for name, tree in self.temps.items()}
+        self.appends: list[tuple[str, int, Any]] = []
+        self.answers: list[Any] = []
         self.events = 0
+
+    def begin_query(self, query: df.QueryDeclaration, args: Sequence[Any]) -> None:
+        step = Step(query.block, block=block_graph(query.block))
+        env = dict(zip(query.inputs, args, strict=True))
+        self._batchblock(step, query.block, Row(env, 0, -1))
 
     def run(self) -> None:
         for source in self.schedule.shuffled(list(self.topology.sources)):
@@ -135,6 +156,10 @@ class Attempt:
             Builder().chain(source.body, [start])
             env = {} if source.microbatch is None else {source.microbatch: self._microbatch(source)}
             self._send(start, Row(env, 0, -start.number), 0)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Until nothing is under way any more."""
         while (event := self.schedule.next(self._finishable())) is not None:
             self.events += 1
             if self.events > EVENTS_MAX:
@@ -309,7 +334,7 @@ class Attempt:
         count = 1 if is_single else self.tasks
         if node.kind == "all":
             return range(count)
-        if node.kind == "global" or (node.kind == "path" and not args):
+        if node.kind in ("global", "origin") or (node.kind == "path" and not args):
             return [0]
         if node.kind == "shuffle":
             return [self.schedule.dealt(count)]
@@ -368,6 +393,20 @@ class Attempt:
         assert node.pstate is not None
         new = aggregated(node.tree, self._held(node.pstate, row.task), lambda arg: self._value(arg, row))
         self._write(node.pstate, row.task, new)
+
+    def _depotappend(self, step: Step, node: df.DepotAppend, row: Row) -> None:
+        self.appends.append((node.depot, row.task, self._value(node.value, row)))
+        self._follow(step, row)
+
+    # --- queries ---
+
+    def _invokequery(self, step: Step, node: df.InvokeQuery, row: Row) -> None:
+        args = [self._value(arg, row) for arg in node.args]
+        answer = self.oracle.ask(node.query, args, self.theirs, self.schedule.another())
+        self._follow(step, row.binding(node.outs, [answer]) if node.outs else row)
+
+    def _queryanswer(self, step: Step, node: df.QueryAnswer, row: Row) -> None:
+        self.answers.append(self._value(node.value, row))
 
     # --- batch blocks ---
 
@@ -440,4 +479,10 @@ class Attempt:
             else:
                 evaluates = [lambda arg, row=row: self._value(arg, row) for row in rows]
                 env = {**env, node.outs[0]: folded(node.tree, evaluates)}
-        self._follow(block.graph.post, Row(env, task, block.step.number))
+        captures = captures_of(block.graph.aggregators)
+        if not captures:
+            self._follow(block.graph.post, Row(env, task, block.step.number))
+            return
+        evaluates = [lambda arg, row=row: self._value(arg, row) for row in rows]
+        for bound in self.schedule.shuffled(captured(captures, evaluates, lambda name: self._held(name, task))):
+            self._follow(block.graph.post, Row({**env, **bound}, task, block.step.number))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import oracle_lists as lists
 from oracle_lists import Places, list_of
@@ -62,13 +62,13 @@ class Walk:
         if nav.name in ("key", "must", "nth") and len(nav.args) > 1:
             apart = [Nav(nav.name, (arg,)) for arg in nav.args]
             yield from self.select((*apart, *rest), value, collected)
-        elif nav.name == "if_path":
+        elif nav.name in ("if_path", "cond_path"):
             yield from self.select((*self._branch(nav, value, collected), *rest), value, collected)
-        elif nav.name == "multi_path":
-            for path in nav.args:
-                yield from self.select((*path.navs, *rest), value, collected)
-        elif nav.name == "with_page_size":
-            yield from self.select((*nav.args[1].navs, *rest), value, collected)
+        elif nav.name in ("multi_path", "continue_then_stay"):
+            for path in _ways(nav):
+                yield from self.select((*path, *rest), value, collected)
+        elif nav.name in _THROUGH:
+            yield from self.select((*_through(nav, collected), *rest), value, _start(nav, collected))
         elif nav.name in _COLLECTING:
             yield from self.select(rest, value, self._collected(nav, value, collected))
         elif nav.name == "is_collected":
@@ -94,12 +94,12 @@ class Walk:
             return self._call(nav, *map(whole, collected), whole(value))
         if nav.name in ("key", "must", "nth") and len(nav.args) > 1:
             return self.transform((*(Nav(nav.name, (arg,)) for arg in nav.args), *rest), value, collected)
-        if nav.name == "if_path":
+        if nav.name in ("if_path", "cond_path"):
             return self.transform((*self._branch(nav, value, collected), *rest), value, collected)
-        if nav.name == "multi_path":
-            return self._one_after_the_other([(*path.navs, *rest) for path in nav.args], value, collected)
-        if nav.name == "with_page_size":
-            return self.transform((*nav.args[1].navs, *rest), value, collected)
+        if nav.name in ("multi_path", "continue_then_stay"):
+            return self._one_after_the_other([(*path, *rest) for path in _ways(nav)], value, collected)
+        if nav.name in _THROUGH:
+            return self.transform((*_through(nav, collected), *rest), value, _start(nav, collected))
         if nav.name in _COLLECTING:
             return self.transform(rest, value, self._collected(nav, value, collected))
         if nav.name == "is_collected":
@@ -118,6 +118,14 @@ class Walk:
         return result
 
     def _branch(self, nav: Nav, value: Any, collected: tuple[Any, ...]) -> Sequence[Nav]:
+        if nav.name == "cond_path":
+            pairs = zip(nav.args[::2], nav.args[1::2], strict=True)
+            found = (
+                path.navs
+                for condition, path in pairs
+                if any(True for _ in self.select(condition.navs, value, collected))
+            )
+            return next(found, (Nav("stop"),))
         condition, then, *otherwise = nav.args
         if any(True for _ in self.select(condition.navs, value, collected)):
             return then.navs
@@ -146,6 +154,28 @@ class Walk:
 
     def finds(self, path: RecordedPath, value: Any) -> bool:
         return any(True for _ in self.select(path.navs, value, ()))
+
+
+_THROUGH = ("with_page_size", "with_fresh_collected", "_again")
+
+
+def _through(nav: Nav, collected: tuple[Any, ...]) -> Sequence[Nav]:
+    """The path inside a navigator; with fresh collected values, those from before it come back behind it."""
+    if nav.name == "with_page_size":
+        return cast("Sequence[Nav]", nav.args[1].navs)
+    return () if nav.name == "_again" else (*nav.args[0].navs, Nav("_again", collected))
+
+
+def _start(nav: Nav, collected: tuple[Any, ...]) -> tuple[Any, ...]:
+    if nav.name == "with_page_size":
+        return collected
+    return nav.args if nav.name == "_again" else ()
+
+
+def _ways(nav: Nav) -> list[Sequence[Nav]]:
+    """The paths that are followed one after the other."""
+    paths = [path.navs for path in nav.args]
+    return paths if nav.name == "multi_path" else [*paths, ()]
 
 
 _COLLECTING = ("collect", "collect_one", "put_collected", "dispense_collected")

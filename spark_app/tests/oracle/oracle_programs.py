@@ -16,7 +16,7 @@ from typing import Any
 
 import oracle_functions
 from hypothesis import strategies as st
-from oracle_pstates import TEMPLATES, Template
+from oracle_pstates import NESTED, NUMBERS, TEMPLATES, Template
 
 import tidemill
 
@@ -30,7 +30,10 @@ _HEAD = "from tidemill import *\nfrom oracle_functions import *\n\n"
 
 @dataclass
 class Program:
-    """The text of a module, and what happens to it: in each round depots get records, then topologies run in order."""
+    """The text of a module, and what happens to it: in each round depots get records, then topologies run in order.
+
+    `outlets` are the depots that topologies append to.
+    """
 
     source: str
     topologies: tuple[str, ...]
@@ -38,6 +41,7 @@ class Program:
     tasks: int = 1
     threads: int = 1
     is_reversed: bool = False
+    outlets: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         order = "reversed(topologies)" if self.is_reversed else "topologies"
@@ -125,6 +129,10 @@ class Writer:
     others: dict[str, Template] = field(default_factory=dict)
     kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
     counted: list[str] = field(default_factory=list)
+    outlets: tuple[str, ...] = ()
+    queries: list[str] = field(default_factory=list)
+    is_query: bool = False
+    captured: list[str] = field(default_factory=list)
     count: int = 0
 
     def pick(self, options: Sequence[Any]) -> Any:
@@ -162,7 +170,7 @@ class Writer:
         known = self.variable(kind, env) if kind in ("str", "int", "any", "bool", "list", "big") else None
         if known is not None and self.number(0, 2) < 2:
             return known
-        forms = _EXPRESSIONS[kind]
+        forms = [form for form in _EXPRESSIONS[kind] if not (self.is_query and "MICROBATCH" in form)]
         text = self.pick(forms[: 1 + (len(forms) - 1) * (depth > 0)])
         return HOLE.sub(lambda hole: self.expression(hole[1], env, depth - 1), text)
 
@@ -189,6 +197,8 @@ class Writer:
 
     def node(self, place: Place) -> str:
         kinds = ["each", "each", "state", "state", "state", "keep"]
+        kinds += ["append"] if self.outlets and not self.is_query else []
+        kinds += ["ask"] if self.queries else []
         if place.phase != "post":
             kinds += ["move", "move"]
         if place.depth > 0:
@@ -204,6 +214,14 @@ class Writer:
             outs[-1] = self.fresh(kinds[-1])
             place.env[outs[-1]] = kinds[-1]
         return text + (".out(" + ", ".join(f'"{name}"' for name in outs) + ")" if outs else "")
+
+    def _append(self, place: Place) -> str:
+        record = self.fill("Expr(Ops.TUPLE, <str>, <int>, <any>)", place.env)
+        return f'.depot_partition_append("{self.pick(self.outlets)}", {record})'
+
+    def _ask(self, place: Place) -> str:
+        argument = self.expression("str", place.env)
+        return f'.invoke_query("{self.pick(self.queries)}", {argument}).out("{self.out("any", place)}")'
 
     def _keep(self, place: Place) -> str:
         return f".keep_true({self.condition(place.env)})"
@@ -285,6 +303,12 @@ class Writer:
     # --- PStates ---
 
     def _state(self, place: Place) -> str:
+        if self.is_query:
+            fitting = {name: found for name, found in self.own.items() if place.is_zero or not found.is_global}
+            if not fitting:
+                return self._each(place)
+            name = self.pick(sorted(fitting))
+            return self._select(place, name, fitting[name])
         kinds = ["select", "select", "select"]
         if place.phase != "pre":
             kinds += ["aggregate", "aggregate", "aggregate"]
@@ -313,6 +337,23 @@ class Writer:
 
     def _aggregate(self, place: Place, name: str, found: Template) -> str:
         return self.fill(self.pick(found.aggs), place.env).replace("$$p", name)
+
+    # --- queries ---
+
+    def query(self, name: str) -> list[str]:
+        """A query of one text over all PStates."""
+        self.is_query, before = True, self.own
+        self.own = {**self.own, **self.others}
+        key, result = self.fresh("str"), self.fresh("any")
+        place = Place({key: "str"}, "pre", is_zero=True, depth=1)
+        text = self.nodes(place, 2) + self.pick((".all_partition()", f'.hash_partition("{key}")', ""))
+        place.is_zero = place.is_zero and text == ""
+        text += self._state(place) + self.nodes(place, 1) + ".origin_partition()"
+        form, _ = self.pick(_INTO_VARIABLES)
+        text += f'.agg({self.fill(form, place.env)}).out("{result}").each(text_of, "{result}").out("*answer")'
+        self.is_query, self.own = False, before
+        self.queries.append(name)
+        return [f'        topologies.query("{name}", "{key}").out("*answer"){text}']
 
     # --- sources ---
 
@@ -353,7 +394,9 @@ class Writer:
         """The block of a batch block, in its three phases."""
         kept: dict[str, tuple[str, ...]] = {}
         counted: list[str] = []
+        own, self.captured = dict(self.own), []
         text = self._phases(microbatch, kind, outer, kept, counted)
+        self.own = own
         self.kept.update(kept)
         self.counted.extend(counted)
         return text
@@ -379,10 +422,14 @@ class Writer:
         else:
             text += self._final_move(place)
             post.is_zero = place.is_zero
+            if self.chance(3):
+                text += self._capture(place, post)
             for _ in range(self.number(1, 3)):
                 text += self._into_variable(place.env, post) if self.chance(2) else self._into_pstate(place, post)
             if self.chance(3):
                 text += self._count_in_temporary(place.env, counted)
+        # Writing what was captured is left out: the engine reads a captured value when its row begins.
+        self.own = {name: found for name, found in self.own.items() if name not in self.captured}
         # An aggregation that stands directly behind aggregators would be one of them.
         return text + ".each(Ops.IDENTITY, 0)" + self.nodes(post, 2) + self._state(post) + self._keep_rows(post, kept)
 
@@ -401,6 +448,24 @@ class Writer:
         form = self.pick(("Agg.count()", "Agg.sum(<int>)", "CompoundAgg.map(<str>, Agg.count())", "Agg.last(<int>)"))
         tree = self.fill(f"CompoundAgg.map(<str>, {form})", env)
         return f'.compound_agg({tree}).out("{counted[-1]}")'
+
+    def _capture(self, place: Place, post: Place) -> str:
+        """The new values of the keys that are aggregated into."""
+        nested = {NUMBERS: 1, NESTED: 2}
+        fitting = {name: nested[found] for name, found in self.own.items() if found in nested}
+        keys = [name for name, found in place.env.items() if found == "str"]
+        if not fitting or not keys:
+            return ""
+        name = self.pick(sorted(fitting))
+        chosen = [self.pick(keys) for _ in range(fitting[name])]
+        value = self.fresh("int")
+        form = self.fill(self.pick(("Agg.count()", "Agg.sum(<int>)", "Agg.max(<int>)", "Agg.last(<int>)")), place.env)
+        tree = f'{form}.capture_new_val_into("{value}")'
+        for key in reversed(chosen):
+            tree = f'CompoundAgg.map("{key}", {tree})'
+        post.env.update({**dict.fromkeys(chosen, "str"), value: "int"})
+        self.captured.append(name)
+        return f'.compound_agg("{name}", {tree})'
 
     def _read_temporary(self, place: Place) -> str:
         """All counts, wherever they are."""
@@ -507,6 +572,9 @@ def programs(draw: Any) -> Program:
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=2))
     lines = [f'        setup.declare_depot("*depot{i}", {writer.pick(_DEPOTS[kind])})' for i, kind in enumerate(kinds)]
     topologies = tuple(f"t{i}" for i in range(2 if writer.chance(3) else 1))
+    if writer.chance(4):
+        lines.append('        setup.declare_depot("*outlet", Depot.disallow())')
+        writer.outlets = ("*outlet",)
     for name in topologies:
         lines += _topology(writer, name, kinds)
     source = _HEAD + "\nclass Made(Module):\n    def define(self, setup, topologies):\n" + "\n".join(lines) + "\n"
@@ -514,7 +582,7 @@ def programs(draw: Any) -> Program:
     rounds = draw(st.lists(feeds, min_size=1, max_size=3))
     tasks = writer.pick(TASKS)
     threads = writer.pick([count for count in THREADS if count <= tasks])
-    return Program(source, topologies, rounds, tasks, threads, writer.chance(2))
+    return Program(source, topologies, rounds, tasks, threads, writer.chance(2), writer.outlets)
 
 
 def _topology(writer: Writer, name: str, kinds: Sequence[str]) -> list[str]:
@@ -526,6 +594,11 @@ def _topology(writer: Writer, name: str, kinds: Sequence[str]) -> list[str]:
         pstate = f"$${name}p{len(writer.own)}"
         writer.own[pstate] = found
         lines.append(f'        {name}.pstate("{pstate}", {found.schema}){found.options}')
+    if writer.chance(4):
+        lines += writer.query(f"{name}query")
+    if writer.outlets and writer.chance(2):
+        text = writer.chain("*taken", "row")
+        lines.append(f'        ({name}.source("*outlet").out("*taken")\n           {text})')
     for i, kind in enumerate(kinds):
         if i and writer.chance(2):
             continue

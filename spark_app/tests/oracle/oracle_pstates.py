@@ -57,6 +57,9 @@ _MAP_SELECTS = (
     ("Path.collect(Path.map_vals()).is_collected(has_two).map_keys()", "list"),
     ("Path.filter_selected(Path.must(<str>)).map_vals()", "int"),
     ("Path.filter_not_selected(Path.must(<str>)).map_keys()", "str"),
+    ("Path.cond_path(Path.must(<str>), Path.map_keys(), Path.must(<name>), Path.key(<name>).view(as_text))", "str"),
+    ("Path.key(<str>).continue_then_stay(Path.filter_pred(Ops.IS_NOT_NULL)).view(as_text)", "str"),
+    ("Path.put_collected(<int>).with_fresh_collected(Path.put_collected(1).map_vals().filter_greater_than(<int>)).view(Ops.INC)", "list"),
     ("Path.with_page_size(1, Path.map_vals()).filter_less_than_or_equal(<int>)", "int"),
     ("Path.key(<str>).null_to_val(1).view(Ops.PLUS, <int>)", "int"),
     ("Path.subselect(Path.map_vals()).transformed(Path.all().term(Ops.INC)).all()", "int"),
@@ -72,6 +75,9 @@ _MAP_TRANSFORMS = (
     "Path.subselect(Path.map_vals().filter_greater_than(<int>)).term(Ops.TUPLE)",
     "Path.filter_not_selected(Path.must(<str>)).key(<str>).term_val(<int>)",
     "Path.collect_one(Path.key(<name>).null_to_val(2)).key(<str>).null_to_val(0).term(Ops.PLUS)",
+    "Path.cond_path(Path.must(<str>), Path.key(<name>).null_to_val(1).term(Ops.INC), Path.must(<name>), Path.key(<name2>).term_val(<int>))",
+    "Path.key(<str>).null_to_val(0).continue_then_stay(Path.filter_pred(Ops.IS_EVEN)).term(Ops.INC)",
+    "Path.put_collected(5).with_fresh_collected(Path.put_collected(<int>).key(<str>).null_to_val(0)).term(Ops.PLUS)",
 )  # fmt: skip
 
 

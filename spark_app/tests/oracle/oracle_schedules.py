@@ -64,6 +64,10 @@ class Rounds:
     def dealt(self, tasks: int) -> int:
         return 0
 
+    def another(self) -> Rounds:
+        """A schedule for a query that is called."""
+        return Rounds()
+
 
 class Chance:
     """Any promised order; `strict` keeps the order of messages between two tasks also where they go to different
@@ -97,6 +101,9 @@ class Chance:
 
     def dealt(self, tasks: int) -> int:
         return self.random.randrange(tasks)
+
+    def another(self) -> Chance:
+        return Chance(self.random.randrange(10**6), self.strict)
 
 
 Schedule = Rounds | Chance

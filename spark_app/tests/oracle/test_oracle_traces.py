@@ -9,6 +9,7 @@ from pathlib import Path as Folder
 from typing import Any
 
 import pytest
+import test_captured_values as captures
 import test_seed_traces as seed
 import test_temporary_pstates as temporary_pstates
 import test_temporary_rows as temporary_rows
@@ -79,6 +80,17 @@ def test_t3_post_agg_runs_on_every_task_when_rows_go_by_their_hash(order: int, t
     tale.batch(depot=["only"])
     assert sorted(task for task, _ in printer.lines()) == [0, 1]
     assert [m for _, m in printer.lines() if m] == [{"only": 1}]
+
+
+@pytest.mark.parametrize("shape", captures.SHAPES)
+def test_t5_new_values_are_the_published_ones_when_they_are_captured(order: int, shape: str) -> None:
+    define = captures.captured(*captures.SHAPES[shape], "*k", "*k2", "*count", "*sum")
+    tale = Tale(module_of("Captured", define), 4, order)
+    seen = []
+    for records in captures.BATCHES:
+        tale.batch(d=records)
+        seen.append(sorted(dict(tale.select("$$found", Path.all()))["rows"]))
+    assert seen == [[["a", "b", 2, 7], ["a", "c", 1, 2], ["d", "b", 1, 9]], [["a", "b", 3, 8], ["f", "g", 1, 11]]]
 
 
 def test_t6_counts_are_aggregated_again_when_they_are_temporary(order: int) -> None:
