@@ -21,9 +21,14 @@ class Capture:
     out: str
 
 
-def captures_of(nodes: Sequence[Aggregate]) -> list[Capture]:
+def captures_of(nodes: Sequence[Any]) -> list[Capture]:
     """The captures of all aggregations of a block."""
-    return [Capture(str(node.pstate), path, out) for node in nodes for path, out in _captures(node.tree, ())]
+    return [
+        Capture(str(node.pstate), path, out)
+        for node in nodes
+        if isinstance(node, Aggregate)
+        for path, out in _captures(node.tree, ())
+    ]
 
 
 def _captures(tree: AggTree, path: tuple[Arg, ...]) -> Iterator[tuple[tuple[Arg, ...], str]]:

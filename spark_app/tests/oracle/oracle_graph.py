@@ -9,6 +9,7 @@ from typing import Any
 
 from tidemill.language import dataflow as df
 
+AGGREGATORS = (df.Aggregate, df.GroupBy, df.Limit)
 _numbers = itertools.count()
 
 
@@ -32,20 +33,26 @@ class BlockGraph:
 
     root: Step
     collect: Step
-    aggregators: Sequence[df.Aggregate]
+    aggregators: Sequence[df.Aggregate | df.Limit]
     keys: tuple[str, ...] | None
     is_single: bool
     post: Step
+    joins: Sequence[Step] = ()
+
+
+@dataclass(frozen=True)
+class SubRows:
+    """The end of a sub-batch: its rows go on in the block around it."""
+
+    vars: tuple[str, ...]
 
 
 class Builder:
     """Builds the graph of one scope of anchors: a chain, the body of a loop, or a phase of a batch block."""
 
-    def __init__(self, loops: Sequence[Step] = (), root: Step | None = None) -> None:
+    def __init__(self, loops: Sequence[Step] = ()) -> None:
         self.anchors: dict[str, Step] = {}
         self.loops = list(loops)
-        self.root = root
-        self.has_exploded = False
 
     def chain(self, nodes: Sequence[df.Node], ends: list[Step]) -> list[Step]:
         """Attaches nodes behind the `ends`; the new ends."""
@@ -59,8 +66,6 @@ class Builder:
         if isinstance(node, df.Branch):
             self.chain(node.body, ends if node.anchor is None else [self.anchors[node.anchor]])
             return ends
-        if isinstance(node, (df.ExplodeMicrobatch, df.ExplodeMaterialized)) and self.root is not None:
-            ends, self.has_exploded = ([self.root] if self.has_exploded else ends), True
         if isinstance(node, df.Unify):
             ends = [self.anchors[name] for name in node.anchors]
         step = Step(node)
@@ -75,7 +80,9 @@ class Builder:
         elif isinstance(node, (df.ContinueLoop, df.EmitLoop)):
             step.inner = [self.loops[-1]]
         elif isinstance(node, df.BatchBlock):
-            step.block = block_graph(node)
+            step.block = block_graph(node.body)
+        elif isinstance(node, df.SubBatchRows):
+            step.block = block_graph(node.body, node.vars)
         return [step]
 
     def _cond(self, node: df.Cond, step: Step) -> list[Step]:
@@ -94,21 +101,34 @@ class Builder:
         return [after]
 
 
-def block_graph(node: df.BatchBlock) -> BlockGraph:
-    """The phases of a batch block, divided by its aggregators."""
-    body = list(node.body)
-    first = next((i for i, n in enumerate(body) if isinstance(n, (df.Aggregate, df.GroupBy))), len(body))
-    last = next((i for i in range(first, len(body)) if not isinstance(body[i], (df.Aggregate, df.GroupBy))), len(body))
+def block_graph(nodes: Sequence[df.Node], wanted: tuple[str, ...] | None = None) -> BlockGraph:
+    """The phases of a batch block, divided by its aggregators; `wanted` are the variables that a sub-batch gives."""
+    from oracle_branches import Branches, needed_by_all
+
+    body = list(nodes)
+    first = next((i for i, n in enumerate(body) if isinstance(n, AGGREGATORS)), len(body))
+    last = next((i for i in range(first, len(body)) if not isinstance(body[i], AGGREGATORS)), len(body))
     root, collect, post = Step(None), Step(None), Step(None)
-    pre, found = body[:first], body[first:last]
-    ends = Builder(root=root).chain(pre, [root])
+    found = body[first:last]
+    final = first - bool(found and first and isinstance(body[first - 1], df.Partition))
+    rows = Branches(root)
+    for node in body[:final]:
+        rows.add(node)
+    tail = [*body[final:first], *found]
+    ends = rows.unite(needed_by_all(tail) if tail else set(wanted or ()))
+    ends = rows.builder.chain(body[final:first], ends)
     keys = found[0].keys if found and isinstance(found[0], df.GroupBy) else None
+    aggregators: Any = found[0].body if found and isinstance(found[0], df.GroupBy) else found
+    post_ends = Builder().chain(body[last:], [post])
+    if wanted is not None:
+        for end in post_ends if found else ends:
+            end.nexts.append(Step(SubRows(wanted)))
     if found:
         for end in ends:
             end.nexts.append(collect)
-    aggregators: Any = found[0].body if found and isinstance(found[0], df.GroupBy) else found
-    Builder().chain(body[last:], [post])
-    is_single = (
-        keys is None and bool(pre) and isinstance(pre[-1], df.Partition) and pre[-1].kind in ("global", "origin")
-    )
-    return BlockGraph(root, collect, aggregators, keys, is_single, post)
+    is_single = keys is None and final < first and _is_single(body[first - 1])
+    return BlockGraph(root, collect, aggregators, keys, is_single, post, rows.joins)
+
+
+def _is_single(node: Any) -> bool:
+    return isinstance(node, df.Partition) and node.kind in ("global", "origin")

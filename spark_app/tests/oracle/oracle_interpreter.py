@@ -6,15 +6,18 @@ of keys. It is written from the semantics, so that it may contradict the engine.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
 from oracle_aggregators import aggregated, folded
+from oracle_branches import Gather, Join
 from oracle_captures import captured, captures_of
-from oracle_graph import BlockGraph, Builder, Step, block_graph
+from oracle_graph import BlockGraph, Builder, Step, SubRows, block_graph
 from oracle_paths import Walk
 from oracle_schedules import Message, Rounds, Schedule
 from oracle_structures import UNCHANGED, VOID, OracleError, shaped
@@ -23,8 +26,8 @@ from oracle_temporaries import initial_of, temporaries, temporary
 from tidemill.language import dataflow as df
 from tidemill.language.operations import Op, is_true
 from tidemill.language.schema import FixedKeysSchema, MapSchema
-from tidemill.values.data import route
-from tidemill.values.keys import key_token
+from tidemill.values.data import route, sort_key
+from tidemill.values.keys import key_token, same_key
 
 EVENTS_MAX = 20_000
 _WIDE = 1 << 30
@@ -56,6 +59,10 @@ class Row:
         return replace(self, env={**self.env, **dict(zip(names, values, strict=True))})
 
 
+async def _awaited(found: Any) -> Any:
+    return await (asyncio.wrap_future(found) if isinstance(found, Future) else found)
+
+
 @dataclass(frozen=True)
 class Microbatch:
     """What a source binds: the records of each partition."""
@@ -73,6 +80,8 @@ class BlockRun:
     entered: Row | None = None
     waiting: list[Row] = field(default_factory=list)
     collected: dict[int, list[Row]] = field(default_factory=dict)
+    sides: dict[int, tuple[list[Row], list[Row]]] = field(default_factory=dict)
+    joined: int = 0
 
 
 class Oracle:
@@ -146,7 +155,7 @@ class Attempt:
         self.events = 0
 
     def begin_query(self, query: df.QueryDeclaration, args: Sequence[Any]) -> None:
-        step = Step(query.block, block=block_graph(query.block))
+        step = Step(query.block, block=block_graph(query.block.body))
         env = dict(zip(query.inputs, args, strict=True))
         self._batchblock(step, query.block, Row(env, 0, -1))
 
@@ -231,7 +240,8 @@ class Attempt:
             )
         if function.kind == "vectorized":
             return call(*(pl.Series([arg]) for arg in args)).to_list()[0]
-        return call(*args)
+        found = call(*args)
+        return asyncio.run(_awaited(found)) if function.kind == "async" else found
 
     def _emitted(self, node: df.Each, row: Row) -> list[Sequence[Any]]:
         """One tuple of values for each row that goes on."""
@@ -423,8 +433,37 @@ class Attempt:
 
     def _enter(self, block: BlockRun, row: Row) -> None:
         block.entered = row
+        block.sides, block.joined = {join.number: ([], []) for join in block.graph.joins}, 0
         self.pending[block.step.number] += 1
         self._follow(block.graph.root, Row(row.env, 0, block.step.number))
+        self.pending[block.step.number] -= 1
+
+    _subbatchrows = _batchblock
+
+    def _subrows(self, step: Step, node: SubRows, row: Row) -> None:
+        """A row of a sub-batch goes on in the block around it."""
+        block = self.blocks[row.region]
+        entered, outs = block.entered, block.step.node.outs
+        assert entered is not None
+        out = replace(entered, task=row.task).binding(outs, [row.env[name] for name in node.vars])
+        self._follow(block.step, out)
+
+    def _gather(self, step: Step, node: Gather, row: Row) -> None:
+        self.blocks[row.region].sides[node.join.number][node.side].append(row)
+
+    def _join(self, block: BlockRun, step: Step) -> None:
+        """All pairs of rows of both sides that agree; on which task they are is promised to nobody."""
+        join: Join = step.node
+        left, right = block.sides[step.number]
+        alike = [(a, b) for a in left for b in right if all(same_key(a.env[name], b.env[name]) for name in join.on)]
+        made = [replace(a, env={**b.env, **a.env}) for a, b in alike]
+        for rows, is_kept, names in ((left, join.keeps[0], join.names[1]), (right, join.keeps[1], join.names[0])):
+            met = [row for pair in alike for row in pair]
+            alone = [row for row in rows if is_kept and not any(row is other for other in met)]
+            made += [replace(row, env={**dict.fromkeys(names), **row.env}) for row in alone]
+        self.pending[block.step.number] += 1
+        for row in self.schedule.shuffled(made):
+            self._follow(step, replace(row, task=self.schedule.dealt(self.tasks)))
         self.pending[block.step.number] -= 1
 
     def _collect(self, block: BlockRun, row: Row) -> None:
@@ -449,7 +488,11 @@ class Attempt:
     def _finish(self, block: BlockRun) -> None:
         graph, entered = block.graph, block.entered
         assert entered is not None
-        collected, block.collected, block.entered = block.collected, {}, None
+        if block.joined < len(graph.joins):
+            block.joined += 1
+            self._join(block, graph.joins[block.joined - 1])
+            return
+        collected, block.collected = block.collected, {}
         tasks = [0] if graph.is_single else range(self.tasks)
         for task in self.schedule.shuffled(list(tasks)):
             rows = collected.get(task, [])
@@ -457,10 +500,20 @@ class Attempt:
                 self._groups(block, task, rows)
             elif graph.aggregators:
                 self._results(block, task, {}, rows)
-        self._follow(block.step, entered)
+        block.entered = None
+        if not isinstance(block.step.node, df.SubBatchRows):
+            self._follow(block.step, entered)
         self.pending[entered.region] -= 1
         if block.waiting and block.entered is None:
             self._enter(block, block.waiting.pop(0))
+
+    def _limited(self, node: df.Limit, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        """The variables of the rows that a limit keeps; which of equal rows are cut is promised to nobody."""
+        ordered = self.schedule.shuffled(list(rows))
+        if node.sort:
+            ordered.sort(key=lambda row: [sort_key(row.env[name]) for name in node.sort], reverse=node.is_reverse)
+        kept = [{name: row.env[name] for name in node.vars} for row in ordered[: node.amount]]
+        return kept if node.index is None else [{**bound, node.index: i} for i, bound in enumerate(kept)]
 
     def _groups(self, block: BlockRun, task: int, rows: Sequence[Row]) -> None:
         keys = block.graph.keys or ()
@@ -472,7 +525,10 @@ class Attempt:
 
     def _results(self, block: BlockRun, task: int, env: dict[str, Any], rows: Sequence[Row]) -> None:
         """Aggregates rows, and runs post-agg on what comes of them."""
+        limits = [node for node in block.graph.aggregators if isinstance(node, df.Limit)]
         for node in block.graph.aggregators:
+            if isinstance(node, df.Limit):
+                continue
             if node.pstate is not None:
                 for row in rows:
                     self._into_pstate(node, row)
@@ -480,6 +536,10 @@ class Attempt:
                 evaluates = [lambda arg, row=row: self._value(arg, row) for row in rows]
                 env = {**env, node.outs[0]: folded(node.tree, evaluates)}
         captures = captures_of(block.graph.aggregators)
+        if limits:
+            for bound in self._limited(limits[0], rows):
+                self._follow(block.graph.post, Row({**env, **bound}, task, block.step.number))
+            return
         if not captures:
             self._follow(block.graph.post, Row(env, task, block.step.number))
             return

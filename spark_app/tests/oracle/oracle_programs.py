@@ -405,9 +405,14 @@ class Writer:
         self, microbatch: str, kind: str, outer: Place, kept: dict[str, tuple[str, ...]], counted: list[str]
     ) -> str:
         place = outer.inside(phase="pre", depth=1)
-        text = "Block" + self.rows(microbatch, kind, place) + self.nodes(place, 3)
+        if self.chance(5):
+            text = "Block" + self._outer_join(microbatch, kind, outer, place) + self.nodes(place, 2)
+        else:
+            text = "Block" + self.rows(microbatch, kind, place) + self.nodes(place, 3)
         if self.chance(4):
             text += self._second_source(microbatch, kind, outer, place)
+        elif self.chance(3):
+            text += self._join(microbatch, kind, outer, place) + self.nodes(place, 2)
         ending = self.pick(("group", "group", "move", "move", "none"))
         if ending == "none":
             return text + self._state(place) + self._keep_rows(place, kept)
@@ -417,6 +422,8 @@ class Writer:
             chosen = self.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=2, unique=True))
             post.env = {key: place.env[key] for key in chosen}
             body = "".join(self._into_variable(place.env, post) for _ in range(self.number(1, 2)))
+            if self.chance(4):
+                body += self._limit({name: found for name, found in place.env.items() if name not in chosen}, post)
             shown = ", ".join(f'"{key}"' for key in chosen)
             text += f".group_by({shown}, Block{body})"
         else:
@@ -428,6 +435,8 @@ class Writer:
                 text += self._into_variable(place.env, post) if self.chance(2) else self._into_pstate(place, post)
             if self.chance(3):
                 text += self._count_in_temporary(place.env, counted)
+            if not self.captured and self.chance(4):
+                text += self._limit(place.env, post)
         # Writing what was captured is left out: the engine reads a captured value when its row begins.
         self.own = {name: found for name, found in self.own.items() if name not in self.captured}
         # An aggregation that stands directly behind aggregators would be one of them.
@@ -467,6 +476,78 @@ class Writer:
         self.captured.append(name)
         return f'.compound_agg("{name}", {tree})'
 
+    def _limit(self, env: Env, post: Place) -> str:
+        """A few rows; all variables that are kept are sorted by, so that equal rows are alike."""
+        known = [name for name, found in env.items() if found in ("str", "int", "any") and name not in post.env]
+        if not known:
+            return ""
+        kept = self.draw(st.lists(st.sampled_from(known), min_size=1, max_size=2, unique=True))
+        shown = ", ".join(f'"{name}"' for name in kept)
+        text = f"LimitAgg.create({self.number(1, 3)}, {shown}).sort({shown})" + (".reverse()" if self.chance(2) else "")
+        post.env.update({name: env[name] for name in kept})
+        if self.chance(2):
+            index = self.fresh("int")
+            post.env[index] = "int"
+            text += f'.index_var("{index}")'
+        return f".limit_agg({text})"
+
+    # --- joins ---
+
+    def _join(self, microbatch: str, kind: str, outer: Place, place: Place) -> str:
+        """Another branch, which is joined on one or two variables; it may be outer."""
+        keys = self._join_keys()
+        left, right = self.fresh("any"), self.pick(("*", "**")) + self.fresh("any")[1:]
+        bound = self._binding({**keys, left: "any"}, place.env)
+        if right.startswith("**") or self.chance(2):
+            branch = self._sub_batch(microbatch, kind, outer, keys, right)
+        else:
+            other = outer.inside(phase="pre", depth=1)
+            branch = ".fresh_batch_source()" + self.rows(microbatch, kind, other) + self.nodes(other, 1)
+            branch += self._binding({**keys, right: "any"}, other.env)
+        return bound + branch + self._joined(place, keys, left, right)
+
+    def _outer_join(self, microbatch: str, kind: str, outer: Place, place: Place) -> str:
+        """Two sub-batches, the first of them outer."""
+        keys = self._join_keys()
+        left, right = "*" + self.fresh("any"), self.pick(("*", "**")) + self.fresh("any")[1:]
+        text = self._sub_batch(microbatch, kind, outer, keys, left)
+        text += self._sub_batch(microbatch, kind, outer, keys, right)
+        return text + self._joined(place, keys, left, right)
+
+    def _join_keys(self) -> Env:
+        return {self.fresh("str"): "str"} | ({self.fresh("int"): "int"} if self.chance(3) else {})
+
+    def _binding(self, wanted: Env, env: Env) -> str:
+        return "".join(
+            f'.each(Ops.IDENTITY, {self.expression(found, env)}).out("{name}")' for name, found in wanted.items()
+        )
+
+    def _joined(self, place: Place, keys: Env, left: str, right: str) -> str:
+        """The step that needs both sides. On which task its rows are is promised to nobody, so they move.
+
+        Behind a sub-batch that aggregates, variables from outside the block are not bound.
+        """
+        both = self.fresh("list")
+        place.env = {**keys, left: "any", right: "any", both: "list"}
+        place.is_zero = False
+        return f'.each(pair, "{left}", "{right}").out("{both}").hash_partition("{next(iter(keys))}")'
+
+    def _sub_batch(self, microbatch: str, kind: str, outer: Place, keys: Env, out: str) -> str:
+        """A batch block of its own as a source."""
+        place = outer.inside(phase="pre", depth=1)
+        text = "Block" + self.rows(microbatch, kind, place) + self.nodes(place, 1)
+        inner = {self.fresh(found): found for found in keys.values()}
+        text += "".join(
+            f'.each(Ops.IDENTITY, {self.expression(found, place.env)}).out("{name}")' for name, found in inner.items()
+        )
+        post = Place({}, "post", depth=0)
+        shown = ", ".join(f'"{name}"' for name in inner)
+        value = self._into_variable(place.env, post)
+        text += f".group_by({shown}, Block{value})"
+        wanted = ", ".join(f'"{name}"' for name in (*inner, *post.env))
+        outs = ", ".join(f'"{name}"' for name in (*keys, out))
+        return f".sub_batch(SubBatch({text}, {wanted})).out({outs})"
+
     def _read_temporary(self, place: Place) -> str:
         """All counts, wherever they are."""
         path = self.fill(self.pick(("Path.map_keys()", "Path.view(Ops.SIZE)")), place.env)
@@ -494,7 +575,8 @@ class Writer:
                 for name, found in common.items()
             )
         ]
-        place.env, place.is_zero = {**outer.env, **common}, False
+        outside = {name: found for name, found in outer.env.items() if name in place.env}
+        place.env, place.is_zero = {**outside, **common}, False
         return f'{bound[0]}.anchor("{first}"){rows}{bound[1]}.anchor("{second}").unify("{first}", "{second}")'
 
     def _final_move(self, place: Place) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import test_captured_values as captures
+import test_joins as joins
+import test_limited_rows as limited_rows
 import test_seed_traces as seed
 import test_temporary_pstates as temporary_pstates
 import test_temporary_rows as temporary_rows
@@ -82,6 +84,13 @@ def test_t3_post_agg_runs_on_every_task_when_rows_go_by_their_hash(order: int, t
     assert [m for _, m in printer.lines() if m] == [{"only": 1}]
 
 
+def test_t4_top_words_are_the_published_ones_when_a_sub_batch_captures_their_counts(order: int) -> None:
+    tale = Tale(seed.TopWordsModule(), 4, order)
+    for words, expected in seed.TOP_WORDS:
+        tale.batch(depot=words)
+        assert tale.select("$$top", Path.stay()) == [expected]
+
+
 @pytest.mark.parametrize("shape", captures.SHAPES)
 def test_t5_new_values_are_the_published_ones_when_they_are_captured(order: int, shape: str) -> None:
     define = captures.captured(*captures.SHAPES[shape], "*k", "*k2", "*count", "*sum")
@@ -115,6 +124,25 @@ def test_t7_sums_are_6_and_9_when_two_blocks_read_the_records(order: int, tmp_pa
     assert printer.lines() == [["first", 6], ["second", 9]]
 
 
+OTHERS = [["a", 10], ["b", 20], ["d", 40]]
+JOINED = {
+    "inner": (joins.RIGHT, "*v1", "*v2", [["a", 1, 10], ["a", 1, 11], ["c", 3, 30]]),
+    "left": (OTHERS, "*v1", "**v2", [["a", 1, 10], ["b", 2, 20], ["c", 3, None]]),
+    "full": (OTHERS, "**v1", "**v2", [["a", 1, 10], ["b", 2, 20], ["c", 3, None], ["d", None, 40]]),
+}
+
+
+@pytest.mark.parametrize("kind", JOINED)
+def test_t8_rows_are_the_published_ones_when_branches_are_joined(order: int, kind: str) -> None:
+    rows, left, right, expected = JOINED[kind]
+    block = joins.branch(joins.LEFT, "*k", left).macro(joins.branch(rows, "*k", right))
+    kept = block.macro(joins.kept("*k", left, right))
+    tale = Tale(joins.module_of(lambda mb: mb.source("*d").out("*mb").batch_block(kept)), 4, order)
+    tale.batch()
+    (found,) = tale.select("$$rows", Path.stay())
+    assert sorted(found, key=repr) == expected
+
+
 def test_t9_sum_is_8_when_two_sources_are_merged(order: int, tmp_path: Folder) -> None:
     printer = seed.Printer(tmp_path / "printed")
     Tale(seed.MergeModule(printer.function()), 4, order).batch()
@@ -144,6 +172,13 @@ def test_t12_total_stays_when_transfers_cross_tasks(order: int, tasks: int) -> N
     recorded = [entry for user in users for entry in tale.select("$$outgoing", Path.key(user).all(), user)]
     assert sorted(transfer for transfer, _ in recorded) == list(range(60))
     assert {success for _, success in recorded} == {True, False}
+
+
+def test_t13_rows_and_sums_are_the_published_ones_when_the_best_three_are_kept(order: int) -> None:
+    tale = Tale(module_of("Limit", limited_rows.best_three), 4, order)
+    tale.batch(d=limited_rows.PAIRS)
+    best = {0: [1000, 1000], 1: [10, 12], 2: [6, 5]}
+    assert dict(tale.select("$$found", Path.all())) == {"best": best, "a": 1016, "b": 1017}
 
 
 def test_t14_keys_are_renamed_when_a_path_ends_in_map_key(order: int) -> None:

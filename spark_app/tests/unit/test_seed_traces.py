@@ -26,6 +26,7 @@ from tidemill import (
     Ops,
     Path,
     PState,
+    SubBatch,
     to_text,
 )
 
@@ -164,6 +165,48 @@ def test_post_agg_runs_on_every_task_when_a_block_ends_in_hash_partition(engine:
         lines = printer.lines()[:2]
         assert sorted(task for task, _ in lines) == [0, 1]
         assert [m for _, m in lines if m] == [{"only": 1}]
+
+
+class TopWordsModule(Module):
+    """T4: the words that occurred most often, of all microbatches; each word is captured once in a microbatch."""
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*depot", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$counts", PState.map_schema(str, int))
+        mb.pstate("$$top", list).global_()
+        counted = (
+            Block.explode_microbatch("*microbatch").out("*word")
+            .hash_partition("*word")
+            .compound_agg("$$counts", CompoundAgg.map("*word", Agg.count().capture_new_val_into("*count")))
+        )  # fmt: skip
+        top = Agg.top_monotonic(3, "*row", id_function=Ops.FIRST, sort_val_function=Ops.LAST)
+        (mb.source("*depot").out("*microbatch")
+           .batch_block(Block.sub_batch(SubBatch(counted, "*word", "*count")).out("*word", "*count")
+                             .each(Ops.TUPLE, "*word", "*count").out("*row")
+                             .global_partition()
+                             .agg("$$top", top)))  # fmt: skip
+
+
+TOP_WORDS = (
+    (["apple"] * 4 + ["plum"] * 3 + ["banana"] * 2, [["apple", 4], ["plum", 3], ["banana", 2]]),
+    (["orange"] * 4 + ["apple"], [["apple", 5], ["orange", 4], ["plum", 3]]),
+    (["orange"] * 2, [["orange", 6], ["apple", 5], ["plum", 3]]),
+)
+
+
+def test_top_words_are_the_published_ones_when_a_sub_batch_captures_their_counts(engine: Any) -> None:
+    processed = 0
+    with InProcessCluster.create(engine) as cluster:
+        cluster.launch_module(TopWordsModule(), LaunchConfig(4, 2))
+        top = cluster.cluster_pstate("TopWordsModule", "$$top")
+        for words, expected in TOP_WORDS:
+            cluster.pause_microbatch_topology("TopWordsModule", "mb")
+            cluster.cluster_depot("TopWordsModule", "*depot").append_many(words)
+            cluster.resume_microbatch_topology("TopWordsModule", "mb")
+            processed += len(words)
+            cluster.wait_for_microbatch_processed_count("TopWordsModule", "mb", processed)
+            assert top.select_one(Path.stay()) == expected
 
 
 class TwoBlocksModule(Module):
