@@ -83,6 +83,25 @@ def test_a_batch_block_prints_as_published_when_it_is_executed(capsys: Any) -> N
     ]  # fmt: skip
 
 
+def pairs(data: list[Any], record: str, value: str) -> Block:
+    return Block.each(Ops.EXPLODE, data).out(record).each(Ops.EXPAND, record).out("*k", value)
+
+
+@pytest.mark.parametrize("tasks", [1, 4])
+def test_rows_are_those_of_the_batch_block_when_a_chain_ends_with_one(tasks: int) -> None:
+    """T8: a join, rows that are only joined, and what is aggregated of them."""
+    left = pairs([["a", 1], ["b", 2], ["c", 3]], "*l", "*v1")
+    joined = left.fresh_batch_source().macro(pairs([["a", 10], ["a", 11], ["c", 30]], "*r", "*v2"))
+    joined = joined.each(Ops.TUPLE, "*k", "*v1", "*v2").out("*row")
+
+    rows = Block.batch_block(joined).execute(tasks=tasks)
+    assert sorted(values(rows, "*row")) == [["a", 1, 10], ["a", 1, 11], ["c", 3, 30]]
+    grouped = joined.group_by("*k", Block.agg(Agg.sum("*v2")).out("*sum"))
+    rows = Block.batch_block(grouped).execute(tasks=tasks)
+    assert sorted(rows, key=lambda row: str(row["*k"])) == [{"*k": "a", "*sum": 21}, {"*k": "c", "*sum": 30}]
+    assert Block.batch_block(grouped).each(Ops.IDENTITY, 1).out("*x").execute(tasks=tasks) == [{"*x": 1}]
+
+
 def test_operations_of_the_attempt_have_values_when_a_block_is_executed() -> None:
     block = Block.each(Ops.CURRENT_MICROBATCH_ID).out("*mb").each(Ops.MODULE_INSTANCE_INFO).out("*info")
     (row,) = block.each(Ops.RANDOM_UUID7).out("*id").execute(tasks=2)
@@ -222,6 +241,30 @@ def test_named_emits_are_dropped_when_nothing_binds_their_stream() -> None:
 def test_error_names_the_operation_when_a_stream_has_other_values_than_variables() -> None:
     with pytest.raises(UserCodeError, match=r"each\(by_parity\) at .*emitted 2 values for 1 out variables"):
         Block.each(by_parity, 1).out_stream("odd", "odd", "*v").out("*v").execute()
+
+
+@operation
+def halves(key: str) -> Iterator[Any]:
+    yield key, 1
+    yield emit_stream("right", key, 2)
+
+
+def test_streams_of_one_operation_are_joined_by_what_users_named() -> None:
+    """The variables by which rows of streams are told apart differ between them, and are no join columns."""
+    both = exploded(["x", "y"]).each(halves, "*v").out_stream("right", "right", "*k", "*b").out("*k", "*a")
+    rows = Block.batch_block(both.each(Ops.TUPLE, "*k", "*a", "*b").out("*row")).execute(tasks=2)
+
+    assert sorted(values(rows, "*row")) == [["x", 1, 2], ["y", 1, 2]]
+
+
+def test_branches_are_joined_by_what_users_named_when_one_has_cases_and_an_atomic_block() -> None:
+    seen: list[Any] = []
+    kinds = exploded(["x", 1]).macro(kind_of(str, int)).atomic_block(Block.each(seen.append, "*kind"))
+    other = Block.each(Ops.EXPLODE, [["x", 10], [1, 11]]).out("*pair").each(Ops.EXPAND, "*pair").out("*v", "*n")
+    joined = kinds.fresh_batch_source().macro(other).each(Ops.TUPLE, "*v", "*kind", "*n").out("*row")
+
+    assert sorted(values(Block.batch_block(joined).execute(), "*row"), key=str) == [["x", 0, 10], [1, 1, 11]]
+    assert seen == [0, 1]
 
 
 # --- atomic_block ----------------------------------------------------------------------------------------------------

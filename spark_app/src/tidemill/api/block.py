@@ -69,8 +69,9 @@ class Block(Calls, SuggestingInstances, Attachable):
         """Run this block here and now, without a module: to learn, and to try a block in a test.
 
         One row without variables begins on task 0 of `tasks` tasks. The result has a dict of variables for each row
-        that reaches the end, without those of `Helpers.gen_var`. `pstates` declares empty PStates by name, with
-        their schemas: `{"$$counts": PState.map_schema(str, int)}`. Nothing is stored.
+        that reaches the end (that of the batch block, if the chain ends with one), without those of `Helpers.gen_var`.
+        `pstates` declares empty PStates by name, with their schemas: `{"$$counts": PState.map_schema(str, int)}`.
+        Nothing is stored.
 
         Raises:
             DefinitionError: lists all mistakes in the block.

@@ -6,11 +6,10 @@ import dataclasses
 from typing import Any, TypeVar
 
 from tidemill.api.arguments import Helpers
-from tidemill.language.dataflow import Arg, Const, Function, Location, RecordedExpr
+from tidemill.language.dataflow import HIDDEN, Arg, Const, Function, Location, RecordedExpr
 from tidemill.language.operations import Op
 
 N = TypeVar("N")
-_SIGIL = "*~"
 
 
 def hidden_var(prefix: str) -> str:
@@ -34,7 +33,7 @@ def renewed(part: N) -> N:
 def _renewed(part: Any, names: dict[str, str]) -> Any:
     """The part itself where it names no hidden variable."""
     if isinstance(part, str):
-        if part.startswith(_SIGIL) and part not in names:
+        if part.startswith(HIDDEN) and part not in names:
             names[part] = hidden_var("again")
         return names.get(part, part)
     if isinstance(part, tuple):

@@ -44,6 +44,9 @@ class Const:
         return hash(repr(self.value))
 
 
+HIDDEN = "*~"
+"""How the names of variables begin that nobody wrote; no message shows them, and no join is on them."""
+
 FunctionKind = Literal["builtin", "function", "operation", "vectorized", "async"]
 
 

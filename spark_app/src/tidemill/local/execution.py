@@ -19,7 +19,7 @@ from tidemill.journal.clock import SystemClock
 from tidemill.journal.snapshot import Snapshot, TaskSet
 from tidemill.language import dataflow as df
 from tidemill.plan.check.context import Context
-from tidemill.plan.check.module import checked, end_of
+from tidemill.plan.check.module import checked, ends_of
 from tidemill.plan.compile.topology import compile_topology
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.store.objects import NotFound
@@ -50,10 +50,15 @@ def execute(block: Block, tasks: int, pstates: Mapping[str, Any]) -> list[dict[s
     declared = tuple(_declared(pstates, at, faults))
     module = checked(replace(_module(block.nodes, declared, at), faults=tuple(faults)))
     (source,) = module.topologies[0].sources
-    bound = end_of(Context.of(module), _NAME, source).names
-    ends = _Ends(tuple(sorted(name for name in bound if not Helpers.is_generated_var(name))))
-    last = df.Each(df.Function("execute", "function", ends), tuple(map(df.Var, ends.names)), (), at)
-    _run(_module((*block.nodes, last), declared, at), tasks)
+    end, block_end = ends_of(Context.of(module), _NAME, source)
+    *before, last = block.nodes or (None,)
+    bound = block_end if isinstance(last, df.BatchBlock) else end
+    ends = _Ends(tuple(sorted(name for name in bound.names if not Helpers.is_generated_var(name))))
+    take = df.Each(df.Function("execute", "function", ends), tuple(map(df.Var, ends.names)), (), at)
+    nodes = (*block.nodes, take)
+    if isinstance(last, df.BatchBlock):
+        nodes = (*before, replace(last, body=(*last.body, take)))
+    _run(_module(nodes, declared, at), tasks)
     return ends.rows
 
 

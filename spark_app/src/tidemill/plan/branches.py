@@ -129,12 +129,17 @@ def _binds(node: Node) -> set[str]:
         ways = [set[str]().union(*map(_binds, body)) for _, body in node.cases]
         return set.intersection(*ways) if ways else set()
     names = (getattr(node, "out", None), *(getattr(node, "outs", None) or ()))
-    return {name for name in names if isinstance(name, str) and name.startswith("*")}
+    return {name for name in names if isinstance(name, str) and name.startswith("*") and not _is_hidden(name)}
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether only recorded nodes know a variable: those that read it follow the one that binds it."""
+    return name.startswith(df.HIDDEN)
 
 
 def _variables(part: Any) -> Iterator[str]:
     if isinstance(part, df.Var):
-        yield part.name
+        yield from () if _is_hidden(part.name) else (part.name,)
     elif isinstance(part, (df.RecordedExpr, df.RecordedPath, df.Nav, df.Aggregator, df.AggMap, df.AggList)):
         yield from _variables(tuple(vars(part).values()))
     elif isinstance(part, tuple):

@@ -22,7 +22,10 @@ from tidemill.plan.phases import phases
 
 
 class ChainCheck:
-    """Follows one chain (a source's, or the inside of a batch block); `phase` says where in a batch block it is."""
+    """Follows one chain (a source's, or the inside of a batch block); `phase` says where in a batch block it is.
+
+    `block_end` is what is bound at the end of the last batch block of the chain itself.
+    """
 
     def __init__(self, context: Context, temps: TempCheck, phase: Phase = "plain", is_query: bool = False) -> None:
         self.context = context
@@ -32,6 +35,7 @@ class ChainCheck:
         self.phase = phase
         self.anchors: dict[str, Scope] = {}
         self.loops: list[LoopCheck] = []
+        self.block_end = Scope()
 
     def inside(self, phase: Phase) -> ChainCheck:
         """A check of one phase of a batch block in this chain; anchors and loops of the chain do not reach into it."""
@@ -368,7 +372,7 @@ class ChainCheck:
         if not scope.is_on_zero:
             text = "A batch block begins on task 0, but rows may be on other tasks here."
             self.fault(node.at, text, "Start it after source(…).out(…), another batch block, or global_partition().")
-        check_batch_block(self, node, scope)
+        self.block_end = check_batch_block(self, node, scope)
         return self.temps.end_block(scope).moved(True)
 
     def sub_batch(self, node: df.SubBatchRows, scope: Scope) -> Scope:

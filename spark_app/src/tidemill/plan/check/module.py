@@ -70,13 +70,13 @@ def checked(declaration: ModuleDeclaration) -> ModuleDeclaration:
     return declaration
 
 
-def end_of(context: Context, topology: str, source: SourceDeclaration) -> Scope:
-    """What is bound at the end of a source's chain, whose faults go to the context."""
+def ends_of(context: Context, topology: str, source: SourceDeclaration) -> tuple[Scope, Scope]:
+    """What is bound at the end of a source's chain, and of its last batch block; its faults go to the context."""
     names = frozenset(() if source.microbatch is None else (source.microbatch,))
     explicit, faults = explicit_source(source)
     context.faults.extend(faults)
-    temps = TempCheck(context, topology, source.source_id)
-    return ChainCheck(context, temps).run(explicit.body, Scope(names, names))
+    chain = ChainCheck(context, TempCheck(context, topology, source.source_id))
+    return chain.run(explicit.body, Scope(names, names)), chain.block_end
 
 
 def _in_order(faults: Sequence[Fault]) -> list[Fault]:
@@ -215,4 +215,4 @@ def _check_sources(context: Context, topology: TopologyDeclaration) -> None:
         elif depot.tick_millis is not None and source.start_from != StartFrom():
             text = f"The tick depot '{source.depot}' holds no records, so it has no place to start from."
             context.fault(source.at, text, "Remove the start_from option.")
-        end_of(context, topology.name, source)
+        ends_of(context, topology.name, source)
