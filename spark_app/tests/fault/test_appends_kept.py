@@ -27,6 +27,7 @@ from tidemill import (
 from tidemill.clients.depot import DepotHandle
 from tidemill.clients.status_reader import topology_status
 from tidemill.depot.log import DepotLog
+from tidemill.depot.retention import RollingLimits
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.leader import events, publication, runner
@@ -302,6 +303,35 @@ def test_nothing_staged_goes_when_everything_old_is_collected(tmp_path: Folder, 
     shop.collect(Relay(), shop.definition)
     assert shop.keys(f"{definition.topology_prefix('relay')}/appends") == [], "what is published goes"
     shop.stop()
+
+
+class Unread(Module):
+    """Appends to a depot that no topology reads."""
+
+    def module_name(self) -> str:
+        return "Relay"
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*in", Depot.random())
+        setup.declare_depot("*out", Depot.disallow())
+        rows = topologies.microbatch("relay").source("*in", BEGINNING).out("*mb").explode_microbatch("*mb").out("*v")
+        rows.depot_partition_append("*out", "*v")
+
+
+def test_segments_are_rolled_when_only_a_topology_appends_to_a_depot_and_nobody_reads_it(relays: Relays) -> None:
+    definition = relays.run(Unread())
+    relays.append("*in", "a")
+    relays.processed("relay", 1)
+    out = DepotLog(relays.store, definition.depot_prefix("*out"), 2)
+    for _ in range(RollingLimits().segments_min + 2):
+        out.append([(0, ["more"])])
+    relays.stop()
+
+    relays.collect(Unread(), definition)
+
+    assert len(out.files.list_rolled()) == 1
+    assert relays.out().count("more") == RollingLimits().segments_min + 2
+    assert check_module(relays.store, "Relay") == []
 
 
 # --- updates ---------------------------------------------------------------------------------------------------------

@@ -37,7 +37,10 @@ class Collected:
 
 
 def collect(topology_store: TopologyStore, retention_ms: int) -> Collected:
-    """Delete what nothing reaches in one topology, and what retention gives up of its depots."""
+    """Delete what nothing reaches in one topology, and what retention gives up of its depots.
+
+    Depots that it appends to and that nobody reads are rolled, too: each microbatch makes a segment.
+    """
     old = topology_store.old("commit log", topology_store.commit_log.newest_number(), retention_ms)
     cutoff_ms = topology_store.clock.now_ms() - retention_ms
     found = collect_topology(topology_store.commit_log, topology_store.store, topology_store.prefix, cutoff_ms, old)
@@ -47,6 +50,10 @@ def collect(topology_store: TopologyStore, retention_ms: int) -> Collected:
     for name in topology_store.depots:
         if _is_keeper(topology_store, name):
             _keep_depot(topology_store, name)
+            _sweep(topology_store, topology_store.definition.depot_prefix(name))
+    for name in sorted(topology_store.program.targets):
+        if not _readers(topology_store, name):
+            roll(topology_store.opened_depot(name))
             _sweep(topology_store, topology_store.definition.depot_prefix(name))
     return found
 

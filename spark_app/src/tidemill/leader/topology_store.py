@@ -118,9 +118,13 @@ class TopologyStore:
         """A depot that the topology appends to, by its name with its id; for one thread at a time."""
         if depot not in self._targets:
             name = next(name for name, folder in self.spec.depots.items() if folder == depot)
-            prefix, partitions = self.definition.depot_prefix(name), self.definition.partitions(name)
-            self._targets[depot] = DepotLog(self.store, prefix, partitions, self.clock.now_ms, self._patience)
+            self._targets[depot] = self.opened_depot(name)
         return self._targets[depot]
+
+    def opened_depot(self, name: str) -> DepotLog:
+        """Another handle of a depot of the module."""
+        prefix, partitions = self.definition.depot_prefix(name), self.definition.partitions(name)
+        return DepotLog(self.store, prefix, partitions, self.clock.now_ms, self._patience)
 
     def read_part(self, name: str) -> bytes:
         """The bytes of a part that an entry names; those of the newest commit are at hand. Raises NotFound."""
