@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path as File
 
 from tidemill.api.path import Path
-from tidemill.paths import control, filters, lists, maps, sets, sublists
+from tidemill.paths import control, custom, filters, lists, maps, sets, sublists
 from tidemill.paths.arguments import PATHS
 from tidemill.paths.navigator import Navigator
 
 PAGE = File(__file__).resolve().parent.parent / "docs/reference/paths.md"
 KINDS = {
     "Maps": maps, "Sets": sets, "Lists": lists, "Parts of lists": sublists, "Filters and views": filters,
-    "Control, collected values and terminals": control,
+    "Control, collected values and terminals": control, "Navigators of yours": custom,
 }  # fmt: skip
 HEAD = """# Paths
 
@@ -46,9 +46,7 @@ def page() -> str:
     lines = [HEAD]
     for title, kind in KINDS.items():
         lines += ["", f"## {title}", "", "| in Python | in JSON | what it leads to |", "| --- | --- | --- |"]
-        lines += [row(navigator) for navigator in kind.NAVIGATORS if navigator.steps is not None]
-    later = [f"`{navigator.name}`" for kind in KINDS.values() for navigator in kind.NAVIGATORS if not navigator.steps]
-    lines += ["", "## Of a later version", "", f"{', '.join(later)}: refused by their names."]
+        lines += [row(navigator) for navigator in kind.NAVIGATORS]
     return "\n".join(lines) + "\n"
 
 
@@ -59,8 +57,9 @@ def row(navigator: Navigator) -> str:
     in_python = f"{navigator.name}({', '.join(map(_in_python, parameters))})"
     camel = re.sub("_([a-z])", lambda found: found[1].upper(), navigator.name)
     in_json = ", ".join([f'"{camel}"', *_in_json(navigator, parameters)])
+    in_json = "none" if navigator.is_code else f"`[{in_json}]`"
     text = " ".join((inspect.getdoc(function) or "").split())
-    return f"| `{in_python}` | `[{in_json}]` | {text} |"
+    return f"| `{in_python}` | {in_json} | {text} |"
 
 
 def _in_python(parameter: inspect.Parameter) -> str:

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from tidemill.language.emits import emit_stream
     from tidemill.language.operations import Ops
     from tidemill.pstate.test_pstate import TestPState
+    from tidemill.values.absent import VOID
     from tidemill.values.data import to_text
 
 __version__ = "0.1.0"
@@ -127,6 +128,7 @@ _NAMES = {
     "tidemill.cluster.in_process": ("InProcessCluster",),
     "tidemill.language.emits": ("emit_stream",),
     "tidemill.language.operations": ("Ops",),
+    "tidemill.values.absent": ("VOID",),
     "tidemill.values.data": ("to_text",),
     "tidemill.pstate.test_pstate": ("TestPState",),
 }
@@ -240,6 +242,7 @@ __all__ = [
     "UnknownName",
     "UpdateOptions",
     "UserCodeError",
+    "VOID",
     "emit_stream",
     "operation",
     "to_text",

@@ -26,6 +26,7 @@ from tidemill.pstate.reading import SnapshotReader
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.view import SnapshotView
+from tidemill.values.absent import VOID
 from tidemill.values.errors import BadPath
 
 MAPS = PState.map_schema(str, PState.map_schema(str, int).subindexed()).schema
@@ -256,6 +257,18 @@ def is_even(item: int) -> bool:
     return item % 2 == 0
 
 
+class EveryOther:
+    """A navigator of a user: every other element of a list."""
+
+    def select(self, value: list[int], next_: Any) -> Any:
+        for item in value[::2]:
+            next_(item)
+
+    def transform(self, value: list[int], next_: Any) -> list[int]:
+        made = [item if at % 2 else next_(item) for at, item in enumerate(value)]
+        return [item for item in made if item is not VOID]
+
+
 NEW = st.lists(NUMBERS, max_size=3)
 IN_PYTHON: st.SearchStrategy[Change] = st.one_of(
     st.builds(lambda n: (Path.before_elem().term_val(n), lambda items: [n, *items]), NUMBERS),
@@ -287,6 +300,14 @@ IN_PYTHON: st.SearchStrategy[Change] = st.one_of(
         lambda items: moved_one_by_one(items, lambda index, size: index // 2),
     )),
     st.just((Path.indexed_vals().filter_pred(lambda pair: is_even(pair[0])).term_void(), lambda items: items[1::2])),
+    st.builds(lambda n: (
+        Path.sublist(0, 99).custom_nav(EveryOther()).term(Ops.PLUS, n),
+        lambda items: [item if at % 2 else item + n for at, item in enumerate(items)],
+    ), NUMBERS),
+    st.just((
+        Path.sublist(1, 99).custom_nav_builder(EveryOther).filter_pred(Ops.IS_ODD).term_void(),
+        lambda items: [item for at, item in enumerate(items) if at % 2 == 0 or is_even(item)],
+    )),
     st.builds(lambda new: (
         Path.subselect(Path.all().filter_pred(Ops.IS_EVEN)).term_val(new), lambda items: rewritten(items, is_even, new),
     ), NEW),

@@ -25,8 +25,17 @@ from tidemill.values.errors import BadInput, BadPath
 
 ROOT = File(__file__).resolve().parents[3]
 BUILDERS = sorted(name for name in vars(Path) if not name.startswith("_"))
-LATER = sorted(name for name, navigator in NAVIGATORS.items() if navigator.steps is None)
-HERE = [name for name in BUILDERS if name not in LATER]
+IN_JSON = [name for name in BUILDERS if not NAVIGATORS[name].is_code]
+
+
+class Everywhere:
+    """A navigator of a user that stays."""
+
+    def select(self, value: Any, next_: Any) -> Any:
+        return next_(value)
+
+    def transform(self, value: Any, next_: Any) -> Any:
+        return next_(value)
 
 
 def needed(name: str) -> list[inspect.Parameter]:
@@ -48,6 +57,8 @@ def recorded(name: str) -> Nav:
 def _guess(parameter: inspect.Parameter) -> Any:
     if parameter.annotation == "Path":
         return Path.stay()
+    if parameter.name == "navigator":
+        return Everywhere()
     return Ops.TUPLE if "function" in parameter.name else 1
 
 
@@ -56,7 +67,7 @@ def test_each_builder_has_a_record_and_each_record_a_builder() -> None:
     assert all(navigator.name == name for name, navigator in NAVIGATORS.items())
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", BUILDERS)
 def test_the_record_has_the_arguments_of_the_builder(name: str) -> None:
     nav, record = recorded(name), NAVIGATORS[name]
 
@@ -68,7 +79,7 @@ def test_the_record_has_the_arguments_of_the_builder(name: str) -> None:
     assert least == len(needed(name))
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", IN_JSON)
 def test_json_reads_as_what_python_records(name: str) -> None:
     nav = recorded(name)
     if any(isinstance(arg, Function) for arg in nav.args) and not NAVIGATORS[name].arguments.more:
@@ -79,7 +90,7 @@ def test_json_reads_as_what_python_records(name: str) -> None:
     assert path_from_json(path_to_json(path)).path == RecordedPath((Nav(name, nav.args, given),))
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", BUILDERS)
 def test_refused_when_an_argument_is_missing(name: str) -> None:
     if needed(name):
         mode: Any = "transform" if NAVIGATORS[name].terminal else "select"
@@ -87,7 +98,7 @@ def test_refused_when_an_argument_is_missing(name: str) -> None:
             compile_path(RecordedPath((Nav(name),)), None, mode)
 
 
-@pytest.mark.parametrize("name", [name for name in HERE if NAVIGATORS[name].arguments.more == ()])
+@pytest.mark.parametrize("name", [name for name in BUILDERS if NAVIGATORS[name].arguments.more == ()])
 def test_refused_when_there_is_an_argument_too_many(name: str) -> None:
     nav = recorded(name)
     mode: Any = "transform" if NAVIGATORS[name].terminal else "select"
@@ -109,24 +120,6 @@ def test_refused_when_there_is_an_argument_too_many(name: str) -> None:
 def test_refused_when_an_argument_is_of_another_kind(nav: Nav, text: str) -> None:
     with pytest.raises(BadPath, match=text):
         compile_path(RecordedPath((nav,)), None, "select")
-
-
-@pytest.mark.parametrize("name", LATER)
-def test_the_same_navigators_are_refused_in_topologies_as_for_clients(name: str) -> None:
-    path = RecordedPath((Nav(name),))
-
-    def define(setup: Any, topologies: Any) -> None:
-        setup.declare_depot("*d", Depot.random())
-        mb = topologies.microbatch("mb")
-        mb.pstate("$$p", PState.map_schema(str, list))
-        chain = mb.source("*d").out("*mb").explode_microbatch("*mb").out("*k")
-        chain.local_select("$$p", Path(path.navs)).out("*v")
-
-    assert [fault.text for fault in faults_of(define)] == [f"Path.{name}: not supported by this version of Tidemill."]
-    with pytest.raises(BadPath, match=f"no navigator {name}"):
-        compile_path(path, None, "select")
-    with pytest.raises(BadPath, match="is not in this version"):
-        path_from_json([[name]])
 
 
 # --- what a record says ----------------------------------------------------------------------------------------------
@@ -170,7 +163,7 @@ def test_the_schema_after_a_navigator_is_known(path: Path, start: Any, expected:
     assert found == []
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", BUILDERS)
 def test_a_navigator_that_needs_a_structure_says_so_when_it_meets_a_number(name: str) -> None:
     found: list[str] = []
     faults = SchemaFaults("$$p", Leaf("int"), lambda text, advice: found.append(text))
@@ -187,7 +180,7 @@ COSTLY: list[tuple[Any, Path]] = [
         Path.all(), Path.indexed_vals(), Path.sublist(0, 1), Path.sublist_to_end(1), Path.filtered_list(Path.stop()),
         Path.continuous_subseqs(Ops.IS_NULL), Path.sublist_dynamic(Ops.SIZE, lambda items, start: start),
         Path.view(Ops.SIZE), Path.filter_pred(Ops.IS_NOT_NULL), Path.transformed(Path.stop()),
-        Path.is_collected(Ops.IS_NOT_NULL),
+        Path.is_collected(Ops.IS_NOT_NULL), Path.custom_nav(Everywhere()), Path.custom_nav_builder(Everywhere),
     )),
     *((dict.fromkeys(LONG), path) for path in (
         Path.map_vals(), Path.map_keys(), Path.sub_map(1), Path.sorted_map_range(1, 2),
@@ -203,7 +196,7 @@ COSTLY: list[tuple[Any, Path]] = [
 
 def test_each_navigator_has_its_cases_when_its_record_has_a_rule_or_a_cost() -> None:
     """A rule of its own for schemas asks for a case in `AFTER`, looking through or copying for one in `COSTLY`."""
-    ruled = {name for name, record in NAVIGATORS.items() if record.steps and record.after not in (stays, unknown)}
+    ruled = {name for name, record in NAVIGATORS.items() if record.after not in (stays, unknown)}
     costly = {name for name, record in NAVIGATORS.items() if record.looks_through or record.copies}
 
     assert {path.path.navs[0].name for path, _, _ in AFTER} - {"view", "stop"} == ruled

@@ -46,7 +46,8 @@ FORMS: list[tuple[str, Path]] = [
 FAULTS: list[tuple[Any, str]] = [
     ("a", "a path is a list"),
     ([["nope"]], r"path\[0\]: the navigator 'nope' does not exist"),
-    (["a", ["customNav", 1]], r"path\[1\]: the navigator 'customNav' is not in this version"),
+    (["a", ["customNav", 1]], r"path\[1\]: the navigator 'customNav' takes code of yours, which has no JSON form"),
+    ([["custom_nav_builder", "#__fOps.TUPLE"]], "takes code of yours"),
     ([["filterPred", "IS_EVEN"]], r"path\[0\]\[1\]: 'IS_EVEN' is no function"),
     ([["filterPred", "#__fOps.NOPE"]], "no built-in function 'NOPE'"),
     ([["sublistDynamic", "#__fOps.SIZE", "#__fOps.SIZE"]], r"path\[0\]\[2\]: SIZE takes 1 values.* not 2"),

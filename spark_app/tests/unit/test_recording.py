@@ -265,11 +265,20 @@ def test_aggregators_are_recorded_with_arguments_and_options() -> None:
     assert (key, voided) == (Const("x"), df.Aggregator("voided", "void"))
 
 
+class Everywhere:
+    def select(self, value: Any, next_: Any) -> Any:
+        return next_(value)
+
+    def transform(self, value: Any, next_: Any) -> Any:
+        return next_(value)
+
+
 @pytest.mark.parametrize("name", sorted(name for name in vars(Path) if not name.startswith("_")))
 def test_navigator_is_recorded_under_its_name_when_started_or_chained(name: str) -> None:
     arguments = {
         "sub_map": ("a",), "subset": ("a",), "key": ("a",), "must": ("a",), "nth": (0,),
-        "multi_path": (Path.stay(),), "cond_path": (Path.stay(), Path.stop()), "with_page_size": (5, Path.stay()),
+        "custom_nav": (Everywhere(),), "multi_path": (Path.stay(),),
+        "cond_path": (Path.stay(), Path.stop()), "with_page_size": (5, Path.stay()),
     }  # fmt: skip
     function = vars(Path)[name].function
     parameters = list(inspect.signature(function).parameters.values())[1:]
@@ -373,6 +382,7 @@ PUBLIC = [
     "Topologies",
     "UngracefulTerminationDiff",
     "UpdateOptions",
+    "VOID",
     "emit_stream",
     "operation",
     "to_text",

@@ -83,11 +83,27 @@ CHANGES: list[tuple[str, Any, Any, Any, Any]] = [
     ("set_elem replaces", {"set": int}, {1, 2}, K.set_elem(1).term_val("*v"), {2, 7}),
     ("all of a set", {"set": int}, {1, 2}, K.all().term(lambda element: element * 10), {10, 20}),
     ("set range away", {"set": int}, {1, 2, 3}, K.sorted_set_range(1, 3).term_val(None), {3}),
+    ("nth", {"list": int}, [1, 2], K.nth(0).term_val("*v"), [7, 2]),
+    ("after_elem", {"list": int}, [1, 2], K.after_elem().term_val("*v"), [1, 2, 7]),
+    ("before_index", {"list": int}, [1, 2], K.before_index(Expr(Ops.MINUS, "*v", 6)).term_val("*v"), [1, 7, 2]),
+    ("index", {"list": int}, [1, 2, 3], K.index(0).term(Ops.MINUS, Expr(Ops.MINUS, 5, "*v")), [2, 3, 1]),
+    ("indexed_vals", {"list": int}, [1, 2, 3], K.indexed_vals().first().term_val(0), [3, 2, 1]),
+    ("end", {"list": int}, [1], K.end().term_val([2, 3]), [1, 2, 3]),
+    ("filtered_list", {"list": int}, [1, 9, 2], K.filtered_list(Path.filter_less_than("*v")).first().term_void(),
+     [2, 9]),
+    ("continuous_subseqs", {"list": int}, [1, 3, 2], K.continuous_subseqs(Ops.IS_ODD).term(lambda run: [sum(run)]),
+     [4, 2]),
+    ("cond_path", {"list": int}, [1, 9], K.all().cond_path(Path.filter_less_than("*v"), Path.term_void(), Path.stay(),
+                                                           Path.term_val("*v")), [7]),
+    ("fresh", {"list": int}, [1], K.put_collected(5).with_fresh_collected(Path.put_collected("*v").first())
+     .term(Ops.PLUS, "*v"), [13]),
 ]  # fmt: skip
 
 
 def schema_of(kind: dict[str, Any], is_subindexed: bool) -> Any:
-    schema = PState.map_schema(str, kind["map"]) if "map" in kind else PState.set_schema(kind["set"])
+    ((name, element),) = kind.items()
+    makers: Any = {"set": PState.set_schema, "list": PState.list_schema}
+    schema = PState.map_schema(str, element) if name == "map" else makers[name](element)
     return PState.map_schema(str, schema.subindexed() if is_subindexed else schema)
 
 
@@ -107,7 +123,13 @@ def test_every_terminal_changes_what_its_page_says(cluster: InProcessCluster, na
         except TimeoutError as error:
             found = [error]
         cluster.destroy_module(f"{name}x{number}")
-        expected = [list(pair) for pair in sorted(after.items())] if isinstance(after, dict) else sorted(after)
+        expected = (
+            [list(pair) for pair in sorted(after.items())]
+            if isinstance(after, dict)
+            else after
+            if isinstance(after, list)
+            else sorted(after)
+        )
         if found != [expected, expected]:
             wrong.append((what, expected, found))
     assert not wrong, "\n".join(map(str, wrong))

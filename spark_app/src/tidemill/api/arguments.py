@@ -242,6 +242,20 @@ def to_plain_function(function: Any, args: int, at: Location, faults: list[Fault
     return recorded
 
 
+def to_navigator(navigator: Any, at: Location, faults: list[Fault]) -> Function:
+    """Record a navigator of the user, as a function that gives it."""
+    has_both = all(callable(getattr(navigator, name, None)) for name in ("select", "transform"))
+    if isinstance(navigator, type) or not has_both:
+        advice = "Pass an object with the methods select(value, next) and transform(value, next)"
+        advice += f", such as {navigator.__name__}()." if has_both else "."
+        faults.append(Fault(str(at), f"{navigator!r} is no navigator.", advice))
+    return Function(name_of(navigator), "function", functools.partial(_itself, navigator))
+
+
+def _itself(navigator: Any) -> Any:
+    return navigator
+
+
 def returns_one_value(function: Function) -> bool:
     """Whether a call returns its value, in contrast to any number of rows."""
     return function.kind != "operation" and not (isinstance(function.call, Op) and function.call.emits != "one")

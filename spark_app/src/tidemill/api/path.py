@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemill.api.arguments import to_arg, to_args, to_plain_function
+from tidemill.api.arguments import to_arg, to_args, to_navigator, to_plain_function
 from tidemill.api.locations import caller_location
 from tidemill.api.ranges import Options, amount_options, range_options
 from tidemill.api.starters import starter
@@ -426,12 +426,16 @@ class Path(SuggestingInstances):
 
     @starter
     def custom_nav(self, navigator: Any) -> Path:
-        """A navigator of the user: an object with `select(value, next)` and `transform(value, next)`."""
-        return self._then("custom_nav", navigator)
+        """Where a navigator of yours leads: an object with `select(value, next)` and `transform(value, next)`, which
+        call `next` with each value that they navigate to. `next` gives what a transform makes of it, or `VOID` where it
+        goes; `transform` returns the changed value, or `VOID`. It meets plain values only.
+        """
+        found: list[Fault] = []
+        return self._add(Nav("custom_nav", (to_navigator(navigator, caller_location(), found),)), found)
 
     @starter
     def custom_nav_builder(self, function: Any, *args: Any) -> Path:
-        """The navigator that `function(*args)` returns."""
+        """As `custom_nav`, of the navigator that `function(*args)` returns."""
         return self._with_function("custom_nav_builder", function, args, 0)
 
     # --- value collection ---

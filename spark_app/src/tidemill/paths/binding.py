@@ -31,8 +31,8 @@ class Binder:
 
     def _bind_nav(self, nav: Nav, at: str) -> Iterator[BoundNav]:
         navigator = NAVIGATORS.get(nav.name)
-        if navigator is None or navigator.steps is None:
-            raise BadPath(f"{self.where}: this version has no navigator {nav.name}", navigator=nav.name, at=at)
+        if navigator is None:
+            raise BadPath(f"{self.where}: there is no navigator {nav.name}", navigator=nav.name, at=at)
         slots, functions, paths, branches = [], [], [], []
         for index, arg in enumerate(nav.args):
             kind = navigator.arguments.kind(index)

@@ -263,5 +263,4 @@ NAVIGATORS: Final = (
     Navigator("term", Term, CALL, terminal="function", takes_collected=True, copies=True, point=update),
     Navigator("term_val", TermVal, VALUE, terminal="value", point=put_value),
     Navigator("term_void", TermVoid, terminal="void", point=delete),
-    *map(Navigator, ("custom_nav", "custom_nav_builder")),
 )

@@ -106,8 +106,8 @@ class _Reader:
         if name == "pkey":
             raise BadPath(f'at {at}: ["pkey", key] can only be the first navigator', at=at)
         navigator = NAVIGATORS.get(name)
-        if navigator is None or navigator.steps is None:
-            reason = "does not exist" if navigator is None else "is not in this version"
+        if navigator is None or navigator.is_code:
+            reason = "does not exist" if navigator is None else "takes code of yours, which has no JSON form"
             raise BadPath(f"at {at}: the navigator {_shown(item[0])} {reason}", at=at, navigator=name)
         many = len(item) - 1
         self._count(max(0, many - 1) if navigator.is_repeated else 0, many, at)

@@ -34,7 +34,7 @@ class Navigator:
     """One navigator, declared once: all that reads paths asks this record. A method of `api.path.Path` records it.
 
     Attributes:
-        steps: makes its steps in one path; None stands for a navigator that a later version brings.
+        steps: makes its steps in one path.
         after: checks it against the schema that it meets, and gives the schema after it.
         options: the keyword options that it takes.
         terminal: it ends a transform, by writing a value as given or what a function makes, or by removing.
@@ -44,6 +44,7 @@ class Navigator:
         is_open: it goes on from the value itself too, so that a transform cannot end in its paths.
         is_identity: it leads from each value to itself, whatever its arguments.
         uses_collected: it reads or changes the collected values.
+        is_code: it takes code of the user's, so that it has no JSON form.
         takes_collected: its function is called with the collected values first.
         is_about_elements: its paths meet each element of the list that it meets, and not the list.
         copies: it copies the value that it meets before it looks at it.
@@ -53,7 +54,7 @@ class Navigator:
     """
 
     name: str
-    steps: Callable[[BoundNav, Step, Builder], Steps] | None = None
+    steps: Callable[[BoundNav, Step, Builder], Steps]
     arguments: ArgumentKinds = NOTHING
     after: SchemaRule = unknown
     options: frozenset[str] = frozenset()
@@ -64,6 +65,7 @@ class Navigator:
     is_open: bool = False
     is_identity: bool = False
     uses_collected: bool = False
+    is_code: bool = False
     takes_collected: bool = False
     is_about_elements: bool = False
     copies: bool = False
@@ -212,7 +214,6 @@ class Builder:
     def _made(self, nav: BoundNav, step: Step) -> Steps:
         try:
             nav.check_arguments()
-            assert nav.navigator.steps is not None, nav.name  # the binder refuses those of a later version
             return nav.navigator.steps(nav, step, self)
         except BadPath as error:
             error.context.setdefault("at", nav.at)

@@ -9,7 +9,7 @@ class _Absent:
     """The type of `ABSENT`: no element here, which is not the same as an element that is None."""
 
     def __repr__(self) -> str:
-        return "ABSENT"
+        return "VOID"
 
     def __bool__(self) -> bool:
         return False
@@ -19,3 +19,6 @@ class _Absent:
 
 
 ABSENT: Final = _Absent()
+
+VOID: Final = ABSENT
+"""How users call it, who meet it in navigators of their own."""

@@ -90,10 +90,6 @@ class _PathCheck:
     def _step(self, nav: Nav, schema: Schema | None, inside: Inside) -> Schema | None:
         """The schema after a navigator."""
         navigator = NAVIGATORS[nav.name]
-        if navigator.steps is None:
-            text = f"Path.{nav.name}: not supported by this version of Tidemill."
-            self.faults.fault(text, "Remove it for now.")
-            return None
         checks: dict[str | None, Inside] = {"branch": inside, "change": self.transform, "condition": self.select}
         ends = [schema] if navigator.is_open else []
         for position, arg in enumerate(nav.args):
