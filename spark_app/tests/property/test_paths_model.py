@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.api.path import Path
+from tidemill.api.path import Path, path_of
 from tidemill.api.schemas import PState
 from tidemill.journal.snapshot import Level, Snapshot, TaskSet
 from tidemill.language.dataflow import Const
@@ -52,7 +52,9 @@ def is_list(value: Any) -> bool:
 
 
 def joined(*paths: Path) -> Path:
-    return Path(tuple(nav for path in paths for nav in path.path.navs))
+    return Path(
+        tuple(nav for path in paths for nav in path.path.navs), tuple(fault for path in paths for fault in path.faults)
+    )
 
 
 def ranges(kind: str) -> st.SearchStrategy[Path]:
@@ -332,13 +334,13 @@ IN_PYTHON: st.SearchStrategy[Change] = st.one_of(
 
 
 def transform(node: Any, path: Path, schema: Schema | None) -> None:
-    compiled = compile_path(path.path, schema, "transform")
+    compiled = compile_path(path_of(path), schema, "transform")
     compiled.transform(node, [argument.value for argument in compiled.arguments if isinstance(argument, Const)])
 
 
 def select(node: Any, path: Path, schema: Schema | None) -> list[Any]:
     """What is selected, in an order that does not depend on the order of a plain dict."""
-    compiled = compile_path(path.path, schema, "select")
+    compiled = compile_path(path_of(path), schema, "select")
     found = compiled.select(node, [argument.value for argument in compiled.arguments if isinstance(argument, Const)])
     return sorted(map(repr, map(ordered, found)))
 

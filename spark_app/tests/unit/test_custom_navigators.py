@@ -66,7 +66,7 @@ def held(value: Any) -> TestPState:
 def after(path: Path, value: Any) -> Any:
     pstate = TestPState.create(PState.map_schema(str, list))
     pstate.transform(Path.key("k").term_val(value))
-    pstate.transform(Path((*Path.key("k").path.navs, *path.path.navs)))
+    pstate.transform(Path((*Path.key("k").path.navs, *path.path.navs), path.faults))
     return pstate.select_one(Path.subselect(Path.must("k")))
 
 

@@ -275,6 +275,18 @@ def term_with_too_many_arguments(setup: Any, topologies: Any) -> None:
     records(setup, topologies).local_transform("$$counts", path)
 
 
+@expect("takes the arguments (collected, value), not 1.")
+def term_without_the_value_that_would_be_collected(setup: Any, topologies: Any) -> None:
+    path = Path.key("*k").multi_path(Path.stop(), Path.term(lambda collected, value: value))  # <- fault
+    records(setup, topologies).local_transform("$$counts", path)
+
+
+@expect("takes the arguments (value), not 2.")
+def term_with_too_many_arguments_though_it_collects(setup: Any, topologies: Any) -> None:
+    path = Path.put_collected(1).key("*k").term(lambda value: value, "*v")  # <- fault
+    records(setup, topologies).local_transform("$$counts", path)
+
+
 @expect("'EXPLODE' does not return one value and cannot be used here.")
 def view_of_many_values(setup: Any, topologies: Any) -> None:
     path = Path.key("*k").view(Ops.EXPLODE)  # <- fault

@@ -127,6 +127,7 @@ def test_a_select_ends_when_its_time_is_over() -> None:
                 ["filteredList", []],
                 ["sublistDynamic", "#__fOps.FIRST", "#__fOps.SUM"],
                 ["continuousSubseqs", "#__fOps.IS_NOT_NULL"],
+                ["continuousSubseqs", "#__fOps.IS_NULL"],
                 ["indexedVals"],
             )
             for budget, text in ((Budget(steps=8), "places"), (Budget(bytes=200), "MB"))

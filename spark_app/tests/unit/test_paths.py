@@ -322,6 +322,18 @@ def test_a_list_grows_at_its_end_when_a_key_names_the_index_after_the_last() -> 
         assert pstate.select(Path.key("x").all()) == [1, 2, 3]
 
 
+def test_a_function_has_parameters_for_the_collected_values_when_the_path_collects() -> None:
+    one = Path.put_collected(10).term(lambda found, value: found + value)
+    branch = Path.collect_one(Path.stay()).if_path(Path.stay(), Path.term(lambda found, value, more: found + more, 1))
+    for path, expected in ((one, 13), (branch, 4), (Path.with_fresh_collected(one), 13)):
+        pstate = TestPState.create(int, 3)
+        pstate.transform(path)
+        assert pstate.select_one() == expected
+    for path in (Path.term(lambda found, value: value), Path.multi_path(Path.term(lambda found, value: value))):
+        with pytest.raises(BadPath, match="takes the arguments"):
+            TestPState.create(int, 3).transform(path)
+
+
 def test_refused_when_collect_one_finds_several() -> None:
     with pytest.raises(NotOneValue, match="selected 2"):
         TestPState.create(list, [1, 2]).select(Path.collect_one(Path.all()).first())

@@ -37,6 +37,11 @@ def host(schema: Any, form: str, start: Any) -> TestPState:
     return pstate
 
 
+def below(path: Path) -> Path:
+    """The path from the element at "r" on."""
+    return Path(Path.key("r").path.navs + path.path.navs, path.faults)
+
+
 def whole(pstate: TestPState, schema: Any, form: str) -> Any:
     """What stands at "r" now, as a plain value."""
     if form == "plain":
@@ -396,7 +401,7 @@ TRANSFORMS: list[tuple[str, Any, Any, Path, Any]] = [
     ("schema", "start", "path", "expected"), [case[1:] for case in SELECTS], ids=[c[0] for c in SELECTS]
 )
 def test_values_when_selected(schema: Any, start: Any, path: Path, expected: list[Any], form: str) -> None:
-    assert host(schema, form, start).select(Path(Path.key("r").path.navs + path.path.navs)) == expected
+    assert host(schema, form, start).select(below(path)) == expected
 
 
 @pytest.mark.parametrize("form", ["indexed", "plain"])
@@ -405,7 +410,7 @@ def test_values_when_selected(schema: Any, start: Any, path: Path, expected: lis
 )
 def test_structure_when_transformed(schema: Any, start: Any, path: Path, expected: Any, form: str) -> None:
     pstate = host(schema, form, start)
-    pstate.transform(Path(Path.key("r").path.navs + path.path.navs))
+    pstate.transform(below(path))
     assert whole(pstate, schema, form) == expected
 
 
@@ -417,5 +422,5 @@ def test_empty_collection_when_there_is_nothing_yet(schema: Any, form: str) -> N
     place, made = {
         "map": (Path.key("a"), {"a": 1}), "set": (Path.void_set_elem(), {1}), "lis": (Path.after_elem(), [1]),
     }[str(schema)[:3]]  # fmt: skip
-    pstate.transform(Path(Path.key("r").path.navs + place.term_val(1).path.navs))
+    pstate.transform(below(place.term_val(1)))
     assert whole(pstate, schema, form) == made

@@ -22,6 +22,7 @@ from tidemill.values.errors import BadInput, Fault
 
 C = TypeVar("C", bound=Callable[..., Any])
 _KIND = "__tidemill_kind__"
+_MORE_MAX = 16
 
 
 def operation(function: C) -> C:
@@ -291,6 +292,11 @@ def arity_faults(function: Function, given: int, at: Location) -> list[Fault]:
     else:
         fits, wanted = _accepts(function.call, given)
     return [] if fits else [Fault(str(at), f"'{function.name}' takes {wanted}, not {given}.")]
+
+
+def takes_more(function: Function, given: int, at: Location) -> bool:
+    """Whether it can be called with some more arguments than so many."""
+    return any(not arity_faults(function, given + more, at) for more in range(1, _MORE_MAX + 1))
 
 
 def _op_arity(op: Op) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from tidemill.api.arguments import to_arg, to_args, to_navigator, to_plain_function
+from tidemill.api.arguments import arity_faults, takes_more, to_arg, to_args, to_navigator, to_plain_function
 from tidemill.api.locations import caller_location
 from tidemill.api.ranges import Options, amount_options, range_options
 from tidemill.api.starters import starter
@@ -12,6 +13,11 @@ from tidemill.language import dataflow
 from tidemill.language.dataflow import Location, Nav
 from tidemill.values.errors import BadPath, Fault
 from tidemill.values.suggestions import SuggestingInstances
+
+
+@dataclass(frozen=True)
+class _UnlessCollected(Fault):
+    """The fault of a function with more parameters than it gets, if the path around it collects no values."""
 
 
 class Path(SuggestingInstances):
@@ -37,6 +43,14 @@ class Path(SuggestingInstances):
         at = caller_location()
         recorded = to_plain_function(function, leading + len(args), at, found)
         return self._add(Nav(name, (recorded, *to_args(args, at, found))), found)
+
+    def _with_terminal(self, name: str, function: Any, args: tuple[Any, ...]) -> Path:
+        """As `_with_function`, of a function that is called with the collected values first, if there are some."""
+        path = self._with_function(name, function, args, 1)
+        (*_, nav), at = path.path.navs, caller_location()
+        wrong = arity_faults(nav.args[0], 1 + len(args), at) if takes_more(nav.args[0], 1 + len(args), at) else []
+        faults = (_UnlessCollected(f.location, f.text, f.advice) if f in wrong else f for f in path.faults)
+        return Path(path.path.navs, tuple(faults))
 
     def _with_paths(self, name: str, *paths: Any) -> Path:
         found: list[Fault] = []
@@ -482,7 +496,7 @@ class Path(SuggestingInstances):
     @starter
     def term(self, function: Any, *args: Any) -> Path:
         """The end of a transform: `function(collected…, value, *args)` stands in place of the value."""
-        return self._with_function("term", function, args, 1)
+        return self._with_terminal("term", function, args)
 
     @starter
     def term_void(self) -> Path:
@@ -500,14 +514,23 @@ def path_of(path: Path | None) -> dataflow.RecordedPath:
         return dataflow.RecordedPath()
     if not isinstance(path, Path):
         raise BadPath(f"A path is built with Path.key(…) and so on; {path!r} is none.")
-    if path.faults:
-        raise BadPath("\n".join(str(fault) for fault in path.faults))
+    faults = _settled(path)
+    if faults:
+        raise BadPath("\n".join(str(fault) for fault in faults))
     return path.path
 
 
 def recorded_path(path: Any, at: Location, faults: list[Fault]) -> dataflow.RecordedPath:
     """The path of a dataflow node; what is wrong with it is added to `faults`."""
+    if isinstance(path, Path):
+        faults.extend(_settled(path))
+        return path.path
     return dataflow.RecordedPath() if path is None else _to_path(path, at, faults)
+
+
+def _settled(path: Path) -> list[Fault]:
+    """The faults of a path that is whole, so that it is known whether it collects."""
+    return [fault for fault in path.faults if not (isinstance(fault, _UnlessCollected) and path.path.collects)]
 
 
 def _to_path(path: Any, at: Location, faults: list[Fault]) -> dataflow.RecordedPath:

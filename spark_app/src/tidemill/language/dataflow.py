@@ -120,6 +120,13 @@ class RecordedPath:
             return None
         return next(iter(self.navs[0].args), None)
 
+    @property
+    def collects(self) -> bool:
+        """Whether it collects values, itself or in a path in it: these come first where a terminal calls a function."""
+        paths = (arg for nav in self.navs for arg in nav.args if isinstance(arg, RecordedPath))
+        is_collecting = any(nav.name in ("collect", "collect_one", "put_collected") for nav in self.navs)
+        return is_collecting or any(path.collects for path in paths)
+
 
 # --- aggregators -----------------------------------------------------------------------------------------------------
 

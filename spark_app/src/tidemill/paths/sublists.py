@@ -164,9 +164,10 @@ class ContinuousSubseqs(Steps):
         self.call = self.function()
 
     def select(self, value: Any, values: Values, collected: Collected) -> Hits:
-        for is_wanted, run in groupby(list_of(value, self.name, self.where).elements(), self._is_wanted):
+        items = self.metered(list_of(value, self.name, self.where).elements())
+        for is_wanted, run in groupby(items, self._is_wanted):
             if is_wanted:
-                yield from self.following(list(self.metered(run)), values, collected)
+                yield from self.following(list(run), values, collected)
 
     def transform(self, value: Any, values: Values, collected: Collected) -> Any:
         items = list_of(value, self.name, self.where)
