@@ -196,6 +196,19 @@ def test_every_record_is_there_when_threads_append_at_once(cluster: InProcessClu
     assert sum(ends(handle)) - before == 100
 
 
+@pytest.mark.parametrize("call", ["append", "append_async"])
+def test_an_append_waits_for_nothing_when_nobody_wants_to_know(cluster: InProcessCluster, call: str) -> None:
+    handle = cluster.cluster_depot("Handles", "*random")
+    before = sum(ends(handle))
+    answer = getattr(handle, call)("unasked", AckLevel.NONE)
+
+    assert answer == {} if call == "append" else answer.done()
+    with pytest.raises(BadInput, match="AckLevel"):
+        getattr(handle, call)("x", "none")
+    handle.append("behind it")
+    assert sum(ends(handle)) - before == 2
+
+
 @pytest.mark.parametrize(
     ("partition", "start", "end"), [(TASKS, 0, 0), (-1, 0, 0), (0, 0, 10**9), (0, -1, 0), (0, 2, 1)]
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tidemill.values.errors import BadInput
 
@@ -17,6 +19,20 @@ class AckLevel(enum.Enum):
     NONE = "none"
     APPEND_ACK = "append_ack"
     ACK = "ack"
+
+    def answer(self, appended: Future[dict[str, Any]]) -> Future[dict[str, Any]]:
+        """What an append of this level gives: its future, or for NONE one that is done."""
+        if self is not AckLevel.NONE:
+            return appended
+        done: Future[dict[str, Any]] = Future()
+        done.set_result({})
+        return done
+
+
+def check_ack(ack: object) -> None:
+    """Raises BadInput: it is no AckLevel; the caller of an append corrects it."""
+    if not isinstance(ack, AckLevel):
+        raise BadInput(f"ack= is an AckLevel, such as AckLevel.ACK, not {ack!r}.")
 
 
 @dataclass(frozen=True)

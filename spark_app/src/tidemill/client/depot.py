@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from tidemill.api.launching import AckLevel
+from tidemill.api.launching import AckLevel, check_ack
 from tidemill.client.connection import MSGPACK, Connection, Request, packed
 from tidemill.values.errors import BadInput, OutcomeUnknown, RecordRefused, StoreUnavailable, TidemillError
 from tidemill.values.ids import nonce
@@ -81,10 +81,7 @@ class DepotClient:
             OutcomeUnknown: the record is in the depot once or not at all.
             BadInput: `ack`, `producer` or `sequence` is not possible.
         """
-        if not isinstance(ack, AckLevel):
-            raise BadInput(f"ack= is an AckLevel, such as AckLevel.ACK, not {ack!r}.")
-        future = self.append_async(record, ack, producer=producer, sequence=sequence)
-        return {} if ack is AckLevel.NONE else future.result()
+        return self.append_async(record, ack, producer=producer, sequence=sequence).result()
 
     def append_async(
         self,
@@ -99,10 +96,11 @@ class DepotClient:
         Raises:
             RecordRefused: the record is no data, at once.
         """
+        check_ack(ack)
         check_records([record], None)
         numbered = _numbered(producer, sequence)
         body = packed({"record": record})
-        return self._connection.later(lambda: self._append(body, MSGPACK, numbered))
+        return ack.answer(self._connection.later(lambda: self._append(body, MSGPACK, numbered)))
 
     def append_many(
         self,

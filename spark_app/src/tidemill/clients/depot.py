@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import polars as pl
 import pyarrow as pa
 
-from tidemill.api.launching import AckLevel
+from tidemill.api.launching import AckLevel, check_ack
 from tidemill.clients.depot_partitioning import Partitions, partition_of, partitions_of
 from tidemill.clients.depot_target import MOVES_MAX, DepotTarget, FollowingAppend, moved, moves_often, target_of
 from tidemill.clients.module import ModuleClient
@@ -73,10 +73,7 @@ class DepotHandle:
             KeyReused: the producer's append of this sequence was another one; nothing was appended.
             SequenceUnknown: it is below the producer's last one, and nothing is known of it; nothing was appended.
         """
-        if not isinstance(ack, AckLevel):
-            raise BadInput(f"ack= is an AckLevel, such as AckLevel.ACK, not {ack!r}.")
-        future = self.append_async(record, ack, producer=producer, sequence=sequence)
-        return {} if ack is AckLevel.NONE else future.result()
+        return self.append_async(record, ack, producer=producer, sequence=sequence).result()
 
     def append_async(
         self,
@@ -91,6 +88,7 @@ class DepotHandle:
         Raises:
             RecordRefused: as `append`, at once.
         """
+        check_ack(ack)
         numbered = _producer(producer, sequence, [record])
 
         def hand_in(target: DepotTarget) -> Future[Offsets]:
@@ -99,7 +97,7 @@ class DepotHandle:
             partition = partition_of(depot, code, record, target.appender.depot.partitions)
             return target.appender.append_async(partition, record, numbered)
 
-        return self._handed_in(hand_in, lambda target, at: {})
+        return ack.answer(self._handed_in(hand_in, lambda target, at: {}))
 
     def _handed_in(
         self, hand_in: Callable[[DepotTarget], Future[Offsets]], answer: Callable[[DepotTarget, Offsets], T]
