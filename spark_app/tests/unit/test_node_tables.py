@@ -51,7 +51,7 @@ def specimen(kind: type) -> Any:
         "str | None": lambda name: {"pstate": "$$p", "out": "*out"}.get(name),
         "tuple[str, ...]": lambda name: ("*out",) if name == "outs" else (),
         "Literal['enter', 'head', 'again', 'emit', 'bind']": lambda name: "enter",
-        "tuple[Node, ...]": lambda name: (INNER,),
+        "tuple[Node, ...]": lambda name: (INNER,), "tuple[Move, ...]": lambda name: (),
         "tuple[tuple[str, Arg], ...]": lambda name: (("*out", read(name)),),
         "tuple[tuple[Arg, tuple[Node, ...]], ...]": lambda name: ((read(name), (INNER,)),),
     }  # fmt: skip

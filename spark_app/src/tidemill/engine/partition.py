@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tidemill.engine.columns.functions import row_values
+from tidemill.engine.columns.functions import column_of, row_values
 from tidemill.engine.destinations import Destinations, destinations
 from tidemill.engine.failures import failing_row, user_error
 from tidemill.engine.frame import Frame
@@ -15,6 +15,7 @@ from tidemill.engine.limits import needed_rows
 from tidemill.engine.messages import Message
 from tidemill.engine.step import Step
 from tidemill.plan.program import Move
+from tidemill.values.columns import to_values
 from tidemill.values.errors import BadInput
 
 
@@ -45,6 +46,8 @@ def _needed(run: Step, move: Move, frame: Frame, targets: Destinations | int) ->
 
 def _chosen(run: Step, move: Move, frame: Frame) -> Destinations | int:
     """Destinations; where a row's values have none, an error with that row."""
+    if move.ways:
+        return _of_ways(run, move, frame)
     try:
         return destinations(run, move, frame)
     except BadInput as error:
@@ -54,6 +57,18 @@ def _chosen(run: Step, move: Move, frame: Frame) -> Destinations | int:
 
         index = failing_row(frame.rows, route_rows)
         raise user_error(error, f"{move.kind}_partition", move.at, row_values(frame, index)) from error
+
+
+def _of_ways(run: Step, move: Move, frame: Frame) -> Destinations:
+    """Destinations of rows that came different ways, each by its own partitioner."""
+    which = column_of(frame, move.args[0])
+    numbers = np.array(to_values(which), dtype=np.int64)
+    targets = np.zeros(frame.rows, dtype=np.int32)
+    for number, way in enumerate(move.ways):
+        rows = np.flatnonzero(numbers == number)
+        if len(rows):
+            targets[rows] = _chosen(run, way, frame.gather(rows))
+    return targets
 
 
 def _without_order(frame: Frame) -> Frame:

@@ -88,7 +88,10 @@ class Assign:
 
 @dataclass(frozen=True)
 class Move:
-    """A partitioner; the message goes on with the successors on the task it moved to."""
+    """A partitioner; the message goes on with the successors on the task it moved to.
+
+    With `ways` it stands for several that share it: the first of `args` is the number of a row's way.
+    """
 
     id: int
     region: int
@@ -98,6 +101,7 @@ class Move:
     target: str | None = None
     function: Function | None = None
     is_single: bool = False
+    ways: tuple[Move, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ means something else outside; names inside get the suffix `'<loop>`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from tidemill.plan import program as pg
 from tidemill.plan.branches import ROOT
 from tidemill.plan.captures import captures_of
 from tidemill.plan.compile.liveness import variables_in
+from tidemill.plan.compile.ways import Way, shared_ways
 from tidemill.plan.phases import phases
 from tidemill.plan.temporaries import declared_by
 from tidemill.values.errors import DefinitionError, Fault
@@ -52,7 +53,7 @@ class LoopFrame:
 class GraphBuilder:
     """Adds nodes at `place`; `operators`, `next`, `regions` and the temporary PStates `temps` are the result."""
 
-    def __init__(self, global_objects: frozenset[str]) -> None:
+    def __init__(self, global_objects: frozenset[str], schemas: Mapping[str, Any]) -> None:
         self.global_objects = global_objects
         self.operators: list[pg.Operator] = []
         self.next: list[list[int]] = []
@@ -65,6 +66,8 @@ class GraphBuilder:
         self._loops: list[LoopFrame] = []
         self._is_post = False
         self._temporaries = 0
+        self._following: list[Sequence[df.Node]] = []
+        self._schemas = schemas
 
     # --- operators and edges -----------------------------------------------------------------------------------------
 
@@ -94,10 +97,13 @@ class GraphBuilder:
         self.regions.append(pg.Region(0, "source", start))
         self._add_batch(block)
 
-    def block(self, nodes: Iterable[df.Node]) -> None:
+    def block(self, nodes: Sequence[df.Node]) -> None:
         """Adds the nodes one after the other. Raises DefinitionError where one may not stand."""
-        for node in nodes:
+        self._following.append(())
+        for number, node in enumerate(nodes, 1):
+            self._following[-1] = nodes[number:]
             getattr(self, "_add_" + _HANDLERS[type(node)])(node)
+        self._following.pop()
 
     # --- names and arguments -----------------------------------------------------------------------------------------
 
@@ -193,14 +199,20 @@ class GraphBuilder:
         self.add(pg.Retain, node.at, temp=node.temp, args=args)
 
     def _add_partition(self, node: df.Partition) -> None:
-        args = self._flat_all(node.args, node.at)
-        is_single = node.kind in ("global", "origin") or node.target in self.global_objects
-        target, function = node.target, node.function
-        self.add(
-            pg.Move, node.at, kind=node.kind, args=args, target=target, function=function, is_single=is_single
-        )  # fmt: skip
-        by = args[0] if node.kind == "hash" and not is_single else None
+        fields = self._move_of(node)
+        self.add(pg.Move, node.at, **fields)
+        by = fields["args"][0] if node.kind == "hash" and not fields["is_single"] else None
         self._place.by = by.name if isinstance(by, df.Var) else None
+
+    def _move_of(self, node: df.Partition) -> dict[str, Any]:
+        """The fields of the operator that a partitioner becomes."""
+        return {
+            "kind": node.kind,
+            "args": self._flat_all(node.args, node.at),
+            "target": node.target,
+            "function": node.function,
+            "is_single": node.kind in ("global", "origin") or node.target in self.global_objects,
+        }
 
     def _add_select(self, node: df.LocalSelect) -> None:
         path = self._flat_path(node.path, node.at)
@@ -237,28 +249,67 @@ class GraphBuilder:
 
     def _add_cond(self, node: df.Cond) -> None:
         """Case by case, so that a condition is evaluated only where those before it were false."""
+        following = [each for nodes in self._following for each in nodes]
+        ways = shared_ways([body for _, body in node.cases], following, self._schemas)
+        meeting: dict[int, Attachment] = {}
         ends: list[Attachment] = []
         first: int | None = None
-        for condition, body in node.cases:
-            if isinstance(condition, df.Const) and condition.value not in (None, False):
+        for number, (condition, body) in enumerate(node.cases):
+            is_last = isinstance(condition, df.Const) and condition.value not in (None, False)
+            if not is_last:
+                split = self.add(pg.Split, node.at, condition=self.flat(condition, node.at))
+                first = split if first is None else first
+                otherwise = self._place.copy()
+                self.add(pg.Join, node.at)
+            self.block(ways[number].before if number in ways else body)
+            if number in ways:
+                meeting[number] = self._place
+            else:
+                ends.append(self._place)
+            if is_last:
                 break
-            flat = self.flat(condition, node.at)
-            split = self.add(pg.Split, node.at, condition=flat)
-            first = split if first is None else first
-            otherwise = self._place.copy()
-            ends.append(self._branch(body, node.at))
             self._place = otherwise
             self.add(pg.Join, node.at)
-        else:
-            self._meet(ends, first, node.at)
-            return
-        self.block(body)
-        self._meet([*ends, self._place], first, node.at)
+        if meeting:
+            ends.append(self._share_partitioner({number: ways[number] for number in meeting}, meeting, first, node.at))
+        self._meet(ends, first, node.at)
 
-    def _branch(self, body: Sequence[df.Node], at: df.Location) -> Attachment:
-        self.add(pg.Join, at)
-        self.block(body)
+    def _share_partitioner(
+        self, ways: Mapping[int, Way], places: Mapping[int, Attachment], split: int | None, at: df.Location
+    ) -> Attachment:
+        """Lets these cases meet, pass one partitioner that knows the way of each row, and part again behind it."""
+        self._temporaries += 1
+        which = f"*~{self._temporaries}"
+        moves, needed = [], []
+        for index, (number, way) in enumerate(ways.items()):
+            self._place = places[number]
+            moves.append(self._move_of(way.partition))
+            self._keep_value(which, df.Const(index), way.partition.at)
+            needed.append({which, *self._place.names.values(), *variables_in(moves[-1]["args"])})
+        for number, own in zip(ways, needed, strict=True):
+            self._place = places[number]
+            for name in sorted(set().union(*needed) - own):
+                self._keep_value(name, df.Const(None), at)
+        self._meet([places[number] for number in ways], split, at)
+        self._place.names = {name: bound for place in places.values() for name, bound in place.names.items()}
+        self._add_shared_move(which, moves, next(iter(ways.values())).partition.at)
+        cases = [
+            (df.RecordedExpr(_EQUAL, (df.Var(which), df.Const(index))), way.behind)
+            for index, way in enumerate(ways.values())
+        ]
+        self._add_cond(df.Cond((*cases[:-1], (df.Const(True), cases[-1][1])), at))
         return self._place
+
+    def _keep_value(self, name: str, value: df.Const, at: df.Location) -> None:
+        self.add(pg.Apply, at, function=_IDENTITY, args=(value,), outs=(name,))
+
+    def _add_shared_move(self, which: str, moves: Sequence[Mapping[str, Any]], at: df.Location) -> None:
+        number = len(self.operators)
+        ways = tuple(pg.Move(number, self._region, at, **fields) for fields in moves)
+        args = (df.Var(which), *(arg for way in ways for arg in way.args))
+        is_single = all(way.is_single for way in ways)
+        self.add(pg.Move, at, kind=ways[0].kind, args=args, is_single=is_single, ways=ways)
+        self._place.by = None
 
     def _meet(self, ends: Sequence[Attachment], split: int | None, at: df.Location) -> None:
         """Lets several places go on as one, with the names that mean the same in all of them."""
@@ -373,8 +424,10 @@ class GraphBuilder:
             return
         keys, items, limit = _aggregation(aggregates)
         self.temps.update((made.name, made) for made in (declared_by(item) for item in items if item.is_temporary))
+        self._following.append(aggregates)
         final = pre[-1] if pre and isinstance(pre[-1], df.Partition) and keys is None else None
         self.block(pre[:-1] if final else pre)
+        self._following.pop()
         trees = self._trees_before(items) if final is not None or keys is not None else None
         if final is not None:
             self._add_partition(final)
@@ -476,6 +529,8 @@ class GraphBuilder:
         return [self._flat_tree(item.tree, item.at) for item in items]
 
 
+_IDENTITY = df.Function("IDENTITY", "builtin", Ops.IDENTITY)
+_EQUAL = df.Function("EQUAL", "builtin", Ops.EQUAL)
 _HANDLERS: dict[type, str] = {
     df.Each: "each", df.ExplodeMicrobatch: "explode", df.ExplodeMaterialized: "explode_materialized",
     df.Materialize: "materialize", df.KeepTrue: "keep", df.Cond: "cond", df.Loop: "loop",

@@ -38,7 +38,7 @@ def compile_topology(
     topology = next((found for found in declaration.topologies if found.name == topology_name), None)
     if topology is None:
         raise UnknownName(f"Module {declaration.name} has no topology '{topology_name}'.")
-    builder = GraphBuilder(_global_objects(declaration))
+    builder = GraphBuilder(_global_objects(declaration), _schemas(declaration))
     for source in topology.sources:
         builder.source(_sound(declaration, explicit_source(source)))
     program = _program(declaration, topology.name, topology.pstates, builder, ids or {})
@@ -58,7 +58,7 @@ def compile_queries(declaration: df.ModuleDeclaration, ids: Mapping[str, str] | 
     """
     found = {}
     for query in declaration.queries:
-        builder = GraphBuilder(_global_objects(declaration))
+        builder = GraphBuilder(_global_objects(declaration), _schemas(declaration))
         builder.query(query, _sound(declaration, explicit_block(query.block)))
         program = _program(declaration, query.name, (), builder, ids or {})
         found[query.name] = _named(replace(program, inputs=query.inputs))
@@ -121,6 +121,10 @@ def _travel_fault(operator: pg.Operator) -> str:
     return ""
 
 
+def _schemas(declaration: df.ModuleDeclaration) -> dict[str, Any]:
+    return {p.name: p.schema for topology in declaration.topologies for p in topology.pstates}
+
+
 def _global_objects(declaration: df.ModuleDeclaration) -> frozenset[str]:
     depots = {depot.name for depot in declaration.depots if depot.is_global or depot.tick_millis is not None}
     pstates = {p.name for topology in declaration.topologies for p in topology.pstates if p.is_global}
@@ -135,13 +139,14 @@ def _program(
     ids: Mapping[str, str],
 ) -> pg.Program:
     following = tuple(tuple(successors) for successors in builder.next)
-    schemas = {p.name: p.schema for found in declaration.topologies for p in found.pstates}
+    schemas = _schemas(declaration)
     regions = tuple(_with_combining(region, schemas) for region in builder.regions)
     live = live_behind(builder.operators, following, regions)
     operators, regions = _with_direct_explodes(builder.operators, following, regions, live)
     regions = with_waits(operators, following, regions)
     owners = {p.name: found.name for found in declaration.topologies for p in found.pstates if found.name != name}
-    touched = {found for op in operators if (found := getattr(op, "pstate", None) or getattr(op, "target", None))}
+    each = [inner for op in operators for inner in (getattr(op, "ways", ()) or (op,))]
+    touched = {found for op in each if (found := getattr(op, "pstate", None) or getattr(op, "target", None))}
     others = {found: owner for found, owner in owners.items() if found in touched}
     merges = merging_trees(operators, regions, [p.name for p in pstates])
     return pg.Program(
