@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from tidemill.engine import joins
 from tidemill.engine.thread import ThreadRun
 from tidemill.plan import program as pg
 from tidemill.plan.check.module import check
+from tidemill.plan.traced import traced
+from tidemill.values.errors import UserCodeError
 
 PLACES = [(1, 1, False), (4, 1, False), (4, 2, True), (8, 3, True)]
 places = pytest.mark.parametrize(("tasks", "threads", "as_bytes"), PLACES)
@@ -328,3 +331,63 @@ def test_a_join_that_multiplies_holds_a_slice_when_its_rows_are_combined(
 
     assert found.rows == [2 * 3_000 * sum(range(3_000))]
     assert sum(posted) < 2 * 3_000 + 3_000 * 3_000 / joins.SLICE_ROWS + 10
+
+
+def changed(tmp_path: Any, block: Block, place: tuple[int, int, bool], records: Any, change: Any) -> list[Any]:
+    """The rows that a block keeps where its program was changed."""
+    tasks, threads, as_bytes = place
+    module = module_of(lambda mb: mb.source("*d").out("*mb").batch_block(block))
+    attempts = Attempts(tmp_path, module, tasks, threads, as_bytes=as_bytes)
+    attempts.program = change(attempts.program)
+    attempts.feed("*d", list(records))
+    attempts.attempt()
+    return sorted(attempts.select("$$rows", Path.stay(), 0)[0], key=repr)
+
+
+def by_rows(program: pg.Program) -> pg.Program:
+    segments = {number: replace(segment, mode="rows") for number, segment in program.segments.items()}
+    return replace(program, segments=segments, key=program.key + "r")
+
+
+def with_sums() -> Block:
+    """Each record with the sum of its key."""
+    pairs = Block.explode_microbatch("*mb").out("*r").each(Ops.EXPAND, "*r").out("*k", "*v")
+    sums = SubBatch(pairs.group_by("*k", Block.agg(Agg.sum("*v")).out("*n")), "*k", "*n")
+    return pairs.sub_batch(sums).out("*k", "*n")
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("change", [by_rows, traced])
+def test_rows_are_the_same_when_a_program_runs_row_by_row_or_keeps_records(
+    tmp_path: Any, place: Any, change: Any
+) -> None:
+    block = with_sums().keep_true(Expr(Ops.IS_NOT_NULL, "*v")).each(Ops.PLUS, "*n", "*v").out("*s")
+    found = changed(tmp_path, block.macro(kept("*k", "*v", "*s")), place, [["a", 1], ["a", 2], ["b", 5]], change)
+
+    assert found == [["a", 1, 4], ["a", 2, 5], ["b", 5, 10]]
+
+
+def test_a_failure_names_its_record_when_it_happens_behind_a_join(tmp_path: Any) -> None:
+    def refuse(*values: Any) -> Any:
+        raise ValueError("not this one")
+
+    block = with_sums().each(refuse, "*v", "*n").out("*s")
+    with pytest.raises(UserCodeError, match="offset 0 of partition 0 of \\*d"):
+        changed(tmp_path, block.macro(kept("*s")), (4, 2, False), [["a", 1]], traced)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_join_waits_for_rows_that_go_round_in_a_loop(tmp_path: Any, place: Any) -> None:
+    again = Block.continue_loop(Expr(Ops.INC, "*i"))
+    loop = Block.hash_partition("*i").if_true(Expr(Ops.LESS_THAN, "*i", 3), again, Block.emit_loop("*i"))
+    rows = Block.each(Ops.EXPLODE, [0, 1]).out("*x").loop_with_vars(LoopVars.var("*i", "*x"), loop).out("*k")
+    rows = rows.macro(branch([[3, "three"]], "*k", "*v"))
+
+    assert ran(tmp_path, rows.macro(kept("*x", "*k", "*v")), place) == [[0, 3, "three"], [1, 3, "three"]]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_one_task_has_the_zero_value_when_a_sub_batch_has_no_rows(tmp_path: Any, place: Any) -> None:
+    counted = Block.explode_microbatch("*mb").out("*r").global_partition().agg(Agg.count()).out("*n")
+
+    assert ran(tmp_path, Block.sub_batch(SubBatch(counted, "*n")).out("*n").macro(kept("*n")), place) == [[0]]

@@ -163,6 +163,15 @@ def one_case_moved_only(setup: Any, topologies: Any) -> None:
     chain.compound_agg("$$p", counted("*user"))  # <- fault
 
 
+@wrong("group_by(*user, *page) at")
+def group_by_keys_whose_list_is_another_key(setup: Any, topologies: Any) -> None:
+    block = Block.explode_microbatch("*mb").out("*r").each(Ops.EXPAND, "*r").out("*user", "*page")
+    block = block.group_by("*user", "*page", Block.agg(Agg.count()).out("*n"))
+    block = block.each(Ops.TUPLE, "*user", "*page").out("*both")
+    block = block.local_transform("$$p", Path.key("*both").term_val("*n"))  # <- fault
+    source(setup, topologies, Depot.random()).batch_block(block)
+
+
 @wrong("group_by(*page) at")
 def group_by_another_key(setup: Any, topologies: Any) -> None:
     block = Block.explode_microbatch("*mb").out("*r").each(Ops.EXPAND, "*r").out("*user", "*page")

@@ -197,7 +197,7 @@ class SourceFollower:
         for node in aggregators:
             if isinstance(node, df.GroupBy):
                 keys = {key: symbol(Var(key), rows.values) for key in node.keys}
-                by = next(iter(keys.values())) if len(keys) == 1 else ("tuple", *keys.values())
+                by = next(iter(keys.values())) if len(keys) == 1 else ("group", *keys.values())
                 why = f"group_by({', '.join(node.keys)}) at {node.at} sent rows to the task of its keys"
                 outs = [out for each in node.body if isinstance(each, df.Aggregate) for out in each.outs]
                 after = self._made(node, outs, after.binding(keys).moved(Placement("by", why, by)))
