@@ -91,6 +91,9 @@ class Words(Module):
         numbers.origin_partition().agg(Agg.sum("*i")).out("*sum")
         spread = topologies.query("spread", "*n").out("*sum").each(Ops.RANGE, 0, "*n").out("*i").all_partition()
         spread.origin_partition().agg(Agg.count()).out("*sum")
+        pairs = topologies.query("pairs", "*n").out("*sum").each(Ops.RANGE, 0, "*n").out("*i").each(Ops.IDENTITY, 1)
+        pairs = pairs.out("*one").fresh_batch_source().each(Ops.RANGE, 0, 10).out("*j").each(Ops.IDENTITY, 1)
+        pairs.out("*one").origin_partition().agg(Agg.count()).out("*sum")
         text = topologies.query("text", "*n").out("*size").each(Ops.TIMES, "x", "*n").out("*text")
         text.each(Ops.SIZE, "*text").out("*size").origin_partition()
         again = Block.if_true(
@@ -288,7 +291,9 @@ def test_a_query_ends_when_its_time_is_over(cluster: InProcessCluster, bounded: 
         ask(cluster, "endless")
 
 
-@pytest.mark.parametrize(("query", "passes", "fails"), [("numbers", 1_000, 1_001), ("spread", 200, 201)])
+@pytest.mark.parametrize(
+    ("query", "passes", "fails"), [("numbers", 1_000, 1_001), ("spread", 200, 201), ("pairs", 90, 91)]
+)
 def test_a_query_ends_when_it_makes_too_many_rows(
     cluster: InProcessCluster, bounded: Callable[..., None], query: str, passes: int, fails: int
 ) -> None:

@@ -38,6 +38,8 @@ def finish(run: Step, region: pg.Region) -> None:
     run.doing = right
     for frame in joined(sides[0], sides[1], left, right, names, in_order=run.program.keeps_order[region.post]):
         run.check_cancel()
+        if run.context.budget is not None:
+            run.context.budget.rows(frame.rows)
         run.is_sliced = run.is_sliced or frame.rows == SLICE_ROWS
         run.walk(region.post, frame)
         run.doing = right
