@@ -19,11 +19,11 @@ from oracle_structures import (
     discard,
     entries,
     get,
+    is_true,
     put,
 )
 
 from tidemill.language.dataflow import AggList, AggMap, Aggregator, AggTree, Const
-from tidemill.language.operations import is_true
 from tidemill.values.keys import key_token, plain_key
 
 

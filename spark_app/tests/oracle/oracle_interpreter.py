@@ -20,11 +20,11 @@ from oracle_captures import captured, captures_of
 from oracle_graph import BlockGraph, Builder, Step, SubRows, block_graph
 from oracle_paths import Walk
 from oracle_schedules import Message, Rounds, Schedule
-from oracle_structures import UNCHANGED, VOID, OracleError, shaped
+from oracle_structures import UNCHANGED, VOID, OracleError, is_true, shaped
 from oracle_temporaries import initial_of, temporaries, temporary
 
 from tidemill.language import dataflow as df
-from tidemill.language.operations import Op, is_true
+from tidemill.language.operations import Op
 from tidemill.language.schema import FixedKeysSchema, MapSchema
 from tidemill.values.data import route, sort_key
 from tidemill.values.keys import key_token, same_key

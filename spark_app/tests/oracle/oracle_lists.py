@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-from oracle_structures import UNCHANGED, VOID, OracleError
+from oracle_structures import UNCHANGED, VOID, OracleError, is_true
 
 from tidemill.language.dataflow import Function, Nav
-from tidemill.language.operations import is_true
 
 Places = tuple[list[Any], Callable[[list[Any]], Any]]
 

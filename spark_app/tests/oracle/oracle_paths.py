@@ -25,11 +25,11 @@ from oracle_structures import (
     has,
     is_empty,
     is_there,
+    is_true,
     put,
 )
 
 from tidemill.language.dataflow import Function, Nav, RecordedPath
-from tidemill.language.operations import is_true
 from tidemill.values.data import sort_key
 from tidemill.values.keys import key_token
 

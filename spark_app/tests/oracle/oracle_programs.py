@@ -179,7 +179,7 @@ class Writer:
 
     def out(self, kind: str, place: Place) -> str:
         """A variable to bind: sometimes one that is bound already, where it may be bound anew."""
-        known = [name for name, found in place.env.items() if found == kind]
+        known = [name for name, found in place.env.items() if found == kind and not name.startswith("**")]
         if known and place.phase != "pre" and self.chance(4):
             return str(self.pick(known))
         name = self.fresh(kind)

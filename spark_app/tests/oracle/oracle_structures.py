@@ -22,6 +22,11 @@ class OracleError(Exception):
     """The program fails here, as its microbatch would."""
 
 
+def is_true(value: Any) -> bool:
+    """None and False are false; 0, "" and empty collections are true."""
+    return not (value is None or value is False)
+
+
 class IndexedMap:
     """A map whose entries are stored one by one; in the order of its keys."""
 
