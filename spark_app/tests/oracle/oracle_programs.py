@@ -437,7 +437,7 @@ class Writer:
                 text += self._count_in_temporary(place.env, counted)
             if not self.captured and self.chance(4):
                 text += self._limit(place.env, post)
-        # Writing what was captured is left out: the engine reads a captured value when its row begins.
+        # Post-agg writes nothing that was captured; unit/test_captured_values.py does.
         self.own = {name: found for name, found in self.own.items() if name not in self.captured}
         # An aggregation that stands directly behind aggregators would be one of them.
         return text + ".each(Ops.IDENTITY, 0)" + self.nodes(post, 2) + self._state(post) + self._keep_rows(post, kept)

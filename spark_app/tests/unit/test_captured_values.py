@@ -250,3 +250,24 @@ def two_sources(setup: Any, topologies: Any) -> None:
     mb.source("*e").out("*mb").explode_microbatch("*mb").out("*x").global_partition().local_transform(
         "$$found", Path.key(Constant("source")).term_val("*x")
     )
+
+
+def cleared(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*d", Depot.random())
+    mb = topologies.microbatch("mb")
+    mb.pstate("$$p", PState.map_schema(str, int))
+    mb.pstate("$$seen", PState.map_schema(str, int))
+    mb.source("*d").out("*mb").batch_block(
+        Block.explode_microbatch("*mb").out("*k").global_partition()
+        .compound_agg("$$p", CompoundAgg.map("*k", COUNT))
+        .local_transform("$$seen", Path.key("*k").term_val("*count"))
+        .local_clear("$$p")
+    )  # fmt: skip
+
+
+def test_every_row_has_its_new_value_when_post_agg_changes_what_was_captured(tmp_path: Folder) -> None:
+    attempts = Attempts(tmp_path, module_of("M", cleared), 1)
+    attempts.feed("*d", ["a", "b", "a", "c"])
+    attempts.attempt()
+
+    assert dict(attempts.everywhere("$$seen", Path.all())) == {"a": 2, "b": 1, "c": 1}

@@ -49,7 +49,7 @@ def test_metrics_and_options_exist_when_the_guide_names_them() -> None:
     known = {sample.name for family in metrics.registry.collect() for sample in family.samples}
     families = {family.name for family in metrics.registry.collect()}
     named = set(re.findall(r"`(tidemill_\w+)`", GUIDE))
-    assert len(named) == 9
+    assert len(named) == 10
     assert {name.removesuffix("_total") for name in named} <= families | known
     options = set(re.findall(r"`((?:store|depot|topology)\.[a-z.]+)`", GUIDE))
     assert options <= set(OPTIONS)

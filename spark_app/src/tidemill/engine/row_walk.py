@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidemill.engine.column_walk import walk
+from tidemill.engine.columns import access
 from tidemill.engine.columns.arithmetic import truth
 from tidemill.engine.columns.functions import apply, column_of
 from tidemill.engine.failures import step_of, user_error
@@ -54,6 +55,8 @@ def _without_state(run: Step, code: SegmentCode, frame: Frame) -> Frame:
             frame = apply(operator, frame, run.context)
         elif isinstance(operator, pg.Keep):
             frame = frame.filter(truth(column_of(frame, operator.condition)))
+        elif isinstance(operator, pg.Select):
+            frame = access.select(run, operator, frame)
         frame = frame.keep_columns(run.program.live[number])
     return frame
 

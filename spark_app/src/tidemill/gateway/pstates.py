@@ -275,6 +275,7 @@ async def pstate_info(request: Request, module: str, pstate: str, microbatch: in
     """Whose the PState is, its name, its partitions, and for `at` the entry that a select would read now, or the one
     that committed `microbatch`.
     """
+    check_query(request, "microbatch")
     gateway = gateway_of(request)
 
     def read() -> Any:

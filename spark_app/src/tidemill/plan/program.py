@@ -133,7 +133,10 @@ class Retain:
 
 @dataclass(frozen=True)
 class Select:
-    """`local_select`: every row goes on once for each value that the path selects, bound to `outs`."""
+    """`local_select`: every row goes on once for each value that the path selects, bound to `outs`.
+
+    `is_capture`: it reads the new value of an aggregation for all rows of post-agg before the first of them goes on.
+    """
 
     id: int
     region: int
@@ -141,6 +144,7 @@ class Select:
     pstate: str
     path: RecordedPath
     outs: tuple[str, ...]
+    is_capture: bool = False
 
 
 @dataclass(frozen=True)

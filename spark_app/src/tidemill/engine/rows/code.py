@@ -49,7 +49,9 @@ def segment_code(compiled: CompiledProgram, start: int) -> SegmentCode | None:
 
 
 def stateless_prefix(program: pg.Program, start: int) -> tuple[int, ...]:
-    """The operators behind `start` that every row passes one after the other before it meets state or a fork."""
+    """The operators behind `start` that every row passes one after the other before it meets state or a fork; captures
+    among them, which are to see no row's writes.
+    """
     entries: dict[int, int] = {}
     for successors in program.next:
         for successor in successors:
@@ -58,7 +60,9 @@ def stateless_prefix(program: pg.Program, start: int) -> tuple[int, ...]:
     current = start
     while len(program.next[current]) == 1:
         current = program.next[current][0]
-        is_free = isinstance(program.operators[current], (pg.Apply, pg.Keep, pg.Join))
+        operator = program.operators[current]
+        is_capture = isinstance(operator, pg.Select) and operator.is_capture
+        is_free = is_capture or isinstance(operator, (pg.Apply, pg.Keep, pg.Join))
         if not is_free or entries[current] != 1:
             break
         found.append(current)

@@ -473,7 +473,7 @@ class GraphBuilder:
         for output, capture in found:
             keys += variables_in(capture.keys)
             outs = (self._bind(capture.out),)
-            self.add(pg.Select, output.at, pstate=output.pstate, path=capture.path, outs=outs)
+            self.add(pg.Select, output.at, pstate=output.pstate, path=capture.path, outs=outs, is_capture=True)
         return tuple(dict.fromkeys(keys)) if found else None
 
     # --- sub-batches and joins ---------------------------------------------------------------------------------------
