@@ -152,7 +152,7 @@ def a_batch_block(setup: Any, topologies: Any) -> None:
     _answering(query(topologies).batch_block(Block.each(Ops.INC, 1).out("*x")))  # <- fault
 
 
-@expect("ack_return (stream topologies): not supported")
+@expect("ack_return belongs to stream topologies")
 def an_ack(setup: Any, topologies: Any) -> None:
     _answering(query(topologies).ack_return("*k"))  # <- fault
 

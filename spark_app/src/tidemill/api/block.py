@@ -201,9 +201,7 @@ class Block(Calls, SuggestingInstances, Attachable):
     @starter
     def ack_return(self, value: Any) -> Block:
         """Only in stream topologies, which Tidemill has none of."""
-        text = (
-            "ack_return belongs to stream topologies, and this is a microbatch topology: nobody waits for its records."
-        )
+        text = "ack_return belongs to stream topologies, which are not here: nobody waits for what becomes of a record."
         return self._fault(caller_location(), text, "Write the value into a PState, where the client reads it.")
 
     # --- conditions and loops ---

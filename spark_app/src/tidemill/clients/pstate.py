@@ -35,6 +35,7 @@ from tidemill.values.data import route
 from tidemill.values.errors import (
     BadInput,
     BadPath,
+    CorruptState,
     Deleted,
     NotOneValue,
     NotSelectable,
@@ -83,6 +84,7 @@ class PStateHandle:
             BadPath: the path cannot be followed, changes state, or says no partition.
             NotSelectable: it selects a subindexed structure whole, or the PState is private.
             UnknownName: the module or the PState is gone.
+            CorruptState: what the store holds is not what was committed; `tidemill check` tells all of it.
             SnapshotExpired: the pinned entry was collected.
         """
         with nullcontext() if budget is None else budget.placed():
@@ -430,7 +432,7 @@ class PStateHandle:
                         f"Entry {self.entry} of {self.name} was collected; pin a newer one."
                     ) from error
                 if left == 0:
-                    raise
+                    raise CorruptState(f"{self.name} cannot be read, the store lost a part of it: {error}") from error
                 reader.forget()
         raise AssertionError("unreachable")
 

@@ -31,7 +31,8 @@ def temp_schema(tree: df.AggTree, *, is_top: bool = True) -> Schema:
         inner = (temp_schema(below, is_top=False) for _, below in tree.entries)
         value = reduce(lambda a, b: a if a == b else _ANY, inner)
         return MapSchema("object", value, subindexed=not is_top, nullable=True)
-    return Leaf("int") if isinstance(tree, df.Aggregator) and tree.name == "count" else _ANY
+    is_count = isinstance(tree, df.Aggregator) and tree.kind == "combiner" and not tree.args  # of rows: nothing else
+    return Leaf("int") if is_count else _ANY
 
 
 def _zero(tree: df.AggTree) -> Any:
