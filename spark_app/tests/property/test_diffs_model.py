@@ -24,6 +24,7 @@ from tidemill.clients.diffs import (
     diff_of,
 )
 from tidemill.values.data import encode_canonical
+from tidemill.values.json import jsonable
 
 leaves = st.one_of(st.none(), st.booleans(), st.integers(-2, 2), st.sampled_from([0.5, float("nan"), "a", "b", b"x"]))
 keys = st.one_of(st.booleans(), st.integers(2, 4), st.sampled_from(["a", "b", float("nan")]))
@@ -67,3 +68,13 @@ def test_a_diff_is_the_smallest_when_one_place_changed() -> None:
     for old, new, diff in cases:
         assert diff_of(old, new) == diff
         assert json.loads(json.dumps(diff.to_json()))["kind"] == diff.name
+
+
+def test_keys_are_named_in_json_as_in_the_maps_themselves() -> None:
+    diff = diff_of({(1, 2): 1, b"k": 1, "a": 1}, {(1, 2): 2, b"k": 2})
+    value = jsonable({(1, 2): 2, b"k": 2})
+
+    assert diff is not None
+    removed, changed = diff.to_json()["diffs"]
+    assert removed == {"kind": "keyRemove", "key": "a"}
+    assert {key for key, _ in changed["diffs"]} == value.keys()

@@ -35,6 +35,8 @@ from tidemill.clients.diffs import (
 )
 from tidemill.clients.proxies import ProxyState, ProxyStatus
 from tidemill.pstate import reading
+from tidemill.pstate.changes import ChangedKeys
+from tidemill.store.objects import NotFound
 
 
 class Scores(Module):
@@ -251,3 +253,75 @@ def test_threads_end_when_the_cluster_is_closed() -> None:
     assert proxy.status is ProxyStatus.TERMINATED
     assert [type(diff) for _, diff, _ in found] == [ResyncDiff, DestroyedDiff]
     assert not [thread for thread in set(threading.enumerate()) - before if "Scores" in thread.name]
+
+
+def test_the_newest_value_is_told_when_what_was_there_before_is_collected(games: Games) -> None:
+    handle, total = games.pstate("$$games"), games.pstate("$$total")
+    games.play(("ann", "chess"))
+    proxy, other = handle.proxy(Path.key("ann")), total.proxy()
+
+    def gone(*_: Any) -> Any:
+        raise NotFound("collected")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ChangedKeys, "is_key_touched", gone)
+        patch.setattr(ChangedKeys, "is_touched", gone)
+        games.play(("ann", "chess"))
+        eventually(lambda: proxy.get() == {"chess": 2} and other.get() == 2)
+
+
+def test_other_proxies_go_on_when_a_function_of_a_path_raises(games: Games) -> None:
+    games.play(("ann", "chess"))
+
+    def fragile(games: dict[str, int]) -> int:
+        return 1 // (2 - games["chess"])
+
+    broken = games.pstate("$$games").proxy(Path.key("ann").view(fragile))
+    total = games.pstate("$$total").proxy()
+    games.play(("ann", "chess"))
+    eventually(lambda: total.get() == 2)
+    eventually(lambda: broken.status is ProxyStatus.TERMINATED_UNGRACEFULLY)
+
+    assert "ZeroDivisionError" in broken.failure
+    games.play(("ann", "go"))
+    eventually(lambda: total.get() == 3)
+
+
+def test_the_value_is_that_of_the_new_pstate_when_its_module_was_made_anew() -> None:
+    with InProcessCluster.create("local") as cluster:
+        cluster.launch_module(Scores(), LaunchConfig(2, 1))
+        games = Games(cluster)
+        games.play(("ann", "chess"))
+        handle = games.pstate("$$total")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(proxies.ProxyHub, "_look", lambda *_: False)
+            proxy = handle.proxy()
+            assert proxy.get() == 1
+            cluster.destroy_module("Scores")
+            cluster.launch_module(Scores(), LaunchConfig(2, 1))
+        eventually(lambda: proxy.get() == 0)
+
+
+def test_closing_ends_when_a_callback_does_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxies, "_CLOSE_SECONDS", 0.2)
+    hold = threading.Event()
+    try:
+        with InProcessCluster.create("local") as cluster:
+            cluster.launch_module(Scores(), LaunchConfig(1, 1))
+            cluster.cluster_pstate("Scores", "$$total").proxy(callback=lambda *_: hold.wait())
+    finally:
+        hold.set()
+
+
+def test_no_thread_is_left_when_all_proxies_are_closed(games: Games) -> None:
+    found, callback = told()
+    games.pstate("$$total").proxy(callback=callback).close()
+    eventually(lambda: len(found) == 2)
+
+    def names() -> list[str]:
+        return [thread.name for thread in threading.enumerate()]
+
+    eventually(lambda: not any("proxies-Scores" in name or "callbacks-Scores" in name for name in names()))
+    with games.pstate("$$total").proxy() as proxy:
+        games.play(("ann", "chess"))
+        eventually(lambda: proxy.get() == 1)

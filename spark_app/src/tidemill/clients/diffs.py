@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tidemill.values.data import encode_canonical
+from tidemill.values.json import json_key
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Diff:
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
-        """`{"kind": name, …}` with the fields of the diff."""
+        """`{"kind": name, …}` with the fields of the diff; keys of maps as JSON names them in the maps themselves."""
         return {"kind": self.name, **{key: _json(value) for key, value in vars(self).items()}}
 
 
@@ -49,6 +50,9 @@ class KeysDiff(Diff):
     name: ClassVar[str] = "keys"
     diffs: tuple[tuple[Any, Diff], ...]
 
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.name, "diffs": [[json_key(key), diff.to_json()] for key, diff in self.diffs]}
+
     def apply(self, old: Any) -> Any:
         return {**old, **{key: diff.apply(old.get(key)) for key, diff in self.diffs}}
 
@@ -61,6 +65,9 @@ class KeyDiff(Diff):
     key: Any
     diff: Diff
 
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.name, "key": json_key(self.key), "diff": self.diff.to_json()}
+
     def apply(self, old: Any) -> Any:
         return {**old, self.key: self.diff.apply(old.get(self.key))}
 
@@ -71,6 +78,9 @@ class KeyRemoveDiff(Diff):
 
     name: ClassVar[str] = "keyRemove"
     key: Any
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.name, "key": json_key(self.key)}
 
     def apply(self, old: Any) -> Any:
         gone = _token(self.key)

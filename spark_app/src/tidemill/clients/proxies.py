@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ ERRORS_MILLIS: Final = 120_000
 _LOOK_MILLIS: Final = 5.0
 _LOOK_MILLIS_MAX: Final = 250.0
 _CALLERS: Final = 2
+_CLOSE_SECONDS: Final = 5.0
 _TRIES: Final = 4
 
 
@@ -106,13 +106,14 @@ class ProxyState:
         if diff is not None:
             self._tell(found, diff, old)
 
-    def failed(self, error: TidemillError, now: float) -> None:
+    def failed(self, error: Exception, now: float) -> None:
         """It could not be read: it ends if that happens often, or at once where its PState is gone for good."""
         self._errors.append(now)
         is_often = len(self._errors) == ERRORS_MAX and now - self._errors[0] <= ERRORS_MILLIS
         if is_often or isinstance(error, UnknownName):
-            self.failure = str(error)
-            self._end(ProxyStatus.TERMINATED_UNGRACEFULLY, UngracefulTerminationDiff(str(error)))
+            name = "" if isinstance(error, TidemillError) else f"{type(error).__name__}: "
+            self.failure = f"{name}{error}"
+            self._end(ProxyStatus.TERMINATED_UNGRACEFULLY, UngracefulTerminationDiff(self.failure))
 
     def _end(self, status: ProxyStatus, diff: Diff) -> None:
         with self._lock:
@@ -149,7 +150,7 @@ class ProxyState:
             assert self._callback is not None
             try:
                 self._callback(new, diff, old)
-            except Exception as error:  # noqa: BLE001 - a user's function may raise anything; others go on
+            except BaseException as error:  # noqa: BLE001 - a user's function may raise anything; others go on
                 self.failure = f"The callback raised {type(error).__name__}: {error}"
 
 
@@ -162,9 +163,7 @@ class ProxyHub:
         self._proxies: dict[str, list[ProxyState]] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._callers: ThreadPoolExecutor | None = None
-        self._callers_name = f"tidemill-callbacks-{module}"
-        self._is_closed = False
+        self._callers = _Callers(f"tidemill-callbacks-{module}")
 
     def add(self, pstate: str, proxy: ProxyState) -> None:
         """Keep a proxy of a PState up to date from its first value on, which is read before this returns.
@@ -199,16 +198,11 @@ class ProxyHub:
                     proxies.remove(proxy)
 
     def call(self, function: Callable[[], None]) -> None:
-        """Run a callback in a thread of the hub's; nothing once the hub is closed."""
-        with self._lock:
-            if self._callers is None and not self._is_closed:
-                self._callers = ThreadPoolExecutor(_CALLERS, self._callers_name)
-            callers = self._callers
-        if callers is not None:
-            callers.submit(function)
+        """Run a callback in a thread of the hub's."""
+        self._callers.call(function)
 
     def close(self) -> None:
-        """Close all proxies; their callbacks are told before this returns."""
+        """Close all proxies; their callbacks are told before this returns, unless one of them does not return."""
         self._stop.set()
         with self._lock:
             proxies = [proxy for found in self._proxies.values() for proxy in found]
@@ -217,10 +211,7 @@ class ProxyHub:
             proxy.close()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
-        with self._lock:
-            self._is_closed, callers, self._callers = True, self._callers, None
-        if callers is not None:
-            callers.shutdown(wait=not threading.current_thread().name.startswith(self._callers_name))
+        self._callers.wait(_CLOSE_SECONDS)
 
     def _reading(self, pstate: str) -> tuple[StoredDefinition, TopologyReader, Reading]:
         definition, reader = self._opened(pstate)
@@ -232,6 +223,9 @@ class ProxyHub:
         while not self._clock.wait(self._stop, pause):
             with self._lock:
                 proxies = {pstate: list(found) for pstate, found in self._proxies.items() if found}
+                if not proxies:
+                    self._thread = None  # the next proxy starts another one
+                    return
             news = [self._look(pstate, found, seen) for pstate, found in proxies.items()]
             pause = _LOOK_MILLIS if any(news) else min(_LOOK_MILLIS_MAX, 1.5 * pause)
 
@@ -239,7 +233,7 @@ class ProxyHub:
         """Whether there is a new commit of the PState's topology; its proxies have it then."""
         try:
             definition, reader, reading = self._reading(pstate)
-        except TidemillError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the proxies are told, and looked for again
             for proxy in proxies:
                 self._failed(proxy, error)
             return False
@@ -248,13 +242,46 @@ class ProxyHub:
                 proxy.follow(definition, reader, reading)
             except NotFound:
                 reader.forget()
-                break
-            except TidemillError as error:
+            except Exception as error:  # noqa: BLE001 - a path's function may raise anything; other proxies go on
                 self._failed(proxy, error)
         is_news = seen.get(pstate) is not reading.snapshot
         seen[pstate] = reading.snapshot
         return is_news
 
-    def _failed(self, proxy: ProxyState, error: TidemillError) -> None:
+    def _failed(self, proxy: ProxyState, error: Exception) -> None:
         if not isinstance(error, StoreUnavailable):  # the store comes back, and the newest value with it
             proxy.failed(error, self._clock.monotonic_ms())
+
+
+class _Callers:
+    """At most `_CALLERS` threads, which end when nothing is left to call; one that hangs lets a process end."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._changed = threading.Condition()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._threads: set[threading.Thread] = set()
+
+    def call(self, function: Callable[[], None]) -> None:
+        with self._changed:
+            self._waiting.append(function)
+            if len(self._threads) < _CALLERS:
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._threads.add(thread)
+                thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Until all calls are done, but for those of the thread that waits; no longer than so many seconds."""
+        own = {threading.current_thread()}
+        with self._changed:
+            self._changed.wait_for(lambda: self._threads <= own, seconds)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    self._threads.discard(threading.current_thread())
+                    self._changed.notify_all()
+                    return
+                function = self._waiting.popleft()
+            function()

@@ -254,10 +254,15 @@ class PStateHandle:
             raise BadInput(f"{self.name} is pinned to entry {self.entry} here, which never changes.")
         recorded = path if isinstance(path, dataflow.RecordedPath) else path_of(path)
 
+        asked_id = ""
+
         def look(
             definition: StoredDefinition, reader: TopologyReader, reading: Reading, before: Snapshot | None
         ) -> Any:
+            nonlocal asked_id
             _, pstate = definition.pstate(self.name)
+            if pstate.id != asked_id:  # the first look, or the PState was made anew: the old one's rows say nothing
+                before, asked_id = None, pstate.id
             bounds = None if budget is None else budget()
             task, compiled, values = self._compiled(definition, pstate, recorded, pkey, bounds)
             if before is not None and not self._may_differ(pstate, compiled, task, reader, before, reading.snapshot):
@@ -290,9 +295,12 @@ class PStateHandle:
         after: Snapshot,
     ) -> bool:
         changed = reader.changed_keys(self.name, before, after)
-        if isinstance(pstate.schema, MapSchema) and path.leading_key is not None:
-            return changed.is_key_touched(task, argument_value(path.leading_key))
-        return changed.is_touched(task)
+        try:
+            if isinstance(pstate.schema, MapSchema) and path.leading_key is not None:
+                return changed.is_key_touched(task, argument_value(path.leading_key))
+            return changed.is_touched(task)
+        except NotFound:  # what was there before is collected by now: only the value itself can tell
+            return True
 
     def get_object_info(self) -> ObjectInfo:
         """Whose the PState is, its name and its number of partitions."""

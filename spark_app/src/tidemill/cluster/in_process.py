@@ -77,6 +77,7 @@ class InProcessCluster:
         self._lock = threading.RLock()
         self._running: dict[str, RunningModule] = {}
         self._clients: dict[str, ModuleClient] = {}
+        self._former: list[ModuleClient] = []
         self._readers: dict[str, ProgressReader] = {}
         self._is_closed = False
 
@@ -116,7 +117,7 @@ class InProcessCluster:
                 return
             self._is_closed = True
             running, self._running = list(self._running.values()), {}
-            clients = list(self._clients.values())
+            clients = [*self._clients.values(), *self._former]
         for module in running:
             module.close()
         for client in clients:
@@ -183,7 +184,9 @@ class InProcessCluster:
             if running is not None:
                 running.close()
             destroy(self.store, name, clock=self._clock)
-            self._clients.pop(name, None)
+            client = self._clients.pop(name, None)
+            if client is not None:
+                self._former.append(client)  # its handles go on to tell that the module is gone
 
     def get_deployed_module_names(self) -> list[str]:
         """The modules that run in this cluster, sorted."""

@@ -61,13 +61,18 @@ def joined(
             yield from _alone(right, names)
         return
     keys = [key.name for key in one.on if hasattr(key, "name")]
-    swaps = not in_order and left.rows < right.rows
+    swaps = not in_order and left.rows < right.rows and all(_is_same(left.columns[k], right.columns[k]) for k in keys)
     rows, built, keeps = (right, left, (other.keeps, one.keeps)) if swaps else (left, right, (one.keeps, other.keeps))
     groups = _Groups.of([built.columns[key] for key in keys], [rows.columns[key] for key in keys])
     for probed, partners in groups.pairs(keeps[0]):
         yield _row_pairs(rows, built, probed, partners, names)
     if keeps[1]:
         yield from _alone(built.gather(groups.without_partner()), names)
+
+
+def _is_same(one: Column, other: Column) -> bool:
+    """Whether equal keys of both columns are the same value: 1 and 1.0 are not, and the left side's goes on."""
+    return isinstance(one, pl.Series) and isinstance(other, pl.Series) and one.dtype == other.dtype != pl.Float64
 
 
 def _alone(frame: Frame, names: Sequence[str]) -> Iterator[Frame]:

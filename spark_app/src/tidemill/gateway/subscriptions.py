@@ -37,11 +37,14 @@ class Subscriptions:
     def __init__(self, show: Callable[[int], object]) -> None:
         self._open: set[Subscription] = set()
         self._show = show
+        self._is_stopping = False
 
     def add(self, one: Subscription) -> None:
         """One more."""
         self._open.add(one)
         self._show(len(self._open))
+        if self._is_stopping:
+            one.end(_STOPS)
 
     def remove(self, one: Subscription) -> None:
         """It is over."""
@@ -49,7 +52,8 @@ class Subscriptions:
         self._show(len(self._open))
 
     def end(self) -> None:
-        """Send all clients away: the gateway stops."""
+        """Send all clients away, also those that come from now on: the gateway stops."""
+        self._is_stopping = True
         for one in self._open:
             one.end(_STOPS)
 

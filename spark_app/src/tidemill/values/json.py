@@ -17,7 +17,7 @@ def jsonable(value: Any) -> Any:
     and floats that JSON lacks (NaN, infinities) null.
     """
     if isinstance(value, dict):
-        return {key if isinstance(key, str) else to_text(key): jsonable(item) for key, item in value.items()}
+        return {json_key(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [jsonable(item) for item in value]
     if isinstance(value, (set, frozenset)):
@@ -29,3 +29,8 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def json_key(key: Any) -> str:
+    """The name of a map's key in JSON: a text itself, others as people write them."""
+    return key if isinstance(key, str) else to_text(key)

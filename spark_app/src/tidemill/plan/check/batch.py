@@ -97,7 +97,11 @@ def _with_captures(rows: PhaseCheck, nodes: Aggregators, after: Scope) -> Scope:
         rows.fault(
             found[-1][0].at, text, "Capture below one chain of keys, and the others in a batch block of their own."
         )
-    after = after.binding(key.name for key in keys or () if isinstance(key, df.Var))
+    names = [key.name for key in keys or () if isinstance(key, df.Var)]
+    for name in sorted(after.names.intersection(names)):
+        text = f"'{name}' is a key of captured values, and an aggregator binds it, too."
+        rows.fault(found[-1][0].at, text, "Give the output a name of its own.")
+    after = after.binding(names)
     for node, capture in found:
         if node.pstate is None:
             text = f"'{capture.out}' captures a value that is kept nowhere."

@@ -67,6 +67,7 @@ class GraphBuilder:
         self._is_post = False
         self._temporaries = 0
         self._following: list[Sequence[df.Node]] = []
+        self._bodies: list[Sequence[df.Node]] = []
         self._schemas = schemas
 
     # --- operators and edges -----------------------------------------------------------------------------------------
@@ -92,7 +93,7 @@ class GraphBuilder:
 
     def query(self, query: df.QueryDeclaration, block: df.BatchBlock) -> None:
         """Adds a query: a region that begins with its inputs, and in it its batch block with explicit branches."""
-        self._place = Attachment(-1, {})
+        self._place = Attachment(-1, {name: name for name in query.inputs})
         start = self.add(pg.Start, query.at, linked=False)
         self.regions.append(pg.Region(0, "source", start))
         self._add_batch(block)
@@ -109,6 +110,8 @@ class GraphBuilder:
 
     def _bind(self, name: str) -> str:
         bound = f"{name}'{self._loops[-1].id}" if self._loops else name
+        if self._place.by == bound:
+            self._place.by = None  # rows are where its old value sent them
         self._place.names[name] = bound
         return bound
 
@@ -249,7 +252,7 @@ class GraphBuilder:
 
     def _add_cond(self, node: df.Cond) -> None:
         """Case by case, so that a condition is evaluated only where those before it were false."""
-        following = [each for nodes in self._following for each in nodes]
+        following = [each for nodes in (*self._following, *self._bodies) for each in nodes]
         ways = shared_ways([body for _, body in node.cases], following, self._schemas)
         meeting: dict[int, Attachment] = {}
         ends: list[Attachment] = []
@@ -358,7 +361,9 @@ class GraphBuilder:
         inner = self._bind_all(frame.vars)
         self.add(pg.Assign, node.at, outs=inner, args=args, purpose="enter", loop=number)
         self._add_head(node, outside, frame)
+        self._bodies.append(node.body)  # the next round follows this one
         self.block(node.body)
+        self._bodies.pop()
         self._loops.pop()
         self._leave(node, outside, frame)
 
