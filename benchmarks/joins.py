@@ -61,7 +61,7 @@ def part(is_item: bool, second: str) -> Block:
 class SalesByCategory(Module):
     """The sum of sales in each category."""
 
-    def define(self, setup, topologies):  # type: ignore[no-untyped-def]
+    def define(self, setup: Any, topologies: Any) -> None:
         setup.declare_depot("*records", Depot.random())
         mb = topologies.microbatch("mb")
         mb.pstate("$$sums", PState.map_schema(int, int))

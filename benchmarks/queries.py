@@ -30,7 +30,7 @@ MILLISECONDS = 1000.0
 class QueriedCount(modules.KeyedCount):
     """Counts by key, and a query for those of several keys."""
 
-    def define(self, setup, topologies):  # type: ignore[no-untyped-def]
+    def define(self, setup: Any, topologies: Any) -> None:
         super().define(setup, topologies)
         of = topologies.query("of", "*keys").out("*found").each(Ops.EXPLODE, "*keys").out("*key")
         of = of.select("$$counts", Path.key("*key", "count")).out("*count").origin_partition()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 from urllib.parse import quote
@@ -10,7 +10,7 @@ from urllib.parse import quote
 from tidemill.api.path import Path
 from tidemill.client.connection import Connection, Request, packed
 from tidemill.client.paths import path_to_json, value_to_json
-from tidemill.clients.pages import PAGE_KEYS, ChangesPage, KeyChange, Page, checked_pin, pages
+from tidemill.clients.pages import PAGE_KEYS, ChangesPage, KeyChange, Page, PagedReads, check_pin
 from tidemill.language import dataflow
 from tidemill.values.errors import BadPath
 from tidemill.values.object_info import ObjectInfo
@@ -18,7 +18,7 @@ from tidemill.values.object_info import ObjectInfo
 _UNGIVEN: Any = object()
 
 
-class PStateClient:
+class PStateClient(PagedReads):
     """One PState of one module; safe for several threads. `entry` pins it to one entry of the commit log."""
 
     def __init__(self, connection: Connection, module: str, name: str, entry: int | None = None) -> None:
@@ -78,12 +78,6 @@ class PStateClient:
             body["path"] = path_to_json(path)
         return Page(**self._sent("page", body))
 
-    def scan(
-        self, path: Path | dataflow.RecordedPath | None = None, *, page_size: int = PAGE_KEYS
-    ) -> Iterator[list[Any]]:
-        """Every `[key, value]` of all partitions, as of one entry, read page by page. Raises: as `page`."""
-        return pages(lambda after: self.page(page_size, path=path, after=after))
-
     def select_async(
         self, path: Path | dataflow.RecordedPath | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
     ) -> Future[list[Any]]:
@@ -110,25 +104,10 @@ class PStateClient:
             BadInput: it is no whole number, both are given or none, or the microbatch is not committed yet.
             SnapshotExpired: the microbatch is kept no more. Selects raise it where the entry is not.
         """
-        entry, microbatch = checked_pin(entry, microbatch)
+        check_pin(entry, microbatch)
         if microbatch is not None:
             entry = int(self._connection.send(Request("GET", self._path, params={"microbatch": microbatch}))["entry"])
         return PStateClient(self._connection, self._module, self.name, entry)
-
-    def diff(
-        self, before: int, after: int, path: Path | dataflow.RecordedPath | None = None, *, page_size: int = PAGE_KEYS
-    ) -> Iterator[KeyChange]:
-        """What changed from one microbatch to another one: each key whose value is not the same, read page by page.
-
-        `diff(41, 42)` tells what microbatch 42 did. With `path`, which begins below a key, only what it finds is
-        compared.
-
-        Raises:
-            BadInput: a microbatch is not committed yet.
-            BadPath: values are subindexed and no path is given.
-            SnapshotExpired: one of them is kept no more.
-        """
-        return pages(lambda at: self.diff_page(before, after, page_size, path=path, cursor=at))
 
     def diff_page(
         self,

@@ -171,24 +171,26 @@ class MultiDiff(Diff):
 
 
 @dataclass(frozen=True)
-class DestroyedDiff(Diff):
-    """The proxy was closed; the value stays as it was."""
-
-    name: ClassVar[str] = "destroyed"
+class EndDiff(Diff):
+    """No more diffs come; the value stays as it was."""
 
     def apply(self, old: Any) -> Any:
         return old
 
 
 @dataclass(frozen=True)
-class UngracefulTerminationDiff(Diff):
-    """The proxy ended by itself, for this reason; the value stays as it was."""
+class DestroyedDiff(EndDiff):
+    """The proxy was closed."""
+
+    name: ClassVar[str] = "destroyed"
+
+
+@dataclass(frozen=True)
+class UngracefulTerminationDiff(EndDiff):
+    """The proxy ended by itself, for this reason."""
 
     name: ClassVar[str] = "ungracefulTermination"
     reason: str
-
-    def apply(self, old: Any) -> Any:
-        return old
 
 
 def diff_of(old: Any, new: Any) -> Diff | None:

@@ -74,6 +74,49 @@ def pages(page: Callable[[str | None], PageOf[_Item]]) -> Iterator[_Item]:
             return
 
 
+class PagedReads:
+    """Reads of a whole PState, for handles that give it page by page."""
+
+    def page(
+        self, limit: int = PAGE_KEYS, *, path: Path | dataflow.RecordedPath | None = None, after: str | None = None
+    ) -> Page:
+        """The first `limit` keys with their values, or those behind a cursor."""
+        raise NotImplementedError
+
+    def diff_page(
+        self,
+        before: int,
+        after: int,
+        limit: int = PAGE_KEYS,
+        *,
+        path: Path | dataflow.RecordedPath | None = None,
+        cursor: str | None = None,
+    ) -> ChangesPage:
+        """The first `limit` changes between two microbatches, or those behind a cursor."""
+        raise NotImplementedError
+
+    def scan(
+        self, path: Path | dataflow.RecordedPath | None = None, *, page_size: int = PAGE_KEYS
+    ) -> Iterator[list[Any]]:
+        """Every `[key, value]` of all partitions, as of one entry, read page by page. Raises: as `page`."""
+        return pages(lambda after: self.page(page_size, path=path, after=after))
+
+    def diff(
+        self, before: int, after: int, path: Path | dataflow.RecordedPath | None = None, *, page_size: int = PAGE_KEYS
+    ) -> Iterator[KeyChange]:
+        """What changed from one microbatch to another one: each key whose value is not the same, read page by page.
+
+        `diff(41, 42)` tells what microbatch 42 did. With `path`, which begins below a key, only what it finds is
+        compared. The work is in proportion to what changed, and to what was compacted in between.
+
+        Raises:
+            BadInput: a microbatch is not committed yet.
+            BadPath: values are subindexed and no path is given.
+            SnapshotExpired: one of them is kept no more.
+        """
+        return pages(lambda at: self.diff_page(before, after, page_size, path=path, cursor=at))
+
+
 @dataclass(frozen=True)
 class Cursor:
     """Where the next page begins: behind a key of a task (or at the first key: no key), as of an entry.
@@ -111,13 +154,12 @@ def checked_limit(limit: int) -> int:
     return limit
 
 
-def checked_pin(entry: int | None, microbatch: int | None) -> tuple[int | None, int | None]:
+def check_pin(entry: int | None, microbatch: int | None) -> None:
     """Raises BadInput: it is not one of both, a whole number from 0 on."""
     given = [number for number in (entry, microbatch) if number is not None]
     if len(given) != 1 or isinstance(given[0], bool) or not isinstance(given[0], int) or given[0] < 0:
         text = "A state is that of an entry of the commit log, as current_entry() gives it, or of a microbatch"
         raise BadInput(f"{text}: one whole number, not {given[0] if len(given) == 1 else given!r}.")
-    return entry, microbatch
 
 
 def page_of(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
-from tidemill.clients.diffs import DestroyedDiff, Diff, ResyncDiff, UngracefulTerminationDiff, diff_of
+from tidemill.clients.diffs import DestroyedDiff, Diff, EndDiff, ResyncDiff, UngracefulTerminationDiff, diff_of
 from tidemill.clients.topology import Reading, TopologyReader
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import Clock
@@ -31,14 +31,11 @@ _LOOK_MILLIS: Final = 5.0
 _LOOK_MILLIS_MAX: Final = 250.0
 _CALLERS: Final = 2
 _CLOSE_SECONDS: Final = 5.0
-_TRIES: Final = 4
-
 
 Look = Callable[[StoredDefinition, TopologyReader, Reading, Snapshot | None], Any]
 """The one value as of a reading, or `UNCHANGED` if it is that of the snapshot before."""
 
 UNCHANGED: Final = object()
-
 
 Opened = Callable[[str], tuple[StoredDefinition, TopologyReader]]
 """The module's newest definition, and the reader of the topology that owns a PState."""
@@ -58,12 +55,7 @@ class ProxyState:
     Its callback is called for one change at a time, in order; one that is slow gets a `ResyncDiff` for what it missed.
     """
 
-    def __init__(
-        self,
-        hub: ProxyHub,
-        look: Look,
-        callback: Callback | None,
-    ) -> None:
+    def __init__(self, hub: ProxyHub, look: Look, callback: Callback | None) -> None:
         self._hub, self._look, self._callback = hub, look, callback
         self._lock = threading.Lock()
         self._value: Any = None
@@ -132,7 +124,7 @@ class ProxyState:
                 first = self._pending[0][2]
                 self._pending.clear()
                 self._pending.append((new, ResyncDiff(new), first))
-                if not isinstance(diff, (DestroyedDiff, UngracefulTerminationDiff)):
+                if not isinstance(diff, EndDiff):
                     return
             self._pending.append((new, diff, old))
             if self._is_calling:
@@ -166,21 +158,11 @@ class ProxyHub:
         self._callers = _Callers(f"tidemill-callbacks-{module}")
 
     def add(self, pstate: str, proxy: ProxyState) -> None:
-        """Keep a proxy of a PState up to date from its first value on, which is read before this returns.
+        """Keep a proxy of a PState, which has its first value, up to date.
 
         Raises:
             BadInput: there are `PROXIES_MAX` already.
-            As `PStateHandle.select_one`.
         """
-        for left in reversed(range(_TRIES)):
-            definition, reader, reading = self._reading(pstate)
-            try:
-                proxy.follow(definition, reader, reading)
-                break
-            except NotFound:
-                reader.forget()
-                if left == 0:
-                    raise
         with self._lock:
             if sum(map(len, self._proxies.values())) >= PROXIES_MAX:
                 raise BadInput(f"There are {PROXIES_MAX:,} open proxies of {self._module}; close some.")

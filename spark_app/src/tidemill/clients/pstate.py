@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from typing import Any, TypeVar
@@ -15,12 +15,11 @@ from tidemill.clients.pages import (
     PAGE_KEYS,
     ChangesPage,
     Cursor,
-    KeyChange,
     Page,
+    PagedReads,
+    check_pin,
     checked_limit,
-    checked_pin,
     page_of,
-    pages,
 )
 from tidemill.clients.proxies import UNCHANGED, Callback, ProxyState
 from tidemill.clients.topology import Reading, TopologyReader
@@ -30,7 +29,9 @@ from tidemill.language import dataflow
 from tidemill.language.schema import MapSchema
 from tidemill.paths.budget import Budget
 from tidemill.paths.compiled import CompiledPath, compile_path
+from tidemill.pstate.changes import ChangedKeys
 from tidemill.store.objects import NotFound
+from tidemill.values.absent import ABSENT
 from tidemill.values.data import route
 from tidemill.values.errors import (
     BadInput,
@@ -50,7 +51,7 @@ _UNGIVEN: Any = object()
 _TRIES = 4
 
 
-class PStateHandle:
+class PStateHandle(PagedReads):
     """One PState of one module; safe for several threads, and still good after `update_module`.
 
     A select sees every commit that was durable before it was called, and never an older one than an earlier select
@@ -123,10 +124,14 @@ class PStateHandle:
         budget: Budget | None,
     ) -> tuple[int, CompiledPath, list[Any]]:
         """The task that is asked, the path, and the values of its arguments."""
-        recorded = path if isinstance(path, dataflow.RecordedPath) else path_of(path)
-        compiled = compile_path(recorded, pstate.schema, "select", pstate=self.name, budget=budget)
-        values = [argument_value(argument) for argument in compiled.arguments]
+        compiled, values = self._compile(pstate, _recorded(path), budget)
         return self._task(definition, pstate, compiled, pkey), compiled, values
+
+    def _compile(
+        self, pstate: StoredPState, path: dataflow.RecordedPath, budget: Budget | None
+    ) -> tuple[CompiledPath, list[Any]]:
+        compiled = compile_path(path, pstate.schema, "select", pstate=self.name, budget=budget)
+        return compiled, [argument_value(argument) for argument in compiled.arguments]
 
     def select_many(
         self,
@@ -174,7 +179,7 @@ class PStateHandle:
         """
         checked_limit(limit)
         cursor = Cursor.of(after) if after is not None else None
-        below = None if path is None else path if isinstance(path, dataflow.RecordedPath) else path_of(path)
+        below = None if path is None else _recorded(path)
         pinned = self if cursor is None else self.at(cursor.entry)
         with nullcontext() if budget is None else budget.placed():
             return self._in_time(lambda: pinned._page(limit, below, cursor, budget))
@@ -187,20 +192,12 @@ class PStateHandle:
 
         def read(reading: Reading) -> Page:
             def select(task: int, wanted: dataflow.RecordedPath) -> list[Any]:
-                compiled = compile_path(wanted, pstate.schema, "select", pstate=self.name, budget=budget)
-                values = [argument_value(argument) for argument in compiled.arguments]
-                return reading.select(self.name, task, compiled, values)
+                return reading.select(self.name, task, *self._compile(pstate, wanted, budget))
 
             start = cursor or Cursor(reading.number, 0)
             return page_of(self.name, pstate.schema, tasks, path, limit, start, select)
 
         return self._read(reader, 0, read)
-
-    def scan(
-        self, path: Path | dataflow.RecordedPath | None = None, *, page_size: int = PAGE_KEYS
-    ) -> Iterator[list[Any]]:
-        """Every `[key, value]` of all partitions, as of one entry, read page by page. Raises: as `page`."""
-        return pages(lambda after: self.page(page_size, path=path, after=after))
 
     def select_one(
         self,
@@ -252,26 +249,33 @@ class PStateHandle:
         """
         if self.entry is not None:
             raise BadInput(f"{self.name} is pinned to entry {self.entry} here, which never changes.")
-        recorded = path if isinstance(path, dataflow.RecordedPath) else path_of(path)
-
-        asked_id = ""
+        recorded = _recorded(path)
+        known: tuple[str, int, Any] = ("", 0, None)
 
         def look(
             definition: StoredDefinition, reader: TopologyReader, reading: Reading, before: Snapshot | None
         ) -> Any:
-            nonlocal asked_id
+            nonlocal known
             _, pstate = definition.pstate(self.name)
-            if pstate.id != asked_id:  # the first look, or the PState was made anew: the old one's rows say nothing
-                before, asked_id = None, pstate.id
+            asked, task, key = known
+            if before is not None and pstate.id == asked:  # else it was made anew: the old one's rows say nothing
+                changed = reader.changed_keys(self.name, before, reading.snapshot)
+                if not _may_differ(changed, task, key):
+                    return UNCHANGED
             bounds = None if budget is None else budget()
             task, compiled, values = self._compiled(definition, pstate, recorded, pkey, bounds)
-            if before is not None and not self._may_differ(pstate, compiled, task, reader, before, reading.snapshot):
-                return UNCHANGED
+            has_key = isinstance(pstate.schema, MapSchema) and compiled.leading_key is not None
+            known = (pstate.id, task, argument_value(compiled.leading_key) if has_key else ABSENT)
             with nullcontext() if bounds is None else bounds.placed():
                 return one_value(self.name, reading.select(self.name, task, compiled, values))
 
-        self._resolve()
         proxy = ProxyState(self._module.proxies, look, callback)
+
+        def begin() -> None:
+            definition, _, reader = self._resolve()
+            self._read(reader, 0, lambda reading: proxy.follow(definition, reader, reading))
+
+        self._in_time(begin)
         self._module.proxies.add(self.name, proxy)
         return proxy
 
@@ -284,23 +288,6 @@ class PStateHandle:
     ) -> Future[ProxyState]:
         """`proxy` without waiting for its first value; the future gives or raises what `proxy` does."""
         return self._module.later(lambda: self.proxy(path, callback, pkey=pkey))
-
-    def _may_differ(
-        self,
-        pstate: StoredPState,
-        path: CompiledPath,
-        task: int,
-        reader: TopologyReader,
-        before: Snapshot,
-        after: Snapshot,
-    ) -> bool:
-        changed = reader.changed_keys(self.name, before, after)
-        try:
-            if isinstance(pstate.schema, MapSchema) and path.leading_key is not None:
-                return changed.is_key_touched(task, argument_value(path.leading_key))
-            return changed.is_touched(task)
-        except NotFound:  # what was there before is collected by now: only the value itself can tell
-            return True
 
     def get_object_info(self) -> ObjectInfo:
         """Whose the PState is, its name and its number of partitions."""
@@ -316,25 +303,10 @@ class PStateHandle:
             BadInput: it is no whole number, both are given or none, or the microbatch is not committed yet.
             SnapshotExpired: the microbatch is kept no more. Selects raise it where the entry is not.
         """
-        entry, microbatch = checked_pin(entry, microbatch)
+        check_pin(entry, microbatch)
         if microbatch is not None:
             entry = self._in_time(lambda: self._resolve()[2].entry_of(microbatch))
         return PStateHandle(self._module, self.name, entry)
-
-    def diff(
-        self, before: int, after: int, path: Path | dataflow.RecordedPath | None = None, *, page_size: int = PAGE_KEYS
-    ) -> Iterator[KeyChange]:
-        """What changed from one microbatch to another one: each key whose value is not the same, read page by page.
-
-        `diff(41, 42)` tells what microbatch 42 did. With `path`, which begins below a key, only what it finds is
-        compared. The work is in proportion to what changed, and to what was compacted in between.
-
-        Raises:
-            BadInput: a microbatch is not committed yet.
-            BadPath: values are subindexed and no path is given.
-            SnapshotExpired: one of them is kept no more.
-        """
-        return pages(lambda at: self.diff_page(before, after, page_size, path=path, cursor=at))
 
     def diff_page(
         self,
@@ -353,9 +325,9 @@ class PStateHandle:
         checked_limit(limit)
         begun = None if cursor is None else Cursor.of(cursor)
         for microbatch in (before, after):
-            checked_pin(None, microbatch)
+            check_pin(None, microbatch)
         with nullcontext() if budget is None else budget.placed():
-            below = None if path is None else path if isinstance(path, dataflow.RecordedPath) else path_of(path)
+            below = None if path is None else _recorded(path)
             return self._in_time(lambda: self._diff_page((before, after), limit, below, begun, budget))
 
     def _diff_page(
@@ -375,8 +347,7 @@ class PStateHandle:
             ends = reader.pinned(cursor.since), reader.pinned(cursor.entry)
 
             def select(task: int, wanted: dataflow.RecordedPath) -> tuple[list[Any], list[Any]]:
-                compiled = compile_path(wanted, pstate.schema, "select", pstate=self.name, budget=budget)
-                values = [argument_value(argument) for argument in compiled.arguments]
+                compiled, values = self._compile(pstate, wanted, budget)
                 first, last = (end.select(self.name, task, compiled, values) for end in ends)
                 return first, last
 
@@ -443,6 +414,18 @@ class PStateHandle:
                     raise CorruptState(f"{self.name} cannot be read, the store lost a part of it: {error}") from error
                 reader.forget()
         raise AssertionError("unreachable")
+
+
+def _recorded(path: Path | dataflow.RecordedPath | None) -> dataflow.RecordedPath:
+    return path if isinstance(path, dataflow.RecordedPath) else path_of(path)
+
+
+def _may_differ(changed: ChangedKeys, task: int, key: Any) -> bool:
+    """Whether something at or below a key may differ, or with ABSENT anything of the task's partition."""
+    try:
+        return changed.is_touched(task) if key is ABSENT else changed.is_key_touched(task, key)
+    except NotFound:  # what was there before is collected by now: only the value itself can tell
+        return True
 
 
 def one_value(name: str, values: list[Any]) -> Any:
