@@ -24,7 +24,7 @@ from tidemill.plan.compile import graph
 from tidemill.plan.compile.liveness import binds_of, reads_of
 from tidemill.plan.compile.order import merging_trees, observes_order
 from tidemill.plan.compile.segments import segments_of
-from tidemill.plan.warn import every_node
+from tidemill.plan.nodes import every_node
 from tidemill.plan.warn_constants import _bound
 
 AT = df.Location("m.py", 1)

@@ -14,7 +14,7 @@ from tidemill.engine.frame import Frame
 from tidemill.engine.row_runtime import RowRuntime
 from tidemill.engine.rows.code import SegmentCode, segment_code
 from tidemill.engine.step import Step
-from tidemill.language.dataflow import AggMap, Arg, Var
+from tidemill.language.dataflow import HIDDEN, AggMap, Arg, Var
 from tidemill.plan import program as pg
 from tidemill.values import columns as cols
 
@@ -87,7 +87,7 @@ def _located(run: Step, code: SegmentCode, error: BaseException) -> BaseExceptio
         trace = trace.tb_next
     if operator is None:
         return error
-    shown = {name: value for name, value in sample.items() if not name.startswith("*~")}
+    shown = {name: value for name, value in sample.items() if not name.startswith(HIDDEN)}
     return user_error(error, step_of(operator), operator.at, shown)
 
 

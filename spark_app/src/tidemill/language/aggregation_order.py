@@ -79,6 +79,12 @@ def has_order_between(places: Sequence[LeafPlace]) -> bool:
     return any(not a.commutes_with(b) and a.may_meet(b) for a, b in combinations(places, 2))
 
 
+def shows_order(trees: Sequence[AggTree], schema: Schema | None = None) -> bool:
+    """Whether swapping two rows may change what these aggregations of one structure come to."""
+    places = [place for tree in trees for place in leaf_places(tree, schema)]
+    return any(place.depends for place in places) or has_order_between(places)
+
+
 def depends_on_order(tree: AggTree, schema: Schema | None = None) -> bool:
     """Whether swapping two rows may change what the tree aggregates."""
-    return any(place.depends for place in leaf_places(tree, schema)) or has_order_between_leaves(tree, schema)
+    return shows_order([tree], schema)

@@ -14,6 +14,7 @@ from typing import Any
 
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Location, Node
+from tidemill.plan.nodes import binds_of
 from tidemill.plan.phases import phases
 from tidemill.values.errors import Fault
 
@@ -128,8 +129,7 @@ def _binds(node: Node) -> set[str]:
     if isinstance(node, df.Cond):
         ways = [set[str]().union(*map(_binds, body)) for _, body in node.cases]
         return set.intersection(*ways) if ways else set()
-    names = (getattr(node, "out", None), *(getattr(node, "outs", None) or ()))
-    return {name for name in names if isinstance(name, str) and name.startswith("*") and not _is_hidden(name)}
+    return {name for name in binds_of(node) if name.startswith("*") and not _is_hidden(name)}
 
 
 def _is_hidden(name: str) -> bool:

@@ -146,9 +146,7 @@ class SourceFollower:
     # --- from task to task ---
 
     def _partition(self, node: df.Partition, rows: Rows) -> Rows:
-        is_single = node.kind in ("global", "origin")
-        is_single = is_single or (node.target is not None and self._context.is_global(node.target))
-        if is_single or (node.kind == "direct" and node.args == (Const(0),)):
+        if self._context.goes_to_zero(node):
             return rows.moved(ON_ZERO)
         if node.kind == "shuffle":
             return rows.moved(Placement("anywhere", f"shuffle_partition at {node.at} sends rows to any task"))

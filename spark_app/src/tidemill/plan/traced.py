@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tidemill.plan.compile.schedule import predecessors_of
 from tidemill.plan.program import Explode, Program
 
 SUFFIX = "-traced"
@@ -18,15 +19,12 @@ def traced(program: Program) -> Program:
 
 def _records_behind(program: Program) -> list[frozenset[str]]:
     """For each operator the records that are bound behind it, whichever way a row came."""
-    before: list[list[int]] = [[] for _ in program.operators]
     edges = [list(following) for following in program.next]
     for region in program.regions:
         if region.enter is not None and region.after is not None:
             edges[region.enter].append(region.after)
     sides = {region.post: region.sides for region in program.regions if region.sides}
-    for number, following in enumerate(edges):
-        for successor in following:
-            before[successor].append(number)
+    before = predecessors_of(edges)
     own = [frozenset(op.outs if isinstance(op, Explode) and op.source_id else ()) for op in program.operators]
     every = frozenset[str]().union(*own)
     behind = [own[number] if not before[number] and number not in sides else every for number in range(len(own))]

@@ -5,12 +5,13 @@ show them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tidemill.language import dataflow as df
-from tidemill.language.dataflow import Location, ModuleDeclaration, Node, TopologyDeclaration
+from tidemill.language.dataflow import Location, ModuleDeclaration, TopologyDeclaration
 from tidemill.plan.check.context import Context
 from tidemill.plan.follow import SourceFollower
+from tidemill.plan.nodes import every_node
 from tidemill.plan.warn_constants import ConstantCheck
 from tidemill.values.errors import DefinitionWarning, Fault
 
@@ -55,16 +56,6 @@ def _of_topology(context: Context, topology: TopologyDeclaration) -> Iterator[Fa
         if pstate.name not in written:
             text = f"'{topology.name}' never writes the PState '{pstate.name}'."
             yield _warning(pstate.at, text, "Write it, or remove it.")
-
-
-def every_node(nodes: Sequence[Node]) -> Iterator[Node]:
-    """These nodes and all those inside them."""
-    for node in nodes:
-        yield node
-        yield from every_node(getattr(node, "body", ()))
-        if isinstance(node, df.Cond):
-            for _, body in node.cases:
-                yield from every_node(body)
 
 
 def _warning(at: Location, text: str, advice: str) -> Fault:

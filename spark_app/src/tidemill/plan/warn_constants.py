@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Arg, Const, Function, Location, Node, RecordedExpr
 from tidemill.language.operations import Op
+from tidemill.plan.nodes import binds_of
 from tidemill.values.errors import Fault
 
 _OF_NUMBERS = frozenset(
@@ -81,9 +82,7 @@ class ConstantCheck:
 def _bound(node: Node) -> tuple[str, ...]:
     if isinstance(node, df.Loop):
         return (*node.outs, *(name for name, _ in node.vars))
-    out: str | None = getattr(node, "out", None)
-    outs: tuple[str, ...] = getattr(node, "outs", ())
-    return outs if out is None else (out, *outs)
+    return binds_of(node)
 
 
 def _other_args(node: Node) -> tuple[Arg, ...]:

@@ -14,7 +14,7 @@ from tidemill.engine.context import StepContext
 from tidemill.engine.failures import step_name, user_error
 from tidemill.engine.frame import Frame
 from tidemill.engine.query_budget import RunningBudget
-from tidemill.language.dataflow import Arg, Const, Var
+from tidemill.language.dataflow import HIDDEN, Arg, Const, Var
 from tidemill.language.emits import StreamEmit
 from tidemill.language.operations import Op, expanded
 from tidemill.plan.program import Apply
@@ -151,7 +151,7 @@ def row_values(frame: Frame, index: int) -> dict[str, Any]:
     return {
         name: cols.to_values(cols.gather_rows(column, indices))[0]
         for name, column in frame.columns.items()
-        if name[0] == "*" and not name.startswith("*~")
+        if name[0] == "*" and not name.startswith(HIDDEN)
     }
 
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from tidemill.language.dataflow import Arg, Const
 from tidemill.language.operations import Op
 from tidemill.plan import program as pg
-from tidemill.plan.compile.liveness import binds_of, reads_of
+from tidemill.plan.compile.liveness import reads_of
+from tidemill.plan.nodes import binds_of
 
 _DEPTH_MAX = 12
 _INLINE: dict[tuple[str, int], str] = {

@@ -57,15 +57,6 @@ def check_into_variables(context: Context, node: Aggregate) -> None:
         context.fault(node.at, text, 'Write .out("*name").')
 
 
-def aggregators(tree: AggTree) -> list[Aggregator]:
-    """All aggregators of a tree."""
-    if isinstance(tree, AggMap):
-        return [found for _, inner in tree.entries for found in aggregators(inner)]
-    if isinstance(tree, AggList):
-        return [found for inner in tree.items for found in aggregators(inner)]
-    return [tree]
-
-
 def _into(context: Context, pstate: PStateDeclaration, tree: AggTree, schema: Schema | None, at: Location) -> None:
     if isinstance(tree, AggMap):
         _into_map(context, pstate, tree, schema, at)

@@ -225,10 +225,7 @@ class ChainCheck:
             self._path_target(node, node.target, scope)
         elif node.target is not None:
             self._target(node, node.target, scope)
-        is_single = node.kind in ("global", "origin")
-        is_single = is_single or (node.target is not None and self.context.is_global(node.target))
-        is_task_0 = node.kind == "direct" and node.args == (df.Const(0),)
-        return scope.moved(is_single or is_task_0)
+        return scope.moved(self.context.goes_to_zero(node))
 
     def _path_target(self, node: df.Partition, target: str, scope: Scope) -> None:
         found = self.temps.read(target, scope, node.at)
@@ -347,18 +344,11 @@ class ChainCheck:
                 text = f"'{capture.out}' captures a structure of '{pstate.name}' whose elements are stored one by one."
                 self.fault(node.at, text, "Read what you need of it in post-agg with local_select.")
 
-    def group_by(self, node: df.GroupBy, scope: Scope) -> Scope:
-        """Always a fault here: the one of a batch block is taken by `check_batch_block`."""
-        where = "inside another node of" if self.phase == "pre" else "outside"
-        where = "after the aggregation of" if self.phase == "post" else where
-        self.fault(node.at, f"group_by stands {where} a batch block.", "Put it into the batch block itself, once.")
-        return scope
-
-    def limit_agg(self, node: df.Limit, scope: Scope) -> Scope:
-        """Always a fault here, as with `group_by`."""
-        where = "inside another node of" if self.phase == "pre" else "outside"
-        where = "after the aggregation of" if self.phase == "post" else where
-        self.fault(node.at, f"limit_agg stands {where} a batch block.", "Put it into the batch block itself, once.")
+    def misplaced_aggregator(self, node: df.GroupBy | df.Limit, scope: Scope) -> Scope:
+        """Always a fault here: those of a batch block are taken by `check_batch_block`."""
+        what = "group_by" if isinstance(node, df.GroupBy) else "limit_agg"
+        where = {"pre": "inside another node of", "post": "after the aggregation of"}.get(self.phase, "outside")
+        self.fault(node.at, f"{what} stands {where} a batch block.", "Put it into the batch block itself, once.")
         return scope
 
     def batch_block(self, node: df.BatchBlock, scope: Scope) -> Scope:
@@ -437,9 +427,9 @@ _HANDLERS: dict[type, str] = {
     df.Materialize: "materialize", df.KeepTrue: "keep_true", df.Cond: "cond", df.Loop: "loop",
     df.ContinueLoop: "continue_loop", df.EmitLoop: "emit_loop", df.Partition: "partition", df.LocalSelect: "select",
     df.LocalTransform: "transform", df.LocalClear: "clear", df.DepotAppend: "depot_append", df.Aggregate: "aggregate",
-    df.BatchBlock: "batch_block", df.GroupBy: "group_by", df.Limit: "limit_agg", df.Anchor: "anchor",
-    df.QueryAnswer: "answer", df.Hook: "hook", df.Branch: "branch", df.InvokeQuery: "invoke", df.Unify: "unify",
-    df.FreshBatchSource: "misplaced", df.SubBatchRows: "sub_batch", df.JoinBranches: "join",
+    df.BatchBlock: "batch_block", df.GroupBy: "misplaced_aggregator", df.Limit: "misplaced_aggregator",
+    df.Anchor: "anchor", df.QueryAnswer: "answer", df.Hook: "hook", df.Branch: "branch", df.InvokeQuery: "invoke",
+    df.Unify: "unify", df.FreshBatchSource: "misplaced", df.SubBatchRows: "sub_batch", df.JoinBranches: "join",
 }  # fmt: skip
 
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidemill.language.dataflow import (
+    Const,
     DepotDeclaration,
     Location,
     ModuleDeclaration,
+    Partition,
     PStateDeclaration,
     QueryDeclaration,
 )
@@ -56,6 +58,11 @@ class Context:
         for query in declaration.queries:
             context.queries.setdefault(query.name, query)
         return context
+
+    def goes_to_zero(self, node: Partition) -> bool:
+        """Whether a partitioner sends every row to task 0."""
+        is_single = node.kind in ("global", "origin") or (node.target is not None and self.is_global(node.target))
+        return is_single or (node.kind == "direct" and node.args == (Const(0),))
 
     def fault(self, at: Any, text: str, advice: str = "") -> None:
         """Note a fault at a place in the user's code, with advice on how to mend it."""

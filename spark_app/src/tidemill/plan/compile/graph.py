@@ -17,7 +17,9 @@ from tidemill.plan import program as pg
 from tidemill.plan.branches import ROOT
 from tidemill.plan.captures import captures_of
 from tidemill.plan.compile.liveness import variables_in
+from tidemill.plan.compile.schedule import predecessors_of
 from tidemill.plan.compile.ways import Way, shared_ways
+from tidemill.plan.nodes import binds_of
 from tidemill.plan.phases import phases
 from tidemill.plan.temporaries import declared_by
 from tidemill.values.errors import DefinitionError, Fault
@@ -118,6 +120,11 @@ class GraphBuilder:
     def _bind_all(self, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(self._bind(name) for name in names)
 
+    def _new_variable(self) -> str:
+        """A variable that nobody wrote."""
+        self._temporaries += 1
+        return f"{df.HIDDEN}{self._temporaries}"
+
     def flat(self, arg: df.Arg, at: df.Location) -> df.Arg:
         """The argument as a variable or a constant; nested expressions become operators in front."""
         if isinstance(arg, df.Var):
@@ -125,8 +132,7 @@ class GraphBuilder:
         if not isinstance(arg, df.RecordedExpr):
             return arg
         args = tuple(self.flat(inner, at) for inner in arg.args)
-        self._temporaries += 1
-        out = f"*~{self._temporaries}"
+        out = self._new_variable()
         self.add(pg.Apply, at, function=arg.function, args=args, outs=(out,))
         return df.Var(out)
 
@@ -165,18 +171,18 @@ class GraphBuilder:
 
         What follows the aggregators of a batch block counts as such: rows cannot be sent from there.
         """
-        number = self._place.operator
+        if self._is_post:
+            return True
+        before, number = predecessors_of(self.next), self._place.operator
         while isinstance(self.operators[number], (pg.Apply, pg.Keep, pg.Join)):
-            before = [other for other, successors in enumerate(self.next) if number in successors]
-            if len(before) != 1:
-                return not before or self._is_post
-            number = before[0]
-        return isinstance(self.operators[number], (pg.Start, pg.Move, pg.Explode)) or self._is_post
+            if len(before[number]) != 1:
+                return not before[number]
+            number = before[number][0]
+        return isinstance(self.operators[number], (pg.Start, pg.Move, pg.Explode))
 
     def _gather(self, at: df.Location) -> None:
         """Rows that come one after the other meet here, each on its own task, to wait together."""
-        self._temporaries += 1
-        task = f"*~{self._temporaries}"
+        task = self._new_variable()
         function = df.Function("CURRENT_TASK_ID", "builtin", Ops.CURRENT_TASK_ID)
         self.add(pg.Apply, at, function=function, args=(), outs=(task,))
         self.add(pg.Move, at, kind="direct", args=(df.Var(task),))
@@ -244,9 +250,8 @@ class GraphBuilder:
     def _add_answer(self, node: df.QueryAnswer) -> None:
         self.add(pg.Answer, node.at, value=self.flat(node.value, node.at))
 
-    def _add_misplaced(self, node: df.FreshBatchSource) -> None:
-        text = "fresh_batch_source stands where no source of a batch block can be."
-        raise DefinitionError([Fault(str(node.at), text)])
+    def _add_misplaced(self, node: df.GroupBy | df.Limit | df.FreshBatchSource) -> None:
+        raise DefinitionError([Fault(str(node.at), f"{type(node).__name__} stands where it cannot be compiled.")])
 
     # --- conditions and branches -------------------------------------------------------------------------------------
 
@@ -281,8 +286,7 @@ class GraphBuilder:
         self, ways: Mapping[int, Way], places: Mapping[int, Attachment], split: int | None, at: df.Location
     ) -> Attachment:
         """Lets these cases meet, pass one partitioner that knows the way of each row, and part again behind it."""
-        self._temporaries += 1
-        which = f"*~{self._temporaries}"
+        which = self._new_variable()
         moves, needed = [], []
         for index, (number, way) in enumerate(ways.items()):
             self._place = places[number]
@@ -541,7 +545,7 @@ _HANDLERS: dict[type, str] = {
     df.Materialize: "materialize", df.KeepTrue: "keep", df.Cond: "cond", df.Loop: "loop",
     df.ContinueLoop: "continue", df.EmitLoop: "emit", df.Partition: "partition", df.LocalSelect: "select",
     df.LocalTransform: "transform", df.LocalClear: "clear", df.DepotAppend: "depot_append", df.Aggregate: "aggregate",
-    df.BatchBlock: "batch", df.GroupBy: "later_group", df.Limit: "later_group", df.Anchor: "anchor",
+    df.BatchBlock: "batch", df.GroupBy: "misplaced", df.Limit: "misplaced", df.Anchor: "anchor",
     df.QueryAnswer: "answer", df.Hook: "hook", df.Branch: "branch", df.InvokeQuery: "invoke", df.Unify: "unify",
     df.FreshBatchSource: "misplaced", df.SubBatchRows: "sub_batch", df.JoinBranches: "join",
 }  # fmt: skip
@@ -570,9 +574,7 @@ def _bound_names(nodes: Iterable[df.Node]) -> set[str]:
     """The variables that these nodes bind for those that follow them, in inner blocks too."""
     names: set[str] = set()
     for node in nodes:
-        names.update(getattr(node, "outs", ()) or ())
-        if isinstance(node, df.ExplodeMicrobatch) and node.out:
-            names.add(node.out)
+        names.update(binds_of(node))
         if isinstance(node, df.Cond):
             names.update(*(_bound_names(body) for _, body in node.cases))
         elif isinstance(node, df.Branch):

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidemill.language import dataflow as df
 from tidemill.plan import program as pg
+from tidemill.plan.nodes import binds_of
 
 
 def variables_in(part: Any) -> Iterator[str]:
@@ -35,13 +36,6 @@ def reads_of(operator: pg.Operator, regions: Sequence[pg.Region]) -> set[str]:
         cut = () if region.cut is None else (*region.cut.vars, *region.cut.sort)
         return {*(region.keys or ()), *cut}.union(*(variables_in(output.tree) for output in region.outputs))
     return set(variables_in(tuple(vars(operator).values())))
-
-
-def binds_of(operator: pg.Operator) -> tuple[str, ...]:
-    """The variables that an operator binds: `out` and `outs` of its record."""
-    out: str | None = getattr(operator, "out", None)
-    outs: tuple[str, ...] = getattr(operator, "outs", ())
-    return outs if out is None else (out, *outs)
 
 
 def live_behind(

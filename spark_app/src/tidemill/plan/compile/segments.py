@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill.language.aggregation_order import depends_on_order, has_order_between, leaf_places
+from tidemill.language.aggregation_order import shows_order
 from tidemill.plan import program as pg
 from tidemill.plan.compile.order import touched_by, writes_in_order
 
@@ -72,12 +72,8 @@ def _clash(touches: Sequence[pg.Operator], schema: Any) -> bool:
     """Whether the order between two operators on one PState can show."""
     if len(touches) < 2 or all(isinstance(operator, pg.Select) for operator in touches):
         return False
-    if not all(isinstance(operator, pg.Fold) for operator in touches):
-        return True
     folds = [operator for operator in touches if isinstance(operator, pg.Fold)]
-    if any(depends_on_order(fold.tree, schema) for fold in folds):
-        return True
-    return has_order_between([place for fold in folds for place in leaf_places(fold.tree, schema)])
+    return len(folds) < len(touches) or shows_order([fold.tree for fold in folds], schema)
 
 
 def _is_in_loop(

@@ -32,7 +32,7 @@ def compile_topology(
     The declaration has passed `plan.check.module`; what is refused here as well is what no program can express.
 
     Raises:
-        DefinitionError: the module's author uses something that is not available yet.
+        DefinitionError: branches cannot be joined, or a step cannot be sent to workers.
         UnknownName: the module has no topology of this name.
     """
     topology = next((found for found in declaration.topologies if found.name == topology_name), None)

@@ -8,11 +8,12 @@ A partitioner that stands in a further condition of a case is its own: it shares
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from tidemill.language import dataflow as df
-from tidemill.language.aggregation_order import depends_on_order, has_order_between, leaf_places
+from tidemill.language.aggregation_order import shows_order
+from tidemill.plan.nodes import every_node
 
 _DECIDED: Final = ("hash", "path", "direct", "custom", "global")
 """Partitioners that send each row to one task, which its values decide."""
@@ -64,24 +65,13 @@ def _is_order_seen(nodes: Sequence[df.Node], schema: Any) -> bool:
     if all(isinstance(node, df.LocalSelect) for node in nodes):
         return False
     folds = [node for node in nodes if isinstance(node, df.Aggregate)]
-    if len(folds) < len(nodes) or any(depends_on_order(fold.tree, schema) for fold in folds):
-        return True
-    return has_order_between([place for fold in folds for place in leaf_places(fold.tree, schema)])
+    return len(folds) < len(nodes) or shows_order([fold.tree for fold in folds], schema)
 
 
 def _touches(nodes: Iterable[df.Node]) -> Touches:
     found: dict[str, list[df.Node]] = {}
-    for node in _all_of(nodes):
+    for node in every_node(nodes):
         name = getattr(node, "pstate", None) or getattr(node, "depot", None)
         if name is not None or isinstance(node, df.Aggregate):
             found.setdefault(name or _VARIABLES, []).append(node)
     return found
-
-
-def _all_of(nodes: Iterable[df.Node]) -> Iterator[df.Node]:
-    """The nodes, and those inside them."""
-    for node in nodes:
-        yield node
-        yield from _all_of(getattr(node, "body", ()))
-        for _, body in getattr(node, "cases", ()):
-            yield from _all_of(body)
