@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from contextlib import suppress
+from itertools import groupby, islice
 from typing import Final
 
 import numpy as np
@@ -105,19 +106,27 @@ PAST_MAX = 256
 """How many segments of a producer are looked through for an append that it repeats."""
 
 
+def produced_back(files: DepotFiles, number: int, producer: str) -> Iterator[tuple[Header, list[Produced]]]:
+    """The segments with a producer's appends, from segment `number` back: of each the header and these appends.
+
+    Raises:
+        NotFound: a segment is deleted.
+    """
+    while number:
+        header = files.header(number)
+        mine = [append for append in header.produced if append.producer == producer]
+        yield header, mine
+        before = min((append.previous for append in mine), default=0)
+        number = before if before < header.entries[0].number else 0
+
+
 def find_produced(files: DepotFiles, number: int, producer: str, sequence: int) -> Produced | None:
     """Follow a producer's appends back from its last segment to this sequence; None where it cannot be found."""
-    for _ in range(PAST_MAX):
-        try:
-            header = files.header(number)
-        except NotFound:
-            return None
-        appends = [append for append in header.produced if append.producer == producer]
-        for append in appends:
-            if append.sequence == sequence:
-                return append
-        number = min((append.previous for append in appends), default=0)
-        is_before = all(append.sequence > sequence for append in appends)
-        if not is_before or not 0 < number < header.entries[0].number:
-            return None
+    with suppress(NotFound):
+        for _, appends in islice(produced_back(files, number, producer), PAST_MAX):
+            for append in appends:
+                if append.sequence == sequence:
+                    return append
+            if any(append.sequence < sequence for append in appends):
+                break
     return None

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from tidemill.engine.current_step import finder
 from tidemill.engine.queries import opened
-from tidemill.engine.report import StepReport
-from tidemill.engine.schedule import steps_of, superstep_of
+from tidemill.engine.schedule import run_supersteps
 from tidemill.engine.superstep import changes_of
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel
@@ -37,9 +36,7 @@ def _run(work: AttemptWork, runs: Sequence[ThreadRun], cancel: threading.Event |
         cancel.find = finder(runs, threading.get_ident())
     exploded: set[str] = set()
     rows, count = 0.0, 0
-    reports: list[StepReport] = []
-    for superstep, events in enumerate(steps_of(work, reports)):
-        reports[:] = superstep_of(runs, superstep, events)
+    for reports in run_supersteps(work, runs):
         exploded.update(*(report.exploded for report in reports))
         rows += sum(report.metrics["rows"] for report in reports)
         count += 1

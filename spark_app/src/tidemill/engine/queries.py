@@ -6,30 +6,18 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from tidemill.engine.query_budget import RUNNING, QueryBounds
-from tidemill.engine.report import StepReport
-from tidemill.engine.resources import open_committed, open_others, open_state, own_pstates
-from tidemill.engine.schedule import steps_of, superstep_of
+from tidemill.engine.resources import empty_state, open_committed, open_others, open_state
+from tidemill.engine.schedule import run_supersteps
 from tidemill.engine.step import PStateReads
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptWork
-from tidemill.journal.snapshot import Snapshot, TaskSet
+from tidemill.journal.snapshot import Snapshot
 from tidemill.plan.program import Program
-from tidemill.pstate.thread_state import ThreadState
-from tidemill.tables.parts import PartLoader
-from tidemill.tables.view import SnapshotView
 from tidemill.values import columns as cols
 from tidemill.values.errors import NotOneValue
-
-
-def _read_nothing(name: str) -> bytes:
-    raise AssertionError(f"nothing was ever committed as {name}")
-
-
-_NOTHING: Final = SnapshotView(Snapshot(), TaskSet(1, 0), PartLoader(_read_nothing))
-"""What a query has of its own before it begins."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +77,10 @@ class Queries:
             tasks=place.tasks, threads=1, microbatch_id=seed, version=RUNNING.depth, snapshot=Snapshot(), sources={},
             options=place.options, now_millis=now_millis,
         )  # fmt: skip
-        run = ThreadRun(work, 0, ThreadState(own_pstates(program), _NOTHING), self._states, self._cancel, self)
+        run = ThreadRun(work, 0, empty_state(program), self._states, self._cancel, self)
         run.inputs = {name: cols.from_values([arg]) for name, arg in zip(program.inputs or (), args, strict=True)}
-        reports: list[StepReport] = []
-        for number, step in enumerate(steps_of(work, reports)):
-            reports[:] = superstep_of([run], number, step)
+        for _ in run_supersteps(work, [run]):
+            pass
         if len(run.answers) != 1:
             gave = f"{len(run.answers)} results" if run.answers else "no result"
             text = f"The query '{query}' gave {gave}, and must give one."

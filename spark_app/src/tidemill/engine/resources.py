@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from tidemill.depot.log import DepotLog
 from tidemill.engine.work import AttemptWork, SourceWork
-from tidemill.journal.snapshot import TaskSet
+from tidemill.journal.snapshot import Snapshot, TaskSet
 from tidemill.plan.program import Program, PStatePlan
 from tidemill.pstate.committed import CommittedState
 from tidemill.pstate.info import PStateInfo
@@ -18,6 +18,7 @@ from tidemill.pstate.reading import SnapshotReader
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.store.patient import PatientStore
 from tidemill.store.urls import open_store
+from tidemill.tables.parts import PartLoader
 from tidemill.tables.stored_parts import part_loader
 from tidemill.tables.view import SnapshotView
 from tidemill.values.columns import Column
@@ -39,6 +40,18 @@ def open_state(work: AttemptWork, thread: int, overlay: bytes) -> ThreadState:
     view = SnapshotView(work.snapshot, TaskSet(work.threads, thread), loader)
     limit = work.options.get("topology.microbatch.pstate.flush.path.count", 100_000)
     return ThreadState(own_pstates(work.program), view, overlay=overlay, flush_path_count=int(limit))
+
+
+def _read_nothing(name: str) -> bytes:
+    raise AssertionError(f"nothing was ever committed as {name}")
+
+
+_NOTHING: Final = PartLoader(_read_nothing)
+
+
+def empty_state(program: Program) -> ThreadState:
+    """State that nothing was committed to: of a query, or of a block without a module."""
+    return ThreadState(own_pstates(program), SnapshotView(Snapshot(), TaskSet(1, 0), _NOTHING))
 
 
 def own_pstates(program: Program) -> dict[str, PStateInfo]:

@@ -59,7 +59,15 @@ class DynamicSchedule:
         return region.waits.isdisjoint(busy) and region.needs.isdisjoint(self._open)
 
 
-def steps_of(work: AttemptWork, reports: Sequence[StepReport]) -> Iterator[Superstep]:
+def run_supersteps(work: AttemptWork, runs: Sequence[ThreadRun]) -> Iterator[list[StepReport]]:
+    """All supersteps of these threads, in this process; of each its reports."""
+    reports: list[StepReport] = []
+    for number, step in enumerate(_steps(work, reports)):
+        reports[:] = _superstep(runs, number, step)
+        yield reports
+
+
+def _steps(work: AttemptWork, reports: Sequence[StepReport]) -> Iterator[Superstep]:
     """The supersteps of the program's schedule, or those that follow from the reports."""
     if work.program.schedule is not None:
         yield from work.program.schedule
@@ -71,7 +79,7 @@ def steps_of(work: AttemptWork, reports: Sequence[StepReport]) -> Iterator[Super
         step = schedule.next(reports)
 
 
-def superstep_of(runs: Sequence[ThreadRun], superstep: int, step: Superstep) -> list[StepReport]:
+def _superstep(runs: Sequence[ThreadRun], superstep: int, step: Superstep) -> list[StepReport]:
     """One superstep of all threads; what they sent waits in their outboxes for the next one."""
     inboxes: list[list[Message]] = [[] for _ in runs]
     for run in runs:

@@ -21,6 +21,7 @@ from tidemill.definition.stored import depot_folder, topology_folder
 from tidemill.depot.header import LastSequence
 from tidemill.depot.log import DepotLog
 from tidemill.depot.producers import HeaderMissing, ProducerTable, brought_up, producer_of
+from tidemill.depot.reading import produced_back
 from tidemill.journal import entries
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog, modules_of
@@ -301,13 +302,10 @@ def _lasts_known(log: DepotLog, sequences: Mapping[str, LastSequence], committed
     """Of each topology the segments before those that hold what it appended too late."""
     for producer, microbatch_id in committed.items():
         number = sequences[producer].segment if producer in sequences else 0
-        while number:
-            header = log.files.header(number)
-            mine = [append for append in header.produced if append.producer == producer]
+        for header, mine in produced_back(log.files, number, producer):
             if not any(append.sequence >= (microbatch_id + 1) * SEGMENTS_MAX for append in mine):
                 break
             yield header.entries[0].number - 1
-            number = min((append.previous for append in mine), default=0)
 
 
 def _check_covered(entry: Entry, saved: Sequence[_SavedDepot], topology: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from tidemill.definition.definition import StoredDefinition
 from tidemill.depot.header import LastSequence
 from tidemill.depot.log import DepotLog
 from tidemill.depot.producers import producer_of
-from tidemill.depot.reading import find_produced
+from tidemill.depot.reading import find_produced, produced_back
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import SEGMENTS_MAX, AppendIdentity, Entry, StagedAppend
 from tidemill.store.objects import NotFound, ObjectStore
@@ -64,10 +65,11 @@ class _DepotCheck:
         if head is None:
             return
         yield from self._published_faults(last, head[1])
+        waiting = {each.identity for each in head[1].appends}
         for append in appends:
             if last is not None and append.sequence <= last.sequence:
                 yield from self._content_faults(append, last)
-            elif append.identity in {each.identity for each in head[1].appends}:
+            elif append.identity in waiting:
                 yield from self._staged_faults(append, log)
             else:
                 yield f"the append {append.sequence} of microbatch {append.microbatch_id} is missing"
@@ -78,19 +80,13 @@ class _DepotCheck:
             return
         if last.sequence >= (head.last_id + 1) * SEGMENTS_MAX:
             yield f"microbatch {last.sequence // SEGMENTS_MAX} is there, but the last committed one is {head.last_id}"
-        number, above = last.segment, last.sequence + 1
-        while number:
-            try:
-                header = self._depot.files.header(number)
-            except NotFound:
-                return
-            mine = [append for append in header.produced if append.producer == self._producer]
-            for append in reversed(mine):
-                if append.sequence >= above:
-                    yield f"the append {append.sequence} is there twice, or in the wrong order"
-                above = append.sequence
-            before = min((append.previous for append in mine), default=0)
-            number = before if before < header.entries[0].number else 0
+        above = last.sequence + 1
+        with suppress(NotFound):
+            for _, mine in produced_back(self._depot.files, last.segment, self._producer):
+                for append in reversed(mine):
+                    if append.sequence >= above:
+                        yield f"the append {append.sequence} is there twice, or in the wrong order"
+                    above = append.sequence
 
     def _content_faults(self, append: StagedAppend, last: LastSequence) -> Iterator[str]:
         found = find_produced(self._depot.files, last.segment, self._producer, append.sequence)

@@ -21,6 +21,7 @@ from tidemill.leader.garbage import remove_garbage
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.store.local import sweep_unfinished
 from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.tables.stored_parts import entry_of
 from tidemill.values.errors import invariant
 
 FOLDERS: Final = ("deltas", "runs", "appends")
@@ -95,14 +96,13 @@ def _check_kept(entry: Entry, reached: set[str], floor: int) -> None:
 
 def _reach(log: CommitLog, number: int, entry: Entry, since: int) -> tuple[set[str], int]:
     """The names that must stay, and the first entry that must; those from `since` on are within the retention."""
-    snapshots = [entry.snapshot, entry.previous]
+    parts = list(entry.named_parts())
     floor = min([committed.entry for committed in entry.committed], default=number)
     for compacted in _compactions(log, entry, since):
         # Between two compactions a snapshot only grows: the last one before a compaction reaches all the others.
-        snapshots.append(log.read(compacted - 1).snapshot)
+        parts += log.read(compacted - 1).snapshot.parts()
         floor = min(floor, compacted - 1)
     floor = min(floor, min(since, number) - 1)
-    parts = [*(part for snapshot in snapshots for part in snapshot.parts()), *entry.named_parts()]
     return {part.name for part in parts}, min([floor, *inline_entries(parts)])
 
 
@@ -132,10 +132,7 @@ def _first_since(log: CommitLog, newest: int, cutoff_ms: int) -> int:
 
 def inline_entries(parts: Iterable[Part]) -> Iterator[int]:
     """The entries in which small parts among these ride."""
-    for part in parts:
-        key, _, member = part.name.partition("#")
-        if member:
-            yield int(key.rpartition("/")[2].partition(".")[0])
+    return (number for part in parts if (number := entry_of(part.name)) is not None)
 
 
 def _names(store: ObjectStore, prefix: str) -> Iterator[str]:

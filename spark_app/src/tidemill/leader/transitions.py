@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final
 
 from tidemill.engine.work import AttemptOutcome, DeltaPart
@@ -31,8 +30,6 @@ INLINE_PREFIX = "log/"
 
 SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 """What a microbatch appends to a depot becomes several segments beyond this, for the leader holds one in memory."""
-
-_NO_DEPOTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -144,7 +141,7 @@ class Finished:
 
 
 def commit(
-    entry: Entry, number: int, finished: Finished, author: Author, depots: Mapping[str, str] = _NO_DEPOTS
+    entry: Entry, number: int, finished: Finished, author: Author, depots: Mapping[str, str]
 ) -> tuple[Entry, dict[str, bytes]]:
     """The entry `number`, which makes an attempt's changes the state that everybody sees; and its inline parts.
 

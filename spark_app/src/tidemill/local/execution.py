@@ -10,21 +10,16 @@ from tidemill.api.arguments import Helpers, to_name
 from tidemill.api.block import Block
 from tidemill.api.locations import caller_location
 from tidemill.api.schemas import to_schema
-from tidemill.engine.report import StepReport
-from tidemill.engine.resources import own_pstates
-from tidemill.engine.schedule import steps_of, superstep_of
+from tidemill.engine.resources import empty_state
+from tidemill.engine.schedule import run_supersteps
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptWork
 from tidemill.journal.clock import SystemClock
-from tidemill.journal.snapshot import Snapshot, TaskSet
+from tidemill.journal.snapshot import Snapshot
 from tidemill.language import dataflow as df
 from tidemill.plan.check.context import Context
 from tidemill.plan.check.module import checked, ends_of
 from tidemill.plan.compile.topology import compile_topology
-from tidemill.pstate.thread_state import ThreadState
-from tidemill.store.objects import NotFound
-from tidemill.tables.parts import PartLoader
-from tidemill.tables.view import SnapshotView
 from tidemill.values.errors import BadInput, Fault
 
 _NAME = "block"
@@ -85,20 +80,9 @@ def _run(module: df.ModuleDeclaration, tasks: int) -> None:
     }
     program = replace(program, segments=segments, key=f"{program.key}-executed")
     work = AttemptWork("", _NAME, _NAME, program, tasks, 1, 1, 1, Snapshot(), {}, now_millis=SystemClock().now_ms())
-    run = ThreadRun(work, 0, _empty_state(work), {})
-    reports: list[StepReport] = []
+    run = ThreadRun(work, 0, empty_state(program), {})
     try:
-        for superstep, events in enumerate(steps_of(work, reports)):
-            reports[:] = superstep_of([run], superstep, events)
+        for _ in run_supersteps(work, [run]):
+            pass
     finally:
         run.close()
-
-
-def _empty_state(work: AttemptWork) -> ThreadState:
-    """State that nothing was committed to."""
-    view = SnapshotView(work.snapshot, TaskSet(1, 0), PartLoader(_no_part))
-    return ThreadState(own_pstates(work.program), view)
-
-
-def _no_part(name: str) -> bytes:
-    raise NotFound(f"No part {name}: a block that is executed has no store.", name=name)
