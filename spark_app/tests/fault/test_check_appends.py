@@ -32,7 +32,7 @@ class Relayed:
             for count, word in enumerate((LARGE, LARGE + "y"), 1):
                 cluster.cluster_depot("Relay", "*in").append(word)
                 runners = cluster._running["Relay"].topologies
-                runners["relay"].wait_for(lambda state, count=count: state.processed >= count, 20)  # type: ignore[misc]
+                runners["relay"].wait_for(lambda state, count=count: state.processed >= count, 20)  # type: ignore[misc]  # a default argument
                 eventually_published(runners["relay"])
         definition = DefinitionLog(connect(self.url), "Relay").newest()
         assert definition is not None

@@ -1,6 +1,7 @@
 """`Block`: a chain of dataflow nodes, started on the class (`Block.each(…)`) and extended on an instance.
 
-Blocks are immutable; the chain of a source (`topology.SourceChain`) has the same methods and records into its topology.
+Blocks are immutable; the chains of a source (`topology.SourceChain`) and of a query (`query.QueryChain`) have
+the same methods and record into their topology.
 """
 
 from __future__ import annotations
@@ -41,13 +42,12 @@ from tidemill.language.dataflow import Arg, Const, Location, Node, PartitionKind
 from tidemill.language.dispatching import EVERY, Dispatch, Taker
 from tidemill.language.operations import Ops
 from tidemill.values.errors import BadInput, Fault
-from tidemill.values.suggestions import SuggestingInstances
 
 B = TypeVar("B", bound="Block")
 _ALWAYS: Arg = Const(True)
 
 
-class Block(Calls, SuggestingInstances, Attachable):
+class Block(Calls, Attachable):
     """A chain of nodes. Every method adds one and returns the longer chain."""
 
     _synonyms: ClassVar[Mapping[str, str]] = {
@@ -107,16 +107,13 @@ class Block(Calls, SuggestingInstances, Attachable):
         if not self.nodes:
             return self._fault(at, ".out(…) has nothing before it.", "Write it after each(…), agg(…), …")
         found: list[Fault] = []
-        node = self.nodes[-1]
-        rest = self.nodes[:-1]
+        *rest, node = self.nodes
         if isinstance(node, dataflow.Materialize):
             changed = _with_temp(node, names, at, found)
-            return self._with((*rest, changed), (*self.faults, *found))
-        if isinstance(node, dataflow.Aggregate) and any(str(name).startswith("$$") for name in names):
-            made = _making_temp(node, names, at, found)
-            return self._with((*rest, made), (*self.faults, *found))
-        outs = to_vars(names, at, found)
-        changed = _with_outs(node, outs, at, found)
+        elif isinstance(node, dataflow.Aggregate) and any(str(name).startswith("$$") for name in names):
+            changed = _making_temp(node, names, at, found)
+        else:
+            changed = _with_outs(node, to_vars(names, at, found), at, found)
         return self._with((*rest, changed), (*self.faults, *found))
 
     # --- rows ---
@@ -257,12 +254,10 @@ class Block(Calls, SuggestingInstances, Attachable):
         number = hidden_var("case")
         dispatch = dataflow.Function("sub_source", "function", Dispatch([case.taker for case in given]))
         pick = dataflow.Each(dispatch, (subject,), (number,), at)
-        recorded: list[tuple[Arg, tuple[Node, ...]]] = [
-            (built_in(Ops.EQUAL, Var(number), Const(index)), _nodes(case, at, found))
-            for index, case in enumerate(given)
-        ]
-        last = recorded[-1:] and [(_ALWAYS, recorded[-1][1])]
-        node = dataflow.Cond((*recorded[:-1], *last), at)
+        conditions: list[Arg] = [built_in(Ops.EQUAL, Var(number), Const(index)) for index in range(len(given))]
+        conditions[-1:] = [_ALWAYS] * bool(given)
+        bodies = [_nodes(case, at, found) for case in given]
+        node = dataflow.Cond(tuple(zip(conditions, bodies, strict=True)), at)
         return self._with((*self.nodes, pick, node), (*self.faults, *found))
 
     @starter

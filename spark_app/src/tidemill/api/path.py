@@ -47,8 +47,10 @@ class Path(SuggestingInstances):
     def _with_terminal(self, name: str, function: Any, args: tuple[Any, ...]) -> Path:
         """As `_with_function`, of a function that is called with the collected values first, if there are some."""
         path = self._with_function(name, function, args, 1)
-        (*_, nav), at = path.path.navs, caller_location()
-        wrong = arity_faults(nav.args[0], 1 + len(args), at) if takes_more(nav.args[0], 1 + len(args), at) else []
+        recorded, given, at = path.path.navs[-1].args[0], 1 + len(args), caller_location()
+        wrong = arity_faults(recorded, given, at)
+        if not wrong or not takes_more(recorded, given, at):
+            return path
         faults = (_UnlessCollected(f.location, f.text, f.advice) if f in wrong else f for f in path.faults)
         return Path(path.path.navs, tuple(faults))
 

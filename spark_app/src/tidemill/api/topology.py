@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.api.arguments import later_fault, to_name, to_plain_function, to_var
+from tidemill.api.arguments import later_fault, to_name, to_plain_function
 from tidemill.api.block import Block
+from tidemill.api.declared_chain import DeclaredChain
 from tidemill.api.locations import caller_location
 from tidemill.api.schemas import to_schema
 from tidemill.api.starters import starter
 from tidemill.language import dataflow
-from tidemill.language.dataflow import Location, Node, StartFrom
+from tidemill.language.dataflow import Location, StartFrom
 from tidemill.values.errors import Fault
 from tidemill.values.suggestions import SuggestingInstances
 
@@ -80,38 +81,21 @@ class MicrobatchSourceOptions:
         return MicrobatchSourceOptions(self.start, name, self.faults)
 
 
-class SourceChain(Block):
-    """The chain after `topology.source(…)`; unlike a `Block` it records into its topology as it grows."""
+class SourceChain(DeclaredChain):
+    """The chain after `topology.source(…)`; `.out` directly after it names the microbatch."""
 
-    _shown = "Block"
+    _names_one = ("A source binds one variable, its microbatch.", 'Write .out("*microbatch").')
 
     def __init__(self, depot: str, options: MicrobatchSourceOptions, at: Location, faults: Sequence[Fault]) -> None:
-        super().__init__((), faults)
+        super().__init__(at, faults)
         self._depot = depot
         self._options = options
-        self._at = at
-        self._microbatch: str | None = None
-
-    def _with(self, nodes: tuple[Node, ...], faults: tuple[Fault, ...]) -> SourceChain:
-        self.nodes, self.faults = nodes, faults
-        return self
-
-    def out(self, *names: str) -> Block:
-        """Directly after `source`: name the microbatch. Later in the chain: bind what the node before emits."""
-        if self.nodes:
-            return super().out(*names)
-        at = caller_location()
-        found: list[Fault] = []
-        if self._microbatch is not None or len(names) != 1:
-            found.append(Fault(str(at), "A source binds one variable, its microbatch.", 'Write .out("*microbatch").'))
-        self._microbatch = to_var(names[0], at, found) if names else None
-        return self._with(self.nodes, (*self.faults, *found))
 
     def declaration(self) -> dataflow.SourceDeclaration:
         """What was recorded so far."""
         source_id = self._options.given_id or self._depot
         start = self._options.start or StartFrom()
-        return dataflow.SourceDeclaration(self._depot, source_id, self._microbatch, start, self.nodes, self._at)
+        return dataflow.SourceDeclaration(self._depot, source_id, self._named, start, self.nodes, self._at)
 
 
 class PStateBuilder:

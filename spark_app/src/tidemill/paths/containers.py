@@ -106,9 +106,6 @@ class PlainList(ListNode):
     def write(self, index: int, value: Any) -> None:
         self._own()[index : index + 1] = [value]
 
-    def remove(self, index: int) -> None:
-        del self._own()[index]
-
     def splice(self, start: int, old: Sequence[Any], new: Sequence[Any]) -> None:
         self._own()[start : start + len(old)] = new
 
@@ -172,12 +169,12 @@ def map_of(value: Any, navigator: str, where: str, *, is_keyed: bool = False) ->
         return PlainMap(value)
     if value is None:
         return PlainMap({})
-    if isinstance(value, MapNode) or (is_keyed and isinstance(value, ListNode)):
+    if isinstance(value, MapNode):
         return value
     if isinstance(value, dict):
         return PlainMap(dict(value))
-    if is_keyed and isinstance(value, (list, tuple)):
-        return PlainList(list(value))
+    if is_keyed and isinstance(value, (list, tuple, ListNode)):
+        return list_of(value, navigator, where)
     raise misfit(navigator, value, "a map", where)
 
 

@@ -84,6 +84,14 @@ def a_list(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema:
     return Leaf("list")
 
 
+def part_of_list(faults: SchemaFaults, nav: Nav, schema: Schema) -> ListSchema | None:
+    """The rule of navigators to a part of a list, all of whose constants are indexes or counts."""
+    faults.expect(nav, schema, "list")
+    for number in nav.args:
+        faults.check_count(nav, number)
+    return schema if isinstance(schema, ListSchema) else None
+
+
 def fits(value: Any, schema: Schema | None) -> bool:
     """Whether a constant may stand where this schema is; None fits everywhere."""
     if value is None or schema is None:

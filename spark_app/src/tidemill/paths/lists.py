@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any, Final
 
 from tidemill.language.dataflow import Nav
-from tidemill.language.schema import Leaf, ListSchema, Schema
+from tidemill.language.schema import Leaf, Schema
 from tidemill.paths.arguments import VALUE, VALUES
 from tidemill.paths.containers import list_of
-from tidemill.paths.fitting import SchemaFaults, a_list
+from tidemill.paths.fitting import SchemaFaults, a_list, part_of_list
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -135,7 +135,7 @@ class IndexedVals(Steps):
             pair = self.following([index, item], values, collected)
             if pair is UNCHANGED:
                 continue
-            place, new[first] = pair_of(pair, self) or (index, ABSENT)
+            place, new[first] = pair_of(pair, self, "an element can become [index, value]") or (index, ABSENT)
             if not is_index(place, len(old)):
                 raise no_place(self, len(old), place)
             if place != index:
@@ -178,24 +178,17 @@ class Insertion(Steps):
 # --- schemas ---------------------------------------------------------------------------------------------------------
 
 
-def _list(faults: SchemaFaults, nav: Nav, schema: Schema) -> ListSchema | None:
-    faults.expect(nav, schema, "list")
-    for index in nav.args:
-        faults.check_count(nav, index)
-    return schema if isinstance(schema, ListSchema) else None
-
-
 def _element(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
-    found = _list(faults, nav, schema)
+    found = part_of_list(faults, nav, schema)
     return found.element if found is not None and len(nav.args) < 2 else None
 
 
 def _index(faults: SchemaFaults, nav: Nav, schema: Schema) -> Leaf | None:
-    return Leaf("int") if _list(faults, nav, schema) is not None else None
+    return Leaf("int") if part_of_list(faults, nav, schema) is not None else None
 
 
 def _indexed(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
-    return a_list(faults, nav, schema) if _list(faults, nav, schema) is not None else None
+    return a_list(faults, nav, schema) if part_of_list(faults, nav, schema) is not None else None
 
 
 NAVIGATORS: Final = (

@@ -205,7 +205,7 @@ class All(Steps):
             new = self.following([key, item], values, collected)
             if new is UNCHANGED:
                 continue
-            pair = pair_of(new, self)
+            pair = pair_of(new, self, "an entry of a map can become [key, value]")
             if pair is None:
                 container.delete(key)
                 continue
@@ -322,12 +322,8 @@ def _elements(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
 
 
 def _range(name: str, kind: SortedRange) -> Navigator:
-    def rule(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
-        found = _map(faults, nav, schema)
-        kind.check(faults, nav, found)
-        return found
-
-    return Navigator(name, partial(SortedMapRange, kind), kind.arguments, rule, kind.options, looks_through=True)
+    steps = partial(SortedMapRange, kind)
+    return Navigator(name, steps, kind.arguments, kind.rule(_map), kind.options, looks_through=True)
 
 
 NAVIGATORS: Final = (

@@ -300,20 +300,17 @@ def change_entry(container: Any, key: Any, old: Any, new: Any, where: str) -> No
         container.put(key, new)
 
 
-def pair_of(new: Any, steps: Steps) -> tuple[Any, Any] | None:
+def pair_of(new: Any, steps: Steps, rule: str) -> tuple[Any, Any] | None:
     """The key, or the index, and the element that a transform made of such a pair; None where the pair is gone, itself
     or one half of it.
 
     Raises:
-        BadPath: it is no pair.
+        BadPath: it is no pair; `rule` is the error's sentence of what it can be.
     """
     if new is ABSENT or (isinstance(new, (list, tuple)) and len(new) < 2):
         return None
     if not isinstance(new, (list, tuple)) or len(new) != 2:
-        pair = "an entry of a map can become [key, value]"
-        if steps.name != "all":
-            pair = "an element can become [index, value]"
-        raise BadPath(f"{steps.where}: {pair}, not {new!r}", navigator=steps.name)
+        raise BadPath(f"{steps.where}: {rule}, not {new!r}", navigator=steps.name)
     return new[0], new[1]
 
 

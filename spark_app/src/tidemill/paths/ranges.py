@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from tidemill.language.dataflow import Const, Nav
-from tidemill.language.schema import MapSchema, SetSchema
+from tidemill.language.schema import MapSchema, Schema, SetSchema
 from tidemill.paths.arguments import VALUE, ArgumentKinds
 from tidemill.paths.fitting import SchemaFaults
 from tidemill.paths.navigator import BoundNav, Slot, Values
 from tidemill.paths.nodes import KeyRange
 from tidemill.values.errors import BadPath
+
+S = TypeVar("S", bound="MapSchema | SetSchema | None")
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,17 @@ class SortedRange:
         """One value for each thing that it says; the amount may be left out unless it stands alone."""
         return ArgumentKinds(VALUE.kinds * len(self.says), optional=int("amount" in self.says[1:]))
 
-    def check(self, faults: SchemaFaults, nav: Nav, schema: MapSchema | SetSchema | None) -> None:
+    def rule(self, around: Callable[[SchemaFaults, Nav, Schema], S]) -> Callable[[SchemaFaults, Nav, Schema], S]:
+        """The rule `around`, of the structure that it is a range of, and of its arguments."""
+
+        def checked(faults: SchemaFaults, nav: Nav, schema: Schema) -> S:
+            found = around(faults, nav, schema)
+            self._check(faults, nav, found)
+            return found
+
+        return checked
+
+    def _check(self, faults: SchemaFaults, nav: Nav, schema: MapSchema | SetSchema | None) -> None:
         """Report constants that can be no end of a range of such keys, or no number of elements; None sets no bound."""
         given = [*zip(self.says, nav.args, strict=False), *(("amount", value) for _, value in nav.options)]
         for what, value in given:

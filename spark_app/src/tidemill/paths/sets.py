@@ -120,12 +120,8 @@ def _element(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
 
 
 def _range(name: str, kind: SortedRange) -> Navigator:
-    def rule(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
-        found = _set(faults, nav, schema)
-        kind.check(faults, nav, found)
-        return found
-
-    return Navigator(name, partial(SortedSetRange, kind), kind.arguments, rule, kind.options, looks_through=True)
+    steps = partial(SortedSetRange, kind)
+    return Navigator(name, steps, kind.arguments, kind.rule(_set), kind.options, looks_through=True)
 
 
 NAVIGATORS: Final = (

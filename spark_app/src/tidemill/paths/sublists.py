@@ -5,12 +5,10 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any, Final
 
-from tidemill.language.dataflow import Nav
 from tidemill.language.operations import is_true
-from tidemill.language.schema import ListSchema, Schema
 from tidemill.paths.arguments import CONDITION, FUNCTION, VALUE, ArgumentKinds
 from tidemill.paths.containers import list_of
-from tidemill.paths.fitting import SchemaFaults
+from tidemill.paths.fitting import part_of_list
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -185,25 +183,15 @@ class ContinuousSubseqs(Steps):
         return is_true(self.call(private(item, self.where)))
 
 
-# --- schemas ---------------------------------------------------------------------------------------------------------
-
-
-def _part(faults: SchemaFaults, nav: Nav, schema: Schema) -> ListSchema | None:
-    faults.expect(nav, schema, "list")
-    for count in nav.args:
-        faults.check_count(nav, count)
-    return schema if isinstance(schema, ListSchema) else None
-
-
 NAVIGATORS: Final = (
-    Navigator("beginning", Beginning, after=_part),
-    Navigator("end", End, after=_part),
-    Navigator("sublist", Sublist, ArgumentKinds(("value", "value")), _part, looks_through=True),
-    Navigator("sublist_to_end", SublistToEnd, VALUE, _part, looks_through=True),
+    Navigator("beginning", Beginning, after=part_of_list),
+    Navigator("end", End, after=part_of_list),
+    Navigator("sublist", Sublist, ArgumentKinds(("value", "value")), part_of_list, looks_through=True),
+    Navigator("sublist_to_end", SublistToEnd, VALUE, part_of_list, looks_through=True),
     Navigator(
-        "sublist_dynamic", SublistDynamic, ArgumentKinds(("function", "function")), _part,
+        "sublist_dynamic", SublistDynamic, ArgumentKinds(("function", "function")), part_of_list,
         looks_through=True, copies=True,
     ),
-    Navigator("filtered_list", FilteredList, CONDITION, _part, is_about_elements=True, looks_through=True),
-    Navigator("continuous_subseqs", ContinuousSubseqs, FUNCTION, _part, looks_through=True),
+    Navigator("filtered_list", FilteredList, CONDITION, part_of_list, is_about_elements=True, looks_through=True),
+    Navigator("continuous_subseqs", ContinuousSubseqs, FUNCTION, part_of_list, looks_through=True),
 )  # fmt: skip
