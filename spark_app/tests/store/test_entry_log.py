@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,3 +97,21 @@ def test_bytes_that_make_no_sense_are_read_once_more(store: MemoryStore) -> None
     answers = [b"garbage"] * 2
     with pytest.raises(CorruptState, match=r"notes/0+2\.json: this object cannot be read"):
         log_of(FaultyObjectStore(store, plan)).read(2)
+
+
+def test_the_head_does_not_go_back_when_another_thread_put_an_entry_meanwhile(store: MemoryStore) -> None:
+    """A collection looks for the head while the runner goes on: what it found last must not undo what was put since."""
+    log = log_of(store)
+    log.head()
+    put(log_of(store), 5, Note("5", "found"))
+    look = log.log.read_newest
+
+    def overtaken(known: int, read: Callable[[int], Note]) -> tuple[int, Note] | None:
+        found = look(known, read)
+        put(log, 6, Note("6", "put meanwhile"))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Log, "read_newest", lambda _, known, read: overtaken(known, read))
+        assert log.head() == (6, Note("6", "put meanwhile"))
+    assert log.known == 6

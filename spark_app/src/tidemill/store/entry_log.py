@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -22,7 +23,7 @@ _E = TypeVar("_E", bound=Signed)
 
 
 class EntryLog(Generic[_E]):
-    """Knows the newest entry that it saw, and never goes back behind it.
+    """Knows the newest entry that it saw, and never goes back behind it, whichever of its threads saw it.
 
     `decode` makes of the bytes found at a key the entry, and raises CorruptState where they are none.
     """
@@ -31,6 +32,7 @@ class EntryLog(Generic[_E]):
         self.log = log
         self._decode = decode
         self._head: tuple[int, _E] | None = None
+        self._noting = threading.Lock()
 
     @property
     def known(self) -> int:
@@ -44,8 +46,15 @@ class EntryLog(Generic[_E]):
             CorruptState: it cannot be read.
             StoreUnavailable: it is there and is not there; ask again.
         """
-        self._head = self.log.read_newest(self.known, self.read) or self._head
-        return self._head
+        newest = self.log.read_newest(self.known, self.read)
+        return self._noted(*newest) if newest is not None else self._head
+
+    def _noted(self, number: int, entry: _E) -> tuple[int, _E]:
+        """The newest entry that is known now: another thread may have met a newer one while this was on its way."""
+        with self._noting:
+            if self._head is None or self._head[0] < number:
+                self._head = (number, entry)
+            return self._head
 
     def newest_number(self) -> int:
         """The number of the newest entry, 0 before any."""
@@ -96,4 +105,4 @@ class EntryLog(Generic[_E]):
         except CorruptState as error:
             raise InvariantViolation(f"What is to be written could not be read again: {error}", key=key) from error
         self.log.append(number, content, entry.nonce)
-        self._head = (number, entry)
+        self._noted(number, entry)
