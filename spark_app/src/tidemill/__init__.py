@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     )
     from tidemill.clients.proxies import ProxyState, ProxyStatus
     from tidemill.cluster.in_process import InProcessCluster
+    from tidemill.graphs.executor import Executor, StatelessExecutor
     from tidemill.language.emits import emit_stream
     from tidemill.language.operations import Ops
     from tidemill.pstate.test_pstate import TestPState
@@ -126,6 +127,7 @@ _NAMES = {
     ),
     "tidemill.clients.proxies": ("ProxyState", "ProxyStatus"),
     "tidemill.cluster.in_process": ("InProcessCluster",),
+    "tidemill.graphs.executor": ("Executor", "StatelessExecutor"),
     "tidemill.language.emits": ("emit_stream",),
     "tidemill.language.operations": ("Ops",),
     "tidemill.values.absent": ("VOID",),
@@ -176,6 +178,7 @@ __all__ = [
     "DestroyedDiff",
     "Diff",
     "EngineUnavailable",
+    "Executor",
     "Expr",
     "Fault",
     "Fenced",
@@ -228,6 +231,7 @@ __all__ = [
     "SortedRangeFromOptions",
     "SortedRangeOptions",
     "SortedRangeToOptions",
+    "StatelessExecutor",
     "StoreRefused",
     "StoreRestored",
     "StoreUnavailable",

@@ -1,0 +1,77 @@
+"""What a node of a task graph does with its batches: the classes that users derive from.
+
+Each channel has an executor of its own, a copy of the one that the node was made with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Output: TypeAlias = "pl.DataFrame | Iterable[pl.DataFrame] | None"
+"""What `execute` and `done` give: nothing, a frame, or several (a list or a generator), each sent as a batch."""
+
+_ENDED = "_has_ended_early"
+
+
+class Executor:
+    """An operator with state. Derive from it, and keep the state of a channel in attributes.
+
+    Results must not depend on how rows are cut into batches, nor on how batches of several streams interleave; rows of
+    one stream come in the order in which each of its channels sent them. Frames are never changed in place: several
+    channels may hold one frame, and a checkpoint writes a frame that it knows already no second time.
+    """
+
+    def initialize(self, datasets: Sequence[Any], channel: int) -> None:
+        """Called once in each channel before the first batch; `datasets` are those of the node, complete."""
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
+        """Take batches (one or more, with rows) of one stream, named as in the node's `sources`; what to send on."""
+        raise NotImplementedError
+
+    def done(self, channel: int) -> Output:
+        """Called once in each channel, after all sources ended or after `early_termination`; what to send at last."""
+        return None
+
+    def early_termination(self) -> None:
+        """Call it in `execute` when no more batches are needed: `done` comes next, and the sources may stop."""
+        vars(self)[_ENDED] = True
+
+    def serialize(self) -> Any:
+        """The state for a checkpoint: anything that pickles, frames anywhere in it; if not overridden all attributes.
+
+        A frame that is part of the state again at the next checkpoint is not written again.
+        """
+        return dict(vars(self))
+
+    def deserialize(self, state: Any) -> None:
+        """Go on from what `serialize` gave, in a new copy of the node's executor on which `initialize` was called."""
+        vars(self).update(state)
+
+
+class StatelessExecutor(Executor):
+    """An operator without state: `execute` gets one batch at a time. Setting an attribute in `execute` is refused."""
+
+    def execute(self, batch: pl.DataFrame, stream_id: int, channel: int) -> Output:  # type: ignore[override]
+        """Take one batch of one stream; what to send on. (The document of the interface has it so.)"""
+        raise NotImplementedError
+
+    def serialize(self) -> Any:
+        """Nothing."""
+        return None
+
+    def deserialize(self, state: Any) -> None:
+        """Nothing."""
+
+
+def has_ended_early(executor: Any) -> bool:
+    """Whether this executor called its `early_termination`."""
+    return vars(executor).get(_ENDED) is True
+
+
+def attributes_of(executor: Any) -> dict[str, Any]:
+    """The attributes of an executor without the mark that it ended early."""
+    return {name: value for name, value in vars(executor).items() if name != _ENDED}
