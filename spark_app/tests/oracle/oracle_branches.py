@@ -1,14 +1,16 @@
 """The branches of a batch block: to which of them a step belongs, and where they are joined.
 
 Written from the rule alone: a step belongs to the last branch if that has its variables, else to the fewest branches,
-the latest ones first, whose join has them. Branches join on all variables that they share.
+the latest ones first, whose join has them. Branches join on all variables that they share. A partitioner needs what
+the steps behind it need up to the first that is about its task, if a join has all that; a step that binds a variable
+that nobody wrote is one with the step that reads it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from itertools import combinations
+from itertools import combinations, takewhile
 from typing import Any
 
 from oracle_graph import Builder, Step
@@ -64,7 +66,7 @@ class Branches:
         self.open = [self.current]
         self.places: dict[str, tuple[Branch, frozenset[str]]] = {}
 
-    def add(self, node: Any) -> None:
+    def add(self, node: Any, following: Sequence[Any] = ()) -> None:
         if isinstance(node, df.FreshBatchSource):
             if not self.current.is_new:
                 self._begin([self.root], frozenset())
@@ -80,7 +82,7 @@ class Branches:
         elif isinstance(node, df.Branch):
             self.builder.chain([node], self.current.ends)
         else:
-            self._step(node)
+            self._step(node, needed_behind(node, following))
         if isinstance(node, df.Anchor):
             self.places[node.name] = self.current, self.current.names
 
@@ -121,13 +123,22 @@ class Branches:
     def _known(self, names: set[str]) -> set[str]:
         return names & frozenset[str]().union(*(branch.names for branch in self.open))
 
-    def _step(self, node: Any) -> None:
-        needed = self._known(needed_by(node))
-        if self.current.unground or not needed <= self.current.names:
-            self._choose(needed, [self.current] if self.current.unground else [])
+    def _step(self, node: Any, behind: set[str]) -> None:
+        must = [self.current] if self.current.unground else []
+        for needed in (self._known(needed_by(node) | behind), self._known(needed_by(node))):
+            if not must and needed <= self.current.names:
+                break
+            if self._chosen(needed, must):
+                break
+        else:
+            raise OracleError("no joins of branches give what a step needs")
         self._attach(node)
 
     def _choose(self, needed: set[str], must: Sequence[Branch]) -> None:
+        if not self._chosen(needed, must):
+            raise OracleError("no joins of branches give what a step needs")
+
+    def _chosen(self, needed: set[str], must: Sequence[Branch]) -> bool:
         for size in range(1, len(self.open) + 1):
             for chosen in combinations(self.open[::-1], size):
                 is_enough = needed <= frozenset[str]().union(*(branch.names for branch in chosen))
@@ -137,8 +148,8 @@ class Branches:
                         self.open = [branch for branch in self.open if branch not in chosen]
                         self.open.append(joined)
                         self.current = joined
-                        return
-        raise OracleError("no joins of branches give what a step needs")
+                        return True
+        return False
 
     def _joined(self, branches: list[Branch]) -> Branch | None:
         ground = [branch for branch in branches if not branch.unground]
@@ -211,6 +222,27 @@ def needed_by_all(nodes: Sequence[Any]) -> set[str]:
         needed |= needed_by(node) - bound
         bound |= bound_by(node)
     return needed
+
+
+def needed_behind(node: Any, following: Sequence[Any]) -> set[str]:
+    """What a node needs for the steps behind it that it is there for."""
+    ends = (*SOURCES, df.Anchor, df.Branch, df.FreshBatchSource, df.Hook, df.Unify, df.Partition)
+    steps = list(takewhile(lambda each: not isinstance(each, ends), following))
+    if any(name.startswith(df.HIDDEN) for name in bound_by(node)):
+        return needed_by_all(steps[:1])
+    if isinstance(node, df.Partition):
+        for number, step in enumerate(steps, 1):
+            if _is_about_a_task(step):
+                return needed_by_all(steps[:number])
+    return set()
+
+
+def _is_about_a_task(part: Any) -> bool:
+    if isinstance(part, tuple):
+        return any(map(_is_about_a_task, part))
+    if getattr(part, "pstate", None) or getattr(part, "depot", None):
+        return True
+    return _is_about_a_task((*getattr(part, "body", ()), *(body for _, body in getattr(part, "cases", ()))))
 
 
 def bound_by(node: Any) -> frozenset[str]:

@@ -112,8 +112,8 @@ def block_graph(nodes: Sequence[df.Node], wanted: tuple[str, ...] | None = None)
     found = body[first:last]
     final = first - bool(found and first and isinstance(body[first - 1], df.Partition))
     rows = Branches(root)
-    for node in body[:final]:
-        rows.add(node)
+    for number, node in enumerate(body[:final], 1):
+        rows.add(node, body[number:final])
     tail = [*body[final:first], *found]
     ends = rows.unite(needed_by_all(tail) if tail else set(wanted or ()))
     ends = rows.builder.chain(body[final:first], ends)

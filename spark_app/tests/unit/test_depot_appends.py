@@ -321,3 +321,45 @@ def test_rows_of_a_path_can_be_appended_when_they_are_selected(tmp_path: Folder)
     found = appended(tmp_path, chain, ["a", "b", "a"])
 
     assert sorted(row for rows in found["*out"].values() for row in rows) == [["a", 1], ["a", 2], ["b", 1]]
+
+
+def _grown(value: Any) -> int:
+    """What no function should do: it changes what it is given, in all depths."""
+    value[1].append("later")
+    value[2]["later"] = 1
+    value.append("later")
+    return len(value)
+
+
+@pytest.mark.parametrize("goes_by_rows", [False, True])
+@pytest.mark.parametrize(("threads", "as_bytes"), WAYS)
+def test_a_record_is_appended_as_it_was_when_a_function_behind_changes_it(
+    tmp_path: Folder, threads: int, as_bytes: bool, goes_by_rows: bool
+) -> None:
+    def chain(rows: Any) -> None:
+        rows = rows.each(lambda v: [v, ["x"] * v, {"k": [v]}], "*v").out("*record")
+        if goes_by_rows:
+            rows = (
+                rows.local_select("$$n", Path.key("k")).out("*n").local_transform("$$n", Path.key("k").term_val("*v"))
+            )
+        rows.depot_partition_append("*out", "*record").each(_grown, "*record").out("*length")
+
+    found = appended(tmp_path, chain, [1, 2], threads, as_bytes)
+
+    assert found == {"*out": {0: [[1, ["x"], {"k": [1]}]], 1: [[2, ["x", "x"], {"k": [2]}]]}}
+
+
+def test_a_record_that_contains_itself_is_refused_at_once_when_it_is_appended_row_by_row(tmp_path: Folder) -> None:
+    def chain(rows: Any) -> None:
+        rows.local_select("$$n", Path.key("k")).out("*n").local_transform("$$n", Path.key("k").term_val("*v")).each(
+            _endless, "*v"
+        ).out("*record").depot_partition_append("*out", "*record")
+
+    with pytest.raises(UserCodeError, match="nested deeper than 100 levels"):
+        appended(tmp_path, chain, [1])
+
+
+def _endless(value: int) -> list[Any]:
+    made: list[Any] = [value]
+    made += [made, made]
+    return made

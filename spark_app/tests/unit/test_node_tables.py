@@ -29,7 +29,7 @@ from tidemill.plan.warn_constants import _bound
 
 AT = df.Location("m.py", 1)
 NODES, OPERATORS = get_args(df.Node), get_args(pg.Operator)
-ENDS = {pg.Move, pg.Collect, pg.Gather}
+ENDS = {pg.Move, pg.Collect, pg.Gather, pg.Enter}
 """Operators at the end of a segment, where frames gather (`_Walk._end`, `RowRuntime._end`)."""
 
 INNER = df.Anchor("inner", AT)
@@ -109,7 +109,7 @@ def test_inner_nodes_are_found_when_a_node_has_some(kind: type) -> None:
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_both_engines_know_an_operator_when_a_row_reaches_it(kind: type) -> None:
     assert kind in column_walk._HANDLERS or kind in ENDS
-    assert hasattr(SourceWriter, f"_write_{kind.__name__.lower()}") or kind in (pg.Start, pg.Enter)
+    assert hasattr(SourceWriter, f"_write_{kind.__name__.lower()}")
 
 
 @pytest.mark.parametrize("kind", OPERATORS)

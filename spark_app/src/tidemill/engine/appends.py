@@ -29,6 +29,7 @@ from tidemill.tables.record_schema import check_column, check_record
 from tidemill.values import columns as cols
 from tidemill.values import ids
 from tidemill.values.columns import Column, RecordColumn
+from tidemill.values.data import detached
 from tidemill.values.errors import RecordRefused
 from tidemill.values.packing import pack
 
@@ -94,7 +95,10 @@ def append_rows(staged: Staged, work: AttemptWork, thread: int, depot: str, rows
 
 
 def _records(values: Column) -> Column:
-    return cols.from_values(values, tuples_as_lists=True) if isinstance(values, list) else values
+    """The records as they are now, whatever becomes of them in the functions behind."""
+    if isinstance(values, RecordColumn):
+        return replace(values, fields=tuple(map(_records, values.fields)))
+    return cols.from_values(list(map(detached, values)), tuples_as_lists=True) if isinstance(values, list) else values
 
 
 def _check(

@@ -24,8 +24,8 @@ from tidemill.values import columns as cols
 from tidemill.values.columns import Column
 
 
-def enter(run: Step, operator: pg.Enter, frame: Frame) -> Frame | None:
-    """The row that goes on into the block; rows that find it busy wait for its end."""
+def enter(run: Step, operator: pg.Enter, frame: Frame) -> None:
+    """Begins the block for the first row; rows that find it busy wait for its end."""
     tasks = set(frame.tasks().unique().to_list())
     if tasks != {0}:
         text = "a batch block can only begin on task 0"
@@ -35,13 +35,17 @@ def enter(run: Step, operator: pg.Enter, frame: Frame) -> Frame | None:
     rows = [frame] if frame.rows == 1 else [frame.slice(i, 1) for i in range(frame.rows)]
     if block in run.resumes:
         run.waiting.setdefault(block, []).extend(rows)
-        return None
+        return
     first, *others = rows
     if others:
         run.waiting.setdefault(block, []).extend(others)
-    run.resumes[block] = first
-    run.entered.append(block)
-    return first
+    _begin(run, run.program.regions[block], first)
+
+
+def _begin(run: Step, region: pg.Region, row: Frame) -> None:
+    run.resumes[region.id] = row
+    run.entered.append(region.id)
+    run.walk(region.start, row.keep_columns(run.program.live[region.start]))
 
 
 def collect(run: Step, operator: pg.Collect | pg.Gather, frame: Frame) -> None:
@@ -65,12 +69,9 @@ def finish(run: Step, region: pg.Region) -> None:
     if region.after is not None:
         run.walk(region.after, row.keep_columns(run.program.live[region.after]))
     waiting = run.waiting.get(region.id)
-    if waiting and region.id not in run.resumes and region.enter is not None:
-        run.resumes[region.id] = waiting[0]
+    if waiting and region.id not in run.resumes:
         run.waiting[region.id] = waiting[1:]
-        run.entered.append(region.id)
-        row = waiting[0].keep_columns(run.program.live[region.start])
-        run.walk(region.start, row)
+        _begin(run, region, waiting[0])
 
 
 def _aggregate(run: Step, region: pg.Region) -> None:

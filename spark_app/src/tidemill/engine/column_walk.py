@@ -40,7 +40,7 @@ class _Walk:
     def put(self, number: int, frame: Frame) -> None:
         if not frame.rows:
             return
-        if isinstance(self.program.operators[number], (pg.Move, pg.Collect, pg.Gather)):
+        if isinstance(self.program.operators[number], (pg.Move, pg.Collect, pg.Gather, pg.Enter)):
             self.ends.setdefault(number, []).append(frame)
             return
         if number not in self.pending:
@@ -87,6 +87,8 @@ class _Walk:
             blocks.collect(self.run, operator, frame)
         elif isinstance(operator, pg.Retain):
             keep(self.run, operator, frame)
+        elif isinstance(operator, pg.Enter):
+            blocks.enter(self.run, operator, frame)
 
 
 def walk(run: Step, start: int, frame: Frame) -> None:
@@ -177,12 +179,6 @@ def _fold(walker: _Walk, operator: pg.Fold, frame: Frame) -> None:
     walker.go_on(operator.id, frame)
 
 
-def _enter(walker: _Walk, operator: pg.Enter, frame: Frame) -> None:
-    row = blocks.enter(walker.run, operator, frame)
-    if row is not None:
-        walker.go_on(operator.id, row)
-
-
 def _invoke(walker: _Walk, operator: pg.Invoke, frame: Frame) -> None:
     walker.go_on(operator.id, invoke(walker.run, operator, frame))
 
@@ -198,5 +194,5 @@ def _start(walker: _Walk, operator: pg.Start, frame: Frame) -> None:
 _HANDLERS: dict[type, Callable[[_Walk, Any, Frame], None]] = {
     pg.Apply: _apply, pg.Keep: _keep, pg.Split: _split, pg.Join: _join, pg.Assign: _assign, pg.Explode: _explode,
     pg.Retain: _retain, pg.Select: _select, pg.Transform: _transform, pg.Clear: _clear, pg.Append: _append,
-    pg.Fold: _fold, pg.Enter: _enter, pg.Start: _start, pg.Invoke: _invoke, pg.Answer: _answer,
+    pg.Fold: _fold, pg.Start: _start, pg.Invoke: _invoke, pg.Answer: _answer,
 }  # fmt: skip

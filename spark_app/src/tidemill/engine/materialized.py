@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 import polars as pl
 
 from tidemill.engine.columns.functions import column_of, row_values
 from tidemill.engine.failures import step_of, user_error
-from tidemill.engine.frame import Frame
-from tidemill.engine.step import Step
+from tidemill.engine.frame import Frame, concat
+from tidemill.engine.step import RetainedRow, Step
 from tidemill.engine.travel import check_travel
 from tidemill.language.options import find_option
 from tidemill.plan import program as pg
+from tidemill.values import columns as cols
 from tidemill.values.columns import Column, RecordColumn
 from tidemill.values.errors import BadInput
 
@@ -25,14 +30,35 @@ def keep(run: Step, operator: pg.Retain, frame: Frame) -> None:
     """
     columns = {str(i): column_of(frame, arg) for i, arg in enumerate(operator.args)}
     kept = Frame(frame.rows, frame.task, columns)
+    _count(run, operator, kept, row_values(frame, 0))
+    run.materialized.frames.setdefault(operator.temp, []).append(kept)
+
+
+def keep_rows(run: Step, temp: str, rows: Sequence[RetainedRow]) -> None:
+    """Keeps rows of one temporary PState in this order, whichever step materialized them. Raises as `keep`."""
+    numbers = np.array([row.operator for row in rows])
+    frames, places = [], []
+    for number in np.unique(numbers).tolist():
+        operator = run.program.operators[number]
+        assert isinstance(operator, pg.Retain)
+        places.append(np.flatnonzero(numbers == number))
+        own = [rows[place] for place in places[-1].tolist()]
+        columns = {str(i): cols.from_values([row.values[i] for row in own]) for i in range(len(operator.args))}
+        frames.append(Frame(len(own), pl.Series("", [row.task for row in own], dtype=pl.Int32), columns))
+        _count(run, operator, frames[-1], row_values(frames[-1], 0))
+    in_order = np.argsort(np.concatenate(places), kind="stable")
+    run.materialized.frames.setdefault(temp, []).append(concat(frames).gather(in_order))
+
+
+def _count(run: Step, operator: pg.Retain, kept: Frame, sample: dict[str, Any]) -> None:
+    """Refuses rows that are no data, or too many."""
     held = run.materialized
-    held.bytes += check_travel(operator, kept) + sum(map(_bytes_of_series, columns.values())) + 4 * kept.rows
+    held.bytes += check_travel(operator, kept) + sum(map(_bytes_of_series, kept.columns.values())) + 4 * kept.rows
     limit = int(run.work.options.get(MAX_BYTES, find_option(MAX_BYTES).default))
     if held.bytes > limit:
         text = f"one thread would hold {held.bytes:,} bytes of materialized rows, and {MAX_BYTES} is {limit:,}"
         advice = "materialize fewer variables or rows, take fewer records a microbatch, or raise the option"
-        raise user_error(BadInput(f"{text}: {advice}"), step_of(operator), operator.at, row_values(frame, 0))
-    held.frames.setdefault(operator.temp, []).append(kept)
+        raise user_error(BadInput(f"{text}: {advice}"), step_of(operator), operator.at, sample)
 
 
 def kept_rows(run: Step, operator: pg.Explode) -> Frame:

@@ -14,13 +14,14 @@ from tidemill.engine.columns.calls import invoke_once
 from tidemill.engine.columns.functions import as_series, as_tuples
 from tidemill.engine.combined import send_combined
 from tidemill.engine.frame import Frame
-from tidemill.engine.materialized import keep
+from tidemill.engine.materialized import keep_rows
 from tidemill.engine.partition import send
 from tidemill.engine.rows.source import SegmentSource
-from tidemill.engine.step import AppendedRow, Step
+from tidemill.engine.step import AppendedRow, RetainedRow, Step
 from tidemill.language.operations import Op, expanded
 from tidemill.plan import program as pg
 from tidemill.values import columns as cols
+from tidemill.values.data import detached
 from tidemill.values.errors import BadInput
 
 
@@ -32,6 +33,7 @@ class RowRuntime:
         self._source = source
         self._rows: dict[int, list[tuple[Any, ...]]] = {number: [] for number in source.buffers}
         self._appended: dict[str, list[AppendedRow]] = {}
+        self._retained: dict[str, list[RetainedRow]] = {}
         self.constants = source.constants
 
     @property
@@ -91,9 +93,20 @@ class RowRuntime:
         held = self._appended.setdefault(operator.depot, [])
 
         def append(task: int, value: Any) -> None:
-            held.append(AppendedRow(task, number, value))
+            held.append(AppendedRow(task, number, detached(value)))
 
         return append
+
+    def retain(self, number: int) -> Callable[[int, tuple[Any, ...]], None]:
+        """A function of (task, values) that materializes one row of operator `number`; `flush` keeps them."""
+        operator = self._run.program.operators[number]
+        assert isinstance(operator, pg.Retain)
+        held = self._retained.setdefault(operator.temp, [])
+
+        def retain(task: int, values: tuple[Any, ...]) -> None:
+            held.append(RetainedRow(task, number, values))
+
+        return retain
 
     def stage(self) -> None:
         """Stages what rows appended to depots, in their order."""
@@ -174,7 +187,10 @@ class RowRuntime:
         return vector
 
     def flush(self) -> None:
-        """Sends what rows brought to the ends of the segment."""
+        """Keeps what rows materialized, and sends what they brought to the ends of the segment."""
+        for temp, retained in self._retained.items():
+            if retained:
+                keep_rows(self._run, temp, retained)
         for number, rows in sorted(self._rows.items()):
             if not rows:
                 continue
@@ -192,8 +208,8 @@ class RowRuntime:
             self._run.explode(operator, frame)
         elif isinstance(operator, (pg.Collect, pg.Gather)):
             blocks.collect(self._run, operator, frame)
-        elif isinstance(operator, pg.Retain):
-            keep(self._run, operator, frame)
+        elif isinstance(operator, pg.Enter):
+            blocks.enter(self._run, operator, frame)
 
 
 class _Roots(dict[int, Any]):

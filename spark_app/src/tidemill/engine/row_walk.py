@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidemill.engine.column_walk import walk
 from tidemill.engine.columns import access
 from tidemill.engine.columns.arithmetic import truth
 from tidemill.engine.columns.functions import apply, column_of
@@ -24,10 +23,6 @@ CHUNK_ROWS = 5_000
 def walk_rows(run: Step, start: int, frame: Frame) -> None:
     """Lets the rows of a frame go on behind `start` one after the other, in the order of the frame."""
     code = segment_code(run.compiled, start)
-    if code is None:
-        for index in range(frame.rows):
-            walk(run, start, frame.slice(index, 1))
-        return
     frame = _without_state(run, code, frame)
     run.doing = code
     runtime = RowRuntime(run, code.source)

@@ -64,6 +64,14 @@ class AppendedRow(NamedTuple):
     value: Any
 
 
+class RetainedRow(NamedTuple):
+    """One row that row code materializes: its task, the operator that did it, and its values."""
+
+    task: int
+    operator: int
+    values: tuple[Any, ...]
+
+
 class Step(Protocol):
     """One thread's superstep, as `engine.thread` runs it.
 

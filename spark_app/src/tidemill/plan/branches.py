@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, takewhile
 from typing import Any
 
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Location, Node
-from tidemill.plan.nodes import binds_of
+from tidemill.plan.nodes import binds_of, every_node
 from tidemill.plan.phases import phases
 from tidemill.values.errors import Fault
 
@@ -25,6 +25,9 @@ SEARCHED_MAX = 12
 """Of so many open branches every choice is tried; of more, only all of them together."""
 
 _SOURCES = (df.ExplodeMicrobatch, df.ExplodeMaterialized, df.SubBatchRows)
+_PLACES = (*_SOURCES, df.Anchor, df.Branch, df.FreshBatchSource, df.Hook, df.Unify)
+"""Nodes that are no step of the branch before them."""
+
 _TRIED_SHOWN = 4
 
 
@@ -74,8 +77,8 @@ def _block(body: Sequence[Node], wanted: Sequence[str] | None, at: Location, fau
     pre, aggregators, post = phases(body)
     rows = _Branches(faults)
     final = _final(pre, bool(aggregators))
-    for node in pre[:final]:
-        rows.add(node)
+    for number, node in enumerate(pre[:final], 1):
+        rows.add(node, _needs_behind(node, pre[number:final]))
     last = [*pre[final:], *aggregators]
     if last:
         rows.unite(_needs_of_all(last), last[0].at)
@@ -124,6 +127,22 @@ def _needs_of_all(nodes: Iterable[Node]) -> set[str]:
     return needed
 
 
+def _needs_behind(node: Node, following: Sequence[Node]) -> set[str]:
+    """The variables that a node needs for steps behind it: a partitioner for all up to the one that reads or writes on
+    the task to which it brings rows; who binds a hidden variable, for the one that reads it.
+    """
+    behind = list(takewhile(lambda other: not isinstance(other, (*_PLACES, df.Partition)), following))
+    if any(map(_is_hidden, binds_of(node))):
+        return _needs_of_all(behind[:1])
+    placed = [number for number, other in enumerate(behind, 1) if any(map(_is_placed, every_node([other])))]
+    return _needs_of_all(behind[: placed[0]]) if isinstance(node, df.Partition) and placed else set()
+
+
+def _is_placed(node: Node) -> bool:
+    """Whether what a node does depends on its task."""
+    return bool(getattr(node, "pstate", None) or getattr(node, "depot", None))
+
+
 def _binds(node: Node) -> set[str]:
     """The variables that a node binds for those that follow it."""
     if isinstance(node, df.Cond):
@@ -154,9 +173,9 @@ def _variables(part: Any) -> Iterator[str]:
 class _Branch:
     """The end of a chain of steps that nothing has taken up yet.
 
-    `mark` is the anchor at its end, None until there is one. `length` counts its steps. `is_aside`: the end of a
-    `branch(…)`, which need not come together with the others. `unground` are the variables that are None in rows
-    without a partner.
+    `mark` is the anchor at its end, None until there is one. `length` counts its steps. `is_aside`: it ends in a
+    `branch(…)`, and nothing went on with it: it need not come together with the others. `unground` are the variables
+    that are None in rows without a partner.
     """
 
     at: Location
@@ -215,7 +234,10 @@ class _Tried:
 
 
 class _Branches:
-    """The rows of one batch block: takes its nodes in order, gives them with joins between."""
+    """The rows of one batch block: takes its nodes in order, gives them with joins between.
+
+    Of the branches in a `branch(…)` only those that end with an anchor can be taken up by what follows.
+    """
 
     def __init__(self, faults: list[Fault]) -> None:
         self._faults = faults
@@ -233,8 +255,8 @@ class _Branches:
             return tuple(self._found)
         return (df.Anchor(ROOT, self._found[0].at), *self._found)
 
-    def add(self, node: Node) -> None:
-        """Adds a node where it belongs."""
+    def add(self, node: Node, needs_behind: Iterable[str] = ()) -> None:
+        """Adds a node where it belongs; it needs the variables `needs_behind`, too."""
         if isinstance(node, (df.FreshBatchSource, *_SOURCES)) and not self._is_aside:
             self._source(node)
         elif isinstance(node, df.FreshBatchSource) or (isinstance(node, df.SubBatchRows) and self._is_aside):
@@ -251,7 +273,7 @@ class _Branches:
         elif isinstance(node, df.Branch):
             self._branch_aside(node)
         else:
-            self._step(node)
+            self._step(node, needs_behind)
 
     def attach(self, node: Node) -> None:
         """Adds a node to the branch that is the current one."""
@@ -267,9 +289,13 @@ class _Branches:
     def _branch(self, at: Location) -> _Branch:
         """The current branch; before the first step it begins here."""
         if self._current is None:
-            self._current = _Branch(at, frozenset(), ROOT, self._is_aside)
-            self._open.append(self._current)
+            self._current = self._opened(_Branch(at, frozenset(), ROOT))
         return self._current
+
+    def _opened(self, branch: _Branch) -> _Branch:
+        if not self._is_aside:
+            self._open.append(branch)
+        return branch
 
     # --- sources, anchors and hooks ---
 
@@ -294,8 +320,7 @@ class _Branches:
         self._mark_end()
         self._has_root = self._has_root or anchor == ROOT
         self._found.append(df.Hook(anchor, at))
-        self._current = _Branch(at, names, anchor, self._is_aside)
-        self._open.append(self._current)
+        self._current = self._opened(_Branch(at, names, anchor))
         return self._current
 
     def _mark_end(self) -> None:
@@ -317,6 +342,7 @@ class _Branches:
             self._mark_end()
             self._found.append(node)
             self._current = place.branch
+            self._current.is_aside = False
         else:
             self._begin(node.name, node.at, place.names)
 
@@ -329,10 +355,9 @@ class _Branches:
         for branch in ended:
             if branch.unground:
                 self._faults.append(_behind_unground(node.at, branch))
-        self._open = [branch for branch in self._open if branch not in ended]
+        self._open = [branch for branch in self._open if branch not in ended or self._is_aside]
         names = frozenset.intersection(*(place.names for place in places)) if places else frozenset[str]()
-        self._current = _Branch(node.at, names, None, self._is_aside, has_source=True)
-        self._open.append(self._current)
+        self._current = self._opened(_Branch(node.at, names, None, has_source=True))
         self._found.append(node)
 
     def _branch_aside(self, node: df.Branch) -> None:
@@ -344,12 +369,12 @@ class _Branches:
         names = origin.names if place is None else place.names
         outer = self._found, self._current, self._is_aside
         self._found, self._is_aside = [], True
-        self._current = _Branch(node.at, names, is_aside=True, has_source=True)
-        self._open.append(self._current)
+        self._current = _Branch(node.at, names, has_source=True)
         for inner in node.body:
             self.add(inner)
-        if self._current.names == names:
-            self._open.remove(self._current)
+        if node.body and isinstance(node.body[-1], df.Anchor):
+            self._current.is_aside = True
+            self._open.append(self._current)
         self._mark_end()
         body = tuple(self._found)
         self._found, self._current, self._is_aside = outer
@@ -357,13 +382,17 @@ class _Branches:
 
     # --- steps and joins ---
 
-    def _step(self, node: Node) -> None:
+    def _step(self, node: Node, needs_behind: Iterable[str]) -> None:
         """A step belongs to the current branch if that has what it needs, else to what joins give."""
         node = _inside(node, self._faults)
         current = self._branch(node.at)
-        needed = self._known(_needs(node))
+        must = [current] if current.unground else []
+        own = self._known(_needs(node))
+        needed = own | self._known(needs_behind)
+        if isinstance(node, df.Partition) and self._search(needed, must, _Tried()) is None:
+            needed = own
         if not self._is_aside and (current.unground or not needed <= current.names):
-            self._choose(needed, [current] if current.unground else [], node.at)
+            self._choose(needed, must, node.at)
         self.attach(node)
 
     def _known(self, names: Iterable[str]) -> set[str]:
@@ -406,7 +435,16 @@ class _Branches:
         self._become(_Plan(first, tuple(_Step(other, ()) for other in others)), at)
 
     def _search(self, needed: set[str], must: Sequence[_Branch], tried: _Tried) -> _Plan | None:
-        latest = self._open[::-1]
+        """The joins that give what is needed; those of branches beside the rows only if no others do."""
+        rows = [branch for branch in self._open[::-1] if not branch.is_aside]
+        plan = self._search_in(rows, needed, must, tried)
+        if plan is None and len(rows) < len(self._open):
+            plan = self._search_in(self._open[::-1], needed, must, tried)
+        return plan
+
+    def _search_in(
+        self, latest: Sequence[_Branch], needed: set[str], must: Sequence[_Branch], tried: _Tried
+    ) -> _Plan | None:
         sizes = range(1, len(latest) + 1) if len(latest) <= SEARCHED_MAX else [len(latest)]
         for size in sizes:
             for chosen in combinations(latest, size):
@@ -436,6 +474,7 @@ class _Branches:
         if not plan.steps:
             self._found.append(df.Hook(_marked(result), at))
             self._current = result
+            result.is_aside = False
 
 
 def _marked(branch: _Branch) -> str:

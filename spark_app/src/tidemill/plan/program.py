@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Union
+from typing import Final, Literal, Union
 
 from tidemill.language.dataflow import AggTree, Arg, Function, Location, PartitionKind, PStateDeclaration, RecordedPath
 from tidemill.language.schema import Schema
@@ -192,7 +192,9 @@ class Fold:
 
 @dataclass(frozen=True)
 class Enter:
-    """A batch block begins for this row (task 0 only); the row waits until `block` is finished."""
+    """A batch block begins for this row (task 0 only), once those that came before it are finished; the row waits until
+    `block` is finished.
+    """
 
     id: int
     region: int
@@ -249,6 +251,9 @@ Operator = Union[
     Start, Apply, Keep, Split, Join, Assign, Move, Explode, Retain, Select, Transform, Clear, Append, Fold, Enter,
     Collect, Gather, Invoke, Answer,
 ]  # fmt: skip
+
+SEGMENT_ENDS: Final = (Move, Explode, Enter)
+"""Rows wait here until all rows of their segment have come; what is behind is another segment."""
 
 # --- regions ---------------------------------------------------------------------------------------------------------
 

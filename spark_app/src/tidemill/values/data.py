@@ -44,6 +44,25 @@ def check_data(value: Any) -> None:
         _check(value, "", 0)
 
 
+def detached(value: Any) -> Any:
+    """Data as they are now, whoever changes lists, dicts and sets in them later; what is nested too deep, as it is."""
+    try:
+        return _detached(value, 0)
+    except RecursionError:
+        return value
+
+
+def _detached(value: Any, depth: int) -> Any:
+    kind = type(value)
+    if kind not in (list, tuple, dict, set):
+        return value
+    if depth >= DEPTH_MAX:
+        raise RecursionError
+    if kind is dict:
+        return {key: _detached(item, depth + 1) for key, item in value.items()}
+    return kind(value) if kind is set else kind([_detached(item, depth + 1) for item in value])
+
+
 def _is_data(value: Any, depth: int) -> bool:
     """The same answer as `_check`, without the cost of knowing where."""
     kind = type(value)

@@ -29,12 +29,10 @@ class SegmentCode:
 
 
 @lru_cache(maxsize=256)
-def segment_code(compiled: CompiledProgram, start: int) -> SegmentCode | None:
-    """The code of a segment; None where it begins a batch block, which only the walk by columns can do."""
+def segment_code(compiled: CompiledProgram, start: int) -> SegmentCode:
+    """The code of a segment."""
     program = compiled.program
     numbers = program.segments[start].operators
-    if any(isinstance(program.operators[number], (pg.Enter, pg.Start)) for number in numbers):
-        return None
     prefix = () if program.segments[start].is_strict else stateless_prefix(program, start)
     begin = prefix[-1] if prefix else start
     writer = SourceWriter(program, begin, numbers)

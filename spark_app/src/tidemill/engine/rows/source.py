@@ -77,7 +77,7 @@ class SourceWriter:
         counts: dict[int, int] = {}
         inside = sorted({self.start, *self._operators})
         for number in inside:
-            is_end = number != self.start and isinstance(self.program.operators[number], (pg.Move, pg.Explode))
+            is_end = number != self.start and isinstance(self.program.operators[number], pg.SEGMENT_ENDS)
             for successor in () if is_end else self.program.next[number]:
                 counts[successor] = counts.get(successor, 0) + 1
         heads = {op.id for op in self.program.operators if isinstance(op, pg.Assign) and op.purpose == "head"}
@@ -198,7 +198,7 @@ class SourceWriter:
 
     def _go(self, number: int, names: Names, depth: int, origin: int) -> None:
         """Code that brings the row to an operator."""
-        is_end = isinstance(self.program.operators[number], (pg.Move, pg.Collect, pg.Gather, pg.Explode))
+        is_end = isinstance(self.program.operators[number], (*pg.SEGMENT_ENDS, pg.Collect, pg.Gather))
         if not is_end and (number in self._meeting or depth > _DEPTH_MAX):
             self._call(number, names, depth, origin)
         else:
@@ -209,8 +209,10 @@ class SourceWriter:
         self.source.scopes.setdefault(number, set()).update(names.values())
         getattr(self, "_write_" + type(operator).__name__.lower())(operator, names, depth)
 
-    def _write_join(self, operator: pg.Join, names: Names, depth: int) -> None:
+    def _write_join(self, operator: pg.Join | pg.Start, names: Names, depth: int) -> None:
         self._follow(operator.id, names, depth)
+
+    _write_start = _write_join
 
     def _write_keep(self, operator: pg.Keep, names: Names, depth: int) -> None:
         value = self._value(operator.condition, names)
@@ -332,17 +334,22 @@ class SourceWriter:
         self._follow(operator.id, names, depth)
 
     def _write_retain(self, operator: pg.Retain, names: Names, depth: int) -> None:
-        self._buffer(operator.id, names, depth, sorted(reads_of(operator, self.program.regions)))
+        retain = self._given(f"retain{operator.id}", f"R.retain({operator.id})")
+        values = "".join(f"{value}, " for value in self._values(operator.args, names))
+        self._line(depth, f"{retain}(task, ({values}))", operator.id)
         self._follow(operator.id, names, depth)
 
-    def _buffer(self, number: int, names: Names, depth: int, columns: Sequence[str] | None = None) -> None:
-        wanted = self._before(number) if columns is None else columns
+    def _buffer(self, number: int, names: Names, depth: int) -> None:
+        wanted = self._before(number)
         self.source.buffers[number] = tuple(wanted)
         append = self._given(f"put{number}", f"R.buffer({number})")
         row = "".join(f"{names[name]}, " for name in wanted)
         self._line(depth, f"{append}((task, {row}))", number)
 
     def _write_move(self, operator: pg.Move, names: Names, depth: int) -> None:
+        self._buffer(operator.id, names, depth)
+
+    def _write_enter(self, operator: pg.Enter, names: Names, depth: int) -> None:
         self._buffer(operator.id, names, depth)
 
     def _write_collect(self, operator: pg.Collect, names: Names, depth: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidemill.language.dataflow import Arg, Location, RecordedExpr, RecordedPath, Var
+from tidemill.language.dataflow import HIDDEN, Arg, Location, RecordedExpr, RecordedPath, Var
 from tidemill.plan.check.context import Context, advice_for
 
 
@@ -83,8 +83,9 @@ def _unbound(context: Context, scope: Scope, name: str) -> str:
 def _advice(context: Context, scope: Scope, name: str) -> str:
     if name in scope.hidden:
         return "Only the outputs of aggregators and the keys of group_by are; use those."
-    bound = ", ".join(sorted(scope.names)) or "no variable"
-    return advice_for(name, scope.names, f'Bound are: {bound}; write Constant("{name}") for the string.')
+    known = sorted(known for known in scope.names if not known.startswith(HIDDEN))
+    bound = ", ".join(known) or "no variable"
+    return advice_for(name, known, f'Bound are: {bound}; write Constant("{name}") for the string.')
 
 
 def variables(part: Any) -> list[str]:

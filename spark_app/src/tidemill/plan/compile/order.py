@@ -33,6 +33,8 @@ def observes_order(operator: pg.Operator, schemas: Mapping[str, Any], regions: S
         )
     if isinstance(operator, pg.Apply):
         return operator.function.kind == "vectorized" or operator.function.call is Ops.PRINTLN
+    if isinstance(operator, pg.Retain):  # its rows show their order where they come back
+        return False
     return writes_in_order(operator, schemas.get(pstate_of(operator) or ""))
 
 
@@ -43,15 +45,19 @@ def pstate_of(operator: pg.Operator) -> str | None:
 
 
 def touched_by(operator: pg.Operator) -> str | None:
-    """The PState or depot that an operator reads or writes on the row's task; None if there is none."""
+    """The PState, the depot or the materialized rows that an operator reads or writes on the row's task; None if there
+    is none.
+    """
+    if isinstance(operator, pg.Retain):
+        return operator.temp
     return operator.depot if isinstance(operator, pg.Append) else pstate_of(operator)
 
 
 def writes_in_order(operator: pg.Operator, schema: Any) -> bool:
-    """Whether an operator writes a PState or depot in a way that shows the order of rows, as all do but some
+    """Whether an operator writes what it touches in a way that shows the order of rows, as all do but some
     aggregations.
     """
-    if isinstance(operator, pg.Append):
+    if isinstance(operator, (pg.Append, pg.Retain)):
         return True
     if isinstance(operator, pg.Fold):
         return depends_on_order(operator.tree, schema)

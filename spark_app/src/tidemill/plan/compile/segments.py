@@ -3,7 +3,7 @@
 By columns every row passes an operator before any row passes the next one. That shows only where one row reads what
 another row of the segment wrote in between: so a segment runs by rows if it touches a PState at two operators with
 a write whose order matters, or writes it, order mattering, inside a loop. The same holds for a depot that it appends
-to: records stand in it as row after row appended them.
+to, and for rows that it materializes: they stand there as row after row left them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def segments_of(
 
 
 def _reached(start: int, operators: Sequence[pg.Operator], following: Sequence[Sequence[int]]) -> set[int]:
-    """The operators that rows reach from `start` without a message; partitioners end the walk but belong to it."""
+    """The operators that rows reach from `start` without a wait; where they wait ends the walk but belongs to it."""
     reached: set[int] = set()
     waiting = list(following[start])
     while waiting:
@@ -42,7 +42,7 @@ def _reached(start: int, operators: Sequence[pg.Operator], following: Sequence[S
         if number in reached:
             continue
         reached.add(number)
-        if not isinstance(operators[number], (pg.Move, pg.Explode)):
+        if not isinstance(operators[number], pg.SEGMENT_ENDS):
             waiting.extend(following[number])
     return reached
 
@@ -85,7 +85,7 @@ def _is_in_loop(
         current = waiting.pop()
         if current == number:
             return True
-        if current in seen or current not in reached or isinstance(operators[current], (pg.Move, pg.Explode)):
+        if current in seen or current not in reached or isinstance(operators[current], pg.SEGMENT_ENDS):
             continue
         seen.add(current)
         waiting.extend(following[current])
