@@ -28,9 +28,16 @@ class Executor:
     def initialize(self, datasets: Sequence[Any], channel: int) -> None:
         """Called once in each channel before the first batch; `datasets` are those of the node, complete."""
 
-    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
-        """Take batches (one or more, with rows) of one stream, named as in the node's `sources`; what to send on."""
+    def execute(self, batches: Any, stream_id: int, channel: int) -> Output:
+        """Take batches of one stream, named as in the node's `sources`; what to send on.
+
+        `batches` is a list of frames, one or more, each with rows.
+        """
         raise NotImplementedError
+
+    def ended(self, stream_id: int, channel: int) -> Output:
+        """Called in each channel when all channels of a stream have ended, before `done`; what to send on."""
+        return None
 
     def done(self, channel: int) -> Output:
         """Called once in each channel, after all sources ended or after `early_termination`; what to send at last."""
@@ -55,7 +62,7 @@ class Executor:
 class StatelessExecutor(Executor):
     """An operator without state: `execute` gets one batch at a time. Setting an attribute in `execute` is refused."""
 
-    def execute(self, batch: pl.DataFrame, stream_id: int, channel: int) -> Output:  # type: ignore[override]
+    def execute(self, batch: Any, stream_id: int, channel: int) -> Output:
         """Take one batch of one stream; what to send on. (The document of the interface has it so.)"""
         raise NotImplementedError
 

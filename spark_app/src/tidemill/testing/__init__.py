@@ -8,6 +8,7 @@ Tidemill itself never imports this package.
 from __future__ import annotations
 
 from tidemill.journal.clock import ManualClock
+from tidemill.testing.confluence import NotConfluent, check_confluence
 from tidemill.testing.fault_points import Abort, FaultPoints
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 from tidemill.testing.index_keys import gen_hashing_index_keys
@@ -15,5 +16,5 @@ from tidemill.testing.memory_store import MemoryStore
 
 __all__ = [
     "Abort", "Crash", "FaultPlan", "FaultPoints", "FaultyObjectStore", "ManualClock", "MemoryStore",
-    "gen_hashing_index_keys",
+    "NotConfluent", "check_confluence", "gen_hashing_index_keys",
 ]  # fmt: skip

@@ -1,0 +1,204 @@
+"""Aggregation by keys: each batch becomes partial results at once, and partial results are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from tidemill.graphs.executor import Executor, Output
+from tidemill.graphs.executors.levels import Levels, concatenated
+from tidemill.graphs.executors.rows import columns_of
+from tidemill.values.errors import BadInput
+
+Aggregations = Mapping[str, str | tuple[str, str]]
+"""For each column of the result source and kind, `("price", "sum")`; a kind alone takes the column of its name."""
+
+KINDS = ("count", "count_distinct", "len", "max", "mean", "min", "sum")
+"""`count`, `mean`, `sum`, `min`, `max` leave nulls out, `count_distinct` too; `len` counts rows."""
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """One column of the result: the name, its source and the kind."""
+
+    name: str
+    column: str
+    kind: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise BadInput(f"aggregation {self.name!r} has the kind {self.kind!r}: use one of {', '.join(KINDS)}")
+
+    def partial(self, number: int, schema: pl.Schema) -> list[pl.Expr]:
+        """What one batch comes to, in columns of its own (`_0_sum`, `_0_count`)."""
+        source = pl.col(self.column)
+        if self.kind in ("sum", "mean"):
+            source = source.cast(self._wide(schema))
+        made = {
+            "count": {"sum": pl.col(self.column).count()},
+            "len": {"sum": pl.len()},
+            "max": {"max": source.max()},
+            "mean": {"sum": source.sum(), "count": source.count()},
+            "min": {"min": source.min()},
+            "sum": {"sum": source.sum()},
+        }
+        return [value.alias(f"_{number}_{name}") for name, value in made.get(self.kind, {}).items()]
+
+    def merged(self, number: int) -> list[pl.Expr]:
+        """The same columns, of several partial results."""
+        parts = {"mean": ("sum", "count"), "max": ("max",), "min": ("min",), "count_distinct": ()}.get(
+            self.kind, ("sum",)
+        )
+        fold = {"max": pl.Expr.max, "min": pl.Expr.min}
+        return [fold.get(part, pl.Expr.sum)(pl.col(f"_{number}_{part}")) for part in parts]
+
+    def final(self, number: int) -> pl.Expr:
+        """The column of the result."""
+        if self.kind == "mean":
+            rows = pl.col(f"_{number}_count")
+            made: pl.Expr = pl.when(rows > 0).then(pl.col(f"_{number}_sum") / rows)
+        elif self.kind == "count_distinct":
+            made = pl.col(f"_{number}_distinct").fill_null(0)
+        else:
+            made = pl.col(f"_{number}_{'sum' if self.kind in ('count', 'len') else self.kind}")
+        return made.alias(self.name)
+
+    def _wide(self, schema: pl.Schema) -> pl.DataType | type[pl.DataType]:
+        """The type that sums are made in, so that small types neither overflow nor lose digits."""
+        kind = schema[self.column]
+        if self.kind == "mean" or kind.is_float():
+            wide: pl.DataType | type[pl.DataType] = pl.Float64
+        elif kind.is_unsigned_integer() and kind == pl.UInt64:
+            wide = pl.UInt64
+        elif kind.is_integer() or kind in (pl.Boolean, pl.Null):
+            wide = pl.Int64
+        else:
+            wide = kind
+        if not (kind.is_numeric() or kind.is_temporal() or kind in (pl.Boolean, pl.Null)):
+            raise BadInput(
+                f"{self.kind} of column {self.column!r} is not possible: it is {kind}, not a number. "
+                f"If it is a key, name it in `keys`."
+            )
+        return wide
+
+
+class Groups:
+    """Partial results by group, and for `count_distinct` the values seen in each group."""
+
+    def __init__(self, keys: Sequence[str], aggregations: Sequence[Aggregation]) -> None:
+        self.keys = list(keys)
+        self._aggregations = list(aggregations)
+        self._partials = Levels()
+        self._values = {n: Levels() for n, made in enumerate(aggregations) if made.kind == "count_distinct"}
+
+    def add(self, rows: pl.DataFrame) -> None:
+        """Take rows in."""
+        each = enumerate(self._aggregations)
+        partials = [expression for number, made in each for expression in made.partial(number, rows.schema)]
+        self._partials.add(self._grouped(rows, partials), self._merge)
+        for number, values in self._values.items():
+            column = pl.col(self._aggregations[number].column).alias("_value")
+            # Keys get names of their own: a value may be the column of a key.
+            seen = rows.select(*self.keys, column).filter(pl.col("_value").is_not_null()).unique()
+            values.add(seen, lambda frames: concatenated(frames).unique())
+
+    def result(self, rows: pl.DataFrame | None = None) -> pl.DataFrame | None:
+        """The groups' results; None if there was no row. `rows` replaces the partial results (see `take`)."""
+        frames = list(self._partials) if rows is None else [rows]
+        if not frames:
+            return None
+        merged = self._merge(frames)
+        for number, values in self._values.items():
+            merged = self._with_distinct(merged, number, list(values))
+        each = enumerate(self._aggregations)
+        return merged.select(*self.keys, *(made.final(number) for number, made in each))
+
+    def take(self, over: pl.Expr) -> pl.DataFrame | None:
+        """The results of the groups of which `over`, an expression of keys, is true; these groups are forgotten."""
+        if not any(frame.select(over.any()).item() for frame in self._partials):
+            return None
+        frames = self._partials.take()
+        result = self.result(self._merge([frame.filter(over) for frame in frames]))
+        for frame in frames:
+            self._partials.add(frame.filter(~over), self._merge)
+        for values in self._values.values():
+            for frame in values.take():
+                values.add(frame.filter(~over))
+        return result
+
+    def _merge(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        each = enumerate(self._aggregations)
+        return self._grouped(concatenated(frames), [made for n, aggregation in each for made in aggregation.merged(n)])
+
+    def _grouped(self, rows: pl.DataFrame, made: Sequence[pl.Expr]) -> pl.DataFrame:
+        if self.keys:
+            return rows.group_by(self.keys).agg(made)
+        return rows.select(pl.len().alias("_rows"), *made)
+
+    def _with_distinct(self, merged: pl.DataFrame, number: int, values: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        name = f"_{number}_distinct"
+        if not values:
+            return merged.with_columns(pl.lit(0).alias(name))
+        seen = concatenated(values).unique()
+        if not self.keys:
+            return merged.with_columns(pl.lit(seen.height).alias(name))
+        counts = seen.group_by(self.keys).agg(pl.len().cast(pl.Int64).alias(name))
+        return merged.join(counts, on=self.keys, how="left", nulls_equal=True)
+
+
+class AggExecutor(Executor):
+    """One row per group, from `done`.
+
+    `keys` are columns (none: one group of all rows) and `aggregations` the columns of the result. Without them each
+    column that is no key is summed, so frames that were summed by batch before (by a `batch_func`) add up.
+    Sums of integers have 64 bits and wrap around beyond; sums and means of floats are made in 64 bits.
+    `final_func` takes and gives the frame of the result. Each channel gives the groups of its own rows: partition the
+    stream by the keys, or use one channel. A channel without rows gives nothing. Holds one row per group, and for
+    `count_distinct` one per distinct value.
+    """
+
+    def __init__(
+        self,
+        keys: str | Sequence[str] | None = None,
+        aggregations: Aggregations | None = None,
+        *,
+        final_func: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
+    ) -> None:
+        self._keys = columns_of(keys)
+        self._aggregations = None if aggregations is None else aggregations_of(aggregations)
+        self._final_func = final_func
+        self._groups: Groups | None = None
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
+        rows = concatenated(batches)
+        if self._groups is None:
+            sums = [Aggregation(name, name, "sum") for name in rows.columns if name not in self._keys]
+            self._groups = Groups(self._keys, sums if self._aggregations is None else self._aggregations)
+        self._groups.add(rows)
+        return None
+
+    def done(self, channel: int) -> Output:
+        result = None if self._groups is None else self._groups.result()
+        return result if result is None or self._final_func is None else self._final_func(result)
+
+
+class CountExecutor(Executor):
+    """The number of rows, as a frame of one row with the column `count`, per channel: add them up."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
+        self._count += sum(batch.height for batch in batches)
+        return None
+
+    def done(self, channel: int) -> Output:
+        return pl.DataFrame({"count": [self._count]})
+
+
+def aggregations_of(given: Aggregations) -> list[Aggregation]:
+    """The aggregations as records. Raises BadInput where a kind is unknown."""
+    made = ((name, (name, of) if isinstance(of, str) else of) for name, of in given.items())
+    return [Aggregation(name, column, kind) for name, (column, kind) in made]

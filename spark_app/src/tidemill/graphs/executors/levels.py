@@ -1,0 +1,53 @@
+"""State that only grows, as few frames: what `serialize` gives is the frames themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import polars as pl
+
+SEALED_ROWS = 1 << 20
+"""A frame of so many rows is merged no more, so a checkpoint that has it never writes its rows again."""
+
+
+def concatenated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """One frame in one piece; types that differ between batches (ints and floats, nulls only) are widened."""
+    if len(frames) == 1:
+        return frames[0]
+    return pl.concat(frames, how="vertical_relaxed", rechunk=True)
+
+
+class Levels:
+    """Frames of falling size. A new one is merged with those before it that are not much bigger.
+
+    So there are at most about log2 of the rows below `SEALED_ROWS`, and each row is moved about as often.
+    """
+
+    def __init__(self) -> None:
+        self._frames: list[pl.DataFrame] = []
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        return iter(self._frames)
+
+    @property
+    def rows(self) -> int:
+        """The rows of all frames."""
+        return sum(frame.height for frame in self._frames)
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory they hold."""
+        return int(sum(frame.estimated_size() for frame in self._frames))
+
+    def add(self, frame: pl.DataFrame, merge: Callable[[Sequence[pl.DataFrame]], pl.DataFrame] = concatenated) -> None:
+        """Put a frame in; `merge` makes one frame of several."""
+        if frame.is_empty():
+            return
+        while self._frames and self._frames[-1].height < min(2 * frame.height, SEALED_ROWS):
+            frame = merge([self._frames.pop(), frame])
+        self._frames.append(frame)
+
+    def take(self) -> list[pl.DataFrame]:
+        """All frames; none are left."""
+        frames, self._frames = self._frames, []
+        return frames

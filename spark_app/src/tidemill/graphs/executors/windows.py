@@ -1,0 +1,224 @@
+"""Aggregation by windows of event time: tumbling, hopping and by session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import polars as pl
+
+from tidemill.graphs.executor import Executor, Output
+from tidemill.graphs.executors.aggregation import Aggregations, Groups, aggregations_of
+from tidemill.graphs.executors.levels import Levels, concatenated
+from tidemill.graphs.executors.rows import columns_of
+from tidemill.values.errors import BadInput
+
+Span = int | timedelta
+START, END = "window_start", "window_end"
+
+
+class _WindowExecutor(Executor):
+    """What all windows share: the time of each stream, and rows that are late.
+
+    The time of a stream is its newest row. A row is late if it is older than the newest row before it in its stream by
+    more than `allowed_lateness`; late rows, and rows without a time, are left out and counted in `dropped_rows`. A
+    window goes on as soon as it ends before what may still come from any of the `streams` streams. Without
+    `allowed_lateness` no row is late, and all windows come from `done`.
+
+    Which rows are late depends on the order within a stream alone, so give a stream that several channels send enough
+    lateness for the distance between these channels.
+    """
+
+    def __init__(
+        self,
+        time: str,
+        keys: str | Sequence[str] | None,
+        aggregations: Aggregations,
+        allowed_lateness: Span | None,
+        streams: int,
+    ) -> None:
+        self._time = time
+        self._keys = columns_of(keys)
+        self._aggregations = aggregations_of(aggregations)
+        self._lateness = allowed_lateness
+        self._streams = streams
+        self._newest: dict[int, int] = {}
+        self._kind: pl.DataType | None = None
+        self.dropped_rows = 0
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
+        rows = self._with_ticks(concatenated(batches))
+        rows, had = rows.drop_nulls("_tick"), rows.height
+        if self._lateness is not None:
+            newest = pl.col("_tick").cum_max().shift(1)
+            if stream_id in self._newest:
+                newest = pl.max_horizontal(newest, pl.lit(self._newest[stream_id], dtype=pl.Int64))
+            rows = rows.filter((pl.col("_tick") >= newest - self._ticks(self._lateness)).fill_null(True))
+        self.dropped_rows += had - rows.height
+        if rows.is_empty():
+            return None
+        newest_tick = rows.get_column("_tick").max()
+        assert isinstance(newest_tick, int)
+        self._newest[stream_id] = max(newest_tick, self._newest.get(stream_id, newest_tick))
+        self._add(rows)
+        if self._lateness is None or len(self._newest) < self._streams:
+            return None
+        return self._shown(self._closed(min(self._newest.values()) - self._ticks(self._lateness)))
+
+    def done(self, channel: int) -> Output:
+        return self._shown(self._closed(None))
+
+    def _add(self, rows: pl.DataFrame) -> None:
+        raise NotImplementedError
+
+    def _closed(self, tick: int | None) -> pl.DataFrame | None:
+        """The windows that end at this tick or before (None: all), which are forgotten."""
+        raise NotImplementedError
+
+    def _with_ticks(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The column `_tick`: the time as a whole number."""
+        kind = rows.schema[self._time]
+        if kind == pl.Date:
+            rows = rows.with_columns(pl.col(self._time).cast(pl.Datetime("us")))
+            kind = rows.schema[self._time]
+        if not (kind.is_integer() or isinstance(kind, (pl.Datetime, pl.Duration)) or kind == pl.Null):
+            raise BadInput(
+                f"column {self._time!r} is {kind}: windows need a date, a time with a date, or a whole number"
+            )
+        if kind != pl.Null:
+            self._kind = kind
+        return rows.with_columns(pl.col(self._time).cast(pl.Int64).alias("_tick"))
+
+    def _ticks(self, span: Span) -> int:
+        """A span in the unit of the time column."""
+        unit = getattr(self._kind, "time_unit", None)
+        if (unit is None) != isinstance(span, int):
+            raise BadInput(
+                f"the span {span!r} does not fit column {self._time!r}: whole numbers go with whole numbers, "
+                f"a timedelta with dates and times"
+            )
+        if isinstance(span, int):
+            return span
+        micros = span // timedelta(microseconds=1)
+        return {"ms": micros // 1000, "us": micros, "ns": micros * 1000}[str(unit)]
+
+    def _shown(self, windows: pl.DataFrame | None) -> pl.DataFrame | None:
+        if windows is None or windows.is_empty():
+            return None
+        times = [pl.col(name).cast(self._kind or pl.Int64) for name in (START, END)]
+        return windows.select(*self._keys, *times, *(made.name for made in self._aggregations))
+
+
+class HoppingWindowExecutor(_WindowExecutor):
+    """One row per window and key: `keys`, `window_start`, `window_end` (not in the window), and the aggregations.
+
+    Windows are `size` long and begin at each multiple of `hop`, counted from 0 or 1970. A row is in each window that
+    spans its time. `time` names a column of dates, times with a date (then spans are timedeltas) or whole numbers.
+    Of time and lateness: a row is late if it is older than the newest row before it in its stream by more than
+    `allowed_lateness`; such rows are left out and counted in `dropped_rows`. Without `allowed_lateness` none is late,
+    and all windows come from `done`; with it, a window goes on when none of the `streams` streams can add to it.
+    """
+
+    def __init__(
+        self,
+        time: str,
+        size: Span,
+        hop: Span,
+        keys: str | Sequence[str] | None = None,
+        *,
+        aggregations: Aggregations,
+        allowed_lateness: Span | None = None,
+        streams: int = 1,
+    ) -> None:
+        super().__init__(time, keys, aggregations, allowed_lateness, streams)
+        _check_span("size", size)
+        _check_span("hop", hop)
+        self._size, self._hop = size, hop
+        self._groups = Groups([START, *self._keys], self._aggregations)
+
+    def _add(self, rows: pl.DataFrame) -> None:
+        size, hop = self._ticks(self._size), self._ticks(self._hop)
+        last = pl.col("_tick") // hop * hop
+        starts = [(last - back * hop).alias(START) for back in range(-(-size // hop))]
+        for start in starts:
+            self._groups.add(rows.with_columns(start).filter(pl.col("_tick") < pl.col(START) + size))
+
+    def _closed(self, tick: int | None) -> pl.DataFrame | None:
+        if self._kind is None:
+            return None
+        size = self._ticks(self._size)
+        made = self._groups.take(pl.lit(True) if tick is None else pl.col(START) + size <= tick)
+        return None if made is None else made.with_columns((pl.col(START) + size).alias(END))
+
+
+class TumblingWindowExecutor(HoppingWindowExecutor):
+    """Hopping windows that begin where the one before ends."""
+
+    def __init__(
+        self,
+        time: str,
+        size: Span,
+        keys: str | Sequence[str] | None = None,
+        *,
+        aggregations: Aggregations,
+        allowed_lateness: Span | None = None,
+        streams: int = 1,
+    ) -> None:
+        super().__init__(
+            time,
+            size,
+            size,
+            keys,
+            aggregations=aggregations,
+            allowed_lateness=allowed_lateness,
+            streams=streams,
+        )
+
+
+class SessionWindowExecutor(_WindowExecutor):
+    """One row per session and key: rows of a key of which each is less than `gap` after the one before.
+
+    `window_start` is the time of the first row, `window_end` that of the last one plus `gap`. The other arguments are
+    those of `HoppingWindowExecutor`. Holds the rows of open sessions in memory.
+    """
+
+    def __init__(
+        self,
+        time: str,
+        gap: Span,
+        keys: str | Sequence[str] | None = None,
+        *,
+        aggregations: Aggregations,
+        allowed_lateness: Span | None = None,
+        streams: int = 1,
+    ) -> None:
+        super().__init__(time, keys, aggregations, allowed_lateness, streams)
+        _check_span("gap", gap)
+        self._gap = gap
+        self._rows = Levels()
+
+    def _add(self, rows: pl.DataFrame) -> None:
+        self._rows.add(rows)
+
+    def _closed(self, tick: int | None) -> pl.DataFrame | None:
+        if not self._rows.rows:
+            return None
+        gap = self._ticks(self._gap)
+        # Nulls are a key like any other: `is_same` has to be true for two of them.
+        rows = concatenated(self._rows.take()).sort([*self._keys, "_tick"])
+        is_same = pl.all_horizontal(pl.lit(True), *(pl.col(key).eq_missing(pl.col(key).shift(1)) for key in self._keys))
+        begins = ~is_same | (pl.col("_tick") - pl.col("_tick").shift(1) >= gap).fill_null(True)
+        rows = rows.with_columns(begins.cum_sum().alias("_session"))
+        ends = pl.col("_tick").max().over("_session") + gap
+        rows = rows.with_columns(pl.col("_tick").min().over("_session").alias(START), ends.alias(END))
+        closed = rows if tick is None else rows.filter(pl.col(END) <= tick)
+        if tick is not None:
+            self._rows.add(rows.filter(pl.col(END) > tick).drop("_session", START, END))
+        groups = Groups(["_session", *self._keys, START, END], self._aggregations)
+        groups.add(closed)
+        return groups.result()
+
+
+def _check_span(name: str, span: Span) -> None:
+    if (span <= timedelta(0)) if isinstance(span, timedelta) else (span <= 0):
+        raise BadInput(f"the {name} of a window is above 0, this one is {span}")

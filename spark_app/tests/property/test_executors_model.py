@@ -1,0 +1,287 @@
+"""Every executor of the library against Polars or plain Python, in any interleaving and batching, nulls included."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from executor_runs import check, run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.graphs.executors.aggregation import AggExecutor, CountExecutor
+from tidemill.graphs.executors.asof import AsOfJoinExecutor
+from tidemill.graphs.executors.joins import JoinExecutor
+from tidemill.graphs.executors.rows import (
+    DistinctExecutor,
+    FilterExecutor,
+    LimitExecutor,
+    MergedStorageExecutor,
+    ProjectExecutor,
+    StorageExecutor,
+    UnionExecutor,
+)
+from tidemill.graphs.executors.sorting import SortExecutor, TopKExecutor
+from tidemill.graphs.executors.spilling_join import OOCJoinExecutor
+from tidemill.graphs.executors.spmv import SpMVExecutor
+from tidemill.graphs.executors.windows import HoppingWindowExecutor, SessionWindowExecutor, TumblingWindowExecutor
+from tidemill.testing import check_confluence
+
+KEYS = st.one_of(st.none(), st.integers(-3, 3))
+WORDS = st.one_of(st.none(), st.sampled_from(["", "a", "b", "ü"]))
+FLOATS = st.one_of(st.none(), st.floats(-1e6, 1e6), st.sampled_from([0.0, -0.0, math.nan, math.inf]))
+TIMES = st.one_of(st.none(), st.integers(-30, 30))
+EXAMPLES = settings(max_examples=40)
+
+
+def frames(**columns: tuple[Any, Any]) -> st.SearchStrategy[pl.DataFrame]:
+    """Frames of up to 25 rows; each column is a strategy and a type."""
+    schema = {name: kind for name, (_, kind) in columns.items()}
+    row = st.tuples(*(values for values, _ in columns.values()))
+    return st.lists(row, max_size=25).map(lambda rows: pl.DataFrame(rows, schema=schema, orient="row"))
+
+
+LEFTS = frames(k=(KEYS, pl.Int64), w=(WORDS, pl.String), v=(st.integers(0, 3), pl.Int32))
+RIGHTS = frames(k=(KEYS, pl.Int64), w=(WORDS, pl.String), v=(st.integers(0, 3), pl.Int32))
+NUMBERS = frames(k=(KEYS, pl.Int64), w=(WORDS, pl.String), i=(KEYS, pl.Int8), f=(FLOATS, pl.Float64))
+
+
+@EXAMPLES
+@given(NUMBERS, st.sampled_from([[], ["k"], ["k", "w"], ["f"]]))
+def test_aggregates_are_those_of_polars(rows: pl.DataFrame, keys: list[str]) -> None:
+    finite = pl.col("f").is_finite()
+    rows = rows if keys == ["f"] else rows.with_columns(pl.when(finite).then("f"))
+    aggregations = {
+        "n": ("i", "count"), "rows": "len", "least": ("w", "min"), "most": ("i", "max"), "i": "mean",
+        "f_sum": ("f", "sum"), "i_sum": ("i", "sum"), "words": ("w", "count_distinct"), "ints": ("i", "count_distinct"),
+    }  # fmt: skip
+    ints, words = pl.col("i"), pl.col("w")
+    made = [
+        ints.count().cast(pl.Int64).alias("n"), pl.len().cast(pl.Int64).alias("rows"), words.min().alias("least"),
+        ints.max().alias("most"), ints.mean(), pl.col("f").sum().alias("f_sum"),
+        ints.cast(pl.Int64).sum().alias("i_sum"), words.drop_nulls().n_unique().alias("words"),
+        ints.drop_nulls().n_unique().alias("ints"),
+    ]  # fmt: skip
+    expected = rows.group_by(keys).agg(made) if keys else rows.select(made).head(rows.height)
+
+    check(AggExecutor(keys, aggregations), {0: rows}, expected)
+
+
+@EXAMPLES
+@given(NUMBERS)
+def test_aggregates_are_those_of_sql(rows: pl.DataFrame) -> None:
+    rows = rows.with_columns(pl.when(pl.col("f").is_finite()).then("f"))
+    query = "select k, avg(f) m, min(w) l, max(f) h, count(distinct w) d, count(f) c from rows group by k"
+    with duckdb.connect() as database:
+        database.register("rows", rows.to_arrow())
+        found = database.sql(query).to_arrow_table()
+    expected = pl.DataFrame(found)
+    aggregations = {
+        "m": ("f", "mean"),
+        "l": ("w", "min"),
+        "h": ("f", "max"),
+        "d": ("w", "count_distinct"),
+        "c": ("f", "count"),
+    }
+
+    check(AggExecutor("k", aggregations), {0: rows}, expected)
+
+
+@EXAMPLES
+@given(LEFTS)
+def test_columns_are_summed_when_no_aggregation_is_given(rows: pl.DataFrame) -> None:
+    check(AggExecutor("w"), {0: rows}, rows.group_by("w").agg(pl.col("k").sum(), pl.col("v").cast(pl.Int64).sum()))
+
+
+@EXAMPLES
+@given(LEFTS, RIGHTS, st.sampled_from(["inner", "left", "semi", "anti"]), st.sampled_from([["k"], ["w", "k"], ["v"]]))
+@pytest.mark.parametrize("kind", ["symmetric", "build", "spilling"])
+def test_joins_are_those_of_polars(kind: str, left: pl.DataFrame, right: pl.DataFrame, how: Any, on: list[str]) -> None:
+    expected = left.join(right, on=on, how=how)
+    schema = right.schema
+    made = {
+        "symmetric": lambda: JoinExecutor(on, how=how, right_schema=schema),
+        "build": lambda: JoinExecutor(on, how=how, build=1, right_schema=schema),
+        "spilling": lambda: OOCJoinExecutor(on, how=how, memory_limit=100, right_schema=schema),
+    }[kind]()
+
+    check(made, {0: left, 1: right}, expected)
+
+
+@EXAMPLES
+@given(LEFTS, RIGHTS)
+def test_an_inner_join_may_build_its_left_side(left: pl.DataFrame, right: pl.DataFrame) -> None:
+    executor = JoinExecutor(left_on="k", right_on="v", build=0)
+    right = right.with_columns(pl.col("v").cast(pl.Int64))
+
+    check(executor, {0: left, 1: right}, left.join(right, left_on="k", right_on="v"), dependents={1: [0]})
+
+
+@EXAMPLES
+@given(NUMBERS, st.sampled_from([None, ["k"], ["f", "w"]]))
+def test_distinct_rows_are_those_of_polars(rows: pl.DataFrame, keys: list[str] | None) -> None:
+    check(DistinctExecutor(keys), {0: rows}, rows.select(keys or rows.columns).unique())
+
+
+@EXAMPLES
+@given(NUMBERS, st.lists(st.booleans(), min_size=3, max_size=3), st.booleans(), st.sampled_from([1, 200, 1 << 20]))
+def test_rows_are_sorted_as_polars_sorts_them(rows: pl.DataFrame, falling: list[bool], last: bool, limit: int) -> None:
+    by = ["w", "f", "k"]
+    executor = SortExecutor(by, falling, nulls_last=last, memory_limit=limit)
+    expected = rows.sort(by, descending=falling, nulls_last=last)
+    check(executor, {0: rows}, expected)
+
+    found = run(executor, {0: list(rows.iter_slices(4))})
+
+    assert found.is_empty() == rows.is_empty()
+    assert rows.is_empty() or found.select(by).equals(expected.select(by))
+
+
+@EXAMPLES
+@given(NUMBERS, st.integers(0, 9), st.booleans())
+def test_the_first_rows_are_those_of_polars(rows: pl.DataFrame, k: int, falling: bool) -> None:
+    order = ["i", "k", "w", "f"]
+    expected = rows.sort(order, descending=[falling, False, False, False], nulls_last=True).head(k)
+
+    check(TopKExecutor(k, "i", falling), {0: rows}, expected)
+
+
+@EXAMPLES
+@given(LEFTS, st.integers(0, 9))
+def test_a_limit_gives_as_many_rows_as_there_are(rows: pl.DataFrame, limit: int) -> None:
+    check_confluence(LimitExecutor(limit), {0: rows}, view=lambda made: pl.DataFrame({"rows": [made.height]}))
+
+    assert run(LimitExecutor(limit), {0: [rows]}).height == min(limit, rows.height)
+
+
+@EXAMPLES
+@given(LEFTS, RIGHTS)
+def test_rows_go_on_as_they_are_when_nothing_is_kept(first: pl.DataFrame, second: pl.DataFrame) -> None:
+    both = pl.concat([first, second])
+    check(UnionExecutor(first.columns), {0: first, 1: second.select("v", "w", "k")}, both)
+    check(StorageExecutor(), {0: first, 1: second}, both)
+    check(MergedStorageExecutor(), {0: first, 1: second}, both)
+    check(CountExecutor(), {0: first, 1: second}, pl.DataFrame({"count": [both.height]}))
+    check(FilterExecutor(pl.col("k") > 0), {0: first}, first.filter(pl.col("k") > 0))
+    check(ProjectExecutor([pl.lit(1).alias("one"), "w"]), {0: first}, first.select(pl.lit(1).alias("one"), "w"))
+
+
+@EXAMPLES
+@given(frames(t=(TIMES, pl.Int64), k=(KEYS, pl.Int64)), frames(t=(TIMES, pl.Int64), k=(KEYS, pl.Int64)), st.booleans())
+def test_the_last_row_before_is_joined(left: pl.DataFrame, right: pl.DataFrame, is_sorted: bool) -> None:
+    left, right = (rows.sort("t", maintain_order=True) if is_sorted else rows for rows in (left, right))
+    right = right.with_row_index("price")
+    expected = []
+    for t, k in left.rows():
+        before = [(time, price) for price, time, key in right.rows() if key == k is not None and time is not None]
+        last = max((each for each in before if t is not None and each[0] <= t), default=(None, None))
+        expected.append((t, k, last[1]))
+    schema = {"t": pl.Int64, "k": pl.Int64, "price": pl.UInt32}
+    wanted = pl.DataFrame(expected, schema=schema, orient="row")
+
+    found = wanted if right.height else wanted.drop("price")
+    check(AsOfJoinExecutor("t", by="k", is_sorted=is_sorted), {0: left, 1: right}, found)
+
+
+def windows_of(rows: pl.DataFrame, size: int, hop: int) -> pl.DataFrame:
+    """The sums of hopping windows, made row by row."""
+    sums: dict[Any, int] = defaultdict(int)
+    for t, k, v in rows.rows():
+        for start in range(-200, 200) if t is not None else ():
+            if start * hop <= t < start * hop + size:
+                sums[k, start * hop, start * hop + size] += v
+    schema = {"k": pl.Int64, "window_start": pl.Int64, "window_end": pl.Int64, "sum": pl.Int64}
+    return pl.DataFrame([(*key, value) for key, value in sums.items()], schema=schema, orient="row")
+
+
+EVENTS = frames(t=(TIMES, pl.Int64), k=(KEYS, pl.Int64), v=(st.integers(0, 9), pl.Int64))
+SUM = {"sum": ("v", "sum")}
+
+
+@EXAMPLES
+@given(EVENTS, st.integers(1, 12), st.integers(1, 12))
+def test_windows_hold_the_rows_of_their_time(rows: pl.DataFrame, size: int, hop: int) -> None:
+    check(HoppingWindowExecutor("t", size, hop, "k", aggregations=SUM), {0: rows}, windows_of(rows, size, hop))
+
+
+@EXAMPLES
+@given(EVENTS, EVENTS, st.integers(1, 12), st.integers(0, 20))
+def test_late_rows_are_left_out_whatever_the_batches(
+    a: pl.DataFrame, b: pl.DataFrame, size: int, lateness: int
+) -> None:
+    on_time = []
+    for rows in (a, b):
+        newest = -(10**9)
+        for row in rows.drop_nulls("t").rows():
+            on_time += [row] if row[0] >= newest - lateness else []
+            newest = max(newest, row[0])
+    expected = windows_of(pl.DataFrame(on_time, schema=a.schema, orient="row"), size, size)
+    executor = TumblingWindowExecutor("t", size, "k", aggregations=SUM, allowed_lateness=lateness, streams=2)
+
+    check(executor, {0: a, 1: b}, expected)
+
+
+@EXAMPLES
+@given(EVENTS, EVENTS, st.integers(1, 12), st.one_of(st.none(), st.integers(0, 40)))
+def test_sessions_end_where_a_gap_begins(a: pl.DataFrame, b: pl.DataFrame, gap: int, lateness: int | None) -> None:
+    on_time: list[Any] = []
+    for rows in (a, b):
+        newest = -(10**9)
+        for row in rows.drop_nulls("t").rows():
+            on_time += [row] if lateness is None or row[0] >= newest - lateness else []
+            newest = max(newest, row[0])
+    sessions: dict[Any, list[list[int]]] = defaultdict(list)
+    for t, k, v in sorted(on_time, key=lambda row: row[0]):
+        if sessions[k] and t < sessions[k][-1][1]:
+            sessions[k][-1] = [sessions[k][-1][0], t + gap, sessions[k][-1][2] + v]
+        else:
+            sessions[k].append([t, t + gap, v])
+    made = [(k, *session) for k, found in sessions.items() for session in found]
+    schema = {"k": pl.Int64, "window_start": pl.Int64, "window_end": pl.Int64, "sum": pl.Int64}
+    executor = SessionWindowExecutor("t", gap, "k", aggregations=SUM, allowed_lateness=lateness, streams=2)
+
+    check(executor, {0: a, 1: b}, pl.DataFrame(made, schema=schema, orient="row"))
+
+
+@pytest.mark.parametrize("kind", [pl.Date, pl.Datetime("ms"), pl.Datetime("us"), pl.Datetime("ns", "UTC")])
+def test_windows_of_days_begin_at_midnight(kind: Any) -> None:
+    times = pl.Series("t", [date(2020, 1, 1), date(2020, 1, 2), date(1969, 12, 31)]).cast(kind)
+    rows = pl.DataFrame({"t": times, "v": [1, 2, 3]})
+
+    found = run(TumblingWindowExecutor("t", timedelta(days=1), aggregations=SUM), {0: [rows]}).sort("window_start")
+
+    starts = [time.replace(tzinfo=None) for time in found["window_start"]]
+    assert starts == [datetime(1969, 12, 31), datetime(2020, 1, 1), datetime(2020, 1, 2)]
+    assert found["sum"].to_list() == [3, 1, 2]
+
+
+class Matrix:
+    """A dataset of one channel."""
+
+    def __init__(self, block: pl.DataFrame) -> None:
+        self.block = block
+
+    def channel(self, number: int) -> list[pl.DataFrame]:
+        return [self.block] if self.block.height else []
+
+
+EDGES = frames(x=(st.integers(0, 5), pl.Int64), y=(st.integers(0, 5), pl.Int64), w=(st.integers(-3, 3), pl.Int64))
+
+
+@EXAMPLES
+@given(EDGES, frames(y=(st.integers(0, 5), pl.Int64), val=(st.integers(-3, 3), pl.Int64)))
+def test_a_matrix_is_multiplied_with_a_vector(matrix: pl.DataFrame, vector: pl.DataFrame) -> None:
+    product: dict[int, int] = defaultdict(int)
+    for x, y, weight in matrix.rows():
+        for column, value in vector.rows():
+            product[x] += weight * value if column == y else 0
+    stored = matrix.join(vector, on="y")["x"].to_list()
+    kept = [(x, product[x]) for x in sorted(set(stored))]
+    expected = pl.DataFrame(kept, schema={"y": pl.Int64, "val": pl.Int64}, orient="row")
+
+    check(SpMVExecutor(weight="w"), {0: vector}, expected, datasets=[Matrix(matrix)])

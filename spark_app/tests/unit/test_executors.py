@@ -1,0 +1,311 @@
+"""What executors say and do beside their results: bounds, spilling, output files, early ends, wrong arguments."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from executor_runs import check, frames_of, run
+
+from tidemill.graphs.executor import has_ended_early
+from tidemill.graphs.executors import spilling
+from tidemill.graphs.executors.aggregation import AggExecutor
+from tidemill.graphs.executors.asof import AsOfJoinExecutor
+from tidemill.graphs.executors.joins import JoinExecutor
+from tidemill.graphs.executors.levels import SEALED_ROWS, Levels
+from tidemill.graphs.executors.outputs import (
+    MANIFEST,
+    OutputCSVExecutor,
+    OutputParquetExecutor,
+    PublishExecutor,
+    staging_of,
+)
+from tidemill.graphs.executors.rows import LimitExecutor
+from tidemill.graphs.executors.sorting import SortExecutor, TopKExecutor
+from tidemill.graphs.executors.spilling_join import OOCJoinExecutor
+from tidemill.graphs.executors.spmv import SpMVExecutor
+from tidemill.graphs.executors.windows import HoppingWindowExecutor, SessionWindowExecutor, TumblingWindowExecutor
+from tidemill.testing import check_confluence
+from tidemill.values.errors import BadInput
+
+ROWS = pl.DataFrame({"k": [1, 2, 3], "v": ["a", "b", None]})
+
+
+def anonymous_bytes() -> int:
+    """Memory of this process that is not mapped from files."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon"))
+
+
+def test_sources_may_stop_when_a_limit_is_reached() -> None:
+    executor = LimitExecutor(2)
+    rows = frames_of(executor.execute([ROWS, ROWS], 0, 0))
+
+    assert sum(frame.height for frame in rows) == 2
+    assert has_ended_early(executor)
+
+
+def test_a_match_goes_on_when_its_second_row_comes() -> None:
+    executor = JoinExecutor("k")
+
+    assert frames_of(executor.execute([ROWS], 0, 0)) == []
+    assert sum(frame.height for frame in frames_of(executor.execute([ROWS], 1, 0))) == 3
+
+
+def test_probing_rows_wait_only_while_the_other_side_is_built() -> None:
+    executor = JoinExecutor("k", build=1)
+    assert frames_of(executor.execute([ROWS], 1, 0)) + frames_of(executor.execute([ROWS], 0, 0)) == []
+    assert frames_of(executor.ended(0, 0)) == []
+
+    assert pl.concat(frames_of(executor.ended(1, 0))).height == 3
+    assert pl.concat(frames_of(executor.execute([ROWS], 0, 0))).height == 3
+    assert frames_of(executor.done(0)) == []
+
+
+def test_a_left_join_has_the_columns_of_both_sides_when_no_right_row_came() -> None:
+    found = run(JoinExecutor("k", how="left", right_schema={"k": pl.Int64, "b": pl.String}), {0: [ROWS]})
+
+    assert found.columns == ["k", "v", "b"]
+
+
+def test_keys_of_nulls_only_meet_nothing_when_their_type_is_unknown() -> None:
+    nulls = pl.DataFrame({"k": [None], "b": [1]})
+
+    check(JoinExecutor("k", how="left"), {0: ROWS, 1: nulls}, ROWS.with_columns(b=pl.lit(None, pl.Int64)))
+    assert run(JoinExecutor("k"), {0: [nulls], 1: [ROWS]}).is_empty()
+
+
+def test_a_function_makes_the_result_when_it_is_given() -> None:
+    executor = JoinExecutor("k", batch_func=lambda rows: rows.select(pl.len().alias("n")))
+
+    assert run(executor, {0: [ROWS], 1: [ROWS]})["n"].to_list() == [3]
+
+
+def test_frames_stay_few_and_large_ones_stay_as_they_are_when_a_state_grows() -> None:
+    levels = Levels()
+    large = pl.DataFrame({"k": pl.Series(range(SEALED_ROWS), dtype=pl.Int32)})
+    levels.add(large)
+    for number in range(1000):
+        levels.add(pl.DataFrame({"k": pl.Series([number], dtype=pl.Int32)}))
+
+    frames = list(levels)
+    assert frames[0] is large
+    assert len(frames) <= 12
+    assert levels.rows == SEALED_ROWS + 1000
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_memory_stays_within_its_bound_when_the_sides_of_a_join_are_larger(tmp_path: Path, how: Any) -> None:
+    limit, batches, height = 8 << 20, 48, 25_000
+    executor = OOCJoinExecutor("k", how=how, memory_limit=limit, spill_folder=str(tmp_path))
+    warm = OOCJoinExecutor("k", how=how, memory_limit=1, spill_folder=str(tmp_path))
+    run(warm, {0: [ROWS], 1: [ROWS]})
+    before, peak, rows = anonymous_bytes(), 0, 0
+    for number in range(batches):
+        keys = pl.Series("k", range(number * height, (number + 1) * height))
+        for stream in (0, 1):
+            batch = pl.DataFrame([keys, *((keys + add).alias(f"c{stream}{add}") for add in range(7))])
+            rows += sum(frame.height for frame in frames_of(executor.execute([batch], stream, 0)))
+        peak = max(peak, anonymous_bytes() - before)
+    for frame in frames_of_each(executor.done(0)):
+        rows += frame.height
+        peak = max(peak, anonymous_bytes() - before) if rows % 10 == 0 else peak
+
+    assert rows == batches * height
+    assert 2 * batches * height * 64 > 15 * limit
+    assert peak < 6 * limit
+    assert list(tmp_path.iterdir()) == []
+
+
+def frames_of_each(output: Any) -> Any:
+    """The frames of an output one by one, not all at once."""
+    return iter(output or ())
+
+
+def test_memory_stays_within_its_bound_when_more_is_sorted(tmp_path: Path) -> None:
+    limit, batches, height = 8 << 20, 40, 50_000
+    executor = SortExecutor("k", memory_limit=limit, spill_folder=str(tmp_path))
+    before, peak, last, rows = anonymous_bytes(), 0, -1, 0
+    for number in range(batches):
+        keys = (pl.Series("k", range(height)) * batches + number).shuffle(number)
+        executor.execute([pl.DataFrame([keys, *((keys + add).alias(f"c{add}") for add in range(7))])], 0, 0)
+        peak = max(peak, anonymous_bytes() - before)
+    for frame in frames_of_each(executor.done(0)):
+        assert frame["k"].is_sorted()
+        assert frame["k"][0] > last
+        last, rows = frame["k"][-1], rows + frame.height
+        peak = max(peak, anonymous_bytes() - before)
+
+    assert rows == batches * height
+    assert batches * height * 64 > 15 * limit
+    assert peak < 8 * limit
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_spilled_rows_are_spilled_again_when_a_checkpoint_comes_back(tmp_path: Path, monkeypatch: Any) -> None:
+    executor = OOCJoinExecutor("k", memory_limit=10, spill_folder=str(tmp_path))
+    executor.execute([ROWS], 0, 0)
+    executor.execute([ROWS], 1, 0)
+    state = pickle.loads(pickle.dumps(executor.serialize()))
+    count: list[int] = []
+    kept = spilling.spilled
+    monkeypatch.setattr(spilling, "spilled", lambda rows, folder: count.append(rows.height) or kept(rows, folder))
+    again = OOCJoinExecutor("k", memory_limit=10, spill_folder=str(tmp_path))
+    again.deserialize(state)
+    again.execute([ROWS], 1, 0)
+
+    assert sum(count) >= 6
+    assert sum(frame.height for frame in frames_of(again.done(0))) == 6
+
+
+def written(folder: Path, executor: Any, channel: int = 0) -> list[pl.DataFrame]:
+    """The names of the files that a channel wrote."""
+    made = frames_of(executor.execute([ROWS], 0, channel)) + frames_of(executor.execute([ROWS], 0, channel))
+    return made + frames_of(executor.done(channel))
+
+
+@pytest.mark.parametrize("kind", [OutputCSVExecutor, OutputParquetExecutor])
+def test_files_are_seen_all_at_once_when_all_channels_are_done(tmp_path: Path, kind: Any) -> None:
+    folder = tmp_path / "out"
+    lost = written(folder, kind(folder, file_bytes=1))
+    names = written(folder, kind(folder, file_bytes=1), 0) + written(folder, kind(folder), 1)
+    assert not folder.exists()
+
+    publish = PublishExecutor(folder)
+    publish.execute(names, 0, 0)
+    (files,) = frames_of(publish.done(0))
+
+    assert sorted(files["file"]) == sorted(str(path) for path in folder.glob("part-*"))
+    assert files["rows"].sum() == 12
+    read = pl.read_csv if kind is OutputCSVExecutor else pl.read_parquet
+    assert sum(read(path).height for path in folder.glob("part-*")) == 12
+    assert len(json.loads((folder / MANIFEST).read_text())["files"]) == 3
+    assert sorted(path.name for path in staging_of(folder).iterdir()) == sorted(
+        Path(path).name for frame in lost for path in frame["file"]
+    )
+
+
+@pytest.mark.parametrize("crash", ["link", "rename", "after"])
+def test_nothing_or_all_is_seen_when_publishing_is_cut_and_done_again(
+    tmp_path: Path, crash: str, monkeypatch: Any
+) -> None:
+    folder = tmp_path / "out"
+    names = written(folder, OutputParquetExecutor(folder, file_bytes=1))
+    publish = PublishExecutor(folder)
+    publish.execute(names, 0, 0)
+    again = pickle.loads(pickle.dumps(publish))
+    with monkeypatch.context() as patch:
+        target = {
+            "link": "os.link",
+            "rename": "pathlib.Path.rename",
+            "after": "tidemill.graphs.executors.outputs._remove",
+        }
+
+        def cut(*arguments: Any) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(target[crash], cut)
+        with pytest.raises(KeyboardInterrupt):
+            publish.done(0)
+    assert folder.exists() == (crash == "after")
+
+    again.done(0)
+
+    assert pl.read_parquet(folder / "part-*.parquet").height == 6
+
+
+def test_a_folder_that_is_there_is_left_alone_when_an_output_would_replace_it(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("x")
+    publish = PublishExecutor(tmp_path / "out")
+    publish.execute(written(tmp_path / "out", OutputCSVExecutor(tmp_path / "out")), 0, 0)
+
+    with pytest.raises(BadInput, match="is there already"):
+        publish.done(0)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+def test_the_folder_holds_a_manifest_only_when_no_row_came(tmp_path: Path) -> None:
+    PublishExecutor(tmp_path / "out").done(0)
+
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [MANIFEST]
+
+
+@pytest.mark.parametrize("kind", [OutputCSVExecutor, OutputParquetExecutor])
+def test_outputs_are_confluent_when_rows_are_counted(tmp_path: Path, kind: Any) -> None:
+    executor = kind(tmp_path / "out", file_bytes=40)
+
+    check_confluence(executor, {0: ROWS, 1: ROWS}, view=lambda files: files.select(pl.col("rows").sum()), trials=10)
+
+
+def test_windows_go_on_when_no_stream_can_add_to_them_any_more() -> None:
+    executor = TumblingWindowExecutor("t", 10, aggregations={"n": "len"}, allowed_lateness=2, streams=2)
+    times = pl.DataFrame({"t": [1, 5, 12]})
+
+    assert frames_of(executor.execute([times], 0, 0)) == []
+    (window,) = frames_of(executor.execute([times], 1, 0))
+    assert window.row(0) == (0, 10, 4)
+    executor.execute([pl.DataFrame({"t": [9, None]})], 1, 0)
+    assert executor.dropped_rows == 2
+    assert [frame.row(0) for frame in frames_of(executor.done(0))] == [(10, 20, 2)]
+
+
+def test_old_quotes_are_forgotten_when_both_streams_are_sorted() -> None:
+    executor = AsOfJoinExecutor("t", by="k", is_sorted=True)
+    for start in range(0, 10_000, 100):
+        rows = pl.DataFrame({"t": range(start, start + 100), "k": 0})
+        executor.execute([rows.with_columns(p=1)], 1, 0)
+        executor.execute([rows], 0, 0)
+
+    assert executor._right.rows <= 400
+
+
+def test_rows_out_of_order_are_refused_when_streams_are_said_to_be_sorted() -> None:
+    executor = AsOfJoinExecutor("t", is_sorted=True)
+    executor.execute([pl.DataFrame({"t": [5]})], 0, 0)
+
+    with pytest.raises(BadInput, match="not in order"):
+        executor.execute([pl.DataFrame({"t": [4]})], 0, 0)
+
+
+def test_text_cannot_be_summed() -> None:
+    with pytest.raises(BadInput, match="'v' is not possible.*keys"):
+        AggExecutor().execute([ROWS], 0, 0)
+
+
+WRONG: list[tuple[Any, str]] = [
+    (lambda: AggExecutor("k", {"n": ("v", "median")}), "use one of"),
+    (lambda: JoinExecutor(), "as many columns"),
+    (lambda: JoinExecutor("k", left_on="k"), "not both"),
+    (lambda: JoinExecutor(left_on="k", right_on=["a", "b"]), "as many columns"),
+    (lambda: JoinExecutor("k", how="outer"), "not 'outer'"),  # type: ignore[arg-type]  # what is tested
+    (lambda: JoinExecutor("k", how="left", build=0), "does not fit"),
+    (lambda: LimitExecutor(-1), "0 or more"),
+    (lambda: TopKExecutor(-1, "k"), "0 or more"),
+    (lambda: SortExecutor([]), "needs columns"),
+    (lambda: SortExecutor(["a", "b"], [True]), "for each of them"),
+    (lambda: OOCJoinExecutor("k", memory_limit=0), "above 0"),
+    (lambda: OutputCSVExecutor("x", file_bytes=0), "above 0"),
+    (lambda: HoppingWindowExecutor("t", 0, 1, aggregations={}), "above 0"),
+    (lambda: SessionWindowExecutor("t", timedelta(0), aggregations={}), "above 0"),
+    (lambda: SpMVExecutor().initialize([], 0), "needs the matrix"),
+]
+
+
+@pytest.mark.parametrize(("make", "text"), WRONG)
+def test_wrong_arguments_are_refused_where_they_are_given(make: Any, text: str) -> None:
+    with pytest.raises(BadInput, match=text):
+        make()
+
+
+@pytest.mark.parametrize(("times", "size"), [([1, 2], timedelta(days=1)), (["a"], 1), ([1.5], 1)])
+def test_spans_that_do_not_fit_the_time_are_refused(times: Any, size: Any) -> None:
+    executor = TumblingWindowExecutor("t", size, aggregations={"n": "len"})
+
+    with pytest.raises(BadInput):
+        executor.execute([pl.DataFrame({"t": times})], 0, 0)
