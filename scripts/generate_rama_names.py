@@ -42,6 +42,10 @@ GROUPS = (
     Group("Modules", "RamaModule", "tidemill.api.module:Module", "define getModuleName"),
     Group("What a module declares", "Setup", "tidemill.api.module:Setup",
           "declareDepot declareTickDepot declareObject clusterDepot clusterPState clusterQuery"),
+    Group("Objects of a module", "TaskGlobalObject", "tidemill.language.objects:TaskGlobalObject",
+          "prepareForTask close"),
+    Group("Depots outside the store", "ExternalDepot", "tidemill.language.external:ExternalDepot",
+          "getNumPartitions startOffset endOffset fetchFrom offsetAfterTimestampMillis"),
     Group("Its topologies", "Topologies", "tidemill.api.module:Topologies", "microbatch query stream"),
     Group("A microbatch topology", "MicrobatchTopology", "tidemill.api.topology:MicrobatchTopology", "source pstate"),
     Group("Where a source begins", "MicrobatchSourceOptions", "tidemill.api.topology:MicrobatchSourceOptions",
@@ -141,6 +145,10 @@ INSTEAD: dict[str, str] = {
 
 DIFFERENCES: dict[str, str] = {
     "RamaModule.getModuleName": "the name of the class, unless overridden; Rama has the package too",
+    "Setup.declareObject": "one object a process, not one a task; a function without arguments makes it there",
+    "TaskGlobalObject.prepareForTask": "once a process: its argument is the module's name and the object's",
+    "ExternalDepot.getNumPartitions": "methods return values, no futures; `bounds` asks for all partitions at once",
+    "ExternalDepot.fetchFrom": "always with an end",
     "Topologies.stream": "refused: there are microbatch topologies only",
     "Block.ackReturn": "refused: it belongs to stream topologies",
     "Block.execute": "returns the rows that reach the end, as dicts; `tasks` and `pstates` are its arguments",

@@ -24,6 +24,7 @@ from tidemill.values.errors import (
     Deleted,
     DepotClosed,
     EngineUnavailable,
+    ExternalUnavailable,
     Fault,
     Fenced,
     InvariantViolation,
@@ -39,6 +40,7 @@ from tidemill.values.errors import (
     OutcomeUnknown,
     OwnedByAnother,
     RecordRefused,
+    RecordsTrimmed,
     RetryableError,
     SchemaMismatch,
     SchemaOutdated,
@@ -104,6 +106,8 @@ if TYPE_CHECKING:
     from tidemill.graphs.executors.spmv import SpMVExecutor
     from tidemill.graphs.executors.windows import HoppingWindowExecutor, SessionWindowExecutor, TumblingWindowExecutor
     from tidemill.language.emits import emit_stream
+    from tidemill.language.external import ExternalDepot
+    from tidemill.language.objects import TaskGlobalContext, TaskGlobalObject
     from tidemill.language.operations import Ops
     from tidemill.pstate.test_pstate import TestPState
     from tidemill.values.absent import VOID
@@ -177,6 +181,8 @@ _NAMES = {
         "TumblingWindowExecutor",
     ),
     "tidemill.language.emits": ("emit_stream",),
+    "tidemill.language.external": ("ExternalDepot",),
+    "tidemill.language.objects": ("TaskGlobalContext", "TaskGlobalObject"),
     "tidemill.language.operations": ("Ops",),
     "tidemill.values.absent": ("VOID",),
     "tidemill.values.data": ("to_text",),
@@ -232,6 +238,8 @@ __all__ = [
     "EngineUnavailable",
     "Executor",
     "Expr",
+    "ExternalDepot",
+    "ExternalUnavailable",
     "Fault",
     "Fenced",
     "FilterExecutor",
@@ -277,6 +285,7 @@ __all__ = [
     "ProxyStatus",
     "PublishExecutor",
     "RecordRefused",
+    "RecordsTrimmed",
     "ResyncDiff",
     "RetryableError",
     "SchemaMismatch",
@@ -304,6 +313,8 @@ __all__ = [
     "SubBatch",
     "SubSource",
     "SubindexOptions",
+    "TaskGlobalContext",
+    "TaskGlobalObject",
     "TestPState",
     "TidemillError",
     "TopKExecutor",

@@ -72,11 +72,6 @@ def depot_migration(setup: Any, topologies: Any) -> None:
     setup.declare_depot("*d", Depot.random()).migration("m", lambda record: record)  # <- fault
 
 
-@expect("declare_object (task objects): not supported")
-def task_object(setup: Any, topologies: Any) -> None:
-    setup.declare_object("*o", object())  # <- fault
-
-
 @expect("cluster_pstate (mirrors): not supported")
 def mirror_of_a_pstate(setup: Any, topologies: Any) -> None:
     setup.cluster_pstate("$$m", "Other", "$$p")  # <- fault

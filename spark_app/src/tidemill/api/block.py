@@ -65,12 +65,15 @@ class Block(Calls, Attachable):
         """A block with nothing in it, to begin one that grows in a Python loop."""
         return Block()
 
-    def execute(self, tasks: int = 1, pstates: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    def execute(
+        self, tasks: int = 1, pstates: Mapping[str, Any] | None = None, objects: Mapping[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
         """Run this block here and now, without a module: to learn, and to try a block in a test.
 
         One row without variables begins on task 0 of `tasks` tasks. The result has a dict of variables for each row
         that reaches the end (that of the batch block, if the chain ends with one), without those of `Helpers.gen_var`.
         `pstates` declares empty PStates by name, with their schemas: `{"$$counts": PState.map_schema(str, int)}`.
+        `objects` declares objects by name, as `setup.declare_object` does; they are closed at the end.
         Nothing is stored.
 
         Raises:
@@ -82,7 +85,7 @@ class Block(Calls, Attachable):
             raise BadInput("execute() runs a block at once, but define only records what is to run: remove it.")
         # A name, not an import: what is recorded knows nothing of what runs it, until somebody runs it.
         execution = importlib.import_module("tidemill.local.execution")
-        rows: list[dict[str, Any]] = execution.execute(self, tasks, pstates or {})
+        rows: list[dict[str, Any]] = execution.execute(self, tasks, pstates or {}, objects or {})
         return rows
 
     def _with(self, nodes: tuple[Node, ...], faults: tuple[Fault, ...]) -> Block:

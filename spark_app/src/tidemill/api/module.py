@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from typing import Any
 
-from tidemill.api.arguments import later_fault, to_name, to_var
+from tidemill.api.arguments import Constant, later_fault, name_of, to_name, to_var
 from tidemill.api.depots import to_partitioning
 from tidemill.api.locations import caller_location
 from tidemill.api.query import QueryChain
@@ -13,6 +14,8 @@ from tidemill.api.schemas import to_schema
 from tidemill.api.topology import MicrobatchTopology
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Location
+from tidemill.language.external import ExternalDepot
+from tidemill.language.objects import DeclaredObject, TaskGlobalObject, needs_arguments
 from tidemill.values.errors import Fault
 from tidemill.values.suggestions import SuggestingInstances
 
@@ -68,6 +71,7 @@ class Setup(SuggestingInstances):
         self.faults: list[Fault] = []
         self.options: list[tuple[str, str, str, Any]] = []
         self.option_locations: list[Location] = []
+        self.objects: list[DeclaredObject] = []
         self._depots: list[DepotBuilder] = []
 
     def declare_depot(self, name: str, partitioning: Any) -> DepotBuilder:
@@ -121,9 +125,24 @@ class Setup(SuggestingInstances):
         self.options.append((scope, name, option, value))
         self.option_locations.append(caller_location())
 
-    def declare_object(self, *args: Any) -> None:
-        """Objects of a task; a later version has them."""
-        self._later("declare_object (task objects)")
+    def declare_object(self, name: str, value: Any) -> None:
+        """Declare an object, whose name begins with `*` and stands for it as a variable does, wherever an argument may
+        stand.
+
+        `value` is sent to each process as it is; or it is a function without arguments, which each process that needs
+        the object calls once. A `TaskGlobalObject` is opened by its `prepare_for_task`; it and what a function made are
+        closed with the module. An `ExternalDepot` may be the depot of a source, too.
+        """
+        at = caller_location()
+        recorded_name = to_name(name, "*", "declared object", at, self.faults)
+        is_constant = isinstance(value, Constant)
+        value = value.value if is_constant else value
+        is_factory = callable(value) and not is_constant and not isinstance(value, TaskGlobalObject)
+        if is_factory:
+            self.faults.extend(_factory_faults(recorded_name, value, at))
+        self.objects.append(DeclaredObject(recorded_name, value, at, is_factory))
+        if isinstance(value, ExternalDepot):
+            self._declare(dataflow.DepotDeclaration(recorded_name, "external", at))
 
     def cluster_pstate(self, *args: Any) -> None:
         """PStates of other modules; a later version has them."""
@@ -139,6 +158,16 @@ class Setup(SuggestingInstances):
 
     def _later(self, feature: str) -> None:
         self.faults.append(later_fault(feature, caller_location()))
+
+
+def _factory_faults(name: str, factory: Any, at: Location) -> list[Fault]:
+    if inspect.iscoroutinefunction(factory) or inspect.isgeneratorfunction(factory):
+        text = f"'{name_of(factory)}' gives a coroutine or a generator, and not the object '{name}'."
+        return [Fault(str(at), text, "Pass a plain function that returns the object.")]
+    if needs_arguments(factory):
+        text = f"'{name_of(factory)}', which makes the object '{name}', needs arguments."
+        return [Fault(str(at), text, "Pass lambda: f(…); to use the function itself as the object, Constant(f).")]
+    return []
 
 
 class Topologies(SuggestingInstances):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tidemill.api.attachment import unattached, watching
 from tidemill.api.locations import defined_location, raised_location
 from tidemill.api.module import Module, Setup, Topologies
 from tidemill.language.dataflow import Location, ModuleDeclaration
+from tidemill.language.objects import DeclaredObject, with_objects
 from tidemill.values.errors import DefinitionError, Fault, TidemillError
+from tidemill.values.ids import nonce
 
 
 def record_module(module: Any) -> ModuleDeclaration:
@@ -33,10 +36,12 @@ def record_module(module: Any) -> ModuleDeclaration:
     recorded = [topology.declaration() for topology in topologies.declared]
     queries = [query.declaration() for query in topologies.queries]
     faults = [*setup.faults, *topologies.faults, *_faults_of(recorded), *_faults_of(queries), *raised]
+    name = _name_of(instance)
+    objects = declared_objects(setup.objects, name, faults)
     return ModuleDeclaration(
-        _name_of(instance),
+        name,
         setup.depots(),
-        tuple(topology for topology, _ in recorded),
+        with_objects(tuple(topology for topology, _ in recorded), objects),
         tuple(setup.options),
         tuple(faults),
         {
@@ -44,8 +49,23 @@ def record_module(module: Any) -> ModuleDeclaration:
             "option_locations": tuple(map(str, setup.option_locations)),
             "unattached": unattached(blocks),
         },
-        tuple(query for query, _ in queries),
+        with_objects(tuple(query for query, _ in queries), objects),
+        objects,
     )
+
+
+def declared_objects(
+    declared: Sequence[DeclaredObject], module: str, faults: list[Fault]
+) -> Mapping[str, DeclaredObject]:
+    """Objects by name, as one recording of a module has them; of two with one name the first counts."""
+    scope = nonce() if declared else ""
+    found: dict[str, DeclaredObject] = {}
+    for each in declared:
+        if each.name in found:
+            text = f"The object '{each.name}' is declared twice; the first time at {found[each.name].at}."
+            faults.append(Fault(str(each.at), text, "Give one of them another name."))
+        found.setdefault(each.name, replace(each, module=module, scope=scope))
+    return found
 
 
 def _faults_of(recorded: Sequence[tuple[Any, list[Fault]]]) -> Iterator[Fault]:

@@ -90,7 +90,7 @@ def barrier_now(store: ObjectStore, definition: StoredDefinition, topology: str)
     ends: dict[str, tuple[int, ...]] = {}
     offsets = {}
     for source in definition.topology(topology).sources:
-        if definition.depot(source.depot).tick_millis is not None:
+        if not definition.depot(source.depot).has_log:
             continue
         if source.depot not in ends:
             log = DepotEnd(store, definition.depot_prefix(source.depot), definition.partitions(source.depot))

@@ -43,6 +43,8 @@ def partitions_of(
     """
     if depot.tick_millis is not None:
         raise RecordRefused(f"{depot.name} is a tick depot: it cannot be appended to.")
+    if depot.partitioner == "external":
+        raise RecordRefused(f"{depot.name} is outside the store: append to it with its own system's means.")
     if depot.partitioner == "disallow":
         raise RecordRefused(f"{depot.name} is declared with Depot.disallow(): clients cannot append to it.")
     count = columns.length(records)

@@ -12,6 +12,7 @@ from tidemill.definition.definition import StoredDefinition, StoredTopology
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.definition_log import DefinitionLog, no_such_module
 from tidemill.language.dataflow import DepotDeclaration, ModuleDeclaration, PStateDeclaration
+from tidemill.language.objects import close_objects
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import BadInput
 
@@ -71,7 +72,7 @@ class ModuleClient:
                 self._looked_at = float("-inf")
 
     def close(self) -> None:
-        """Refuse every later call; what was handed in to be appended is settled first."""
+        """Refuse every later call; appends are settled first, and the code's objects closed."""
         with self._lock:
             self._is_closed = True
             appenders = list(self._appenders.values())
@@ -83,6 +84,8 @@ class ModuleClient:
             appender.close()
         if threads is not None:
             threads.shutdown()
+        if self.code is not None:
+            close_objects(self.code.objects.values())
 
     def later(self, read: Callable[[], T]) -> Future[T]:
         """Read in a thread of this client's own; the future gives or raises what the read does.

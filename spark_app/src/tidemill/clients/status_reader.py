@@ -10,7 +10,7 @@ from tidemill.definition.definition import StoredDefinition
 from tidemill.depot.end import DepotEnd
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.commit_log import CommitLog
-from tidemill.journal.entries import Entry
+from tidemill.journal.entries import Entry, lag_of
 from tidemill.journal.leading import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
 from tidemill.store.objects import ObjectStore
@@ -29,12 +29,21 @@ class LagReader:
                 store, definition.depot_prefix(source.depot), definition.partitions(source.depot)
             )
             for source in definition.topology(topology).sources
-            if definition.depot(source.depot).tick_millis is None
+            if definition.depot(source.depot).has_log
         }
+        self._externals = [
+            source.source_id
+            for source in definition.topology(topology).sources
+            if definition.depot(source.depot).partitioner == "external"
+        ]
 
     def read(self, entry: Entry | None) -> dict[str, int]:
-        """Source ID -> records appended that are not processed; a source the topology has not met yet is left out."""
-        lags = {}
+        """Source ID -> records appended that are not processed; a source the topology has not met yet is left out.
+
+        Of what is outside the store: as it was at the last commit.
+        """
+        metrics = entry.committed[0].metrics if entry is not None and entry.committed else {}
+        lags = {name: int(metrics[lag_of(name)]) for name in self._externals if lag_of(name) in metrics}
         met = met_sources(self._definition, self._topology, entry)
         for source_id, depot in self._depots.items():
             progress = met.get(source_id)

@@ -22,7 +22,7 @@ def unpublished(store: ObjectStore, definition: StoredDefinition, topology: str,
     depots = {
         definition.depot_prefix(name).rpartition("/")[2]: name
         for name, depot in definition.depots.items()
-        if depot.tick_millis is None
+        if depot.has_log
     }
     producer = producer_of(definition.topology_prefix(topology))
     count = 0

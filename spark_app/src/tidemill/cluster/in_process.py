@@ -163,6 +163,7 @@ class InProcessCluster:
             threads = None if running is None else running.definition.threads
             deleted = () if options is None else options.deleted
             definition = follow(self.store, declaration, deleted, self._clock, threads)
+            self._client(declaration.name).declare(declaration)  # queries find their objects open all the time
             if running is not None:
                 running.close()
                 del self._running[declaration.name]

@@ -22,6 +22,7 @@ from tidemill.journal.definition_log import DefinitionLog, no_such_module
 from tidemill.journal.leading import has_leader, leader_of, topology_lease
 from tidemill.journal.options_log import OptionsLog
 from tidemill.language.dataflow import ModuleDeclaration
+from tidemill.language.objects import close_objects
 from tidemill.leader.closing import close_deleted, empty_folders, folders_of
 from tidemill.leader.deletions import Deletions, following
 from tidemill.leader.runner import TopologyRunner
@@ -102,8 +103,9 @@ class RunningModule:
                 log.manage(resource, {})
 
     def close(self) -> None:
-        """Stop within one phase and leave what kill -9 would leave."""
+        """Stop within one phase and leave what kill -9 would leave; then close the module's objects."""
         _all_at_once([topology.stop for topology in self._ended()])
+        close_objects(self.declaration.objects.values())
 
     def kill(self) -> None:
         """Stop at once, as a dead process would; for tests."""

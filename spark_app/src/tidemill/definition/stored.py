@@ -40,6 +40,11 @@ class StoredDepot(Stored):
     schema: Schema | None = None
 
     @property
+    def has_log(self) -> bool:
+        """Whether its records are in the store: not those of a tick depot, nor of an external one."""
+        return self.tick_millis is None and self.partitioner != "external"
+
+    @property
     def partitioning(self) -> str:
         """How it is partitioned, as far as the store knows: bodies of functions are not stored."""
         by = ", ".join(map(repr, self.fields)) or self.operation or ("a function" if self.needs_code else "")
@@ -124,7 +129,7 @@ class Retirement(Stored):
     def folder(self, module: str) -> str | None:
         """Where its objects live; None where it has no folder of its own."""
         if isinstance(self.item, StoredDepot):
-            return depot_folder(module, self.item) if self.item.tick_millis is None else None
+            return depot_folder(module, self.item) if self.item.has_log else None
         return topology_folder(module, self.item) if isinstance(self.item, StoredTopology) else None
 
 
@@ -200,9 +205,11 @@ class StoredDefinition(Stored):
         return topology_folder(self.module, self.topology(name))
 
     def partitions(self, depot: str) -> int:
-        """How many partitions the depot has: one a task, one in all if it is global, none if it ticks."""
+        """How many partitions the depot has in the store: one a task, one in all if it is global, none if it ticks or
+        is an external one.
+        """
         declared = self.depot(depot)
-        if declared.tick_millis is not None:
+        if not declared.has_log:
             return 0
         return 1 if declared.is_global else self.tasks
 

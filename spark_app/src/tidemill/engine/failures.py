@@ -17,6 +17,7 @@ from tidemill.values.errors import (
     CorruptState,
     InvariantViolation,
     NewerFormat,
+    RecordsTrimmed,
     RetryableError,
     SnapshotExpired,
     UserCodeError,
@@ -31,6 +32,7 @@ _NOT_THE_MODULES = (
     AttemptTimeout,
     CorruptState,
     NewerFormat,
+    RecordsTrimmed,
     SnapshotExpired,
     NotFound,
 )

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from tidemill.depot.log import DepotLog
+from tidemill.engine.external import read_external
 from tidemill.engine.work import AttemptWork, SourceWork
 from tidemill.journal.snapshot import Snapshot, TaskSet
 from tidemill.plan.program import Program, PStatePlan
@@ -96,6 +97,8 @@ def open_committed(work: AttemptWork) -> dict[str, CommittedState]:
 
 def read_source(work: AttemptWork, source: SourceWork, tasks: TaskSet) -> tuple[Column, np.ndarray[Any, Any]]:
     """The records of a source on these tasks, and the task of each: partition p is on task p."""
+    if source.is_external:
+        return read_external(work, source, tasks)
     if not source.ranges:
         is_here = source.is_due and 0 in tasks
         return ([None], np.zeros(1, dtype=np.int32)) if is_here else ([], np.empty(0, dtype=np.int32))

@@ -18,6 +18,8 @@ from tidemill.engine.materialized import keep_rows
 from tidemill.engine.partition import send
 from tidemill.engine.rows.source import SegmentSource
 from tidemill.engine.step import AppendedRow, RetainedRow, Step
+from tidemill.language.dataflow import Var
+from tidemill.language.objects import DeclaredObject
 from tidemill.language.operations import Op, expanded
 from tidemill.plan import program as pg
 from tidemill.values import columns as cols
@@ -172,12 +174,15 @@ class RowRuntime:
         return spread
 
     def vector(self, number: int) -> Callable[..., Any]:
-        """A function of series on series of one value."""
+        """A function of series on series of one value; objects of the module are passed as they are."""
         operator = self._apply(number)
         call, width = operator.function.call, len(operator.outs)
+        objects = object_variables(self._run.program)
+        is_object = [isinstance(arg, Var) and arg.name in objects for arg in operator.args]
 
         def vector(*args: Any) -> Any:
-            result = call(*(as_series(cols.from_values([arg])) for arg in args))
+            pairs = zip(args, is_object, strict=True)
+            result = call(*(arg if whole else as_series(cols.from_values([arg])) for arg, whole in pairs))
             results = result if isinstance(result, tuple) else (result,)
             values = [cols.to_values(cols.from_frame(pl.DataFrame({"v": series})).fields[0])[0] for series in results]
             if width > 1 and len(values) == 1:
@@ -210,6 +215,15 @@ class RowRuntime:
             blocks.collect(self._run, operator, frame)
         elif isinstance(operator, pg.Enter):
             blocks.enter(self._run, operator, frame)
+
+
+def object_variables(program: pg.Program) -> frozenset[str]:
+    """The variables that hold objects of the module."""
+    return frozenset(
+        operator.outs[0]
+        for operator in program.operators
+        if isinstance(operator, pg.Apply) and isinstance(operator.function.call, DeclaredObject)
+    )
 
 
 class _Roots(dict[int, Any]):

@@ -27,7 +27,8 @@ class SourceWork:
 
     `segments` is the range [first, last) of segment numbers that hold them, so that a worker need not search.
     `is_due` says whether a tick depot ticks in this microbatch; `ranges` is empty for those. `depot` is its name, for
-    people, `fetch` its option `depot.max.fetch`.
+    people, `fetch` its option `depot.max.fetch`. `is_external`: the records are outside the store, and the program's
+    object of the depot's name reads them.
     """
 
     source_id: str
@@ -37,6 +38,7 @@ class SourceWork:
     is_due: bool = False
     depot: str = ""
     fetch: int = resolve("depot.max.fetch", {})
+    is_external: bool = False
 
     @property
     def records(self) -> int:

@@ -71,6 +71,11 @@ class Committed(Stored):
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
+def lag_of(source_id: str) -> str:
+    """The name of the metric that says how many records a source outside the store had waiting at a commit."""
+    return f"lag {source_id}"
+
+
 @dataclass(frozen=True)
 class Failure(Stored):
     """Why an attempt failed; `trace` and `sample` are those of the user's function."""

@@ -443,7 +443,7 @@ Node = Union[
 
 # --- the module ------------------------------------------------------------------------------------------------------
 
-DepotPartitioner = Literal["random", "hash_by", "disallow", "custom"]
+DepotPartitioner = Literal["random", "hash_by", "disallow", "custom", "external"]
 
 
 @dataclass(frozen=True)
@@ -451,7 +451,8 @@ class DepotDeclaration:
     """`partitioner` "hash_by" and "custom" have a `function`: of the record, or of (record, number of partitions).
 
     "hash_by" has the names of `fields` of dict records instead, where the module names them. `tick_millis` is set for
-    tick depots, which hold no records. `schema` is what each record must fit; None: any data.
+    tick depots, which hold no records. `schema` is what each record must fit; None: any data. "external": the records
+    are outside the store, and an object of the module with the depot's name reads them.
     """
 
     name: str
@@ -462,6 +463,11 @@ class DepotDeclaration:
     tick_millis: int | None = None
     fields: tuple[str, ...] = ()
     schema: Any = None
+
+    @property
+    def has_log(self) -> bool:
+        """Whether its records are in the store."""
+        return self.tick_millis is None and self.partitioner != "external"
 
 
 @dataclass(frozen=True)
@@ -533,7 +539,8 @@ class QueryDeclaration:
 class ModuleDeclaration:
     """All that `Module.define` recorded; `faults` holds what was wrong already while recording.
 
-    `options` are (scope "module" | "topology" | "depot" | "pstate", object, option, value).
+    `options` are (scope "module" | "topology" | "depot" | "pstate", object, option, value). `objects` are declared
+    objects by name (`language.objects`); arguments that name them are expressions already.
     """
 
     name: str
@@ -543,3 +550,4 @@ class ModuleDeclaration:
     faults: tuple[Any, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
     queries: tuple[QueryDeclaration, ...] = ()
+    objects: Mapping[str, Any] = field(default_factory=dict)

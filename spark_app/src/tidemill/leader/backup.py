@@ -162,7 +162,7 @@ class BackupRun:
         retired = [] if decided is not None and decided.is_done else [gone.item for gone in definition.retired]
         depots = [*definition.depots.values(), *(item for item in retired if isinstance(item, StoredDepot))]
         topologies = [*definition.topologies.values(), *(i for i in retired if isinstance(i, StoredTopology))]
-        return [depot for depot in depots if depot.tick_millis is None], topologies
+        return [depot for depot in depots if depot.has_log], topologies
 
     # --- logs --------------------------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ def check_module(store: ObjectStore, module: str | StoredDefinition) -> list[Fin
     for name in definition.topologies:
         found += check_topology(store, definition, name)
     for depot in definition.depots.values():
-        if depot.tick_millis is None:
+        if depot.has_log:
             found += check_depot(store, definition, depot.name)
     return found + _check_retired(store, definition)
 
@@ -79,7 +79,7 @@ def _check_retired(store: ObjectStore, definition: StoredDefinition) -> list[Fin
     view = replace(definition, depots={**definition.depots, **depots}, topologies=topologies)
     found = [finding for name in topologies for finding in check_topology(store, view, name)]
     for depot in depots.values():
-        if depot.tick_millis is None:
+        if depot.has_log:
             found += check_depot(store, view, depot.name)
     return [] if _is_done(deletions.decision(definition)) else found
 
@@ -306,8 +306,8 @@ def _check_progress(store: ObjectStore, definition: StoredDefinition, topology: 
     for source in definition.topology(topology).sources:
         progress = entry.progress.get(source.source_id)
         depot = definition.depot(source.depot)
-        if progress is None or progress.depot != f"{plain_name(depot.name)}-{depot.id}":
-            continue  # not met yet, or another depot of this name was; ticks have no progress
+        if progress is None or not depot.has_log or progress.depot != f"{plain_name(depot.name)}-{depot.id}":
+            continue  # not met yet, another depot of this name was, or it is outside the store; ticks have no progress
         try:
             ends = _open_depot(store, definition, depot.name).ends()
         except CorruptState:

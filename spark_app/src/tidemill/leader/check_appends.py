@@ -36,7 +36,7 @@ def append_faults(
 ) -> Iterator[tuple[str, str]]:
     """(place, text) of what is wrong with a topology's appends in the depots that there are."""
     for name, depot in definition.depots.items():
-        if depot.tick_millis is not None:
+        if not depot.has_log:
             continue
         check = _DepotCheck(store, definition, topology, name)
         appends = [append for append in listed.values() if append.depot == check.folder]

@@ -37,7 +37,7 @@ def folders_of(definition: StoredDefinition) -> set[str]:
     """The folders of all depots and topologies of a definition, and of those that went and may not be empty yet."""
     retired = (gone.folder(definition.module) for gone in definition.retired)
     return {
-        *(definition.depot_prefix(name) for name, depot in definition.depots.items() if depot.tick_millis is None),
+        *(definition.depot_prefix(name) for name, depot in definition.depots.items() if depot.has_log),
         *(definition.topology_prefix(name) for name in definition.topologies),
         *(folder for folder in retired if folder is not None),
         *definition.garbage,

@@ -28,7 +28,8 @@ class DepotEnds:
 class SourceSpec:
     """A source as the machine sees it; `depot` is the depot's plain name with its id.
 
-    Progress that an entry of a definition before `since` holds is that of another source of this name.
+    Progress that an entry of a definition before `since` holds is that of another source of this name. `is_external`:
+    its depot is outside the store, and may get more partitions.
     """
 
     source_id: str
@@ -37,6 +38,7 @@ class SourceSpec:
     partitions: int
     tick_millis: int | None = None
     since: int = 0
+    is_external: bool = False
 
 
 @dataclass(frozen=True)

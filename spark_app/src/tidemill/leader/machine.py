@@ -315,6 +315,8 @@ class Machine:
         if not self._is_look_fresh:
             return self._ask_look()
         head, author = self._head_to_follow(), self._author(now)
+        assert self.look is not None
+        finished = replace(finished, metrics={**finished.metrics, **ranges.lags(self.spec, attempt, self.look)})
         entry, parts = transitions.commit(head, self.number + 1, finished, author, self.spec.depots)
         self._note_ignored(finished)
         self._limit = ranges.limit_after(self._limit, attempt)

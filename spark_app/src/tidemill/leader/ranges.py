@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tidemill.journal.entries import Attempt, SourceProgress
+from tidemill.journal.entries import Attempt, SourceProgress, lag_of
 from tidemill.language.options import resolve
 from tidemill.leader.events import DepotEnds, SourceSpec, SourcesProbed, TopologySpec
 from tidemill.values.errors import CorruptState, invariant
@@ -19,7 +20,14 @@ LIMIT_MAX: Final = 1_000_000_000
 _HALVES_MAX: Final = 30
 
 
-def fix_range(progress: SourceProgress, ends: DepotEnds, records_max: int) -> OffsetRanges:
+RESTORE: Final = "restore the depot's objects"
+BEGIN_ANEW: Final = (
+    "the log outside the store was cut or made anew; bring it back, or give the source a new "
+    "MicrobatchSourceOptions.source_id and update the module, so that it begins anew where its start_from says"
+)
+
+
+def fix_range(progress: SourceProgress, ends: DepotEnds, records_max: int, advice: str = RESTORE) -> OffsetRanges:
     """[start, end) of each partition: from the progress on, at most `records_max`.
 
     Records that retention deleted before they were read are skipped, and counted by the commit (`skipped_records`).
@@ -30,9 +38,9 @@ def fix_range(progress: SourceProgress, ends: DepotEnds, records_max: int) -> Of
     if progress.offsets == ends.ends:
         return empty_range(progress)
     offsets, stops, kept = (np.array(held, dtype=np.int64) for held in (progress.offsets, ends.ends, ends.starts))
-    if (stops < offsets).any():
+    if len(stops) != len(offsets) or (stops < offsets).any():
         text = f"The depot {progress.depot} ends at {list(ends.ends)}, but {list(progress.offsets)} is processed."
-        raise CorruptState(f"{text} Records are lost: restore the depot's objects.", depot=progress.depot)
+        raise CorruptState(f"{text} Records are lost: {advice}.", depot=progress.depot)
     starts = np.maximum(offsets, kept)
     stops = np.maximum(starts, np.minimum(stops, starts + records_max))
     return OffsetRanges(tuple(starts.tolist()), tuple(stops.tolist()))
@@ -53,8 +61,32 @@ def fix_ranges(
         if source.tick_millis is None and ends is not None:
             records_max = resolve("depot.microbatch.max.records", look.options.values, source.depot_name)
             records_max = records_max if limit is None else min(records_max, limit)
-            found[source.source_id] = fix_range(progress[source.source_id], ends, records_max)
+            known = progress[source.source_id]
+            if source.is_external:
+                found[source.source_id] = fix_range(grown(known, len(ends.ends)), ends, records_max, BEGIN_ANEW)
+            else:
+                found[source.source_id] = fix_range(known, ends, records_max)
     return found
+
+
+def grown(progress: SourceProgress, partitions: int) -> SourceProgress:
+    """The progress in so many partitions, of which the new ones are read from offset 0 on: they came after the source
+    began.
+    """
+    added = (0,) * (partitions - len(progress.offsets))
+    if not added:
+        return progress
+    return SourceProgress(progress.depot, progress.offsets + added, progress.start_from + added)
+
+
+def lags(spec: TopologySpec, attempt: Attempt, look: SourcesProbed) -> dict[str, float]:
+    """How many records wait outside the store behind an attempt, by `lag_of` their source."""
+    ends = {source.source_id: look.ends.get(source.source_id) for source in spec.sources if source.is_external}
+    return {
+        lag_of(name): float(sum(found.ends) - sum(attempt.ranges[name].ends))
+        for name, found in ends.items()
+        if found is not None and name in attempt.ranges
+    }
 
 
 def limit_after(limit: int | None, attempt: Attempt) -> int | None:
@@ -113,7 +145,7 @@ def next_tick_in_ms(spec: TopologySpec, ticks: Mapping[str, int], now_ms: int) -
 def skipped_records(progress: Mapping[str, SourceProgress], attempt: Attempt, exploded: frozenset[str]) -> int:
     """Records between the progress and the ranges of a committed attempt: retention deleted them unread."""
     return sum(
-        int(np.maximum(0, ranges.bounds[0] - np.array(progress[source_id].offsets, dtype=np.int64)).sum())
+        int(np.maximum(0, ranges.bounds[0] - _offsets(grown(progress[source_id], len(ranges)))).sum())
         for source_id, ranges in attempt.ranges.items()
         if source_id in exploded and source_id in progress
     )
@@ -126,10 +158,14 @@ def advance(
     moved, records = dict(progress), 0
     for source_id, ranges in attempt.ranges.items():
         if source_id in exploded and source_id in moved:
-            old = moved[source_id]
+            old = grown(moved[source_id], len(ranges))
             starts, ends = ranges.bounds
-            is_after = bool(((np.array(old.offsets, dtype=np.int64) <= starts) & (starts <= ends)).all())
+            is_after = bool(((_offsets(old) <= starts) & (starts <= ends)).all())
             invariant(is_after, "S1: a range begins where the last one ended", old=old.offsets, ranges=ranges)
             moved[source_id] = SourceProgress(old.depot, ranges.ends, old.start_from)
             records += ranges.records
     return moved, records
+
+
+def _offsets(progress: SourceProgress) -> NDArray[np.int64]:
+    return np.array(progress.offsets, dtype=np.int64)

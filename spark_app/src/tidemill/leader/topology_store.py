@@ -29,6 +29,7 @@ from tidemill.language.schema import Schema
 from tidemill.leader import events
 from tidemill.leader.deletions import DeletionDecision, Deletions
 from tidemill.leader.events import DepotEnds, SourceSpec, TopologySpec
+from tidemill.leader.external_log import ExternalLog
 from tidemill.leader.log_ages import LogAges
 from tidemill.leader.transitions import entry_name
 from tidemill.plan.program import Program
@@ -49,11 +50,16 @@ def topology_spec(definition: StoredDefinition, topology: str, reads: tuple[str,
         depot = definition.depot(source.depot)
         name = f"{plain_name(depot.name)}-{depot.id}"
         partitions = definition.partitions(depot.name)
-        sources.append(SourceSpec(source.source_id, name, depot.name, partitions, depot.tick_millis, source.since))
+        sources.append(
+            SourceSpec(
+                source.source_id, name, depot.name, partitions, depot.tick_millis, source.since,
+                is_external=depot.partitioner == "external",
+            )
+        )  # fmt: skip
     depots = {
         name: definition.depot_prefix(name).rpartition("/")[2]
         for name, depot in definition.depots.items()
-        if depot.tick_millis is None
+        if depot.has_log
     }
     retired = (gone.folder(definition.module) for gone in definition.retired if isinstance(gone.item, StoredDepot))
     return TopologySpec(
@@ -108,7 +114,12 @@ class TopologyStore:
                 patience,
             )
             for source in self.spec.sources
-            if source.tick_millis is None
+            if source.tick_millis is None and not source.is_external
+        }
+        self.externals = {
+            source.depot_name: ExternalLog(program.objects[source.depot_name], clock)
+            for source in self.spec.sources
+            if source.is_external
         }
         self._patience = patience
         self._targets: dict[str, DepotLog] = {}
@@ -182,26 +193,37 @@ class TopologyStore:
         now_ms = self.clock.now_ms()
         return events.StartsResolved(
             {
-                source.source_id: self.depots[source.depot].resolve_start(source.start_from, now_ms)
+                source.source_id: self._log(source.depot).resolve_start(source.start_from, now_ms)
                 for source in self.definition.topology(self.topology).sources
                 if source.source_id in source_ids
             }
         )
 
+    def _log(self, depot: str) -> DepotLog | ExternalLog:
+        return self.externals.get(depot) or self.depots[depot]
+
     def _look(self) -> events.SourcesProbed:
         for depot in self.depots.values():
             depot.follow()
+        for log in self.externals.values():
+            log.follow()
         ends = {
-            source.source_id: DepotEnds(self.depots[source.depot_name].starts(), self.depots[source.depot_name].ends())
+            source.source_id: self._ends(source.depot_name)
             for source in self.spec.sources
             if source.tick_millis is None
         }
         reads = {name: log.newest_number() for name, log in self.others.items()}
         return events.SourcesProbed(ends, self.options.read(), self.definitions.newest_number(), reads)
 
+    def _ends(self, depot: str) -> DepotEnds:
+        if depot in self.externals:
+            return self.externals[depot].ends()
+        return DepotEnds(self.depots[depot].starts(), self.depots[depot].ends())
+
     def has_records(self) -> bool:
         """Whether any depot has grown since the last look: cheap probes."""
-        return any(depot.follow() for depot in self.depots.values())
+        has_grown = any(depot.follow() for depot in self.depots.values())
+        return any(log.follow() for log in self.externals.values()) or has_grown
 
     def has_changes(self) -> bool:
         """Whether the options or the definition have changed since the last look."""
@@ -256,6 +278,11 @@ class TopologyStore:
             if source.tick_millis is not None:
                 is_due = source.source_id in attempt.ticks
                 found[source.source_id] = SourceWork(source.source_id, prefix, is_due=is_due)
+            elif source.is_external:
+                ranges = attempt.ranges.get(source.source_id, OffsetRanges())
+                found[source.source_id] = SourceWork(
+                    source.source_id, prefix, ranges, depot=source.depot_name, is_external=True
+                )
             else:
                 ranges = attempt.ranges.get(source.source_id, OffsetRanges.of([(0, 0)] * source.partitions))
                 segments = self.depots[source.depot_name].locate(ranges)

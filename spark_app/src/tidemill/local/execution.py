@@ -9,6 +9,8 @@ from typing import Any
 from tidemill.api.arguments import Helpers, to_name
 from tidemill.api.block import Block
 from tidemill.api.locations import caller_location
+from tidemill.api.module import Setup
+from tidemill.api.recording import declared_objects
 from tidemill.api.schemas import to_schema
 from tidemill.engine.resources import empty_state
 from tidemill.engine.schedule import run_supersteps
@@ -17,6 +19,7 @@ from tidemill.engine.work import AttemptWork
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.snapshot import Snapshot
 from tidemill.language import dataflow as df
+from tidemill.language.objects import close_objects, with_objects
 from tidemill.plan.check.context import Context
 from tidemill.plan.check.module import checked, ends_of
 from tidemill.plan.compile.topology import compile_topology
@@ -36,24 +39,35 @@ class _Ends:
         self.rows.append(dict(zip(self.names, values, strict=True)))
 
 
-def execute(block: Block, tasks: int, pstates: Mapping[str, Any]) -> list[dict[str, Any]]:
+def execute(
+    block: Block, tasks: int, pstates: Mapping[str, Any], objects: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """The rows that reach the end of the block; everything else as `Block.execute` says."""
     if isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1 or tasks & (tasks - 1):
         raise BadInput(f"The number of tasks is a power of two, not {tasks!r}.")
     at = caller_location()
     faults = list(block.faults)
     declared = tuple(_declared(pstates, at, faults))
-    module = checked(replace(_module(block.nodes, declared, at), faults=tuple(faults)))
+    setup = Setup()
+    for name, value in (objects or {}).items():
+        setup.declare_object(name, value)
+    known = declared_objects(setup.objects, _NAME, faults)
+    faults.extend(setup.faults)
+    written = with_objects(block.nodes, known)
+    module = checked(replace(_module(written, declared, at), faults=tuple(faults), objects=known))
     (source,) = module.topologies[0].sources
     end, block_end = ends_of(Context.of(module), _NAME, source)
-    *before, last = block.nodes or (None,)
+    *before, last = written or (None,)
     bound = block_end if isinstance(last, df.BatchBlock) else end
     ends = _Ends(tuple(sorted(name for name in bound.names if not Helpers.is_generated_var(name))))
     take = df.Each(df.Function("execute", "function", ends), tuple(map(df.Var, ends.names)), (), at)
-    nodes = (*block.nodes, take)
+    nodes = (*written, take)
     if isinstance(last, df.BatchBlock):
         nodes = (*before, replace(last, body=(*last.body, take)))
-    _run(_module(nodes, declared, at), tasks)
+    try:
+        _run(_module(nodes, declared, at), tasks)
+    finally:
+        close_objects(known.values())
     return ends.rows
 
 

@@ -102,8 +102,8 @@ def of_depot(depot: DepotDeclaration | None, record: Symbol) -> Placement:
         return UNKNOWN
     if depot.is_global or depot.tick_millis is not None:
         return ON_ZERO
-    if depot.partitioner == "random":
-        return Placement("anywhere", f"'{depot.name}' has its records on any task (random)")
+    if depot.partitioner in ("random", "external"):
+        return Placement("anywhere", f"'{depot.name}' has its records on any task ({depot.partitioner})")
     if depot.partitioner == "disallow":
         return UNKNOWN  # a topology appends to it, from whatever task its rows are on
     fields = [item(record, name) for name in depot.fields]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Union
 
 from tidemill.language.dataflow import AggTree, Arg, Function, Location, PartitionKind, PStateDeclaration, RecordedPath
+from tidemill.language.objects import DeclaredObject
 from tidemill.language.schema import Schema
 
 # --- operators -------------------------------------------------------------------------------------------------------
@@ -384,7 +385,8 @@ class Program:
     only the data decides how many there are. `temps` are the temporary PStates that are aggregated into. `reads` maps
     PStates of other topologies to their topology's name, those of the queries that it calls too, `targets` are the
     depots that it appends to, by name. `queries` are all queries that it calls, and those that they call, by name;
-    `inputs` the variables that a query begins with, None for a topology. `key` names the program in caches of workers.
+    `inputs` the variables that a query begins with, None for a topology. `objects` are what it uses of the objects
+    of the module. `key` names the program in caches of workers.
     """
 
     module: str
@@ -405,6 +407,7 @@ class Program:
     key: str = field(default="", compare=False)
     queries: Mapping[str, Program] = field(default_factory=dict)
     inputs: tuple[str, ...] | None = None
+    objects: Mapping[str, DeclaredObject] = field(default_factory=dict)
 
     def plan_of(self, pstate: str) -> PStatePlan:
         """A PState that the program writes or reads. Raises KeyError for any other."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from tidemill.engine.report import StepReport
 from tidemill.engine.work import ThreadChanges
+from tidemill.language.objects import keep_only
 from tidemill.plan.program import Event, Program
 from tidemill.spark import wire
 from tidemill.values import errors
@@ -75,8 +76,10 @@ class ShippedWork:
         return ShippedWork(program, pickle.dumps(replace(work, program=None), protocol=pickle.HIGHEST_PROTOCOL))
 
     def load(self) -> Any:
-        """The work with its program, as it was shipped."""
-        return replace(pickle.loads(self.pickled), program=self.program.load())
+        """The work with its program, as it was shipped; objects of a version before it are closed."""
+        work = replace(pickle.loads(self.pickled), program=self.program.load())
+        keep_only(f"{work.store_url} {work.module}", work.program.objects.values())
+        return work
 
 
 @dataclass(frozen=True)

@@ -257,6 +257,12 @@ class EngineUnavailable(RetryableError):
     code = "EngineUnavailable"
 
 
+class ExternalUnavailable(RetryableError):
+    """Another system, whose log the module reads, does not answer."""
+
+    code = "ExternalUnavailable"
+
+
 class SchemaOutdated(RetryableError):
     """A newer revision of the module wrote rows with a wider schema than this reader knows; look it up again."""
 
@@ -291,6 +297,12 @@ class CorruptState(TidemillError):
     """Stored bytes are missing or are not what was written; a person must look (`tidemill check`)."""
 
     code = "CorruptState"
+
+
+class RecordsTrimmed(TidemillError):
+    """Another system deleted records before they were processed; they are never skipped."""
+
+    code = "RecordsTrimmed"
 
 
 class NewerFormat(CorruptState):

@@ -16,11 +16,16 @@ from tidemill.engine.frame import Frame
 from tidemill.engine.query_budget import RunningBudget
 from tidemill.language.dataflow import HIDDEN, Arg, Const, Var
 from tidemill.language.emits import StreamEmit
+from tidemill.language.objects import DeclaredObject
 from tidemill.language.operations import Op, expanded
 from tidemill.plan.program import Apply
 from tidemill.values import columns as cols
 from tidemill.values.columns import Column, RecordColumn
 from tidemill.values.errors import BadInput
+
+
+class ObjectColumn(list[Any]):
+    """An object of the module, once for each row; a function of columns gets the object itself."""
 
 
 def column_of(frame: Frame, arg: Arg) -> Column:
@@ -35,6 +40,8 @@ def apply(operator: Apply, frame: Frame, context: StepContext) -> Frame:
     """The frame behind an `each`."""
     function = operator.function
     call = function.call
+    if isinstance(call, DeclaredObject):
+        return frame.with_columns({operator.outs[0]: ObjectColumn([call()] * frame.rows)})
     if isinstance(call, Op):
         if call.needs_context:
             return _bound(operator, frame, [_of_context(operator, call.name, frame, context)])
@@ -197,7 +204,7 @@ def as_tuples(emitted: Any, width: int) -> Iterator[tuple[Any, ...]]:
 
 def _vectorized(operator: Apply, frame: Frame) -> Frame:
     try:
-        args = [as_series(column_of(frame, arg)) for arg in operator.args]
+        args = [as_argument(column_of(frame, arg)) for arg in operator.args]
         result = operator.function.call(*args)
         results = list(result) if isinstance(result, tuple) else [result]
         columns = [_vector_result(series, frame.rows) for series in results]
@@ -206,6 +213,11 @@ def _vectorized(operator: Apply, frame: Frame) -> Frame:
     except Exception as error:
         raise _failure(operator, frame, error, 0) from error
     return _bound(operator, frame, columns)
+
+
+def as_argument(column: Column) -> Any:
+    """What a function of columns gets: a series, or an object of the module. There is one row at least."""
+    return column[0] if isinstance(column, ObjectColumn) else as_series(column)
 
 
 def as_series(column: Column) -> pl.Series:

@@ -55,7 +55,10 @@ class ChainCheck:
         """The scope with more variables; before an aggregation a name keeps its meaning."""
         names = tuple(names)
         for name in names:
-            if name in scope.microbatches:
+            if name in self.context.objects:
+                text = f"'{name}' is an object of the module, and cannot be bound."
+                self.fault(at, text, "Choose another name for the variable.")
+            elif name in scope.microbatches:
                 self.fault(at, f"'{name}' is the microbatch and cannot be bound again.", "Choose another name.")
             elif self.phase != "pre" and name.startswith("**"):
                 text = f"The unground variable '{name}' stands where nothing is joined."
@@ -240,9 +243,10 @@ class ChainCheck:
             text = f"There is no depot '{target}'."
             advice = advice_for(target, self.context.depots, f"{node.kind}_partition takes a PState or depot first.")
             self.fault(node.at, text, advice)
-        elif self.context.depots[target].tick_millis is not None:
-            text = f"The tick depot '{target}' has no partitions to go to."
-            self.fault(node.at, text, "Use global_partition().")
+        elif not self.context.depots[target].has_log:
+            kind = "external" if self.context.depots[target].tick_millis is None else "tick"
+            text = f"The {kind} depot '{target}' has no partitions to go to."
+            self.fault(node.at, text, "Name a depot of the store or a PState, or use global_partition().")
 
     def _not_in_post(self, at: Location, what: str) -> None:
         text = f"{what} stands after an aggregation: partitioning is not allowed in post-agg."
@@ -288,8 +292,9 @@ class ChainCheck:
             self.fault(
                 node.at, f"There is no depot '{node.depot}'.", advice_for(node.depot, self.context.depots, advice)
             )
-        elif depot.tick_millis is not None:
-            text = f"'{node.depot}' is a tick depot: nothing can be appended to it."
+        elif not depot.has_log:
+            kind = "an external" if depot.tick_millis is None else "a tick"
+            text = f"'{node.depot}' is {kind} depot: nothing can be appended to it."
             self.fault(node.at, text, "Append to a depot that is declared with declare_depot.")
         return scope
 

@@ -44,6 +44,7 @@ class Context:
     pstates: dict[str, tuple[str, PStateDeclaration]] = field(default_factory=dict)
     temps: dict[tuple[str, str], Temp] = field(default_factory=dict)
     queries: dict[str, QueryDeclaration] = field(default_factory=dict)
+    objects: frozenset[str] = frozenset()
     faults: list[Fault] = field(default_factory=list)
 
     @staticmethod
@@ -57,6 +58,7 @@ class Context:
                 context.pstates.setdefault(pstate.name, (topology.name, pstate))
         for query in declaration.queries:
             context.queries.setdefault(query.name, query)
+        context.objects = frozenset(declaration.objects)
         return context
 
     def goes_to_zero(self, node: Partition) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+
+import cloudpickle
 
 from tidemill.language.dataflow import (
     DepotDeclaration,
@@ -13,6 +16,7 @@ from tidemill.language.dataflow import (
     StartFrom,
     TopologyDeclaration,
 )
+from tidemill.language.objects import objects_in
 from tidemill.language.options import check_scope, check_value
 from tidemill.language.schema import (
     FixedKeysSchema,
@@ -49,6 +53,7 @@ def check(declaration: ModuleDeclaration) -> list[Fault]:
     for depot in declaration.depots:
         if depot.schema is not None:
             _check_depot_schema(context, depot, depot.schema)
+    _check_objects(context, declaration)
     for topology in declaration.topologies:
         for pstate in topology.pstates:
             _check_pstate(context, pstate)
@@ -142,6 +147,35 @@ def _check_options(context: Context, declaration: ModuleDeclaration) -> None:
             context.fault(at, f"There is no {kind} '{name}' to set an option of.", advice)
 
 
+# --- objects ---
+
+
+def _check_objects(context: Context, declaration: ModuleDeclaration) -> None:
+    """An object can travel, and has a name and, if it asks for that, a place of its own."""
+    for declared in declaration.objects.values():
+        depot = context.depots.get(declared.name)
+        if depot is not None and depot.partitioner != "external":
+            text = f"'{declared.name}' is a depot, declared at {depot.at}, and an object."
+            context.fault(declared.at, text, "Give one of them another name.")
+        try:
+            cloudpickle.dumps(declared.value)
+        except Exception as error:  # noqa: BLE001 - a user's object may raise anything
+            text = f"The object '{declared.name}' cannot be sent to other processes: {type(error).__name__}: {error}."
+            advice = "Pass a function that makes it there, or a TaskGlobalObject that opens it in prepare_for_task."
+            context.fault(declared.at, text, advice)
+    _check_places(context, declaration)
+
+
+def _check_places(context: Context, declaration: ModuleDeclaration) -> None:
+    """An object that may be named once is named once, in all topologies and queries together."""
+    named = Counter(found.name for found in objects_in((declaration.topologies, declaration.queries)))
+    for name, count in named.items():
+        declared = declaration.objects[name]
+        if count > 1 and getattr(declared.value, "is_used_once", False):
+            text = f"The object '{name}' is named at {count} places, and may be at one."
+            context.fault(declared.at, text, "Declare one object for each place.")
+
+
 # --- depots ---
 
 
@@ -209,10 +243,17 @@ def _check_sources(context: Context, topology: TopologyDeclaration) -> None:
             context.fault(source.at, f"{text}{first[source.source_id]}.", advice)
         first.setdefault(source.source_id, source.at)
         depot = context.depots.get(source.depot)
-        if depot is None:
+        if source.microbatch in context.objects:
+            text = f"'{source.microbatch}' is an object of the module, and cannot be bound."
+            context.fault(source.at, text, "Choose another name for the microbatch.")
+        if depot is None and source.depot in context.objects:
+            text = f"The object '{source.depot}' is no depot."
+            advice = "A source names a depot, or an ExternalDepot that is declared as it is, not made by a function."
+            context.fault(source.at, text, advice)
+        elif depot is None:
             advice = advice_for(source.depot, context.depots, "Declare it with setup.declare_depot(…).")
             context.fault(source.at, f"There is no depot '{source.depot}'.", advice)
-        elif depot.tick_millis is not None and source.start_from != StartFrom():
+        elif depot is not None and depot.tick_millis is not None and source.start_from != StartFrom():
             text = f"The tick depot '{source.depot}' holds no records, so it has no place to start from."
             context.fault(source.at, text, "Remove the start_from option.")
         ends_of(context, topology.name, source)

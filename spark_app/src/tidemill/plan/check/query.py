@@ -20,6 +20,9 @@ _ORIGIN = "Write origin_partition() there: a query answers where it began."
 def check_query(context: Context, query: df.QueryDeclaration) -> None:
     """One query: a batch block that begins with its inputs."""
     _check_origin(context, query)
+    for name in sorted(context.objects.intersection(query.inputs)):
+        text = f"The query '{query.name}' has an input '{name}', which is an object of the module."
+        context.fault(query.at, text, "Give the input another name.")
     block, faults = explicit_block(query.block)
     context.faults.extend(faults)
     check_batch_block(

@@ -73,6 +73,8 @@ def use(context: Context, scope: Scope, part: Any, at: Location) -> None:
 
 
 def _unbound(context: Context, scope: Scope, name: str) -> str:
+    if name in context.objects:
+        return f"'{name}' is an object, which no row carries."
     if name in context.depots:
         return f"'{name}' is a depot, not a variable."
     if name in scope.hidden:
@@ -81,6 +83,8 @@ def _unbound(context: Context, scope: Scope, name: str) -> str:
 
 
 def _advice(context: Context, scope: Scope, name: str) -> str:
+    if name in context.objects:
+        return "Pass it as an argument where it is used; it is not one of the variables of a row."
     if name in scope.hidden:
         return "Only the outputs of aggregators and the keys of group_by are; use those."
     known = sorted(known for known in scope.names if not known.startswith(HIDDEN))

@@ -11,6 +11,7 @@ import cloudpickle
 
 from tidemill.language import dataflow as df
 from tidemill.language.aggregation_order import depends_on_order
+from tidemill.language.objects import DeclaredObject
 from tidemill.plan import program as pg
 from tidemill.plan.branches import explicit_block, explicit_source
 from tidemill.plan.compile.graph import GraphBuilder
@@ -46,7 +47,15 @@ def compile_topology(
     reads = {name: owner for query in called.values() for name, owner in query.reads.items() if owner != topology_name}
     others = {name: query.others[name] for query in called.values() for name in query.reads if name in reads}
     whole = replace(program, queries=called, reads={**program.reads, **reads}, others={**program.others, **others})
-    return _named(whole)
+    read = {source.depot for source in topology.sources}
+    depots = {name: found for name, found in declaration.objects.items() if name in read}
+    return _named(replace(whole, objects={**_used(program, *called.values()), **depots}))
+
+
+def _used(*programs: pg.Program) -> dict[str, DeclaredObject]:
+    """The objects that operators use."""
+    calls = (getattr(op, "function", None) for program in programs for op in program.operators)
+    return {f.call.name: f.call for f in calls if f is not None and isinstance(f.call, DeclaredObject)}
 
 
 def compile_queries(declaration: df.ModuleDeclaration, ids: Mapping[str, str] | None = None) -> dict[str, pg.Program]:
@@ -61,7 +70,7 @@ def compile_queries(declaration: df.ModuleDeclaration, ids: Mapping[str, str] | 
         builder = GraphBuilder(_global_objects(declaration), _schemas(declaration))
         builder.query(query, _sound(declaration, explicit_block(query.block)))
         program = _program(declaration, query.name, (), builder, ids or {})
-        found[query.name] = _named(replace(program, inputs=query.inputs))
+        found[query.name] = _named(replace(program, inputs=query.inputs, objects=_used(program)))
     return found
 
 
