@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     )
     from tidemill.clients.proxies import ProxyState, ProxyStatus
     from tidemill.cluster.in_process import InProcessCluster
+    from tidemill.graphs.dataset import Dataset, KVDataset, RangeDataset
     from tidemill.graphs.executor import Executor, StatelessExecutor
     from tidemill.graphs.executors.aggregation import AggExecutor, CountExecutor
     from tidemill.graphs.executors.asof import AsOfJoinExecutor
@@ -105,6 +106,8 @@ if TYPE_CHECKING:
     from tidemill.graphs.executors.spilling_join import OOCJoinExecutor
     from tidemill.graphs.executors.spmv import SpMVExecutor
     from tidemill.graphs.executors.windows import HoppingWindowExecutor, SessionWindowExecutor, TumblingWindowExecutor
+    from tidemill.graphs.partitions import RangePartition
+    from tidemill.graphs.task_graph import TaskGraph
     from tidemill.language.emits import emit_stream
     from tidemill.language.external import ExternalDepot
     from tidemill.language.objects import TaskGlobalContext, TaskGlobalObject
@@ -148,6 +151,7 @@ _NAMES = {
     ),
     "tidemill.clients.proxies": ("ProxyState", "ProxyStatus"),
     "tidemill.cluster.in_process": ("InProcessCluster",),
+    "tidemill.graphs.dataset": ("Dataset", "KVDataset", "RangeDataset"),
     "tidemill.graphs.executor": ("Executor", "StatelessExecutor"),
     "tidemill.graphs.executors.aggregation": (
         "AggExecutor",
@@ -180,6 +184,8 @@ _NAMES = {
         "SessionWindowExecutor",
         "TumblingWindowExecutor",
     ),
+    "tidemill.graphs.partitions": ("RangePartition",),
+    "tidemill.graphs.task_graph": ("TaskGraph",),
     "tidemill.language.emits": ("emit_stream",),
     "tidemill.language.external": ("ExternalDepot",),
     "tidemill.language.objects": ("TaskGlobalContext", "TaskGlobalObject"),
@@ -227,6 +233,7 @@ __all__ = [
     "Constant",
     "CorruptState",
     "CountExecutor",
+    "Dataset",
     "DefinitionError",
     "DefinitionWarning",
     "Deleted",
@@ -248,6 +255,7 @@ __all__ = [
     "InProcessCluster",
     "InvariantViolation",
     "JoinExecutor",
+    "KVDataset",
     "KeyDiff",
     "KeyRemoveDiff",
     "KeyReused",
@@ -284,6 +292,8 @@ __all__ = [
     "ProxyState",
     "ProxyStatus",
     "PublishExecutor",
+    "RangeDataset",
+    "RangePartition",
     "RecordRefused",
     "RecordsTrimmed",
     "ResyncDiff",
@@ -315,6 +325,7 @@ __all__ = [
     "SubindexOptions",
     "TaskGlobalContext",
     "TaskGlobalObject",
+    "TaskGraph",
     "TestPState",
     "TidemillError",
     "TopKExecutor",

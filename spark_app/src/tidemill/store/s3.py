@@ -49,6 +49,12 @@ class S3ObjectStore:
         with self._reading(key):
             return bytes(obstore.get_range(self._reads, self._prefix + key, start=start, length=length))
 
+    def size(self, key: str) -> int:
+        """The bytes of an object. Raises NotFound."""
+        count_request(self.counts, "exists")
+        with self._reading(key):
+            return int(obstore.head(self._reads, self._prefix + key)["size"])
+
     def create(self, key: str, data: Buffer) -> None:
         count_request(self.counts, "create")
         try:

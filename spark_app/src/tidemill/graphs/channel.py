@@ -1,0 +1,151 @@
+"""A channel of a node at work: it reads, or calls its executor, and deals what comes of it to the next channels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import cloudpickle
+import polars as pl
+
+from tidemill.graphs.dataset_writer import DatasetWriter
+from tidemill.graphs.executor import StatelessExecutor, attributes_of, has_ended_early
+from tidemill.graphs.failures import calling, placing
+from tidemill.graphs.inputs.frame_input import frame_from
+from tidemill.graphs.messages import SentBatch, StepResult, StepWork
+from tidemill.graphs.nodes import DatasetSink, Edge, GraphDefinition, InputNode, TaskNode
+from tidemill.graphs.partitions import split
+from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import BadInput, UserCodeError
+
+
+class LiveChannel:
+    """One channel with its executor, which is a copy of the node's. Steps of one channel never run side by side."""
+
+    def __init__(self, graph: GraphDefinition, node: int, number: int, store: ObjectStore) -> None:
+        self.node: InputNode | TaskNode = graph.nodes[node]
+        self.number = number
+        self._edges: list[Edge] = graph.edges(node)
+        self._executor: Any = None
+        self._writer: DatasetWriter | None = None
+        if isinstance(self.node, TaskNode):
+            self._executor = cloudpickle.loads(cloudpickle.dumps(self.node.executor))
+            if isinstance(self.node.sink, DatasetSink):
+                self._writer = DatasetWriter(store, self.node.sink, number, self.node.channels)
+            with calling(self.node.name, "initialize", number):
+                self._executor.initialize(list(self.node.datasets), number)
+
+    # --- state -------------------------------------------------------------------------------------------------------
+
+    def state(self) -> Any:
+        """What `restore` needs, with frames in it as they are; None for an input."""
+        if self._executor is None:
+            return None
+        with calling(self.node.name, "serialize", self.number):
+            kept = self._executor.serialize()
+        return kept, self._writer.pending if self._writer is not None else None
+
+    def restore(self, state: Any) -> None:
+        """Go on from what `state` gave."""
+        if state is None or self._executor is None:
+            return
+        kept, pending = state
+        with calling(self.node.name, "deserialize", self.number):
+            self._executor.deserialize(kept)
+        if self._writer is not None:
+            self._writer.pending = pending
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def step(self, work: StepWork) -> StepResult:
+        """Do one wave's work.
+
+        Raises:
+            UserCodeError: a function of the user raised. BadInput: a batch has no such partition key, or no rows of the
+            types of its file.
+        """
+        begin = time.perf_counter()
+        run = self._read if isinstance(self.node, InputNode) else self._execute
+        found = run(work)
+        return StepResult(**found, channel=work.channel, seconds=time.perf_counter() - begin)
+
+    def _read(self, work: StepWork) -> dict[str, Any]:
+        node = self.node
+        assert isinstance(node, InputNode)
+        batch, cursor = node.reader.read(work.cursor)
+        rows, size = (0, 0) if batch is None else (batch.height, int(batch.estimated_size()))
+        if batch is not None and node.batch_function is not None:
+            with calling(node.name, "batch_func", self.number, [batch]):
+                batch = node.batch_function(batch)
+        sent = self._sent([] if batch is None else self._frames(batch))
+        out = sum(message.rows for message in sent)
+        return {
+            "cursor": cursor, "has_ended": cursor is None, "messages": tuple(sent), "rows_in": rows, "rows_out": out,
+            "bytes_read": size,
+        }  # fmt: skip
+
+    def _execute(self, work: StepWork) -> dict[str, Any]:
+        frames, rows_in = list[pl.DataFrame](), 0
+        for stream, batches in work.inbox:
+            rows_in += sum(batch.height for batch in batches)
+            frames += self._taken(list(batches), stream)
+            if has_ended_early(self._executor):
+                break
+        is_done = work.is_last or has_ended_early(self._executor)
+        if is_done:
+            with calling(self.node.name, "done", self.number):
+                frames += self._frames(self._executor.done(self.number))
+        found: dict[str, Any] = {"cursor": None, "has_ended": is_done, "rows_in": rows_in}
+        found["rows_out"] = sum(frame.height for frame in frames)
+        assert isinstance(self.node, TaskNode)
+        if self._writer is not None:
+            return found | {"objects": tuple(self._writer.write(frames, is_done))}
+        if self.node.sink is not None:
+            return found | {"staged": tuple(frame for frame in frames if frame.height)}
+        return found | {"messages": tuple(self._sent(frames))}
+
+    def _taken(self, batches: list[pl.DataFrame], stream: int) -> Iterator[pl.DataFrame]:
+        if not isinstance(self._executor, StatelessExecutor):
+            with calling(self.node.name, "execute", self.number, batches):
+                yield from self._frames(self._executor.execute(batches, stream, self.number))
+            return
+        for batch in batches:
+            before = attributes_of(self._executor)
+            with calling(self.node.name, "execute", self.number, [batch]):
+                yield from self._frames(self._executor.execute(batch, stream, self.number))
+            self._check_stateless(before)
+            if has_ended_early(self._executor):
+                return
+
+    def _check_stateless(self, before: dict[str, Any]) -> None:
+        after = attributes_of(self._executor)
+        changed = [name for name, value in after.items() if name not in before or before[name] is not value]
+        if changed:
+            text = (
+                f"execute of {self.node.name} set {', '.join(changed)}, and a StatelessExecutor keeps no state: "
+                "it would be lost when the graph is resumed. Derive the class from Executor."
+            )
+            raise UserCodeError(text, step=f"execute of {self.node.name}")
+
+    def _frames(self, output: Any) -> list[pl.DataFrame]:
+        """What a function of the user gave, as frames."""
+        if output is None:
+            return []
+        if isinstance(output, pl.DataFrame):
+            return [output]
+        if not isinstance(output, Iterable) or isinstance(output, (str, bytes, dict, pl.Series)):
+            raise BadInput(f"it gave {type(output).__name__}; give None, a frame, or several in a list or a generator")
+        return [frame_from(frame) for frame in output if frame is not None]
+
+    def _sent(self, frames: list[pl.DataFrame]) -> list[SentBatch]:
+        """The rows for each channel of each node that takes them; batches without rows are not sent."""
+        sent = []
+        with placing(self.node.name):
+            for frame in frames:
+                for edge in self._edges if frame.height else ():
+                    for channel, piece in split(frame, edge.key, self.number, edge.channels):
+                        size = int(piece.estimated_size())
+                        target = (edge.target, channel)
+                        sent.append(SentBatch(target, edge.stream, self.number, piece.height, size, piece))
+        return sent

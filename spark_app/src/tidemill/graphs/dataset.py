@@ -1,0 +1,262 @@
+"""Datasets: what a blocking node leaves in the store, immutable, for other graphs and other processes.
+
+A Dataset is Parquet objects below `_tidemill/datasets/<id>/` and `dataset.json`, which names them. It is created when
+all objects are there: without it nobody sees any of them.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
+
+import polars as pl
+import pyarrow as pa
+
+from tidemill.graphs.partitions import hash_channels
+from tidemill.store.json_codec import JsonCodec
+from tidemill.store.objects import RESERVED, AlreadyExists, NotFound, ObjectStore
+from tidemill.store.urls import open_store
+from tidemill.values.errors import BadInput, CorruptState, UnknownName
+
+FOLDER = f"{RESERVED}/datasets"
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class DatasetObject:
+    """One object: a batch that a channel of the node sent; `partition` of a KVDataset, `bounds` as text of a range."""
+
+    key: str
+    channel: int
+    rows: int
+    bytes: int
+    partition: int = 0
+
+
+@dataclass(frozen=True)
+class DatasetRecord:
+    """What `dataset.json` holds. `is_empty`: the only object has the columns, and no row."""
+
+    id: str
+    kind: str
+    graph: str
+    node: int
+    channels: int
+    created_ms: int
+    objects: list[DatasetObject] = field(default_factory=list)
+    key_columns: list[str] = field(default_factory=list)
+    partitions: int = 1
+
+
+RECORDS: JsonCodec[DatasetRecord] = JsonCodec(DatasetRecord)
+
+
+def record_key(dataset: str) -> str:
+    """Where the record of a Dataset is."""
+    return f"{FOLDER}/{dataset}/dataset.json"
+
+
+class Dataset:
+    """Batches that a graph made. Before the graph has run, its Dataset is known by name only."""
+
+    KIND: ClassVar[str] = "dataset"
+
+    def __init__(self, store: str, dataset: str) -> None:
+        """`store` is a store's URL or folder, `dataset` the ID that its graph gave it."""
+        self.store = store
+        self.id = dataset
+        self._record: DatasetRecord | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.store!r}, {self.id!r})"
+
+    @property
+    def record(self) -> DatasetRecord:
+        """What the store says of it.
+
+        Raises:
+            UnknownName: its graph has not run to its end, or it was deleted.
+        """
+        if self._record is None:
+            self._record = read_record(self._objects, self.id)
+        return self._record
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it can be read."""
+        try:
+            return bool(self.record)
+        except UnknownName:
+            return False
+
+    @property
+    def _objects(self) -> ObjectStore:
+        return open_store(self.store, probe=False)
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of all its objects."""
+        return sum(each.rows for each in self.record.objects)
+
+    @property
+    def schema(self) -> pl.Schema:
+        """Names and types of the columns; empty if the node never sent a batch."""
+        return self._read(self.record.objects[0]).schema if self.record.objects else pl.Schema()
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        """Its batches with rows, by channel and in the order in which each channel sent them."""
+        return (self._read(each) for each in self.record.objects if each.rows)
+
+    def __len__(self) -> int:
+        """How many batches there are."""
+        return sum(1 for each in self.record.objects if each.rows)
+
+    def channel(self, number: int) -> Iterator[pl.DataFrame]:
+        """The batches that one channel of the node sent."""
+        return (self._read(each) for each in self.record.objects if each.channel == number and each.rows)
+
+    def read_batch(self, number: int) -> pl.DataFrame:
+        """The batch of an object, by its place in `record.objects`."""
+        return self._read(self.record.objects[number])
+
+    def to_polars(self) -> pl.DataFrame:
+        """All rows as one frame."""
+        return self._joined(self.record.objects)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as one Arrow table."""
+        return self.to_polars().to_arrow()
+
+    def files(self) -> list[str]:
+        """The Parquet files, as DuckDB, Polars and Spark open them: paths, or `s3://` URLs."""
+        paths = [self._objects.local_path(each.key) for each in self.record.objects]
+        if all(path is not None for path in paths):
+            return [str(path) for path in paths]
+        url = urlsplit(self._objects.url)
+        folder = f"s3://{url.netloc}{url.path.rstrip('/')}"
+        return [f"{folder}/{each.key}" for each in self.record.objects]
+
+    def _read(self, each: DatasetObject) -> pl.DataFrame:
+        return read_object(self._objects, each.key)
+
+    def _joined(self, objects: Sequence[DatasetObject]) -> pl.DataFrame:
+        frames = [self._read(each) for each in objects]
+        with_rows = [frame for frame in frames if frame.height] or frames[:1]
+        return pl.concat(with_rows, how="vertical_relaxed") if with_rows else pl.DataFrame()
+
+
+class KVDataset(Dataset):
+    """A Dataset in as many partitions as its node has channels, by a hash of its key."""
+
+    KIND = "kv"
+
+    def get(self, key: Any) -> pl.DataFrame:
+        """The rows of a key (a tuple, if the key has several columns); reads one partition.
+
+        Raises:
+            BadInput: the key has another type than its column, or another number of values.
+        """
+        columns, values = self.record.key_columns, key if isinstance(key, tuple) else (key,)
+        if len(values) != len(columns):
+            raise BadInput(f"The key of {self.id} is ({', '.join(columns)}): {len(columns)} values, not {len(values)}.")
+        schema = self.schema
+        if not schema:
+            return pl.DataFrame()
+        try:
+            asked = [pl.Series(name, [value], dtype=schema[name]) for name, value in zip(columns, values, strict=True)]
+        except (TypeError, pl.exceptions.PolarsError, OverflowError) as error:
+            raise BadInput(f"{key!r} is no key of {self.id}: {error}") from error
+        partition = int(hash_channels(asked, self.record.partitions)[0])
+        found = [each for each in self.record.objects if each.partition == partition]
+        frame = self._joined(found) if found else pl.DataFrame(schema=schema)
+        return frame.filter(*(pl.col(one.name).eq_missing(pl.lit(one[0], dtype=one.dtype)) for one in asked))
+
+
+class RangeDataset(Dataset):
+    """A Dataset that is looked up by ranges of a column; its objects are skipped by their least and greatest value."""
+
+    KIND = "range"
+
+    def range(self, low: Any, high: Any) -> pl.DataFrame:
+        """The rows whose key is in [low, high), in order of the key; None is no bound."""
+        column = pl.col(self.record.key_columns[0])
+        conditions = ([] if low is None else [column >= low]) + ([] if high is None else [column < high])
+        frames = [self._within(each, conditions) for each in self.record.objects]
+        with_rows = [frame for frame in frames if frame.height] or frames[:1]
+        return (
+            pl.concat(with_rows, how="vertical_relaxed").sort(self.record.key_columns) if with_rows else pl.DataFrame()
+        )
+
+    def _within(self, each: DatasetObject, conditions: list[pl.Expr]) -> pl.DataFrame:
+        path = self._objects.local_path(each.key)
+        source: Any = path if path is not None else io.BytesIO(self._objects.get(each.key))
+        return pl.scan_parquet(source).filter(*conditions).collect()  # row groups that have none are not read
+
+
+def read_record(store: ObjectStore, dataset: str) -> DatasetRecord:
+    """The record of a Dataset. Raises UnknownName where there is none."""
+    key = record_key(dataset)
+    try:
+        return RECORDS.decode(store.get(key), key)
+    except NotFound as error:
+        text = f"There is no Dataset {dataset} in {store.url}: its graph has not run to its end, or it was deleted."
+        raise UnknownName(text, dataset=dataset) from error
+
+
+def read_object(store: ObjectStore, key: str) -> pl.DataFrame:
+    """The rows of one object. Raises CorruptState where it is gone or damaged."""
+    try:
+        path = store.local_path(key)
+        found = pl.read_parquet(path if path is not None and path.exists() else io.BytesIO(store.get(key)))
+    except (NotFound, pl.exceptions.PolarsError, OSError) as error:
+        raise CorruptState(f"{key}: this object of a Dataset cannot be read: {error}", key=key) from error
+    return found
+
+
+def write_object(store: ObjectStore, key: str, frame: pl.DataFrame) -> int:
+    """Create an object; the bytes it takes."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="lz4", statistics=True)
+    store.create(key, buffer.getbuffer())
+    return buffer.tell()
+
+
+def publish(store: ObjectStore, record: DatasetRecord) -> None:
+    """Let a Dataset be seen; again is no error."""
+    key = record_key(record.id)
+    try:
+        store.create(key, RECORDS.encode(record, key))
+    except AlreadyExists:
+        return
+
+
+def list_datasets(store: ObjectStore) -> list[DatasetRecord]:
+    """The Datasets of a store, the oldest first."""
+    keys = [key for key in store.list(FOLDER) if key.endswith("/dataset.json")]
+    found = [RECORDS.decode(store.get(key), key) for key in keys]
+    return sorted(found, key=lambda record: (record.created_ms, record.id))
+
+
+def delete_dataset(store: ObjectStore, dataset: str) -> int:
+    """Delete a Dataset, its record first; how many objects there were. Who reads it meanwhile gets CorruptState.
+
+    Raises:
+        UnknownName: there is none of this ID.
+    """
+    read_record(store, dataset)
+    store.delete(record_key(dataset))
+    keys = list(store.list(f"{FOLDER}/{dataset}"))
+    for key in keys:
+        store.delete(key)
+    return len(keys)
+
+
+KINDS: dict[str, type[Dataset]] = {kind.KIND: kind for kind in (Dataset, KVDataset, RangeDataset)}
+
+
+def dataset_of(store: str, record: DatasetRecord, make: Callable[[str, str], Dataset] | None = None) -> Dataset:
+    """A Dataset of the kind that its record names; of a class that is not Tidemill's own, a plain one."""
+    return (make or KINDS.get(record.kind, Dataset))(store, record.id)

@@ -1,0 +1,53 @@
+"""A task graph as text, for people and to know it again."""
+
+from __future__ import annotations
+
+from tidemill.graphs.nodes import DatasetSink, DepotSink, GraphDefinition, InputNode, TaskNode
+from tidemill.graphs.partitions import PartitionKey, RangePartition, key_columns
+
+
+def explained(graph: GraphDefinition) -> str:
+    """A paragraph for each node."""
+    return "\n".join(line for node in graph.nodes for line in _lines(graph, node))
+
+
+def _lines(graph: GraphDefinition, node: InputNode | TaskNode) -> list[str]:
+    head = f"{node.id}: {title(node)}, {node.channels} channel(s)"
+    if isinstance(node, InputNode):
+        lines = [head, f"   reads {node.reader.describe()}"]
+        if node.batch_function is not None:
+            lines.append(f"   calls {getattr(node.batch_function, '__name__', 'a function')} with each batch")
+        if node.dependents:
+            lines.append(f"   begins when {', '.join(map(str, node.dependents))} is done")
+        return lines
+    lines = [head]
+    for stream, source in sorted(node.sources.items()):
+        lines.append(f"   stream {stream} from {source}, {key_text(node.partitions.get(stream))}")
+    lines += [f"   with {dataset!r}" for dataset in node.datasets]
+    if node.sink is not None:
+        lines.append(f"   {sink_text(node.sink)}")
+    return lines
+
+
+def title(node: InputNode | TaskNode) -> str:
+    """What a node is called: its kind, or its executor's class."""
+    return node.call.removeprefix("new_") if isinstance(node, InputNode) else type(node.executor).__name__
+
+
+def sink_text(sink: DatasetSink | DepotSink) -> str:
+    """Where a node's output stays."""
+    if isinstance(sink, DepotSink):
+        return f"appends to {sink.depot} of {sink.module}"
+    by = f" by {', '.join(sink.key)}" if sink.key else ""
+    return f"makes the Dataset {sink.dataset}{by}"
+
+
+def key_text(key: PartitionKey) -> str:
+    """How rows are dealt."""
+    if key is None:
+        return "a copy to each channel"
+    if isinstance(key, RangePartition):
+        return f"by ranges of {key.column}"
+    if callable(key):
+        return f"by the function {getattr(key, '__name__', type(key).__name__)}"
+    return f"by {', '.join(key_columns(key))}"

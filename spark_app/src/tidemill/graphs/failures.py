@@ -1,0 +1,62 @@
+"""Errors of a user's functions in a graph: node, channel, a sample of the batch, and the function's own traceback."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+import polars as pl
+
+from tidemill.values.errors import BadInput, CorruptState, RetryableError, UserCodeError
+
+SAMPLE_ROWS = 3
+_NOT_THE_USERS = (UserCodeError, RetryableError, CorruptState)
+
+
+@contextmanager
+def calling(name: str, function: str, channel: int, batches: Sequence[Any] = ()) -> Iterator[None]:
+    """Whatever the user's function raises becomes a `UserCodeError`."""
+    try:
+        yield
+    except _NOT_THE_USERS:
+        raise
+    except Exception as error:
+        step = f"{function} of {name}, channel {channel},"
+        sample = sample_of(batches)
+        text = f"{step} raised {type(error).__name__}: {error}" + (f" (batch: {sample})" if sample else "")
+        trace = "".join(traceback.format_exception(type(error), error, _own_frames(error)))
+        raise UserCodeError(text, step=step, trace=trace, sample=sample) from error
+
+
+@contextmanager
+def placing(name: str) -> Iterator[None]:
+    """What is wrong with a batch that a node sent, said with the node."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"A batch of {name} cannot be sent on: {error}.") from error
+
+
+def sample_of(batches: Sequence[Any]) -> str:
+    """The first rows of the first batch, and how many there are."""
+    frames = [batch for batch in batches if isinstance(batch, pl.DataFrame)]
+    if not frames:
+        return ""
+    rows = ", ".join(repr(row) for row in frames[0].head(SAMPLE_ROWS).iter_rows(named=True))
+    total = sum(frame.height for frame in frames)
+    return f"{rows[:2000]}{', …' if total > SAMPLE_ROWS else ''} - {total} rows"
+
+
+def _own_frames(error: BaseException) -> TracebackType | None:
+    """The traceback without the frames of Tidemill at its top."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and _is_tidemill(trace):
+        trace = trace.tb_next
+    return trace
+
+
+def _is_tidemill(trace: TracebackType) -> bool:
+    return str(trace.tb_frame.f_globals.get("__name__", "")).startswith("tidemill.")

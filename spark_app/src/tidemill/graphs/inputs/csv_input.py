@@ -1,0 +1,247 @@
+"""CSV files, read in strides of bytes: each row once, for any stride and any number of channels.
+
+A row belongs to the channel in whose range its first byte is. Ranges are cut where rows begin before anything is read
+(`CsvInput.plan`), so that a channel goes on from the byte where its last batch ended. To know if a cut is within quotes
+all bytes before it are looked at; `quote=None` saves that.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from tidemill.graphs.inputs.csv_rows import first_row_end, last_row_end, quotes_in
+from tidemill.graphs.inputs.files import SourceFile
+from tidemill.graphs.nodes import Cursor
+from tidemill.values.errors import BadInput
+
+STRIDE = 64 * 1024 * 1024
+SAMPLE_BYTES = 1024 * 1024
+SCAN_BYTES = 4 * 1024 * 1024
+COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How the files are written. `quote` None: quotes are letters as others."""
+
+    separator: str = ","
+    has_header: bool = False
+    quote: str | None = '"'
+
+    @property
+    def quote_byte(self) -> bytes | None:
+        """The quote as it stands in the file."""
+        return None if self.quote is None else self.quote.encode()
+
+
+@dataclass(frozen=True)
+class CsvInput:
+    """Some files with the columns `types`; those in `columns` (all, if None) of the rows that `predicate` lets pass."""
+
+    files: tuple[SourceFile, ...]
+    types: Mapping[str, pl.DataType]
+    form: CsvFormat = field(default_factory=CsvFormat)
+    stride: int = STRIDE
+    columns: tuple[str, ...] | None = None
+    predicate: pl.Expr | None = None
+
+    @property
+    def schema(self) -> dict[str, pl.DataType]:
+        return {name: self.types[name] for name in self.columns or self.types}
+
+    @property
+    def batch_bytes(self) -> int:
+        return self.stride
+
+    def describe(self) -> str:
+        size = sum(file.size for file in self.files)
+        return f"{len(self.files)} CSV file(s), {size:,} bytes, in strides of {self.stride:,}"
+
+    # --- cutting -----------------------------------------------------------------------------------------------------
+
+    def plan(self, channels: int) -> list[Cursor]:
+        """For each channel the pieces (file, first byte, end) that it reads; the end is None for a compressed file."""
+        total, before = sum(file.size for file in self.files), 0
+        cuts = [total * channel // channels for channel in range(1, channels)]
+        pieces: list[list[tuple[int, int, int | None]]] = [[] for _ in range(channels)]
+        for number, file in enumerate(self.files):
+            inside = [max(0, min(cut - before, file.size)) for cut in cuts]
+            if _codec(file):
+                owner = sum(cut <= before for cut in cuts)
+                pieces[owner].append((number, 0, None))
+            else:
+                starts = [*self._row_starts(file, inside), file.size]
+                for channel, (start, end) in enumerate(zip(starts, starts[1:], strict=False)):
+                    if start < end:
+                        pieces[channel].append((number, start, end))
+            before += file.size
+        return [tuple(own) or None for own in pieces]
+
+    def _row_starts(self, file: SourceFile, cuts: Sequence[int]) -> list[int]:
+        """Where the first data row begins, and the first row at or after each cut."""
+        first = self._after_header(file)
+        starts = [first]
+        for cut, parity in zip(cuts, self._parities(file, first, cuts), strict=True):
+            starts.append(max(first, self._next_row(file, cut, parity)) if cut > first else first)
+        return starts
+
+    def _after_header(self, file: SourceFile) -> int:
+        return self._next_row(file, 1, 0, begin=0) if self.form.has_header else 0
+
+    def _next_row(self, file: SourceFile, cut: int, parity: int, begin: int | None = None) -> int:
+        """The first byte of the first row that begins at `cut` or later; the file's size if there is none."""
+        position, length = cut - 1 if begin is None else begin, 64 * 1024
+        while position < file.size:
+            chunk = file.read(position, length)
+            found = first_row_end(chunk, self.form.quote_byte, parity)
+            if found:
+                return position + found
+            if self.form.quote_byte is not None:
+                parity = (parity + quotes_in(chunk, self.form.quote_byte)) % 2
+            position, length = position + len(chunk), length * 2
+        return file.size
+
+    def _parities(self, file: SourceFile, first: int, cuts: Sequence[int]) -> list[int]:
+        """Whether the byte before each cut is within quotes (1) or not (0)."""
+        quote = self.form.quote_byte
+        if quote is None or not cuts:
+            return [0] * len(cuts)
+        edges = [first, *(max(first, cut - 1) for cut in cuts)]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            counts = list(pool.map(lambda span: _count_quotes(file, quote, *span), zip(edges, edges[1:], strict=False)))
+        return [sum(counts[: number + 1]) % 2 for number in range(len(counts))]
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def read(self, cursor: Cursor) -> tuple[pl.DataFrame | None, Cursor]:
+        """One stride of a channel's first piece, cut behind its last whole row; more where a row is longer."""
+        (number, start, end), *rest = cursor
+        file = self.files[number]
+        if end is None:
+            chunk = decompressed(file)
+            skipped = first_row_end(chunk, self.form.quote_byte, 0) if self.form.has_header else 0
+            return self._parsed(chunk[skipped:], file, 0), tuple(rest) or None
+        chunk = self._whole_rows(file, start, end)
+        after = start + len(chunk)
+        left = rest if after >= end else [(number, after, end), *rest]
+        return self._parsed(chunk, file, start), tuple(left) or None
+
+    def _whole_rows(self, file: SourceFile, start: int, end: int) -> bytes:
+        length = self.stride
+        while True:
+            chunk = file.read(start, min(length, end - start))
+            if not chunk and start < end:
+                raise BadInput(f"{file.path} is shorter than it was when the graph started.")
+            if start + len(chunk) >= end:
+                return chunk
+            whole = last_row_end(chunk, self.form.quote_byte)
+            if whole:
+                return chunk[:whole]
+            length *= 2
+
+    def _parsed(self, chunk: bytes, file: SourceFile, start: int) -> pl.DataFrame | None:
+        if start == 0:
+            chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
+        if not chunk or (len(self.types) > 1 and not chunk.strip(b"\r\n")):
+            return None
+        options: dict[str, Any] = {
+            "has_header": False, "schema": self.types, "separator": self.form.separator, "quote_char": self.form.quote,
+        }  # fmt: skip
+        try:
+            if self.columns is None and self.predicate is None:
+                return pl.read_csv(chunk, **options)
+            lazy = pl.scan_csv(chunk, **options)
+            lazy = lazy if self.predicate is None else lazy.filter(self.predicate)
+            return lazy.select(self.columns or list(self.types)).collect()
+        except pl.exceptions.PolarsError as error:
+            reason = str(error).splitlines()[0]
+            advice = "Name the types of columns with schema=, as schema={'price': pl.Float64}."
+            raise BadInput(
+                f"{file.path} from byte {start} on is not as its first rows are: {reason}. {advice}"
+            ) from error
+
+
+def _count_quotes(file: SourceFile, quote: bytes, start: int, end: int) -> int:
+    return sum(quotes_in(file.read(at, min(SCAN_BYTES, end - at)), quote) for at in range(start, end, SCAN_BYTES))
+
+
+def _codec(file: SourceFile) -> str | None:
+    return COMPRESSED.get(os.path.splitext(file.path)[1])
+
+
+def decompressed(file: SourceFile) -> bytes:
+    """All bytes of a compressed file. Raises BadInput where they are none."""
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(file.read(0, file.size)), _codec(file)) as stream:
+            return bytes(stream.read())
+    except (OSError, EOFError) as error:
+        raise BadInput(f"{file.path} cannot be decompressed: {error}") from error
+
+
+def sniffed(
+    files: Sequence[SourceFile], names: Sequence[str] | None, form: CsvFormat, types: Mapping[str, Any] | None
+) -> dict[str, pl.DataType]:
+    """The columns of files and their types, from the first rows of the first file that has some.
+
+    Raises:
+        BadInput: there are no names, other names in another file, or another number of columns.
+    """
+    sample = next((found for found in (_sample(file, form) for file in files) if found[1].strip()), (b"", b""))
+    found_names = list(names) if names is not None else _split_row(sample[0], form)
+    if not found_names:
+        raise BadInput("There are no names of columns: give names, or header=True if the first row has them.")
+    if len(set(found_names)) != len(found_names):
+        raise BadInput(f"Two columns have one name: {', '.join(found_names)}.")
+    unknown = set(types or {}) - set(found_names)
+    if unknown:
+        raise BadInput(f"schema names {', '.join(sorted(unknown))}, which is none of {', '.join(found_names)}.")
+    if not sample[1].strip():
+        inferred: list[pl.DataType] = [pl.String()] * len(found_names)
+    else:
+        inferred = _inferred(sample[1], form)
+        if len(inferred) != len(found_names):
+            text = f"{files[0].path} has {len(inferred)} columns and there are {len(found_names)} names."
+            raise BadInput(f"{text} A row that ends with {form.separator!r} has one more column: name it 'null'.")
+    return {name: (types or {}).get(name, kind) for name, kind in zip(found_names, inferred, strict=True)}
+
+
+def _sample(file: SourceFile, form: CsvFormat) -> tuple[bytes, bytes]:
+    """The header of a file (empty where it has none) and its first rows."""
+    chunk, size = b"", SAMPLE_BYTES
+    whole = 0
+    while not whole:
+        chunk = decompressed(file) if _codec(file) else file.read(0, size)
+        is_all = _codec(file) is not None or len(chunk) >= file.size
+        whole = len(chunk) if is_all else last_row_end(chunk, form.quote_byte)
+        if is_all:
+            break
+        size *= 2
+    chunk = chunk[:whole].removeprefix(_BYTE_ORDER_MARK)
+    if not form.has_header:
+        return b"", chunk
+    cut = first_row_end(chunk, form.quote_byte, 0) or len(chunk)
+    return chunk[:cut], chunk[cut:]
+
+
+def _split_row(row: bytes, form: CsvFormat) -> list[str]:
+    if not row.strip():
+        return []
+    lines = row.decode("utf-8", "replace").splitlines(keepends=True)
+    found = csv.reader(lines, delimiter=form.separator, quotechar=form.quote)
+    return next(iter(found), [])
+
+
+def _inferred(rows: bytes, form: CsvFormat) -> list[pl.DataType]:
+    found = pl.read_csv(
+        rows, has_header=False, separator=form.separator, quote_char=form.quote, infer_schema_length=10_000
+    )  # fmt: skip
+    return [pl.String() if kind == pl.Null else kind for kind in found.dtypes]

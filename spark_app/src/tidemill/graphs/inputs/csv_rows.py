@@ -1,0 +1,41 @@
+"""Where rows of CSV begin and end in bytes. A line's end inside quotes is part of a value. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_NEWLINE = 10
+
+
+def last_row_end(chunk: bytes, quote: bytes | None) -> int:
+    """How many bytes of a chunk, which begins with a row, are whole rows; 0 if it ends within its first row."""
+    if quote is None or quote not in chunk:
+        return chunk.rfind(b"\n") + 1
+    ends = _row_ends(chunk, quote, 0)
+    return int(ends[-1]) + 1 if len(ends) else 0
+
+
+def first_row_end(chunk: bytes, quote: bytes | None, parity: int) -> int:
+    """How many bytes go to the end of the first row that ends in a chunk, 0 if none does; `parity` is 1 where it
+    begins within quotes.
+    """
+    if quote is None or (parity == 0 and quote not in chunk):
+        return chunk.find(b"\n") + 1
+    ends = _row_ends(chunk, quote, parity)
+    return int(ends[0]) + 1 if len(ends) else 0
+
+
+def quotes_in(chunk: bytes, quote: bytes) -> int:
+    """How many quotes a chunk has; a doubled one inside a value counts as two, and changes nothing."""
+    if quote not in chunk:
+        return 0
+    return int(np.count_nonzero(np.frombuffer(chunk, dtype=np.uint8) == quote[0]))
+
+
+def _row_ends(chunk: bytes, quote: bytes, parity: int) -> NDArray[np.int64]:
+    """The places of line ends that no quotes hold."""
+    data = np.frombuffer(chunk, dtype=np.uint8)
+    quotes, lines = np.flatnonzero(data == quote[0]), np.flatnonzero(data == _NEWLINE)
+    found: NDArray[np.int64] = lines[(np.searchsorted(quotes, lines) + parity) % 2 == 0]
+    return found

@@ -1,0 +1,43 @@
+"""A Dataset as a stream: each of its objects is one batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from tidemill.graphs.dataset import Dataset
+from tidemill.graphs.nodes import Cursor
+
+
+@dataclass(frozen=True)
+class DatasetInput:
+    """The objects of a complete Dataset, dealt so that channels read about as many bytes."""
+
+    dataset: Dataset
+
+    @property
+    def schema(self) -> dict[str, pl.DataType] | None:
+        return dict(self.dataset.schema) or None
+
+    @property
+    def batch_bytes(self) -> int:
+        return max((each.bytes for each in self.dataset.record.objects), default=0)
+
+    def describe(self) -> str:
+        return f"Dataset {self.dataset.id}, {self.dataset.num_rows:,} rows in {len(self.dataset)} objects"
+
+    def plan(self, channels: int) -> list[Cursor]:
+        """The places of its objects for each channel: the next goes to the channel that has the least bytes."""
+        dealt: list[list[int]] = [[] for _ in range(channels)]
+        load = [0] * channels
+        for number, each in enumerate(self.dataset.record.objects):
+            if each.rows:
+                channel = load.index(min(load))
+                dealt[channel].append(number)
+                load[channel] += each.bytes
+        return [tuple(own) or None for own in dealt]
+
+    def read(self, cursor: Cursor) -> tuple[pl.DataFrame | None, Cursor]:
+        number, *rest = cursor
+        return self.dataset.read_batch(number), tuple(rest) or None

@@ -1,0 +1,62 @@
+"""What the driver of a graph and its channels tell each other: the work of a step, and its result. Data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tidemill.graphs.dataset import DatasetObject
+from tidemill.graphs.nodes import Cursor
+
+Payload: TypeAlias = Any
+"""Rows on their way: a frame, where channels are in this process, or the key of an object of the store."""
+ChannelId: TypeAlias = tuple[int, int]
+"""A node and the number of a channel in it."""
+
+
+@dataclass(frozen=True)
+class SentBatch:
+    """A batch on its way to a channel: `stream` is the receiver's name for where it comes from."""
+
+    target: ChannelId
+    stream: int
+    source_channel: int
+    rows: int
+    bytes: int
+    payload: Payload
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """What a channel does in one wave: an input reads on at `cursor`, another node takes `inbox`, by stream.
+
+    `is_last`: all sources have ended and this is all that they sent. `state` is what `StepResult.state` was before.
+    """
+
+    channel: ChannelId
+    cursor: Cursor = None
+    inbox: tuple[tuple[int, tuple[Payload, ...]], ...] = ()
+    is_last: bool = False
+    state: Any = None
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What came of it. `objects` are new ones of the node's Dataset, `staged` are batches for its depot.
+
+    `state`: how the channel is found again, where it is not kept in this process.
+    """
+
+    channel: ChannelId
+    cursor: Cursor
+    has_ended: bool
+    messages: tuple[SentBatch, ...] = ()
+    objects: tuple[DatasetObject, ...] = ()
+    staged: tuple[Payload, ...] = ()
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_read: int = 0
+    seconds: float = 0.0
+    state: Any = None
+    stored: tuple[str, ...] = field(default=())
+    """Keys of objects that the step created to carry messages and state."""

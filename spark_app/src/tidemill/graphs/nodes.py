@@ -1,0 +1,133 @@
+"""A task graph as data: its nodes, in the order in which they were made. Nothing here reads or runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import polars as pl
+
+from tidemill.graphs.partitions import PartitionKey
+from tidemill.language.dataflow import Location
+
+Cursor: TypeAlias = Any
+"""Where a channel of an input goes on reading: plain data that pickles. None where it is at the end."""
+BatchFunction: TypeAlias = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+class Reader(Protocol):
+    """What an input reads. It pickles, and gives the same rows for the same cursor in any process."""
+
+    @property
+    def schema(self) -> dict[str, pl.DataType] | None:
+        """The columns of its batches; None where they are not known before it reads."""
+
+    @property
+    def batch_bytes(self) -> int:
+        """About as many bytes as a batch has; what batches really had is counted from then on."""
+
+    def plan(self, channels: int) -> list[Cursor]:
+        """Where each channel begins, so that together they read each row once; asked once, when the graph starts."""
+
+    def read(self, cursor: Cursor) -> tuple[pl.DataFrame | None, Cursor]:
+        """The next batch, None where there is none just now, and where to go on (None at the end)."""
+
+    def describe(self) -> str:
+        """What it reads, for `explain`."""
+
+
+@dataclass(frozen=True)
+class DatasetSink:
+    """A node's output becomes a Dataset: `dataset` names it, `key` are the columns by which it is looked up."""
+
+    dataset: str
+    kind: str
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DepotSink:
+    """A node's output is appended to a depot of a module."""
+
+    module: str
+    depot: str
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """What all nodes have: an ID (its number in the order of definition), channels and a place in the user's file."""
+
+    id: int
+    channels: int
+    location: Location
+    call: str
+
+    @property
+    def name(self) -> str:
+        """How people call it in messages."""
+        return f"node {self.id} ({self.call} at {self.location})"
+
+
+@dataclass(frozen=True)
+class InputNode(GraphNode):
+    """Reads batches from outside; `dependents` are inputs that must be done before it begins."""
+
+    reader: Reader
+    batch_function: BatchFunction | None = None
+    dependents: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class TaskNode(GraphNode):
+    """Takes batches of `sources` (its own names for streams, and the nodes that send them)."""
+
+    sources: Mapping[int, int]
+    executor: Any
+    partitions: Mapping[int, PartitionKey]
+    datasets: tuple[Any, ...] = ()
+    sink: DatasetSink | DepotSink | None = None
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A stream as its sender sees it: the node that takes it, and under which name."""
+
+    target: int
+    stream: int
+    key: PartitionKey
+    channels: int
+
+
+@dataclass
+class GraphDefinition:
+    """The nodes of a graph by ID; an ID is the place in the list."""
+
+    nodes: list[InputNode | TaskNode] = field(default_factory=list)
+
+    def edges(self, node: int) -> list[Edge]:
+        """The streams that leave a node."""
+        return [
+            Edge(taker.id, stream, taker.partitions.get(stream), taker.channels)
+            for taker in self.nodes
+            if isinstance(taker, TaskNode)
+            for stream, source in taker.sources.items()
+            if source == node
+        ]
+
+    @property
+    def inputs(self) -> list[InputNode]:
+        """The nodes that read."""
+        return [node for node in self.nodes if isinstance(node, InputNode)]
+
+    @property
+    def tasks(self) -> list[TaskNode]:
+        """The nodes that take batches."""
+        return [node for node in self.nodes if isinstance(node, TaskNode)]
+
+    def feeding(self, node: int) -> frozenset[int]:
+        """The inputs from which rows come to a node, directly or through others."""
+        found = self.nodes[node]
+        if isinstance(found, InputNode):
+            return frozenset([node])
+        return frozenset(each for source in found.sources.values() for each in self.feeding(source))

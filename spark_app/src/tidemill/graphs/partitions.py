@@ -1,0 +1,157 @@
+"""How the rows of a batch are dealt to the channels of the node that takes them.
+
+Equal keys go to equal channels, whichever node sends them: whole numbers by their remainder (as the document of the
+interface has it), whatever their width; all else by a hash that is the same in each process.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tidemill.values.errors import BadInput
+from tidemill.values.routing import route_column
+
+Pieces: TypeAlias = list[tuple[int, pl.DataFrame]]
+"""Channels and their rows, in order of channels; channels that get no row are left out."""
+
+
+@dataclass(frozen=True)
+class RangePartition:
+    """Rows by the range of a column: channel 0 takes those below `bounds[0]`, the last one all from `bounds[-1]` on.
+
+    Nulls go to channel 0. `bounds` rise; there is one less than channels.
+    """
+
+    column: str
+    bounds: tuple[Any, ...]
+
+    def __init__(self, column: str, bounds: Sequence[Any]) -> None:
+        object.__setattr__(self, "column", column)
+        object.__setattr__(self, "bounds", tuple(bounds))
+
+
+PartitionKey: TypeAlias = str | Sequence[str] | RangePartition | Callable[..., Any] | None
+"""None copies to all channels; a column or several hash; a callable decides (`split_by_function`)."""
+
+
+def key_columns(key: PartitionKey) -> tuple[str, ...]:
+    """The columns that a batch must have to be partitioned so."""
+    if isinstance(key, str):
+        return (key,)
+    if isinstance(key, RangePartition):
+        return (key.column,)
+    return () if key is None or callable(key) else tuple(key)
+
+
+def split(frame: pl.DataFrame, key: PartitionKey, source_channel: int, channels: int) -> Pieces:
+    """The rows of a batch by channel, in their order.
+
+    Raises:
+        BadInput: a column is missing, or a callable gives a channel that does not exist.
+    """
+    if key is None:
+        return [(channel, frame) for channel in range(channels)]
+    if callable(key) and not isinstance(key, RangePartition):
+        return split_by_function(frame, key, source_channel, channels)
+    missing = [column for column in key_columns(key) if column not in frame.columns]
+    if missing:
+        raise BadInput(f"the partition key {', '.join(missing)} is no column of the batch ({', '.join(frame.columns)})")
+    if channels == 1:
+        return [(0, frame)]
+    if isinstance(key, RangePartition):
+        return _dealt(frame, _range_channels(frame[key.column], key.bounds), channels)
+    return _dealt(frame, hash_channels([frame[column] for column in key_columns(key)], channels), channels)
+
+
+def hash_channels(columns: Sequence[pl.Series], channels: int) -> NDArray[np.int64]:
+    """The channel of each row by its key: the remainder of one whole number, else a hash of all columns."""
+    if len(columns) == 1 and columns[0].dtype.is_integer():
+        return _remainders(columns[0], channels)
+    total = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        total = total * np.uint64(31) + route_column(_plain(column), 1 << 31).astype(np.uint64)
+    return (total % np.uint64(channels)).astype(np.int64)
+
+
+def _remainders(numbers: pl.Series, channels: int) -> NDArray[np.int64]:
+    """Never negative, as Python has it; nulls go to channel 0."""
+    found = numbers.fill_null(0).to_numpy()
+    if found.dtype.kind == "u":
+        return (found % np.uint64(channels)).astype(np.int64)
+    remainders: NDArray[np.int64] = np.mod(found.astype(np.int64, copy=False), channels)
+    return remainders
+
+
+def _plain(column: pl.Series) -> pl.Series:
+    """Values that are equal become equal values of one type; text stays, so do floats, and integers become 64 bits."""
+    kind = column.dtype
+    if kind in (pl.String, pl.Binary, pl.Int64):
+        return column
+    if kind == pl.UInt64:
+        return column.reinterpret(signed=True)
+    if kind.is_integer() or kind == pl.Boolean:
+        return column.cast(pl.Int64)
+    if kind.is_float():
+        return column.cast(pl.Float64) + 0.0  # -0.0 and 0.0 are equal
+    if kind.is_decimal():
+        return column.cast(pl.Float64)
+    if kind == pl.Date:
+        return column.cast(pl.Int32).cast(pl.Int64)
+    if kind == pl.Datetime:
+        return column.dt.epoch("us")
+    if kind in (pl.Time, pl.Duration):
+        return column.to_physical()
+    if kind in (pl.Categorical, pl.Enum):
+        return column.cast(pl.String)
+    raise BadInput(f"a column of type {kind} cannot be a partition key: {column.name}")
+
+
+def _range_channels(column: pl.Series, bounds: Sequence[Any]) -> NDArray[np.int64]:
+    found = np.zeros(len(column), dtype=np.int64)
+    for bound in bounds:
+        found += (column >= bound).fill_null(False).to_numpy()
+    return found
+
+
+def _dealt(frame: pl.DataFrame, channel: NDArray[np.int64], channels: int) -> Pieces:
+    """Gathers the rows of each channel; a batch of one channel's rows is passed as it is."""
+    counts = np.bincount(channel, minlength=channels)
+    if len(counts) > channels:
+        raise BadInput(f"a row goes to channel {len(counts) - 1}, but the channels are 0 to {channels - 1}")
+    used = np.flatnonzero(counts)
+    if len(used) == 1:
+        return [(int(used[0]), frame)]
+    order = np.argsort(channel.astype(np.uint16), kind="stable")  # a radix sort, for 16 bits
+    ordered = frame[order]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return [(int(c), ordered.slice(int(starts[c]), int(counts[c]))) for c in used]
+
+
+def split_by_function(frame: pl.DataFrame, function: Callable[..., Any], source_channel: int, channels: int) -> Pieces:
+    """What a callable decides: `f(batch)` gives a series of channels; `f(batch, channel)` the rows of a channel;
+    `f(batch, source_channel, channels)` a dict of channels and their rows.
+
+    Raises:
+        BadInput: a channel does not exist.
+    """
+    arity = len(inspect.signature(function).parameters)
+    if arity == 1:
+        numbers = pl.Series(function(frame)).to_numpy().astype(np.int64)
+        if len(numbers) and numbers.min() < 0:
+            raise BadInput(f"a row goes to channel {numbers.min()}, but the channels are 0 to {channels - 1}")
+        return _dealt(frame, numbers, channels)
+    if arity == 2:
+        found = {channel: function(frame, channel) for channel in range(channels)}
+    else:
+        found = function(frame, source_channel, channels)
+    unknown = [channel for channel in found if channel not in range(channels)]
+    if unknown:
+        raise BadInput(f"rows go to channel {unknown[0]}, but the channels are 0 to {channels - 1}")
+    return [(channel, piece) for channel, piece in sorted(found.items()) if piece is not None and piece.height]

@@ -1,0 +1,220 @@
+"""One run of a graph: waves until all channels have ended, checkpoints between them, and the end that publishes.
+
+Durable steps, each created if absent: the program, `begin`, objects of Datasets and frames (under names that nobody
+else has), a checkpoint and the entry that names it, appends to depots that the entry names (idempotent), `finish`, and
+the records of the Datasets. A process that is killed at any of them leaves a graph that `resume` goes on with.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+from tidemill.graphs.checkpoints import FrameStore, delete_but
+from tidemill.graphs.dataset import FOLDER as DATASETS
+from tidemill.graphs.dataset import DatasetRecord, publish
+from tidemill.graphs.messages import ChannelId, StepResult, StepWork
+from tidemill.graphs.nodes import DatasetSink, GraphDefinition
+from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder, new_nonce
+from tidemill.graphs.waves import Waves
+from tidemill.journal.clock import Clock
+from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import Fenced, TidemillError
+
+CHECKPOINT_SHARE = 0.1
+"""Checkpoints take at most this share of the time, but for those that a depot waits for."""
+
+
+class GraphPlacement(Protocol):
+    """Where channels work."""
+
+    def run(self, works: list[StepWork]) -> list[StepResult]:
+        """Do the work of a wave; all results, in the order of the works, or an error."""
+
+    def states(self) -> dict[ChannelId, Any]:
+        """What channels hold beside what the driver knows."""
+
+    def go_on(self, states: dict[ChannelId, Any]) -> None:
+        """Begin where `states` was asked."""
+
+    def close(self) -> None:
+        """Let go of threads and processes."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """`checkpoint_waves`: waves from one checkpoint to the next at least; None is never."""
+
+    graph: str
+    engine: str
+    shape: str
+    memory_bytes: int
+    checkpoint_waves: int | None
+    checkpoint_share: float = CHECKPOINT_SHARE
+
+
+class GraphRun:
+    """A graph on its way; `after_wave` is told of each, and says if the run must stop there."""
+
+    def __init__(
+        self,
+        definition: GraphDefinition,
+        options: RunOptions,
+        store: ObjectStore,
+        placement: GraphPlacement,
+        clock: Clock,
+        after_wave: Callable[[Waves], bool],
+    ) -> None:
+        self._definition = definition
+        self._options = options
+        self._store = store
+        self._placement = placement
+        self._clock = clock
+        self._after_wave = after_wave
+        self._folder = graph_folder(options.graph)
+        self._frames = FrameStore(store, f"{self._folder}/frames")
+        self._log = RunLog(store, options.graph)
+        self._kept: list[str] = []
+        self._checkpoint = ""
+        self._checkpoint_wave = 0
+        self._checkpoint_seconds = 0.0
+        self._begin = time.perf_counter()
+        self.waves: Waves | None = None
+
+    # --- the way -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> RunEntry:
+        """From the beginning, or from where the graph was left; the entry with which it ended.
+
+        Raises:
+            UserCodeError: a function of the graph raised; the run can be resumed from its last checkpoint.
+            KeyboardInterrupt: `after_wave` said so; a checkpoint was taken before. Fenced: another process resumed it.
+        """
+        newest = self._log.newest()
+        if newest is not None and newest.kind == "finish":
+            if self._store.exists(f"{self._folder}/program"):  # deleted last: all is published where it is gone
+                self._publish(newest)
+            return newest
+        self._checkpoint = newest.checkpoint if newest is not None else ""
+        self._append("begin")
+        self.waves = self._restored() if self._checkpoint else self._fresh()
+        try:
+            while not self.waves.is_finished:
+                self._wave(self.waves)
+        except Fenced:
+            raise
+        except TidemillError as error:
+            self._append("fail", text=str(error)[:2000])
+            self._clean()
+            raise
+        return self._finish(self.waves)
+
+    def _fresh(self) -> Waves:
+        cursors = {node.id: node.reader.plan(node.channels) for node in self._definition.inputs}
+        return Waves(self._definition, cursors, self._options.memory_bytes)
+
+    def _restored(self) -> Waves:
+        content = self._store.get(self._checkpoint)
+        (waves, states), frames = self._frames.load(content)
+        self._kept = [self._checkpoint, *frames]
+        waves.go_on(self._definition)
+        self._checkpoint_wave = waves.wave
+        self._placement.go_on(states)
+        self._publish_staged(waves)
+        found: Waves = waves
+        return found
+
+    def _wave(self, waves: Waves) -> None:
+        works = waves.plan()
+        if works:
+            waves.accept(self._placement.run(works))
+        if not waves.is_finished:
+            must_stop = self._after_wave(waves)
+            if must_stop or self._is_due(waves):
+                self._take_checkpoint(waves)
+            if must_stop:
+                raise KeyboardInterrupt
+        else:
+            self._after_wave(waves)
+
+    # --- checkpoints -------------------------------------------------------------------------------------------------
+
+    def _is_due(self, waves: Waves) -> bool:
+        every = self._options.checkpoint_waves
+        if every is None or waves.wave - self._checkpoint_wave < every:
+            return False
+        spent = time.perf_counter() - self._begin
+        return self._checkpoint_seconds <= self._options.checkpoint_share * spent
+
+    def _take_checkpoint(self, waves: Waves) -> None:
+        """Write the state, then the entry that makes it count; then what the one before alone named may go."""
+        begin = time.perf_counter()
+        content, frames = self._frames.dump((waves, self._placement.states()))
+        key = f"{self._folder}/checkpoints/{waves.wave:08d}-{new_nonce()}"
+        self._store.create(key, content)
+        self._checkpoint, self._checkpoint_wave = key, waves.wave
+        self._append("checkpoint")
+        gone = set(self._kept) - {key, *frames}
+        self._kept = [key, *frames]
+        for each in gone:
+            self._store.delete(each)
+        self._publish_staged(waves)
+        self._checkpoint_seconds += time.perf_counter() - begin
+
+    def _publish_staged(self, waves: Waves) -> None:
+        """Append to depots what the checkpoint holds for them."""
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _finish(self, waves: Waves) -> RunEntry:
+        entry = self._append("finish", datasets=self._records(waves))
+        self._publish(entry)
+        return entry
+
+    def _publish(self, entry: RunEntry) -> None:
+        for record in entry.datasets:
+            publish(self._store, record)
+        self._clean(entry)
+
+    def _records(self, waves: Waves) -> list[DatasetRecord]:
+        found = []
+        for node in self._definition.tasks:
+            if isinstance(node.sink, DatasetSink):
+                objects = [o for n in range(node.channels) for o in waves.channels[node.id, n].objects]
+                sink = node.sink
+                found.append(
+                    DatasetRecord(
+                        sink.dataset, sink.kind, self._options.graph, node.id, node.channels, self._clock.now_ms(),
+                        objects, list(sink.key), node.channels,
+                    )
+                )  # fmt: skip
+        return found
+
+    def _clean(self, ended: RunEntry | None = None) -> None:
+        """Delete what a run leaves that nothing names: all but the log when it has ended, else all but a checkpoint."""
+        kept = [] if ended else self._kept
+        for folder in ("frames", "checkpoints", "scratch"):
+            delete_but(self._store, f"{self._folder}/{folder}", kept)
+        if ended is not None or not self._checkpoint:
+            for node in self._definition.tasks:
+                if isinstance(node.sink, DatasetSink):
+                    records = [record for record in ended.datasets if record.id == node.sink.dataset] if ended else []
+                    named = [each.key for record in records for each in record.objects]
+                    folder = f"{DATASETS}/{node.sink.dataset}"
+                    delete_but(self._store, folder, [*named, f"{folder}/dataset.json"])
+        if ended is not None:
+            self._store.delete(f"{self._folder}/program")
+
+    def _append(self, kind: Literal["begin", "checkpoint", "finish", "fail"], **more: Any) -> RunEntry:
+        waves = self.waves
+        nodes = [] if waves is None else waves.node_records()
+        entry = RunEntry(
+            kind, new_nonce(), self._clock.now_ms(), waves.wave if waves else 0, self._checkpoint, nodes=nodes,
+            engine=self._options.engine, shape=self._options.shape, seconds=round(time.perf_counter() - self._begin, 6),
+            checkpoint_seconds=round(self._checkpoint_seconds, 6),
+        )  # fmt: skip
+        entry = replace(entry, **more)
+        self._log.append(entry)
+        return entry

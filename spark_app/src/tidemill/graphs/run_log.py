@@ -1,0 +1,98 @@
+"""The log of a graph's run: it began, took checkpoints, ended. Each entry is created if absent, so that of two
+processes that resume one graph the slower one meets the other's entry and stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tidemill.graphs.dataset import DatasetRecord
+from tidemill.graphs.waves import NodeRecord
+from tidemill.store.entry_log import EntryLog
+from tidemill.store.json_codec import JsonCodec
+from tidemill.store.log import Log, Lost
+from tidemill.store.objects import RESERVED, NotFound, ObjectStore
+from tidemill.values.errors import Fenced, UnknownName
+from tidemill.values.ids import nonce
+
+FOLDER = f"{RESERVED}/graphs"
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """`checkpoint` is the key of the state at `wave`, "" before any; `text` says why a run failed."""
+
+    kind: Literal["begin", "checkpoint", "finish", "fail"]
+    nonce: str
+    time_ms: int
+    wave: int = 0
+    checkpoint: str = ""
+    shape: str = ""
+    engine: str = ""
+    seconds: float = 0.0
+    checkpoint_seconds: float = 0.0
+    text: str = ""
+    nodes: list[NodeRecord] = field(default_factory=list)
+    datasets: list[DatasetRecord] = field(default_factory=list)
+
+
+ENTRIES: JsonCodec[RunEntry] = JsonCodec(RunEntry)
+
+
+def graph_folder(graph: str) -> str:
+    """Where all of a graph's run is."""
+    return f"{FOLDER}/{graph}"
+
+
+class RunLog:
+    """The entries of one graph; this process writes the next one until another process does."""
+
+    def __init__(self, store: ObjectStore, graph: str) -> None:
+        self._graph = graph
+        log = Log(store, f"{graph_folder(graph)}/log", ".json", ENTRIES.read_nonce)
+        self._entries: EntryLog[RunEntry] = EntryLog(log, ENTRIES.decode)
+
+    def newest(self) -> RunEntry | None:
+        """The last entry; None where the graph never began."""
+        head = self._entries.head()
+        return None if head is None else head[1]
+
+    def all(self) -> list[RunEntry]:
+        """The entries, the oldest first."""
+        return [entry for _, entry in self._entries.tail(self._entries.newest_number())]
+
+    def append(self, entry: RunEntry) -> None:
+        """Make this the next entry.
+
+        Raises:
+            Fenced: another process runs this graph.
+            StoreUnavailable, OutcomeUnknown: the store did not answer.
+        """
+        number = self._entries.known + 1
+        key = self._entries.log.key(number)
+        try:
+            self._entries.put(number, entry, ENTRIES.encode(entry, key))
+        except Lost as error:
+            raise Fenced(f"Another process resumed the graph {self._graph}: this one stops.") from error
+
+
+def new_nonce() -> str:
+    """For the next entry."""
+    return nonce()
+
+
+def list_graphs(store: ObjectStore) -> list[tuple[str, Sequence[RunEntry]]]:
+    """The graphs of a store, each with its entries; those that began first are first."""
+    names = sorted({key.removeprefix(f"{FOLDER}/").partition("/")[0] for key in store.list(FOLDER)})
+    found = [(name, RunLog(store, name).all()) for name in names]
+    return sorted(((name, entries) for name, entries in found if entries), key=lambda each: each[1][0].time_ms)
+
+
+def read_program(store: ObjectStore, graph: str) -> bytes:
+    """The pickled definition of a graph. Raises UnknownName where there is none, or the graph has ended."""
+    try:
+        return store.get(f"{graph_folder(graph)}/program")
+    except NotFound as error:
+        raise UnknownName(f"There is no graph {graph} to resume in {store.url}.", graph=graph) from error

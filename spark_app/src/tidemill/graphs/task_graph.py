@@ -1,0 +1,438 @@
+"""`TaskGraph`: nodes are defined, checked, then run to their end; what blocking nodes make are Datasets."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import cloudpickle
+import polars as pl
+import pyarrow as pa
+
+from tidemill.api.locations import caller_location
+from tidemill.graphs import explaining
+from tidemill.graphs.checks import faults_of
+from tidemill.graphs.dataset import Dataset
+from tidemill.graphs.inputs.csv_input import STRIDE, CsvFormat, CsvInput, sniffed
+from tidemill.graphs.inputs.dataset_input import DatasetInput
+from tidemill.graphs.inputs.files import find_files
+from tidemill.graphs.inputs.frame_input import FrameInput, IteratorInput, frame_from
+from tidemill.graphs.local_placement import LocalPlacement
+from tidemill.graphs.nodes import BatchFunction, DatasetSink, DepotSink, GraphDefinition, InputNode, Reader, TaskNode
+from tidemill.graphs.run import GraphPlacement, GraphRun, RunOptions
+from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder, read_program
+from tidemill.graphs.waves import MEMORY_BYTES, NodeRecord, Waves
+from tidemill.journal.clock import SystemClock
+from tidemill.language.dataflow import Location
+from tidemill.store.objects import AlreadyExists
+from tidemill.store.urls import open_store
+from tidemill.values.errors import BadInput, DefinitionError, Fault
+from tidemill.values.ids import new_id
+
+ENGINES = ("local", "spark")
+Channels = int | Mapping[str, int] | None
+"""A number, or hosts and how many channels each has, as the document of the interface writes it: `{"localhost": 2}`."""
+_D = TypeVar("_D", bound=Dataset)
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+def default_store() -> str:
+    """The store where none is named: TIDEMILL_STORE, else `tidemill-data` in the working folder."""
+    return os.environ.get("TIDEMILL_STORE") or "tidemill-data"
+
+
+@dataclass(frozen=True)
+class StoredGraph:
+    """What is stored of a graph, to be resumed in another process."""
+
+    definition: GraphDefinition
+    engine: str
+    memory_bytes: int
+    checkpoint_waves: int | None
+
+
+class TaskGraph:
+    """A graph of nodes, each with channels that work at the same time. Define nodes, then `initialize()`, then `run()`.
+
+    `new_input_...` and `new_non_blocking_node` return the node's number, by which other nodes name it as a source;
+    `new_blocking_node` returns a `Dataset`, which can be read when the graph has run.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | None = None,
+        parallelism: int | None = None,
+        engine: str = "local",
+        *,
+        id: str | None = None,
+        memory_bytes: int = MEMORY_BYTES,
+        checkpoint_waves: int | None = 8,
+    ) -> None:
+        """`store`: URL or folder for Datasets and checkpoints. `parallelism`: channels of nodes that say nothing else.
+
+        `engine`: "local" (threads) or "spark". With an `id` the same program, started again, goes on where it was
+        killed. `memory_bytes`: inputs wait while as many bytes are under way. A checkpoint is taken after
+        `checkpoint_waves` waves, but as seldom as keeps it below a tenth of the time; None: never.
+
+        Raises:
+            BadInput: there is no such engine, or the ID has other letters than those of file names.
+        """
+        if engine not in ENGINES:
+            raise BadInput(f"There is no engine {engine!r}; use one of {', '.join(ENGINES)}.")
+        if id is not None and not _ID.fullmatch(id):
+            raise BadInput(f"{id!r} is no id of a graph: use letters, digits, dots, dashes and underscores.")
+        self.store = os.fspath(store) if store is not None else default_store()
+        self.id = id or f"graph-{new_id()}{new_id()}"
+        self.engine = engine
+        self._parallelism = parallelism or os.cpu_count() or 1
+        self._memory_bytes = memory_bytes
+        self._checkpoint_waves = checkpoint_waves
+        self._definition = GraphDefinition()
+        self._faults: list[Fault] = []
+        self._is_ready = False
+        self._run: GraphRun | None = None
+        self._ended: RunEntry | None = None
+        self._observers: list[Callable[[Waves], None]] = []
+
+    # --- inputs ------------------------------------------------------------------------------------------------------
+
+    def new_input_csv(
+        self,
+        bucket: str | os.PathLike[str],
+        key: str | Sequence[str],
+        names: Sequence[str] | None = None,
+        parallelism: Channels = None,
+        ip: str = "localhost",
+        batch_func: BatchFunction | None = None,
+        sep: str = ",",
+        dependents: Sequence[int] = (),
+        stride: int = STRIDE,
+        header: bool = False,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        quote_char: str | None = '"',
+        columns: Sequence[str] | None = None,
+        predicate: pl.Expr | None = None,
+    ) -> int:
+        """CSV files of a folder or of a bucket (`s3://bucket?endpoint=URL`): `key` is a file, several, or a folder.
+
+        `names` are the columns, in order; a row that ends with the separator has one more, without a name of its own.
+        Without names the first row has them (`header=True`). `stride`: bytes of a batch. `schema`: types of columns,
+        instead of those found in the first rows. `columns` and `predicate`: what of it is needed; nothing else is made
+        a value. `batch_func` is called with each batch before it is dealt to channels.
+        """
+
+        def read() -> Reader:
+            if isinstance(stride, bool) or not isinstance(stride, int) or stride < 1:
+                raise BadInput(f"stride is a number of bytes, not {stride!r}.")
+            form = CsvFormat(sep, header, quote_char)
+            files = find_files(os.fspath(bucket), key)
+            types = sniffed(files, names, form, schema)
+            wanted = None if columns is None else tuple(columns)
+            if unknown := [column for column in wanted or () if column not in types]:
+                raise BadInput(f"columns name {', '.join(unknown)}, and there are {', '.join(types)}.")
+            return CsvInput(files, types, form, stride, wanted, predicate)
+
+        return self._new_input("new_input_csv", read, parallelism, ip, batch_func, dependents)
+
+    def new_input_from_dataset(
+        self,
+        dataset: Dataset,
+        parallelism: Channels = None,
+        ip: str = "localhost",
+        batch_func: BatchFunction | None = None,
+        dependents: Sequence[int] = (),
+    ) -> int:
+        """The batches of a Dataset that another graph made; each of its objects is one batch."""
+
+        def read() -> Reader:
+            if not isinstance(dataset, Dataset):
+                raise BadInput(f"{dataset!r} is no Dataset.")
+            if not dataset.is_complete:
+                raise BadInput(f"{dataset!r} is not complete: run its graph first.")
+            return DatasetInput(dataset)
+
+        return self._new_input("new_input_from_dataset", read, parallelism, ip, batch_func, dependents)
+
+    def new_input_frames(
+        self,
+        frames: pl.DataFrame | pa.Table | Iterable[Any],
+        parallelism: Channels = None,
+        ip: str = "localhost",
+        batch_func: BatchFunction | None = None,
+        dependents: Sequence[int] = (),
+    ) -> int:
+        """Frames (Polars or Arrow) of this program: one, a list, or an iterator, which may have no end.
+
+        An iterator is read by one channel, on the engine "local" only, and its graph cannot be resumed.
+        """
+
+        def read() -> Reader:
+            if isinstance(frames, Iterator):
+                return IteratorInput(frames)
+            alone = isinstance(frames, (pl.DataFrame, pa.Table, pa.RecordBatch))
+            return FrameInput(tuple(frame_from(each) for each in ([frames] if alone else frames)))
+
+        return self._new_input("new_input_frames", read, parallelism, ip, batch_func, dependents)
+
+    def _new_input(
+        self,
+        call: str,
+        read: Callable[[], Reader],
+        parallelism: Channels,
+        ip: str,
+        batch_func: BatchFunction | None,
+        dependents: Sequence[int],
+    ) -> int:
+        at = caller_location()
+        try:
+            reader = read()
+        except (BadInput, OSError, pl.exceptions.PolarsError) as error:
+            self._faults.append(Fault(str(at), f"{call}: {error}"))
+            reader = FrameInput(())
+        channels = self._channels(parallelism, ip, at, call)
+        node = InputNode(len(self._definition.nodes), channels, at, call, reader, batch_func, tuple(dependents))
+        return self._added(node)
+
+    # --- nodes -------------------------------------------------------------------------------------------------------
+
+    def new_non_blocking_node(self, sources: Mapping[int, int], *arguments: Any, **named: Any) -> int:
+        """A node whose output is a stream. Both orders of arguments work, as in `(sources, executor, parallelism,
+        partition_key)` and `(sources, datasets, executor, parallelism, partition_key)`, and so do their names.
+
+        `sources`: the node's names for its streams (whole numbers), and the nodes that send them. `partition_key`: for
+        each stream None (a copy to all channels), a column or several (equal keys to one channel), a `RangePartition`
+        or a function. `datasets` are given to the executor's `initialize`.
+        """
+        return self._new_task("new_non_blocking_node", sources, None, arguments, named)
+
+    def new_task_node(self, sources: Mapping[int, int], *arguments: Any, **named: Any) -> int:
+        """The same as `new_non_blocking_node`."""
+        return self._new_task("new_task_node", sources, None, arguments, named)
+
+    def new_blocking_node(
+        self,
+        sources: Mapping[int, int],
+        *arguments: Any,
+        kind: type[_D] = Dataset,  # type: ignore[assignment]  # the default of a type variable
+        key: str | Sequence[str] = (),
+        **named: Any,
+    ) -> _D:
+        """A node whose output becomes a Dataset; arguments as those of `new_non_blocking_node`.
+
+        `kind`: `Dataset`, `KVDataset` or `RangeDataset` (or a class derived from one), the latter two with the `key`,
+        columns by which they are looked up.
+        """
+        at = caller_location()
+        columns = (key,) if isinstance(key, str) else tuple(key)
+        if bool(columns) == (kind.KIND == Dataset.KIND):
+            advice = "Give key= for a KVDataset or a RangeDataset, and only there."
+            self._faults.append(Fault(str(at), f"new_blocking_node: a {kind.__name__} with the key {columns}.", advice))
+        dataset = kind(self.store, f"{self.id}-{len(self._definition.nodes)}")
+        self._new_task("new_blocking_node", sources, DatasetSink(dataset.id, kind.KIND, columns), arguments, named)
+        return dataset
+
+    def _new_task(
+        self,
+        call: str,
+        sources: Mapping[int, int],
+        sink: DatasetSink | DepotSink | None,
+        arguments: tuple[Any, ...],
+        named: Mapping[str, Any],
+    ) -> int:
+        at = caller_location()
+        given = self._arguments(call, at, arguments, dict(named))
+        keys = given.get("partition_key")
+        if not isinstance(sources, Mapping) or not isinstance(keys or {}, Mapping):
+            self._faults.append(Fault(str(at), f"{call}: sources and partition_key are dicts, as {{0: node}}."))
+            sources, keys = {}, {}
+        channels = self._channels(given.get("parallelism"), given.get("ip", "localhost"), at, call)
+        node = TaskNode(
+            len(self._definition.nodes), channels, at, call, dict(sources), given.get("executor"), dict(keys or {}),
+            self._complete(given.get("datasets") or (), at, call), sink,
+        )  # fmt: skip
+        return self._added(node)
+
+    def _arguments(self, call: str, at: Location, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by name; the one before the executor may be left out."""
+        named = {"executor" if name == "functionObject" else name: value for name, value in named.items()}
+        order = ["datasets", "executor", "parallelism", "partition_key", "ip"]
+        if given and not (given[0] is None or isinstance(given[0], (list, tuple, Dataset))):
+            order.remove("datasets")
+        found = dict(zip(order, given, strict=False))
+        wrong = [*(name for name in named if name not in order and name != "datasets"), *(found.keys() & named.keys())]
+        if wrong or len(given) > len(order):
+            advice = f"It takes sources, {', '.join(order)}."
+            self._faults.append(Fault(str(at), f"{call} has arguments that it does not know or knows twice.", advice))
+        return found | named
+
+    def _complete(self, datasets: Any, at: Location, call: str) -> tuple[Dataset, ...]:
+        listed = (datasets,) if isinstance(datasets, Dataset) else tuple(datasets)
+        for each in listed:
+            if not isinstance(each, Dataset):
+                self._faults.append(Fault(str(at), f"{call}: {each!r} is no Dataset."))
+            elif not each.is_complete:
+                self._faults.append(Fault(str(at), f"{call}: {each!r} is not complete.", "Run its graph first."))
+        return listed
+
+    def _channels(self, parallelism: Channels, ip: str, at: Location, call: str) -> Any:
+        """How many channels; hosts are names only, since channels go where there is room."""
+        hosts = parallelism if isinstance(parallelism, Mapping) else {ip: parallelism}
+        if not all(isinstance(host, str) and host for host in hosts):
+            self._faults.append(Fault(str(at), f"{call}: {list(hosts)!r} are no names of hosts.", "Use 'localhost'."))
+        if not isinstance(parallelism, Mapping):
+            return self._parallelism if parallelism is None else parallelism
+        numbers = list(parallelism.values())
+        whole = all(isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in numbers)
+        return sum(numbers) if whole and numbers else dict(parallelism)
+
+    def _added(self, node: InputNode | TaskNode) -> int:
+        if self._is_ready:
+            raise BadInput("The graph is initialized: nodes can be added to it no more. Make another graph.")
+        self._definition.nodes.append(node)
+        return node.id
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    def initialize(self) -> None:
+        """Check the graph; nothing runs yet.
+
+        Raises:
+            DefinitionError: all that is wrong, each with its place in the program.
+        """
+        faults = [*self._faults, *faults_of(self._definition)]
+        if self.engine != "local":
+            readers = [node for node in self._definition.inputs if isinstance(node.reader, IteratorInput)]
+            faults += [
+                Fault(str(node.location), f"{node.call}: an iterator is read on engine 'local' only.")
+                for node in readers
+            ]
+        if faults:
+            raise DefinitionError(faults)
+        self._is_ready = True
+
+    def run(self) -> None:
+        """Run to the end; then the Datasets can be read.
+
+        Raises:
+            DefinitionError: as `initialize`, which is called if it was not.
+            UserCodeError: a function of the graph raised; the text has node, channel and a sample of the batch.
+            BadInput: a batch has no such partition key, or a file other rows than its first ones.
+            Fenced: another process resumed this graph. StoreUnavailable: the store does not answer.
+            KeyboardInterrupt: by Ctrl-C, at the end of a wave and after a checkpoint.
+        """
+        if not self._is_ready:
+            self.initialize()
+        store = open_store(self.store)
+        shape = hashlib.sha256(self.explain().encode()).hexdigest()[:16]
+        newest = RunLog(store, self.id).newest()
+        if newest is not None and newest.shape != shape:
+            raise BadInput(f"The graph {self.id} in {self.store} is another one than this; give this one another id.")
+        if newest is None or newest.kind != "finish":
+            self._store_program()
+        options = RunOptions(self.id, self.engine, shape, self._memory_bytes, self._checkpoint_waves)
+        placement = self._placement()
+        try:
+            with _interrupts() as is_interrupted:
+                self._run = GraphRun(
+                    self._definition, options, store, placement, SystemClock(), self._after_wave(is_interrupted)
+                )
+                self._ended = self._run.run()
+        except KeyboardInterrupt as error:
+            error.add_note(
+                f"The graph stopped between two waves; TaskGraph.resume({self.id!r}, {self.store!r}) goes on."
+            )
+            raise
+        finally:
+            placement.close()
+
+    def observe(self, after_wave: Callable[[Waves], None]) -> None:
+        """Call a function after each wave, with how far the graph is."""
+        self._observers.append(after_wave)
+
+    def _after_wave(self, must_stop: Callable[[], bool]) -> Callable[[Waves], bool]:
+        def tell(waves: Waves) -> bool:
+            for observer in self._observers:
+                observer(waves)
+            return must_stop()
+
+        return tell
+
+    def _placement(self) -> GraphPlacement:
+        return LocalPlacement(self._definition, open_store(self.store))
+
+    def _store_program(self) -> None:
+        if any(isinstance(node.reader, IteratorInput) for node in self._definition.inputs):
+            return
+        program = StoredGraph(self._definition, self.engine, self._memory_bytes, self._checkpoint_waves)
+        try:
+            open_store(self.store).create(f"{graph_folder(self.id)}/program", cloudpickle.dumps(program))
+        except AlreadyExists:
+            return
+
+    @classmethod
+    def resume(cls, id: str, store: str | os.PathLike[str] | None = None) -> TaskGraph:
+        """A graph that was killed, failed or stopped; its `run()` goes on from the last checkpoint.
+
+        The store keeps the program as a pickle, which runs code when it is read.
+
+        Raises:
+            UnknownName: there is no such graph, or it has run to its end.
+        """
+        url = os.fspath(store) if store is not None else default_store()
+        program: StoredGraph = cloudpickle.loads(read_program(open_store(url), id))
+        graph = cls(
+            url, engine=program.engine, id=id, memory_bytes=program.memory_bytes,
+            checkpoint_waves=program.checkpoint_waves,
+        )  # fmt: skip
+        graph._definition = program.definition
+        return graph
+
+    def datasets(self) -> dict[int, Dataset]:
+        """The Datasets of this graph, by node; where the graph was resumed they are not in anybody's hands."""
+        from tidemill.graphs.dataset import KINDS
+
+        return {
+            node.id: KINDS.get(node.sink.kind, Dataset)(self.store, node.sink.dataset)
+            for node in self._definition.tasks
+            if isinstance(node.sink, DatasetSink)
+        }
+
+    # --- seeing ------------------------------------------------------------------------------------------------------
+
+    def explain(self) -> str:
+        """The nodes as text: what each reads or takes, how rows are dealt, and where they go."""
+        return explaining.explained(self._definition)
+
+    def metrics(self) -> list[NodeRecord]:
+        """What each node has done so far, also while the graph runs in another thread; empty before it began."""
+        if self._run is not None and self._run.waves is not None:
+            return self._run.waves.node_records()
+        return list(self._ended.nodes) if self._ended is not None else []
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C is remembered until a wave has ended; a second one ends the program at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def remember(number: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    kept = signal.signal(signal.SIGINT, remember)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, kept)

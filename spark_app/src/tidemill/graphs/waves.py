@@ -1,0 +1,218 @@
+"""Which channels step in a wave, and with what. Pure: work out, results in.
+
+In a wave each channel takes what the wave before sent to it, and inputs read a stride, so that nodes overlap. A wave is
+taken as a whole or not at all, so no message can come twice, and those of one sender come in its order. Inputs read
+only while less than `memory_bytes` wait in inboxes: what is under way stays bounded, and is always taken on, so that no
+shape of a graph can stop it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tidemill.graphs.dataset import DatasetObject
+from tidemill.graphs.messages import ChannelId, Payload, SentBatch, StepResult, StepWork
+from tidemill.graphs.nodes import Cursor, GraphDefinition, InputNode, TaskNode
+
+MEMORY_BYTES = 512 * 1024 * 1024
+
+
+@dataclass
+class ChannelProgress:
+    """How far a channel is. `steps` is the number of its state, which only rises."""
+
+    cursor: Cursor = None
+    inbox: dict[int, deque[SentBatch]] = field(default_factory=dict)
+    steps: int = 0
+    has_ended: bool = False
+    objects: list[DatasetObject] = field(default_factory=list)
+    staged: list[Payload] = field(default_factory=list)
+    published: int = 0
+    state: Any = None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes in its inbox."""
+        return sum(message.bytes for queue in self.inbox.values() for message in queue)
+
+
+@dataclass
+class NodeRecord:
+    """What a node has done so far; `seconds` are those of all its channels together."""
+
+    node: int
+    call: str
+    channels: int
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_read: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+
+class Waves:
+    """The state of a run between two waves: all that a checkpoint holds beside the channels' own states."""
+
+    def __init__(self, graph: GraphDefinition, cursors: dict[int, list[Cursor]], memory_bytes: int = MEMORY_BYTES):
+        """`cursors`: where the channels of each input begin."""
+        self._graph = graph
+        self.memory_bytes = memory_bytes
+        self.wave = 0
+        self.channels: dict[ChannelId, ChannelProgress] = {}
+        self._counts = [NodeRecord(node.id, node.call, node.channels) for node in graph.nodes]
+        self._next_input = 0
+        self._stride_bytes = {node.id: node.reader.batch_bytes for node in graph.inputs}
+        self._takers = [tuple({edge.target for edge in graph.edges(node.id)}) for node in graph.nodes]
+        for node in graph.nodes:
+            for number in range(node.channels):
+                progress = self.channels[node.id, number] = ChannelProgress()
+                if isinstance(node, InputNode):
+                    progress.cursor = cursors[node.id][number]
+                    progress.has_ended = progress.cursor is None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_graph", "_takers")}
+
+    def go_on(self, graph: GraphDefinition) -> None:
+        """Put back what is not part of a checkpoint."""
+        self._graph = graph
+        self._takers = [tuple({edge.target for edge in graph.edges(node.id)}) for node in graph.nodes]
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every channel has ended."""
+        return all(progress.has_ended for progress in self.channels.values())
+
+    @property
+    def backlog(self) -> int:
+        """The bytes that wait in inboxes."""
+        return sum(progress.waiting_bytes for progress in self.channels.values())
+
+    def node_records(self) -> list[NodeRecord]:
+        """What each node has done so far."""
+        return [replace(each) for each in self._counts]
+
+    def node_backlog(self, node: int) -> int:
+        """The bytes that wait for one node."""
+        return sum(self.channels[node, number].waiting_bytes for number in range(self._graph.nodes[node].channels))
+
+    def has_ended(self, node: int) -> bool:
+        """Whether all channels of a node have."""
+        return all(self.channels[node, number].has_ended for number in range(self._graph.nodes[node].channels))
+
+    # --- a wave ------------------------------------------------------------------------------------------------------
+
+    def plan(self) -> list[StepWork]:
+        """The work of the next wave; empty where nothing is left to do."""
+        self._stop_unread()
+        works = [work for node in self._graph.tasks for work in self._taking(node)]
+        # What is taken now makes room, unless it becomes as much again.
+        works += self._reading(self.memory_bytes - self.backlog)
+        for work in works:
+            self.channels[work.channel].inbox = {}
+        return works
+
+    def _stop_unread(self) -> None:
+        """Channels end whose takers all have; from the last node to the first, so that it goes on to inputs."""
+        for node in reversed(self._graph.nodes):
+            takers = self._takers[node.id]
+            if takers and all(self.has_ended(taker) for taker in takers):
+                for number in range(node.channels):
+                    progress = self.channels[node.id, number]
+                    progress.has_ended, progress.cursor, progress.inbox = True, None, {}
+
+    def _taking(self, node: TaskNode) -> list[StepWork]:
+        is_last = all(self.has_ended(source) for source in node.sources.values())
+        works = []
+        for number in range(node.channels):
+            progress = self.channels[node.id, number]
+            if progress.has_ended or not (progress.inbox or is_last):
+                continue
+            # Streams in the order of their names, and in each the channels that send in theirs.
+            inbox = tuple((stream, _in_order(progress.inbox[stream])) for stream in sorted(progress.inbox))
+            works.append(StepWork((node.id, number), None, inbox, is_last, progress.state))
+        return works
+
+    def _reading(self, room: int) -> list[StepWork]:
+        """Inputs read in turn while there is room; one reads in any case when nothing is under way."""
+        ready = [
+            (node.id, number)
+            for node in self._graph.inputs
+            if self._may_begin(node)
+            for number in range(node.channels)
+            if not self.channels[node.id, number].has_ended
+        ]
+        if not ready:
+            return []
+        first = self._next_input % len(ready)
+        works: list[StepWork] = []
+        for channel in ready[first:] + ready[:first]:
+            needed = self._stride_bytes[channel[0]]
+            if room < needed and (works or room < self.memory_bytes):
+                break
+            room -= needed
+            works.append(StepWork(channel, self.channels[channel].cursor))
+        self._next_input = first + len(works)
+        return works
+
+    def _may_begin(self, node: InputNode) -> bool:
+        """Whether all that the inputs it depends on sent has arrived where their rows alone go."""
+        if not node.dependents:
+            return True
+        if not all(self.has_ended(other) for other in node.dependents):
+            return False
+        ended = frozenset(each.id for each in self._graph.inputs if self.has_ended(each.id))
+        for task in self._graph.tasks:
+            feeding = self._graph.feeding(task.id)
+            if feeding.isdisjoint(node.dependents):
+                continue
+            if feeding <= ended and not self.has_ended(task.id):
+                return False
+            if any(self._waits_from(task, source, ended) for source in task.sources.values()):
+                return False
+        return True
+
+    def _waits_from(self, task: TaskNode, source: int, ended: frozenset[int]) -> bool:
+        """Whether batches from a source that is fed by ended inputs alone still wait in a task's inboxes."""
+        if not self._graph.feeding(source) <= ended:
+            return False
+        streams = [stream for stream, each in task.sources.items() if each == source]
+        return any(
+            self.channels[task.id, number].inbox.get(stream) for number in range(task.channels) for stream in streams
+        )
+
+    def accept(self, results: Sequence[StepResult]) -> None:
+        """Take over what the channels of a wave did; all of them, in the order of their work."""
+        self.wave += 1
+        for result in results:
+            progress = self.channels[result.channel]
+            progress.cursor, progress.has_ended, progress.state = result.cursor, result.has_ended, result.state
+            progress.steps += 1
+            progress.objects += result.objects
+            progress.staged += result.staged
+            self._count(result)
+        for result in results:
+            for message in result.messages:
+                if not self.channels[message.target].has_ended:
+                    self.channels[message.target].inbox.setdefault(message.stream, deque()).append(message)
+
+    def _count(self, result: StepResult) -> None:
+        node = result.channel[0]
+        counts = self._counts[node]
+        counts.rows_in += result.rows_in
+        counts.rows_out += result.rows_out
+        counts.bytes_read += result.bytes_read
+        counts.steps += 1
+        counts.seconds += result.seconds
+        if isinstance(self._graph.nodes[node], InputNode):
+            sent = sum(message.bytes for message in result.messages)
+            self._stride_bytes[node] = max(sent, self._stride_bytes[node] // 2)
+
+
+def _in_order(messages: Sequence[SentBatch]) -> tuple[Payload, ...]:
+    return tuple(message.payload for message in sorted(messages, key=lambda message: message.source_channel))

@@ -1,0 +1,151 @@
+"""CSV inputs of task graphs: each row once, whatever the stride and the number of channels."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.graphs.inputs.csv_input import CsvFormat, CsvInput, sniffed
+from tidemill.graphs.inputs.files import find_files
+from tidemill.values.errors import BadInput
+
+TEXTS = st.text(alphabet='ab",\n\r é', max_size=12)
+ROWS = st.lists(st.tuples(TEXTS, TEXTS), max_size=30)
+
+
+def written(rows: list[tuple[str, str]], line_end: str, has_last_end: bool, header: bool) -> bytes:
+    """Rows as any program would write them; all values in quotes, so that an empty text is no null."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, quoting=csv.QUOTE_ALL, lineterminator=line_end)
+    writer.writerows([*([("a", "b")] if header else []), *rows])
+    text = buffer.getvalue()
+    return (text if has_last_end else text.removesuffix(line_end)).encode()
+
+
+def rows_read(found: CsvInput, channels: int) -> list[list[tuple[str, ...]]]:
+    """The rows that each channel reads."""
+    read = []
+    for cursor in found.plan(channels):
+        rows: list[tuple[str, ...]] = []
+        while cursor is not None:
+            batch, cursor = found.read(cursor)
+            rows += [] if batch is None else batch.rows()
+        read.append(rows)
+    return read
+
+
+@settings(max_examples=150)
+@given(
+    files=st.lists(ROWS, min_size=1, max_size=3), stride=st.integers(1, 80), channels=st.integers(1, 9),
+    line_end=st.sampled_from(["\n", "\r\n"]), has_last_end=st.booleans(), header=st.booleans(),
+)  # fmt: skip
+def test_each_row_is_read_once_and_in_order_when_files_are_cut_anywhere(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[tuple[str, str]]], stride: int, channels: int,
+    line_end: str, has_last_end: bool, header: bool,
+) -> None:  # fmt: skip
+    folder = tmp_path_factory.mktemp("csv")
+    for number, rows in enumerate(files):
+        (folder / f"{number}.csv").write_bytes(written(rows, line_end, has_last_end, header))
+    found_files, form = find_files(str(folder), "."), CsvFormat(has_header=header)
+    types = sniffed(found_files, ["a", "b"], form, {"a": pl.String(), "b": pl.String()})
+
+    read = rows_read(CsvInput(found_files, types, form, stride), channels)
+
+    assert [row for channel in read for row in channel] == [row for rows in files for row in rows]
+
+
+@settings(max_examples=60)
+@given(numbers=st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=50), stride=st.integers(1, 60),
+       channels=st.integers(1, 5), last=st.booleans())  # fmt: skip
+def test_rows_are_those_of_polars_when_no_quotes_are_looked_for(
+    tmp_path_factory: pytest.TempPathFactory, numbers: list[int], stride: int, channels: int, last: bool
+) -> None:
+    text = "\n".join(f'{number}|5" pipe|' for number in numbers) + ("\n" if last else "")
+    folder = tmp_path_factory.mktemp("csv")
+    (folder / "a.tbl").write_text(text)
+    files, form = find_files(str(folder), "a.tbl"), CsvFormat("|", quote=None)
+    types = sniffed(files, ["n", "t", "null"], form, None)
+
+    read = rows_read(CsvInput(files, types, form, stride), channels)
+
+    assert types == {"n": pl.Int64, "t": pl.String, "null": pl.String}
+    assert [row for channel in read for row in channel] == [(number, '5" pipe', None) for number in numbers]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_compressed_file_is_read_whole_when_there_are_other_files(tmp_path: Path, channels: int) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"x,y\n3,4\n5,6"))
+    (tmp_path / "c.csv").write_text("x,y\n")
+    files, form = find_files(str(tmp_path), ""), CsvFormat(has_header=True)
+
+    read = rows_read(CsvInput(files, sniffed(files, None, form, None), form, 2), channels)
+
+    assert sorted(row for channel in read for row in channel) == [(1, 2), (3, 4), (5, 6)]
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xef\xbb\xbf", b"\r\n\r\n"])
+def test_no_row_is_read_when_a_file_has_none(tmp_path: Path, content: bytes, channels: int) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    files, form = find_files(str(tmp_path), "a.csv"), CsvFormat()
+
+    assert rows_read(CsvInput(files, sniffed(files, ["a", "b"], form, None), form), channels) == [[]] * channels
+
+
+def test_only_what_is_needed_is_made_a_value_when_columns_and_a_predicate_are_given(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("\ufeff1,2,u\n3,4,v\n5,6,w\n")
+    files, form = find_files(str(tmp_path), ["a.csv"]), CsvFormat()
+    found = CsvInput(files, sniffed(files, ["a", "b", "c"], form, None), form, 4, ("c",), pl.col("a") > 1)
+
+    assert rows_read(found, 2) == [[("v",)], [("w",)]]
+    assert list(found.schema) == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("names", "types", "said"),
+    [
+        (["a"], None, "2 columns and there are 1 names"),
+        (["a", "a"], None, "Two columns have one name"),
+        (None, None, "no names"),
+        (["a", "b"], {"c": pl.Int64()}, "schema names c"),
+    ],
+)
+def test_names_are_refused_when_they_do_not_fit(
+    tmp_path: Path, names: list[str] | None, types: dict[str, pl.DataType] | None, said: str
+) -> None:
+    (tmp_path / "a.csv").write_text("1,2\n")
+    with pytest.raises(BadInput, match=said):
+        sniffed(find_files(str(tmp_path), "a.csv"), names, CsvFormat(), types)
+
+
+def test_a_later_row_of_another_type_is_named_when_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,2\nx,3\n")
+    files, form = find_files(str(tmp_path), "a.csv"), CsvFormat()
+    found = CsvInput(files, {"a": pl.Int64(), "b": pl.Int64()}, form, 4)
+
+    with pytest.raises(BadInput, match=r"a\.csv from byte 4 .* schema="):
+        rows_read(found, 1)
+
+
+@pytest.mark.s3
+def test_rows_are_those_of_the_folder_when_files_are_in_a_bucket(s3_url: str, tmp_path: Path) -> None:
+    from tidemill.store.urls import connect
+
+    store, text = connect(s3_url), b"".join(f'{n},"a\nb"\n'.encode() for n in range(300))
+    store.create("data/a.csv", text)
+    store.create("data/b.csv", text)
+    files, form = find_files(s3_url, "data"), CsvFormat()
+
+    read = rows_read(CsvInput(files, sniffed(files, ["n", "t"], form, None), form, 100), 3)
+
+    assert [row for channel in read for row in channel] == [(n, "a\nb") for n in range(300)] * 2
+    with pytest.raises(BadInput, match="no file"):
+        find_files(s3_url, "other")

@@ -1,0 +1,78 @@
+"""Executors that tests of the runtime of task graphs use; those of the library have tests of their own."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tidemill import Executor, StatelessExecutor
+from tidemill.graphs.executor import Output
+
+
+class Pass(StatelessExecutor):
+    """Sends on what it gets."""
+
+    def execute(self, batch: pl.DataFrame, stream_id: int, channel: int) -> Output:
+        return batch
+
+
+class Count(Executor):
+    """Counts rows by key; sends them at the end."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.parts: list[pl.DataFrame] = []
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
+        self.parts += [batch.group_by(self.key).agg(pl.len().alias("n")) for batch in batches]
+        return None
+
+    def done(self, channel: int) -> Output:
+        return pl.concat(self.parts).group_by(self.key).agg(pl.col("n").sum()) if self.parts else None
+
+
+class Join(Executor):
+    """The symmetric join of the document: each batch with all that came from the other side before."""
+
+    def __init__(self, on: str) -> None:
+        self.on = on
+        self.sides: dict[int, list[pl.DataFrame]] = {0: [], 1: []}
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
+        others = self.sides[1 - stream_id]
+        self.sides[stream_id] += batches
+        for batch in batches:
+            for other in others:
+                left, right = (batch, other) if stream_id == 0 else (other, batch)
+                yield left.join(right, on=self.on, suffix=f"_{left.width}")
+
+
+class Log(Executor):
+    """Sends at the end a row for each call and each batch of it: what came, from where, in which order."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+        self.calls: list[tuple[int, str]] = []
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
+        self.calls += [(stream_id, str(value)) for batch in batches for value in batch[self.column]]
+        return []
+
+    def done(self, channel: int) -> Output:
+        return pl.DataFrame(self.calls, schema=["stream", "value"], orient="row")
+
+
+class First(Executor):
+    """The first rows, and no more are needed."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.rows = pl.DataFrame()
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
+        self.rows = pl.concat([self.rows, *batches], how="diagonal").head(self.limit)
+        if self.rows.height >= self.limit:
+            self.early_termination()
+        return None
+
+    def done(self, channel: int) -> Output:
+        return self.rows
