@@ -72,17 +72,7 @@ def depot_migration(setup: Any, topologies: Any) -> None:
     setup.declare_depot("*d", Depot.random()).migration("m", lambda record: record)  # <- fault
 
 
-@expect("cluster_pstate (mirrors): not supported")
-def mirror_of_a_pstate(setup: Any, topologies: Any) -> None:
-    setup.cluster_pstate("$$m", "Other", "$$p")  # <- fault
-
-
-@expect("cluster_depot (mirrors): not supported")
-def mirror_of_a_depot(setup: Any, topologies: Any) -> None:
-    setup.cluster_depot("*m", "Other", "*d")  # <- fault
-
-
-@expect("cluster_query (mirrors): not supported")
+@expect("cluster_query (queries of other modules): not supported")
 def mirror_of_a_query(setup: Any, topologies: Any) -> None:
     setup.cluster_query("*q", "Other", "q")  # <- fault
 

@@ -42,7 +42,7 @@ def read(name: str) -> df.Var:
 def specimen(kind: type) -> Any:
     """A record of this class: a variable `*read field` wherever it takes one, `*out` wherever it binds one."""
     values: dict[str, Any] = {
-        "Arg": read, "tuple[Arg, ...]": lambda name: (read(name),),
+        "Arg": read, "Arg | None": read, "tuple[Arg, ...]": lambda name: (read(name),),
         "RecordedPath": lambda name: df.RecordedPath((df.Nav("key", (read(name),)),)),
         "AggTree": lambda name: df.Aggregator("sum", "combiner", (read(name),)),
         "Function": lambda name: df.Function("f", "plain", len), "Function | None": lambda name: None,

@@ -380,7 +380,7 @@ class Block(Calls, Attachable):
         """
         found: list[Fault] = []
         at = caller_location()
-        if not isinstance(name, str) or name.startswith(("*", "$$")):
+        if not isinstance(name, str) or name.startswith("$$"):
             text = f"invoke_query begins with the name of a query, not with {name!r}."
             found.append(Fault(str(at), text, 'Write invoke_query("name", "*argument").out("*result").'))
         return self._add(dataflow.InvokeQuery(str(name), to_args(args, at, found), (), at), found)

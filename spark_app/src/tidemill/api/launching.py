@@ -67,6 +67,11 @@ class UpdateOptions:
     """What an update may do: `UpdateOptions.objects_to_delete("$$old", "*gone")`."""
 
     deleted: tuple[str, ...] = ()
+    breaks_mirrors: bool = False
+
+    def break_mirrors(self) -> UpdateOptions:
+        """Also what other modules mirror may go or change: they stop until they are updated."""
+        return replace(self, breaks_mirrors=True)
 
     @classmethod
     def objects_to_delete(cls, *names: str) -> UpdateOptions:

@@ -9,6 +9,7 @@ from typing import Any
 from tidemill.api.arguments import Constant, later_fault, name_of, to_name, to_var
 from tidemill.api.depots import to_partitioning
 from tidemill.api.locations import caller_location
+from tidemill.api.mirrors import recorded_mirror
 from tidemill.api.query import QueryChain
 from tidemill.api.schemas import to_schema
 from tidemill.api.topology import MicrobatchTopology
@@ -71,6 +72,7 @@ class Setup(SuggestingInstances):
         self.faults: list[Fault] = []
         self.options: list[tuple[str, str, str, Any]] = []
         self.option_locations: list[Location] = []
+        self.mirrors: list[dataflow.MirrorDeclaration] = []
         self.objects: list[DeclaredObject] = []
         self._depots: list[DepotBuilder] = []
 
@@ -144,17 +146,23 @@ class Setup(SuggestingInstances):
         if isinstance(value, ExternalDepot):
             self._declare(dataflow.DepotDeclaration(recorded_name, "external", at))
 
-    def cluster_pstate(self, *args: Any) -> None:
-        """PStates of other modules; a later version has them."""
-        self._later("cluster_pstate (mirrors)")
+    def cluster_depot(self, name: str, module: Any, depot: str, *, store: Any = None) -> None:
+        """Call a depot of another module `name` here: topologies read it as a source, and append to it.
 
-    def cluster_depot(self, *args: Any) -> None:
-        """Depots of other modules; a later version has them."""
-        self._later("cluster_depot (mirrors)")
+        `module` is that module's name or class, `store` the URL of its store where that is not this module's own.
+        """
+        self._mirror("depot", name, module, depot, store)
 
-    def cluster_query(self, *args: Any) -> None:
-        """Query topologies of other modules; a later version has them."""
-        self._later("cluster_query (mirrors)")
+    def cluster_pstate(self, name: str, module: Any, pstate: str, *, store: Any = None) -> None:
+        """Call a PState of another module `name` here: topologies read what is committed of it. As `cluster_depot`."""
+        self._mirror("pstate", name, module, pstate, store)
+
+    def cluster_query(self, name: str, module: Any, query: str, *, store: Any = None) -> None:
+        """Queries of other modules; a later version has them."""
+        self._later("cluster_query (queries of other modules)")
+
+    def _mirror(self, kind: dataflow.MirrorKind, name: Any, module: Any, object_name: Any, store: Any) -> None:
+        self.mirrors.append(recorded_mirror(kind, name, module, object_name, store, caller_location(), self.faults))
 
     def _later(self, feature: str) -> None:
         self.faults.append(later_fault(feature, caller_location()))

@@ -9,18 +9,19 @@ from typing import Any
 from tidemill.api.attachment import unattached, watching
 from tidemill.api.locations import defined_location, raised_location
 from tidemill.api.module import Module, Setup, Topologies
-from tidemill.language.dataflow import Location, ModuleDeclaration
+from tidemill.language.dataflow import Location, MirrorDeclaration, ModuleDeclaration
 from tidemill.language.objects import DeclaredObject, with_objects
 from tidemill.values.errors import DefinitionError, Fault, TidemillError
 from tidemill.values.ids import nonce
 
 
-def record_module(module: Any) -> ModuleDeclaration:
+def record_module(module: Any, *, follows_mirrors: bool = True) -> ModuleDeclaration:
     """Run `module.define` and return what it declared, with the mistakes found so far as `faults`.
 
     An exception in `define` becomes a fault too; then `extra["is_incomplete"]` is true, because what would have
     followed is not known. `extra["option_locations"]` runs parallel to `options`;
-    `extra["unattached"]` are warnings about blocks that nothing uses.
+    `extra["unattached"]` are warnings about blocks that nothing uses. Modules that it mirrors objects of, and that are
+    given as code, are recorded as well, but not those that they mirror.
 
     Raises:
         DefinitionError: this is no module; the caller passes an instance of `Module`.
@@ -51,7 +52,12 @@ def record_module(module: Any) -> ModuleDeclaration:
         },
         with_objects(tuple(query for query, _ in queries), objects),
         objects,
+        tuple(_with_code(mirror) if follows_mirrors else replace(mirror, code=None) for mirror in setup.mirrors),
     )
+
+
+def _with_code(mirror: MirrorDeclaration) -> MirrorDeclaration:
+    return mirror if mirror.code is None else replace(mirror, code=record_module(mirror.code, follows_mirrors=False))
 
 
 def declared_objects(

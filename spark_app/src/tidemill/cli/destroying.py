@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.loading import STORE_DEFAULT, JsonOption, ModuleArgument, OwnerOption, StoreOption, existing_store
+from tidemill.cli.loading import (
+    STORE_DEFAULT,
+    BreakMirrorsOption,
+    JsonOption,
+    ModuleArgument,
+    OwnerOption,
+    StoreOption,
+    existing_store,
+)
 from tidemill.cli.output import command, say, show_json, wants_json
 from tidemill.cluster.launch import destroy as destroy_module
 from tidemill.definition.ownership import Owner
@@ -22,10 +30,12 @@ def destroy(
     yes: Annotated[bool, typer.Option("--yes", help="Needed: nothing can bring the data back.")] = False,
     take_over: Annotated[bool, typer.Option("--take-over", help="Although it belongs to a Kubernetes Module.")] = False,
     owner: OwnerOption = "",
+    break_mirrors: BreakMirrorsOption = False,
 ) -> None:
     """Delete a module's depots, PStates and progress from a store. Stop everything that runs it first.
 
-    Refused while somebody leads one of its topologies, and where it belongs to a Kubernetes Module.
+    Refused while somebody leads one of its topologies, where it belongs to a Kubernetes Module, and while other modules
+    mirror its objects.
     """
     wants_json(json_)
     if not yes:
@@ -34,7 +44,7 @@ def destroy(
         raise BadInput(f"There is no module {module!r}.")
     opened = existing_store(store)
     is_there = DefinitionLog(opened, module).newest() is not None
-    destroy_module(opened, module, Owner.parse(owner), takes_over=take_over)
+    destroy_module(opened, module, Owner.parse(owner), takes_over=take_over, breaks_mirrors=break_mirrors)
     if json_:
         show_json({"module": module, "is_deleted": is_there})
     else:

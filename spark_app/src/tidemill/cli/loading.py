@@ -45,6 +45,9 @@ ModuleArgument = Annotated[str, typer.Argument(metavar="MODULE", help="Name of a
 DeleteOption = Annotated[
     list[str] | None, typer.Option("--delete", help="A depot or PState that goes with the update; may be repeated.")
 ]
+BreakMirrorsOption = Annotated[
+    bool, typer.Option("--break-mirrors", help="Although other modules mirror what goes or changes; they stop.")
+]
 TopologyArgument = Annotated[str, typer.Argument(metavar="TOPOLOGY")]
 ClassArgument = Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="Python module (or file.py) and class.")]
 

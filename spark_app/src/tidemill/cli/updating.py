@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidemill.cli.loading import (
     STORE_DEFAULT,
+    BreakMirrorsOption,
     ClassArgument,
     DeleteOption,
     JsonOption,
@@ -20,6 +21,7 @@ def update(
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
     delete: DeleteOption = None,
+    break_mirrors: BreakMirrorsOption = False,
 ) -> None:
     """Store a module's new code as its next revision; the runner of the old one ends, `tidemill run` starts the new.
 
@@ -32,7 +34,9 @@ def update(
     from tidemill.plan.check.module import checked
 
     declaration = checked(record_module(load_module(name)))
-    definition = updated(existing_store(store), declaration, tuple(delete or ()), SystemClock())
+    definition = updated(
+        existing_store(store), declaration, tuple(delete or ()), SystemClock(), breaks_mirrors=break_mirrors
+    )
     if json_:
         show_json({"module": definition.module, "definition": definition.number})
     else:

@@ -19,6 +19,7 @@ from tidemill.journal.failures import REPEATED, fails, failure_text, is_lasting
 from tidemill.journal.leading import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
 from tidemill.store.objects import ObjectStore
+from tidemill.store.urls import store_at
 from tidemill.values.errors import BadInput
 from tidemill.values.packing import pack, unpack
 
@@ -90,10 +91,11 @@ def barrier_now(store: ObjectStore, definition: StoredDefinition, topology: str)
     ends: dict[str, tuple[int, ...]] = {}
     offsets = {}
     for source in definition.topology(topology).sources:
-        if not definition.depot(source.depot).has_log:
+        if not definition.source_depot(source.depot).has_log:
             continue
         if source.depot not in ends:
-            log = DepotEnd(store, definition.depot_prefix(source.depot), definition.partitions(source.depot))
+            place = store_at(store, definition.store_of(source.depot))
+            log = DepotEnd(place, definition.depot_prefix(source.depot), definition.partitions(source.depot))
             log.follow()
             ends[source.depot] = tuple(log.ends())
         offsets[source.source_id] = ends[source.depot]

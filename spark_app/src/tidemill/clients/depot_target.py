@@ -33,7 +33,7 @@ class DepotTarget(NamedTuple):
 
 def target_of(module: ModuleClient, name: str, definition: StoredDefinition) -> DepotTarget:
     """Where appends to this depot go. Raises UnknownName."""
-    prefix = definition.depot_prefix(name)
+    prefix = definition.depot_prefix(definition.depot(name).name)
     return DepotTarget(definition, prefix, module.appender(prefix, definition.partitions(name)))
 
 

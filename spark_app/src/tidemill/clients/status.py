@@ -190,5 +190,5 @@ def met_sources(definition: StoredDefinition, topology: str, entry: Entry | None
         for source in definition.topology(topology).sources
         if source.source_id in entry.progress
         and source.since <= entry.definition
-        and entry.progress[source.source_id].depot == definition.depot_prefix(source.depot).rpartition("/")[2]
+        and entry.progress[source.source_id].depot == definition.depot_identity(source.depot)
     }

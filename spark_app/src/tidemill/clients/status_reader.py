@@ -14,6 +14,7 @@ from tidemill.journal.entries import Entry, lag_of
 from tidemill.journal.leading import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
 from tidemill.store.objects import ObjectStore
+from tidemill.store.urls import store_at
 
 AHEAD_MS: Final = 60_000
 """Clocks of machines that are kept in time differ by less."""
@@ -26,15 +27,17 @@ class LagReader:
         self._definition, self._topology = definition, topology
         self._depots = {
             source.source_id: DepotEnd(
-                store, definition.depot_prefix(source.depot), definition.partitions(source.depot)
+                store_at(store, definition.store_of(source.depot)),
+                definition.depot_prefix(source.depot),
+                definition.partitions(source.depot),
             )
             for source in definition.topology(topology).sources
-            if definition.depot(source.depot).has_log
+            if definition.source_depot(source.depot).has_log
         }
         self._externals = [
             source.source_id
             for source in definition.topology(topology).sources
-            if definition.depot(source.depot).partitioner == "external"
+            if definition.source_depot(source.depot).partitioner == "external"
         ]
 
     def read(self, entry: Entry | None) -> dict[str, int]:

@@ -5,11 +5,14 @@ An entry lists appends until a later one leaves them out, though they may be pub
 
 from __future__ import annotations
 
-from tidemill.definition.definition import StoredDefinition
+from collections.abc import Iterator
+
+from tidemill.definition.definition import StoredDefinition, StoredDepot
 from tidemill.depot.log import DepotLog
 from tidemill.depot.producers import producer_of
 from tidemill.journal.entries import Entry
 from tidemill.store.objects import ObjectStore
+from tidemill.store.urls import store_at
 from tidemill.values.errors import Deleted
 
 
@@ -19,18 +22,25 @@ def unpublished(store: ObjectStore, definition: StoredDefinition, topology: str,
     Raises:
         StoreUnavailable: the store does not answer.
     """
-    depots = {
-        definition.depot_prefix(name).rpartition("/")[2]: name
-        for name, depot in definition.depots.items()
-        if depot.has_log
-    }
     producer = producer_of(definition.topology_prefix(topology))
+    depots = dict(_targets(store, definition))
     count = 0
     for folder in {each.depot for each in entry.appends} & depots.keys():
-        name = depots[folder]
-        last = _last(DepotLog(store, definition.depot_prefix(name), definition.partitions(name)), producer)
+        last = _last(DepotLog(*depots[folder]), producer)
         count += sum(each.depot == folder and each.sequence > last for each in entry.appends)
     return count
+
+
+def _targets(store: ObjectStore, definition: StoredDefinition) -> Iterator[tuple[str, tuple[ObjectStore, str, int]]]:
+    """The depots that a topology may append to, by name with id: where each is, and how many partitions it has."""
+    for name, depot in definition.depots.items():
+        if depot.has_log:
+            prefix = definition.depot_prefix(name)
+            yield prefix.rpartition("/")[2], (store, prefix, definition.partitions(name))
+    for mirror in (*definition.former, *definition.mirrors.values()):
+        if isinstance(mirror.item, StoredDepot):
+            place = (store_at(store, mirror.store), mirror.folder, mirror.partitions)
+            yield mirror.folder.rpartition("/")[2], place
 
 
 def _last(depot: DepotLog, producer: str) -> float:

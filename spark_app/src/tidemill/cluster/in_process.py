@@ -23,6 +23,7 @@ from tidemill.cluster.engines import engine_name, open_engine
 from tidemill.cluster.launch import (
     RunningModule,
     check_by_hand,
+    check_mirrored,
     definition_for_launch,
     destroy,
     existing,
@@ -162,7 +163,8 @@ class InProcessCluster:
             running = self._running.get(declaration.name)
             threads = None if running is None else running.definition.threads
             deleted = () if options is None else options.deleted
-            definition = follow(self.store, declaration, deleted, self._clock, threads)
+            breaks = options is not None and options.breaks_mirrors
+            definition = follow(self.store, declaration, deleted, self._clock, threads, breaks_mirrors=breaks)
             self._client(declaration.name).declare(declaration)  # queries find their objects open all the time
             if running is not None:
                 running.close()
@@ -170,21 +172,25 @@ class InProcessCluster:
             self._run(declaration, definition)
             finish_deletions(self.store, definition, self._clock)
 
-    def destroy_module(self, name: str) -> None:
-        """Stop a module here and delete its data.
+    def destroy_module(self, name: str, *, breaks_mirrors: bool = False) -> None:
+        """Stop a module here and delete its data. `breaks_mirrors`: although other modules mirror its objects.
 
         Raises:
+            DefinitionError: other modules mirror its objects; says which.
             UnknownName: the store has no module of this name.
             OwnedByAnother: a Kubernetes Module runs it.
             ModuleExists: another process leads it; here it is stopped.
         """
         with self._lock:
             self._check_open()
-            check_by_hand(self.store, existing(self.store, DefinitionLog(self.store, name), name))
+            stored = existing(self.store, DefinitionLog(self.store, name), name)
+            check_by_hand(self.store, stored)
+            if not breaks_mirrors:
+                check_mirrored(self.store, stored, None, self._clock)
             running = self._running.pop(name, None)
             if running is not None:
                 running.close()
-            destroy(self.store, name, clock=self._clock)
+            destroy(self.store, name, clock=self._clock, breaks_mirrors=breaks_mirrors)
             client = self._clients.pop(name, None)
             if client is not None:
                 self._former.append(client)  # its handles go on to tell that the module is gone

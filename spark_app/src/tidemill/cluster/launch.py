@@ -11,10 +11,12 @@ from typing import Any
 from tidemill.api.launching import LaunchConfig
 from tidemill.api.recording import record_module
 from tidemill.clients.hub import AppendHub
+from tidemill.cluster.mirrors import found_mirrors
 from tidemill.cluster.stores import absolute_url
 from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition
 from tidemill.definition.difference import difference
+from tidemill.definition.mirrors import bound
 from tidemill.definition.ownership import BY_HAND, Owner, owned_by_another
 from tidemill.engine.work import AttemptRunner
 from tidemill.journal.clock import Clock, SystemClock
@@ -25,6 +27,7 @@ from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.language.objects import close_objects
 from tidemill.leader.closing import close_deleted, empty_folders, folders_of
 from tidemill.leader.deletions import Deletions, following
+from tidemill.leader.readers import broken_mirrors, register
 from tidemill.leader.runner import TopologyRunner
 from tidemill.plan.check.module import checked
 from tidemill.plan.compile.topology import compile_topology
@@ -130,7 +133,8 @@ class RunningModule:
 def programs(declaration: ModuleDeclaration, definition: StoredDefinition) -> dict[str, Program]:
     """The compiled topologies of a definition, by name."""
     ids = {p.name: p.id for topology in definition.topologies.values() for p in topology.pstates.values()}
-    return {name: compile_topology(declaration, name, ids) for name in definition.topologies}
+    whole = bound(declaration, definition.mirrors)
+    return {name: compile_topology(whole, name, ids) for name in definition.topologies}
 
 
 def _all_at_once(actions: list[Callable[[], Any]]) -> None:
@@ -153,11 +157,13 @@ def definition_for_launch(
         OwnedByAnother: it belongs to a Kubernetes Module, and nobody said to take it over.
     """
     log = DefinitionLog(store, declaration.name)
-    wanted = definitions.launch(declaration, config.tasks, config.threads, Ids())
+    mirrors = found_mirrors(store, declaration)
+    wanted = definitions.launch(declaration, config.tasks, config.threads, Ids(), mirrors)
     programs(declaration, wanted)  # what cannot be compiled leaves no trace in the store
     stored = log.newest()
     if stored is None or stored.is_destroyed:
         clear_way(store, declaration)
+        register(store, wanted, log.known + 1, clock.now_ms())
         try:
             return log.append(wanted, clock.now_ms())
         except Lost:
@@ -185,7 +191,9 @@ def _taken_over(
     if stored.owner == BY_HAND:
         return stored
     Deletions(store, stored.module).keep(stored, clock.now_ms())
-    taken = replace(following(store, stored, declaration, ()), owner=BY_HAND, revision=0)
+    taken = following(store, stored, declaration, (), mirrors=found_mirrors(store, declaration))
+    taken = replace(taken, owner=BY_HAND, revision=0)
+    register(store, taken, taken.number, clock.now_ms())
     try:
         return log.append(taken, clock.now_ms())
     except Lost as error:
@@ -246,7 +254,7 @@ def prepare(
     stored = DefinitionLog(store, declaration.name).newest()
     if stored is None or stored.is_destroyed:
         stored = None
-    if stored is None or not updates or _is_equal(stored, declaration):
+    if stored is None or not updates or _is_equal(store, stored, declaration):
         config = _config(stored, tasks, threads)
         launched = definition_for_launch(store, declaration, config, clock, takes_over=takes_over)
         return Prepared(store, declaration, launched)
@@ -264,8 +272,9 @@ def _config(stored: StoredDefinition | None, tasks: int | None, threads: int | N
     return LaunchConfig(tasks, min(known.threads, tasks) if threads is None else threads)
 
 
-def _is_equal(stored: StoredDefinition, declaration: ModuleDeclaration) -> bool:
-    return stored.is_equal_to(definitions.launch(declaration, stored.tasks, stored.threads, Ids()))
+def _is_equal(store: ObjectStore, stored: StoredDefinition, declaration: ModuleDeclaration) -> bool:
+    mirrors = found_mirrors(store, declaration)
+    return stored.is_equal_to(definitions.launch(declaration, stored.tasks, stored.threads, Ids(), mirrors))
 
 
 def launch(
@@ -289,8 +298,11 @@ def update(
     threads: int | None = None,
     *,
     takes_over: bool = False,
+    breaks_mirrors: bool = False,
 ) -> StoredDefinition:
     """Make a module's code the next revision in a store; runners of the one before end, or stand by for it.
+
+    `breaks_mirrors`: it may take away what other modules mirror.
 
     Raises:
         DefinitionError: lists everything that the new code may not change.
@@ -298,7 +310,9 @@ def update(
         OwnedByAnother: it belongs to a Kubernetes Module, and `takes_over` is not set.
         Lost: another process wrote a revision meanwhile.
     """
-    definition = follow(store, declaration, deleted, clock, threads, takes_over=takes_over)
+    definition = follow(
+        store, declaration, deleted, clock, threads, takes_over=takes_over, breaks_mirrors=breaks_mirrors
+    )
     finish_deletions(store, definition, clock)
     return definition
 
@@ -311,6 +325,7 @@ def follow(
     threads: int | None = None,
     *,
     takes_over: bool = False,
+    breaks_mirrors: bool = False,
 ) -> StoredDefinition:
     """Write the revision that follows the newest; what it deletes stays until `finish_deletions`.
 
@@ -320,13 +335,26 @@ def follow(
     stored = existing(store, log, declaration.name)
     if not takes_over:
         check_by_hand(store, stored)
-    updated = following(store, stored, declaration, deleted)
+    mirrors = found_mirrors(store, declaration)
+    updated = following(store, stored, declaration, deleted, mirrors=mirrors)
     programs(declaration, updated)  # what cannot be compiled must not stop what runs
+    if not breaks_mirrors:
+        check_mirrored(store, stored, updated, clock)
+    register(store, updated, updated.number, clock.now_ms())
     if not Deletions(store, declaration.name).keep(stored, clock.now_ms()):
-        updated = following(store, stored, declaration, deleted)
+        updated = following(store, stored, declaration, deleted, mirrors=mirrors)
     # Written before anything is stopped: from here on runners of the old revision can no longer claim.
     updated = replace(updated, threads=threads or stored.threads, owner=BY_HAND, revision=0)
     return close_gone(store, log.append(updated, clock.now_ms()))
+
+
+def check_mirrored(store: ObjectStore, stored: StoredDefinition, after: StoredDefinition | None, clock: Clock) -> None:
+    """Raises:
+    DefinitionError: other modules mirror what the next definition (None: there is none) does not have as it was.
+    """
+    faults = broken_mirrors(store, stored, after, clock.now_ms())
+    if faults:
+        raise DefinitionError(faults, module=stored.module)
 
 
 def close_gone(store: ObjectStore, definition: StoredDefinition) -> StoredDefinition:
@@ -355,13 +383,20 @@ def existing(store: ObjectStore, log: DefinitionLog, module: str) -> StoredDefin
 
 
 def destroy(
-    store: ObjectStore, name: str, owner: Owner = BY_HAND, *, takes_over: bool = False, clock: Clock | None = None
+    store: ObjectStore,
+    name: str,
+    owner: Owner = BY_HAND,
+    *,
+    takes_over: bool = False,
+    clock: Clock | None = None,
+    breaks_mirrors: bool = False,
 ) -> None:
     """Mark a module as destroyed and delete its data; its name may be launched anew.
 
-    What a crash leaves undone goes with the next launch.
+    What a crash leaves undone goes with the next launch. `breaks_mirrors`: although other modules mirror its objects.
 
     Raises:
+        DefinitionError: other modules mirror its objects, and nobody said to break that.
         OwnedByAnother: it belongs to somebody else than `owner`, and `takes_over` is not set.
         ModuleExists: somebody leads it.
     """
@@ -373,6 +408,8 @@ def destroy(
     if not stored.is_destroyed:
         if stored.owner.uid != owner.uid and not takes_over:
             raise owned_by_another(name, store.url, stored.owner, "Or let its owner delete it.")
+        if not breaks_mirrors:
+            check_mirrored(store, stored, None, clock)
         _check_stopped(store, stored, owner, clock)
         log.append(replace(stored, is_destroyed=True), clock.now_ms())
     delete_data(store, name)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from tidemill.definition.retiring import brought_back, retirements, rollback_faults, without_retired
 from tidemill.definition.stored import (
@@ -11,6 +12,7 @@ from tidemill.definition.stored import (
     Retirement,
     StoredDefinition,
     StoredDepot,
+    StoredMirror,
     StoredPState,
     StoredQuery,
     StoredSource,
@@ -30,17 +32,26 @@ from tidemill.values.errors import DefinitionError, Fault
 from tidemill.values.ids import Ids
 
 __all__ = [
-    "FORMAT", "Retirement", "StoredDefinition", "StoredDepot", "StoredPState", "StoredQuery", "StoredSource",
-    "StoredTopology",
+    "FORMAT", "Retirement", "StoredDefinition", "StoredDepot", "StoredMirror", "StoredPState", "StoredQuery",
+    "StoredSource", "StoredTopology",
     "launch", "plain_name", "update",
 ]  # fmt: skip
 
 
+FORMER_MAX: Final = 64
+"""So many depots of other modules are remembered that a module mirrored once."""
+
 # --- from what was declared ------------------------------------------------------------------------------------------
 
 
-def launch(declaration: ModuleDeclaration, tasks: int, threads: int, ids: Ids) -> StoredDefinition:
-    """The first revision of a module: every object gets an id.
+def launch(
+    declaration: ModuleDeclaration,
+    tasks: int,
+    threads: int,
+    ids: Ids,
+    mirrors: Mapping[str, StoredMirror] | None = None,
+) -> StoredDefinition:
+    """The first revision of a module: every object gets an id. `mirrors` are its objects of other modules, by name.
 
     Raises:
         DefinitionError: tasks or threads are not powers of two, or there are more threads than tasks.
@@ -54,6 +65,7 @@ def launch(declaration: ModuleDeclaration, tasks: int, threads: int, ids: Ids) -
         topologies={topology.name: _topology(topology, None, ids, 1) for topology in declaration.topologies},
         options=declaration.options,
         queries=_queries(declaration),
+        mirrors=dict(mirrors or {}),
     )
 
 
@@ -65,11 +77,13 @@ def update(
     *,
     restores: bool = False,
     is_settled: bool = False,
+    mirrors: Mapping[str, StoredMirror] | None = None,
 ) -> StoredDefinition:
     """The next revision: objects that stay keep their ids, new ones get new ids, tasks and threads carry over.
 
     What it does not have any more is retired. With `restores`, for a rollback, what it declares and `old` has retired
-    comes back as it was. `is_settled`: the deletions of `old` took effect, so there is nothing to bring back.
+    comes back as it was. `is_settled`: the deletions of `old` took effect, so there is nothing to bring back. `mirrors`
+    are as for `launch`.
 
     Raises:
         DefinitionError: lists every rule that the update breaks.
@@ -88,6 +102,8 @@ def update(
         },
         options=declaration.options,
         queries=_queries(declaration),
+        mirrors=dict(mirrors or {}),
+        former=_former(old, dict(mirrors or {})),
     )
     faults = [*_deletion_faults(back, new, frozenset(objects_to_delete)), *_change_faults(back, new)]
     if restores:
@@ -95,6 +111,14 @@ def update(
     if faults:
         raise DefinitionError(faults, module=old.module)
     return replace(new, retired=retirements(back, new))
+
+
+def _former(old: StoredDefinition, mirrors: Mapping[str, StoredMirror]) -> tuple[StoredMirror, ...]:
+    """The depots that were mirrored and are not any more, each once, the newest last."""
+    gone = [*old.former, *(mirror for mirror in old.mirrors.values() if isinstance(mirror.item, StoredDepot))]
+    now = {mirror.place for mirror in mirrors.values()}
+    found = {mirror.place: mirror for mirror in gone if mirror.place not in now}
+    return tuple(found.values())[-FORMER_MAX:]
 
 
 def _check_size(tasks: int, threads: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tidemill.definition.stored import StoredDefinition, StoredDepot, StoredPState, StoredTopology
+from tidemill.definition.stored import StoredDefinition, StoredDepot, StoredMirror, StoredPState, StoredTopology
 from tidemill.language import schema as schemas
 
 
@@ -21,6 +21,10 @@ def _changes(stored: StoredDefinition, wanted: StoredDefinition) -> Iterator[str
     yield from _one_sided("topology", stored.topologies, wanted.topologies)
     yield from _one_sided("PState", _pstates(stored), _pstates(wanted))
     yield from _one_sided("query", stored.queries, wanted.queries)
+    yield from _one_sided("mirror", stored.mirrors, wanted.mirrors)
+    for name, mirror in stored.mirrors.items():
+        if name in wanted.mirrors:
+            yield from _mirror_changes(mirror, wanted.mirrors[name])
     for name, query in stored.queries.items():
         if name in wanted.queries and query != wanted.queries[name]:
             yield f"query {name} has other inputs, or another result"
@@ -38,6 +42,16 @@ def _changes(stored: StoredDefinition, wanted: StoredDefinition) -> Iterator[str
 def _one_sided(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{kind} {name} is only in the store" for name in sorted(before.keys() - after.keys()))
     yield from (f"{kind} {name} is only in the code" for name in sorted(after.keys() - before.keys()))
+
+
+def _mirror_changes(before: StoredMirror, after: StoredMirror) -> Iterator[str]:
+    """An object may have changed in its own module, too: an update follows it."""
+    if str(before) != str(after):
+        yield f"{before.name} is a mirror of {before} in the store and of {after} in the code"
+    elif (before.store_id, before.folder) != (after.store_id, after.folder):
+        yield f"{before.name}, the mirror of {before}, was deleted and made anew there, or that store was restored"
+    elif before.item != after.item:
+        yield f"{before.name}, the mirror of {before}, was changed there"
 
 
 def _told(what: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:

@@ -105,6 +105,50 @@ class StoredQuery(Stored):
 
 
 if TYPE_CHECKING:
+    MirroredItem = StoredDepot | StoredPState | StoredQuery
+else:
+    MirroredItem = Any  # as Schema
+
+
+@dataclass(frozen=True)
+class StoredMirror(Stored):
+    """An object of another module as it was when this definition was written, and its name here.
+
+    `store` is the URL of the other module's store, empty for this one's own, `store_id` the id of that copy of it, or
+    empty, too. `tasks` are those of the other module, `topology` is the id with its name of the topology of a PState.
+    """
+
+    name: str
+    module: str
+    tasks: int
+    item: MirroredItem
+    store: str = ""
+    store_id: str = ""
+    topology: str = ""
+
+    @property
+    def folder(self) -> str:
+        """Where the objects of a depot are, or those of the topology that writes a PState; of a query the module's."""
+        if isinstance(self.item, StoredDepot):
+            return depot_folder(self.module, self.item)
+        return f"{self.module}/topologies/{self.topology}" if self.topology else self.module
+
+    @property
+    def place(self) -> str:
+        """The folder with its store, as pins of what is read of it name it."""
+        return f"{self.folder}@{self.store}" if self.store else self.folder
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the object has."""
+        return 1 if not isinstance(self.item, StoredQuery) and self.item.is_global else self.tasks
+
+    def __str__(self) -> str:
+        of = f"'{self.item.name}' of module '{self.module}'"
+        return f"{of} in {self.store}" if self.store else of
+
+
+if TYPE_CHECKING:
     RetiredItem = StoredDepot | StoredPState | StoredSource | StoredTopology
 else:
     RetiredItem = Any  # as Schema
@@ -140,6 +184,7 @@ class StoredDefinition(Stored):
     `revision` is that of the Module on Kubernetes that wrote it, 0 elsewhere. `retired` is what this definition and
     those before it deleted and a rollback can still bring back (`leader.deletions` says until when); `garbage` are
     folders of what nothing brings back, and whose objects may still be there. Only `owner` may write the next one.
+    `former` are depots of other modules that an older one mirrored: what was appended to them is still published.
     """
 
     module: str
@@ -158,6 +203,8 @@ class StoredDefinition(Stored):
     garbage: tuple[str, ...] = ()
     owner: Owner = BY_HAND
     queries: Mapping[str, StoredQuery] = field(default_factory=dict)
+    mirrors: Mapping[str, StoredMirror] = field(default_factory=dict)
+    former: tuple[StoredMirror, ...] = ()
 
     @property
     def options_prefix(self) -> str:
@@ -166,9 +213,24 @@ class StoredDefinition(Stored):
 
     def depot(self, name: str) -> StoredDepot:
         """The depot of this name. Raises UnknownName, which lists the depots."""
+        self._check_own(name)
         if name not in self.depots:
             raise UnknownName(f"module {self.module} has no depot {name}; it has {_names(self.depots)}", name=name)
         return self.depots[name]
+
+    def _check_own(self, name: str) -> None:
+        if name in self.mirrors:
+            text = f"{name} of module {self.module} is a mirror of {self.mirrors[name]}: ask that module for it"
+            raise UnknownName(text, name=name)
+
+    def source_depot(self, name: str) -> StoredDepot:
+        """The depot that a source reads: the module's own, or another one's. Raises UnknownName."""
+        mirror = self.mirrors.get(name)
+        return mirror.item if mirror is not None and isinstance(mirror.item, StoredDepot) else self.depot(name)
+
+    def store_of(self, name: str) -> str:
+        """The URL of the store of a depot; empty for the module's own."""
+        return self.mirrors[name].store if name in self.mirrors else ""
 
     def topology(self, name: str) -> StoredTopology:
         """The topology of this name. Raises UnknownName, which lists the topologies."""
@@ -190,6 +252,7 @@ class StoredDefinition(Stored):
 
     def pstate(self, name: str) -> tuple[StoredTopology, StoredPState]:
         """The PState of this name and the topology that owns it. Raises UnknownName, which lists the PStates."""
+        self._check_own(name)
         for topology in self.topologies.values():
             if name in topology.pstates:
                 return topology, topology.pstates[name]
@@ -197,8 +260,13 @@ class StoredDefinition(Stored):
         raise UnknownName(f"module {self.module} has no PState {name}; it has {_names(names)}", name=name)
 
     def depot_prefix(self, name: str) -> str:
-        """Where the depot's objects live."""
-        return depot_folder(self.module, self.depot(name))
+        """Where the objects of a depot live, in the store that `store_of` names."""
+        return self.mirrors[name].folder if name in self.mirrors else depot_folder(self.module, self.depot(name))
+
+    def depot_identity(self, name: str) -> str:
+        """What progress names a depot by: its name with its id, and of another store the id of that copy of it."""
+        mirror, folder = self.mirrors.get(name), self.depot_prefix(name).rpartition("/")[2]
+        return f"{folder}@{mirror.store_id}" if mirror is not None and mirror.store_id else folder
 
     def topology_prefix(self, name: str) -> str:
         """Where the topology's objects live."""
@@ -208,6 +276,8 @@ class StoredDefinition(Stored):
         """How many partitions the depot has in the store: one a task, one in all if it is global, none if it ticks or
         is an external one.
         """
+        if depot in self.mirrors:
+            return self.mirrors[depot].partitions
         declared = self.depot(depot)
         if not declared.has_log:
             return 0
@@ -243,4 +313,10 @@ def _shape(definition: StoredDefinition) -> Any:
         name: ({p.name: replace(p, id="") for p in topology.pstates.values()}, frozenset(topology.sources))
         for name, topology in definition.topologies.items()
     }
-    return depots, topologies, dict(definition.queries)
+    return depots, topologies, dict(definition.queries), {name: _seen(m) for name, m in definition.mirrors.items()}
+
+
+def _seen(mirror: StoredMirror) -> StoredMirror:
+    """What of a mirror an equal one has, too: its records' schema says what may be appended, and may widen."""
+    item = replace(mirror.item, schema=None) if isinstance(mirror.item, StoredDepot) else mirror.item
+    return replace(mirror, item=item)

@@ -16,7 +16,9 @@ from tidemill.definition.stored import (
     FORMAT,
     StoredDefinition,
     StoredDepot,
+    StoredMirror,
     StoredPState,
+    StoredQuery,
     StoredSource,
     StoredTopology,
 )
@@ -25,7 +27,8 @@ from tidemill.store.json_codec import JsonCodec
 from tidemill.values import packing
 
 _KINDS: Final[dict[str, Any]] = {
-    "depot": StoredDepot, "pstate": StoredPState, "source": StoredSource, "topology": StoredTopology,
+    "depot": StoredDepot, "pstate": StoredPState, "query": StoredQuery, "source": StoredSource,
+    "topology": StoredTopology,
 }  # fmt: skip
 
 
@@ -35,6 +38,8 @@ def _to_stored(definition: StoredDefinition) -> StoredDefinition:
         depots={name: _plain(depot) for name, depot in definition.depots.items()},
         topologies={name: _plain(topology) for name, topology in definition.topologies.items()},
         retired=tuple(replace(gone, item=_named(gone.item)) for gone in definition.retired),
+        mirrors={name: _plain(mirror) for name, mirror in definition.mirrors.items()},
+        former=tuple(map(_plain, definition.former)),
     )
 
 
@@ -45,6 +50,8 @@ def _from_stored(definition: StoredDefinition) -> StoredDefinition:
         topologies=_whole_by_name(definition.topologies),
         queries=_whole_by_name(definition.queries),
         retired=tuple(replace(gone, item=_unnamed(gone.item)) for gone in definition.retired),
+        mirrors=_whole_by_name(definition.mirrors),
+        former=tuple(map(_whole, definition.former)),
     )
 
 
@@ -67,6 +74,8 @@ def _plain(item: Any) -> Any:
             return replace(item, schema=schemas.to_json(item.schema), initial_value=packed)
         case StoredTopology():
             return replace(item, pstates={name: _plain(pstate) for name, pstate in item.pstates.items()})
+        case StoredMirror():
+            return replace(item, item=_named(item.item))
     return item
 
 
@@ -80,6 +89,8 @@ def _whole(item: Any) -> Any:
             return replace(item, schema=schemas.from_json(item.schema), initial_value=initial)
         case StoredTopology():
             return replace(item, pstates=_whole_by_name(item.pstates))
+        case StoredMirror():
+            return replace(item, item=_unnamed(item.item))
     return item
 
 

@@ -17,6 +17,7 @@ import polars as pl
 from tidemill.depot.header import Header, SegmentSummary
 from tidemill.depot.rows import PartitionedRows, check_records, split_by_partition
 from tidemill.depot.segment import encode_segment
+from tidemill.engine.columns.access import partitions_of
 from tidemill.engine.columns.functions import row_values
 from tidemill.engine.failures import step_of, user_error
 from tidemill.engine.frame import Frame, concat
@@ -73,12 +74,12 @@ class Staged:
 def append_frame(
     staged: Staged, work: AttemptWork, thread: int, operator: pg.Append, values: Column, at: Frame
 ) -> None:
-    """Stage a record for each row of `at`, on the row's task.
+    """Stage a record for each row of `at`, for the partition of the row's task, or of another module's depot.
 
     Raises:
         UserCodeError: one of them is no record that the depot takes; names the step, the task and the value.
     """
-    frame = Frame(at.rows, at.task, {VALUE: _records(values)})
+    frame = Frame(at.rows, partitions_of(operator, at), {VALUE: _records(values)})
     _check(work.program.targets[operator.depot], frame, lambda index: (operator, row_values(at, index)))
     staged.add(work, thread, operator.depot, frame)
 
@@ -160,7 +161,8 @@ def _part(work: AttemptWork, thread: int, depot: str, frames: list[Frame], inlin
 
 def _header(work: AttemptWork, depot: str, rows: PartitionedRows, key: str) -> Header:
     """As if the part were the first segment of an empty depot."""
-    partitions = 1 if work.program.targets[depot].is_global else work.tasks
+    target = work.program.targets[depot]
+    partitions = target.partitions or (1 if target.is_global else work.tasks)
     ends = [0] * partitions
     for partition, count in rows.counts:
         ends[partition] = count

@@ -31,6 +31,8 @@ def destinations(run: Step, move: Move, frame: Frame) -> Destinations | int:
         return _shuffled(run, move, frame)
     if move.kind == "path":
         return _path(run, move, frame)
+    if move.kind == "mirror":
+        return np.array(to_values(column_of(frame, move.args[0])), dtype=np.int32) % np.int32(tasks)
     if move.kind == "direct":
         return _in_range(move, frame, to_values(column_of(frame, move.args[0])), tasks)
     return _in_range(move, frame, _custom(move, frame, tasks), tasks)

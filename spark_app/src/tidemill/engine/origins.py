@@ -52,7 +52,7 @@ def _origins(work: AttemptWork, row: Mapping[str, Any]) -> Iterator[tuple[str, i
 
 def _places(work: AttemptWork, source: SourceWork, record: Any) -> Iterator[tuple[str, int, int]]:
     """Where a record stands in the microbatch; of several equal ones the first is as good as any."""
-    log = DepotLog(open_store(work.store_url, probe=False), source.depot_prefix, len(source.ranges))
+    log = DepotLog(open_store(source.store_url or work.store_url, probe=False), source.depot_prefix, len(source.ranges))
     column, partitions = log.read_rows(source.ranges, source.segments, source.fetch)
     wanted = repr(record)
     for index, value in enumerate(columns.to_values(column)):

@@ -10,7 +10,7 @@ import numpy as np
 
 from tidemill.depot.log import DepotLog
 from tidemill.engine.external import read_external
-from tidemill.engine.work import AttemptWork, SourceWork
+from tidemill.engine.work import AttemptWork, Pinned, SourceWork
 from tidemill.journal.snapshot import Snapshot, TaskSet
 from tidemill.plan.program import Program, PStatePlan
 from tidemill.pstate.committed import CommittedState
@@ -22,7 +22,7 @@ from tidemill.store.urls import open_store
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.stored_parts import part_loader
 from tidemill.tables.view import SnapshotView
-from tidemill.values.columns import Column
+from tidemill.values.columns import Column, gather_rows
 from tidemill.values.offsets import OffsetRanges
 
 
@@ -62,13 +62,17 @@ def own_pstates(program: Program) -> dict[str, PStateInfo]:
 
 
 def open_others(work: AttemptWork, thread: int) -> dict[str, ThreadState]:
-    """The committed PStates of other topologies that the program reads, by name."""
+    """The committed PStates of other topologies, and other modules, that the program reads, by name.
+
+    Partition p of another module's is read by task p % tasks, which is one of the thread that has p % threads.
+    """
     states: dict[str, ThreadState] = {}
     for topology in sorted(set(work.program.reads.values())):
-        prefix, snapshot = work.reads[topology]
+        pinned = work.reads[topology]
+        snapshot = pinned.snapshot
         names = [name for name, owner in work.program.reads.items() if owner == topology]
         plans = {name: work.program.others[name] for name in names}
-        loader = part_loader(work.store_url, prefix, True)
+        loader = part_loader(pinned.store_url or work.store_url, pinned.prefix, True)
         loader.note(snapshot)
         view = SnapshotView(snapshot, TaskSet(work.threads, thread), loader)
         state = ThreadState(infos(plans), view)
@@ -86,17 +90,17 @@ def open_committed(work: AttemptWork) -> dict[str, CommittedState]:
     states: dict[str, CommittedState] = {}
     for topology in sorted(set(owners.values())):
         is_own = topology == work.program.topology
-        prefix, snapshot = (work.prefix, work.snapshot) if is_own else work.reads[topology]
+        pinned = Pinned(work.prefix, work.snapshot) if is_own else work.reads[topology]
         names = [name for name, owner in owners.items() if owner == topology]
-        loader = part_loader(work.store_url, prefix, not is_own)
-        loader.note(snapshot)
-        reader = SnapshotReader(infos({name: plans[name] for name in names}), snapshot, loader)
+        loader = part_loader(pinned.store_url or work.store_url, pinned.prefix, not is_own)
+        loader.note(pinned.snapshot)
+        reader = SnapshotReader(infos({name: plans[name] for name in names}), pinned.snapshot, loader)
         states.update(dict.fromkeys(names, CommittedState(reader)))
     return states
 
 
 def read_source(work: AttemptWork, source: SourceWork, tasks: TaskSet) -> tuple[Column, np.ndarray[Any, Any]]:
-    """The records of a source on these tasks, and the task of each: partition p is on task p."""
+    """The records of a source on these tasks, and the task of each: partition p is on task p % tasks, by partition."""
     if source.is_external:
         return read_external(work, source, tasks)
     if not source.ranges:
@@ -108,7 +112,10 @@ def read_source(work: AttemptWork, source: SourceWork, tasks: TaskSet) -> tuple[
         ranges = OffsetRanges.of(pair if p in tasks else (0, 0) for p, pair in enumerate(ranges))
     if not ranges.records:
         return [], np.empty(0, dtype=np.int32)
-    store = PatientStore(open_store(work.store_url, probe=False))
+    store = PatientStore(open_store(source.store_url or work.store_url, probe=False))
     depot = DepotLog(store, source.depot_prefix, len(ranges))
     column, partitions = depot.read_rows(ranges, source.segments, source.fetch)
-    return column, partitions
+    if len(ranges) <= work.tasks:
+        return column, partitions
+    order = np.argsort(partitions, kind="stable")  # a task has several: one after the other, whatever was rolled
+    return gather_rows(column, order), partitions[order] % np.int32(work.tasks)

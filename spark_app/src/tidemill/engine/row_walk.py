@@ -95,11 +95,15 @@ def _prefetch(run: Step, start: int, frame: Frame) -> None:
         operator = run.program.operators[number]
         if not isinstance(operator, (pg.Select, pg.Transform, pg.Fold)):
             continue
+        partition = operator.partition if isinstance(operator, pg.Select) else None
+        if isinstance(partition, Var) and partition.name not in frame.columns:
+            continue
+        partitions = access.partitions_of(operator, frame) if isinstance(operator, pg.Select) else frame.tasks()
         for key in _leading_keys(run, operator):
             if not isinstance(key, Var) or key.name not in frame.columns or (operator.pstate, key.name) in fetched:
                 continue
             fetched.add((operator.pstate, key.name))
-            run.state_of(operator.pstate).prefetch(operator.pstate, frame.tasks(), column_of(frame, key))
+            run.state_of(operator.pstate).prefetch(operator.pstate, partitions, column_of(frame, key))
 
 
 def _leading_keys(run: Step, operator: pg.Select | pg.Transform | pg.Fold) -> list[Arg | None]:

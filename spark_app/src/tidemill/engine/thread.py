@@ -230,9 +230,10 @@ class ThreadRun:
         source = self.work.sources.get(operator.source_id)
         if source is None:
             return ()
-        if source.is_external:
-            return sorted({partition % self.work.tasks for partition in source.ranges.filled()})
-        return [0] if source.is_due and not source.ranges else source.ranges.filled()
+        if source.is_due and not source.ranges:
+            return [0]
+        tasks = self.work.tasks
+        return sorted({partition % tasks for partition in source.ranges.filled()})
 
     # --- depots ------------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ class SourceWork:
     `segments` is the range [first, last) of segment numbers that hold them, so that a worker need not search.
     `is_due` says whether a tick depot ticks in this microbatch; `ranges` is empty for those. `depot` is its name, for
     people, `fetch` its option `depot.max.fetch`. `is_external`: the records are outside the store, and the program's
-    object of the depot's name reads them.
+    object of the depot's name reads them. `store_url` is empty where the depot is in the topology's own store.
     """
 
     source_id: str
@@ -39,6 +39,7 @@ class SourceWork:
     depot: str = ""
     fetch: int = resolve("depot.max.fetch", {})
     is_external: bool = False
+    store_url: str = ""
 
     @property
     def records(self) -> int:
@@ -47,12 +48,21 @@ class SourceWork:
 
 
 @dataclass(frozen=True)
+class Pinned:
+    """A snapshot of another topology, below `prefix` in a store; `store_url` is empty for the reader's own."""
+
+    prefix: str
+    snapshot: Snapshot
+    store_url: str = ""
+
+
+@dataclass(frozen=True)
 class AttemptWork:
     """One attempt (microbatch ID, version) of a topology.
 
     `prefix` is where the topology's objects live (`<module>/topologies/<topology>-<id>`). `reads` pins the
-    snapshots of the other topologies of the module whose PStates this one reads, as topology name -> (prefix,
-    snapshot). `options` are the dynamic options that hold now.
+    snapshots of the other topologies whose PStates this one reads, by the name of the topology, or by the place of one
+    of another module (`StoredMirror.place`). `options` are the dynamic options that hold now.
     """
 
     store_url: str
@@ -65,7 +75,7 @@ class AttemptWork:
     version: int
     snapshot: Snapshot
     sources: Mapping[str, SourceWork]
-    reads: Mapping[str, tuple[str, Snapshot]] = field(default_factory=dict)
+    reads: Mapping[str, Pinned] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     now_millis: int = 0
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tidemill.cluster.launch import clear_way, close_gone, programs
+from tidemill.cluster.mirrors import found_mirrors
 from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition
 from tidemill.definition.ownership import BY_HAND, Owner, owned_by_another
@@ -17,6 +18,7 @@ from tidemill.journal.clock import Clock
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.leader.deletions import Deletions, following
+from tidemill.leader.readers import register
 from tidemill.store.log import Lost
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.values.errors import BadInput, DefinitionError, Fault
@@ -68,13 +70,14 @@ def planned(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition:
     before = _base(store, plan)
     if before is not None:
         check_owner(before, store.url, plan.owner, plan.take_over_from)
+    mirrors = found_mirrors(store, plan.declaration)
     listed = _to_delete(before, plan.objects_to_delete)
     if before is None or before.is_destroyed:
-        made = definitions.launch(plan.declaration, plan.tasks, plan.threads, Ids())
+        made = definitions.launch(plan.declaration, plan.tasks, plan.threads, Ids(), mirrors)
         faults = [_not_there(name) for name in listed]
     else:
         definitions.launch(plan.declaration, plan.tasks, plan.threads, Ids())  # checks tasks and threads
-        made = following(store, before, plan.declaration, listed, restores=plan.restores)
+        made = following(store, before, plan.declaration, listed, restores=plan.restores, mirrors=mirrors)
         faults = [] if before.tasks == plan.tasks else [_other_tasks(before.tasks, plan.tasks)]
     if faults:
         raise DefinitionError(faults, module=plan.declaration.name)
@@ -163,7 +166,9 @@ class RevisionGate:
                 self.planned = planned(self._store, self._plan)
         else:
             clear_way(self._store, self._plan.declaration)
+        now_ms = self._clock.now_ms()
+        register(self._store, self.planned, base + 1, now_ms)
         try:
-            close_gone(self._store, self._log.append(self.planned, self._clock.now_ms(), after=base))
+            close_gone(self._store, self._log.append(self.planned, now_ms, after=base))
         except Lost:
             return

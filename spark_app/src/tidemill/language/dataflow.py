@@ -251,7 +251,8 @@ class EmitLoop:
     at: Location
 
 
-PartitionKind = Literal["hash", "global", "all", "shuffle", "direct", "path", "custom", "origin"]
+PartitionKind = Literal["hash", "global", "all", "shuffle", "direct", "path", "custom", "origin", "mirror"]
+"""How a row's task is chosen; "mirror" is by the number of a partition of another module, which one of these chose."""
 
 
 @dataclass(frozen=True)
@@ -535,6 +536,42 @@ class QueryDeclaration:
         return BatchBlock((*self.body, *answer), self.at)
 
 
+MirrorKind = Literal["depot", "pstate", "query"]
+
+
+@dataclass(frozen=True)
+class MirroredObject:
+    """An object of another module as a store holds it, under the name of its mirror.
+
+    `owner` is the module with its store, `place` the folder of the topology that writes a PState, with its store, `id`
+    that of a PState. `tasks` is how many partitions it has.
+    """
+
+    owner: str
+    place: str
+    id: str
+    tasks: int
+    declared: DepotDeclaration | PStateDeclaration | QueryDeclaration
+
+
+@dataclass(frozen=True)
+class MirrorDeclaration:
+    """An object of another module, and its name here. `store` is the URL of that module's store, empty for the own one.
+
+    `code` is the other module itself, where it was given and not only named. `found` is None until somebody asked the
+    store.
+    """
+
+    name: str
+    kind: MirrorKind
+    module: str
+    object: str
+    at: Location
+    store: str = ""
+    code: Any = None
+    found: MirroredObject | None = None
+
+
 @dataclass(frozen=True)
 class ModuleDeclaration:
     """All that `Module.define` recorded; `faults` holds what was wrong already while recording.
@@ -551,3 +588,4 @@ class ModuleDeclaration:
     extra: Mapping[str, Any] = field(default_factory=dict)
     queries: tuple[QueryDeclaration, ...] = ()
     objects: Mapping[str, Any] = field(default_factory=dict)
+    mirrors: tuple[MirrorDeclaration, ...] = ()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredPState, StoredTopology, plain_name
+from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredPState, StoredTopology
 from tidemill.depot.log import DepotLog
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog, lost_definition, no_such_module
@@ -20,9 +20,10 @@ from tidemill.language.schema import Schema
 from tidemill.leader.check_appends import append_faults, listing_faults
 from tidemill.leader.deletions import DeletionDecision, Deletions
 from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.store.urls import store_at
 from tidemill.tables.stored_parts import read_part
 from tidemill.tables.verify import faults_of
-from tidemill.values.errors import CorruptState, NewerFormat, RetryableError, TidemillError
+from tidemill.values.errors import CorruptState, Deleted, NewerFormat, RetryableError, TidemillError
 from tidemill.values.offsets import OffsetRanges
 
 
@@ -305,12 +306,12 @@ def _check_progress(store: ObjectStore, definition: StoredDefinition, topology: 
     """No source is beyond the end of its depot."""
     for source in definition.topology(topology).sources:
         progress = entry.progress.get(source.source_id)
-        depot = definition.depot(source.depot)
-        if progress is None or not depot.has_log or progress.depot != f"{plain_name(depot.name)}-{depot.id}":
+        is_here = progress is not None and definition.source_depot(source.depot).has_log
+        if progress is None or not is_here or progress.depot != definition.depot_identity(source.depot):
             continue  # not met yet, another depot of this name was, or it is outside the store; ticks have no progress
         try:
-            ends = _open_depot(store, definition, depot.name).ends()
-        except CorruptState:
+            ends = _open_depot(store, definition, source.depot).ends()
+        except (CorruptState, Deleted):
             continue  # the check of the depot says so
         place = f"{topology} source {source.source_id}"
         if len(ends) != len(progress.offsets):
@@ -323,7 +324,8 @@ def _check_progress(store: ObjectStore, definition: StoredDefinition, topology: 
 
 
 def _open_depot(store: ObjectStore, definition: StoredDefinition, name: str) -> DepotLog:
-    return DepotLog(store, definition.depot_prefix(name), definition.partitions(name))
+    place = store_at(store, definition.store_of(name))
+    return DepotLog(place, definition.depot_prefix(name), definition.partitions(name))
 
 
 def check_depot(store: ObjectStore, definition: StoredDefinition, name: str) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
-from tidemill.definition.definition import StoredDefinition
+from tidemill.definition.definition import StoredDefinition, StoredDepot
 from tidemill.depot.header import LastSequence
 from tidemill.depot.log import DepotLog
 from tidemill.depot.producers import producer_of
@@ -13,6 +13,7 @@ from tidemill.depot.reading import find_produced, produced_back
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import SEGMENTS_MAX, AppendIdentity, Entry, StagedAppend
 from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.store.urls import store_at
 from tidemill.tables.stored_parts import read_part
 from tidemill.values.errors import CorruptState, Deleted, RetryableError, TidemillError
 
@@ -35,9 +36,9 @@ def append_faults(
     store: ObjectStore, definition: StoredDefinition, topology: str, log: CommitLog, listed: Listed
 ) -> Iterator[tuple[str, str]]:
     """(place, text) of what is wrong with a topology's appends in the depots that there are."""
-    for name, depot in definition.depots.items():
-        if not depot.has_log:
-            continue
+    own = (name for name, depot in definition.depots.items() if depot.has_log)
+    mirrored = (name for name, mirror in definition.mirrors.items() if isinstance(mirror.item, StoredDepot))
+    for name in (*own, *mirrored):
         check = _DepotCheck(store, definition, topology, name)
         appends = [append for append in listed.values() if append.depot == check.folder]
         try:
@@ -56,7 +57,7 @@ class _DepotCheck:
         self._store = store
         self._topology_prefix = definition.topology_prefix(topology)
         self._producer = producer_of(self._topology_prefix)
-        self._depot = DepotLog(store, prefix, definition.partitions(name))
+        self._depot = DepotLog(store_at(store, definition.store_of(name)), prefix, definition.partitions(name))
 
     def faults(self, log: CommitLog, appends: list[StagedAppend]) -> Iterator[str]:
         """First what the log named, then the depot, and the log's head last: who is late is no fault."""

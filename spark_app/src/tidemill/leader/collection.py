@@ -6,18 +6,20 @@ the retention, nor the last two commits, nor a compaction under way can reach (i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tidemill.clients.status import met_sources
 from tidemill.definition.stored import StoredSource, StoredTopology, topology_folder
+from tidemill.depot.log import DepotLog
 from tidemill.depot.retention import GRACE_MILLIS, retain, roll
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry, SourceProgress
 from tidemill.journal.snapshot import Part
 from tidemill.language.options import Values, resolve
 from tidemill.leader.garbage import remove_garbage
+from tidemill.leader.readers import LivingReader, needed_by, readers_of
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.store.local import sweep_unfinished
 from tidemill.store.objects import NotFound, ObjectStore
@@ -48,11 +50,13 @@ def collect(topology_store: TopologyStore, retention_ms: int) -> Collected:
     remove_garbage(topology_store, retention_ms)
     _sweep(topology_store, topology_store.prefix)
     _sweep(topology_store, topology_store.definition.options_prefix)
-    for name in topology_store.depots:
-        if _is_keeper(topology_store, name):
-            _keep_depot(topology_store, name)
+    now_ms = topology_store.clock.now_ms()
+    others = readers_of(topology_store.store, topology_store.definition.module, now_ms)
+    for name, depot in topology_store.definition.depots.items():
+        if depot.has_log and _is_keeper(topology_store, name, others):
+            _keep_depot(topology_store, name, others)
             _sweep(topology_store, topology_store.definition.depot_prefix(name))
-    for name in sorted(topology_store.program.targets):
+    for name in sorted(topology_store.program.targets.keys() & topology_store.definition.depots.keys()):
         if not _readers(topology_store, name):
             roll(topology_store.opened_depot(name))
             _sweep(topology_store, topology_store.definition.depot_prefix(name))
@@ -151,9 +155,14 @@ def _is_over(name: str, entry: Entry) -> bool:
 # --- depots ----------------------------------------------------------------------------------------------------------
 
 
-def _is_keeper(topology_store: TopologyStore, depot: str) -> bool:
-    """One topology of the module looks after a depot: the first that reads it."""
+def _is_keeper(topology_store: TopologyStore, depot: str, others: Sequence[LivingReader]) -> bool:
+    """One topology of the module looks after a depot: the first that reads it, or where only other modules do, the
+    first of all.
+    """
     readers = _readers(topology_store, depot)
+    identity = topology_store.definition.depot(depot).id
+    if not readers and any(identity in other.mark.objects for other in others):
+        readers = sorted(topology_store.definition.topologies)
     return bool(readers) and readers[0] == topology_store.topology
 
 
@@ -162,12 +171,12 @@ def _readers(topology_store: TopologyStore, depot: str) -> list[str]:
     return sorted(t.name for t in topologies if any(source.depot == depot for source in t.sources))
 
 
-def _keep_depot(topology_store: TopologyStore, name: str) -> None:
-    log = topology_store.depots[name]
+def _keep_depot(topology_store: TopologyStore, name: str, others: Sequence[LivingReader]) -> None:
+    log = topology_store.depots.get(name) or topology_store.opened_depot(name)
     roll(log)
     values = topology_store.options.read().values
     records_max = resolve("depot.max.entries.per.partition", values, name)
-    needed = _needed(topology_store, name)
+    needed = _needed(topology_store, name, log, others) if records_max is not None else None
     # A process that slept through an update does not know who else reads; its successor does.
     is_newest = topology_store.definitions.newest_number() <= topology_store.definition.number
     if records_max is not None and needed is not None and is_newest:
@@ -180,16 +189,32 @@ def _excess(values: Values, name: str) -> float:
     return float(resolve("depot.excess.proportion", values, name))
 
 
-def _needed(topology_store: TopologyStore, depot: str) -> list[int] | None:
-    """The lowest offset of each partition that a topology of the module still reads, or will after a rollback; None if
-    one has not begun.
+def _needed(
+    topology_store: TopologyStore, depot: str, log: DepotLog, others: Sequence[LivingReader]
+) -> list[int] | None:
+    """The lowest offset of each partition that a topology of the module still reads, or will after a rollback, or that
+    one of another module reads; None if one of its own has not begun.
     """
-    needed: list[int] | None = None
+    needed = _needed_elsewhere(topology_store, depot, log, others)
     for progress in [*_live_sources(topology_store, depot), *_retired_sources(topology_store, depot)]:
         if progress is None:
             return None
         offsets = progress.offsets
         needed = list(offsets) if needed is None else [min(p) for p in zip(needed, offsets, strict=True)]
+    return needed
+
+
+def _needed_elsewhere(
+    topology_store: TopologyStore, depot: str, log: DepotLog, others: Sequence[LivingReader]
+) -> list[int] | None:
+    """The lowest offsets that modules which mirror the depot still need; None where none does."""
+    identity = topology_store.definition.depot(depot).id
+    seconds = resolve("depot.trim.coordinate.remote.seconds", topology_store.options.read().values, depot)
+    since_ms = topology_store.clock.now_ms() - 1000 * int(seconds)
+    needed: list[int] | None = None
+    for other in others:
+        for offsets in needed_by(other, topology_store.store, log, identity, since_ms):
+            needed = list(offsets) if needed is None else [min(p) for p in zip(needed, offsets, strict=True)]
     return needed
 
 

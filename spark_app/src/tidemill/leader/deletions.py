@@ -9,11 +9,12 @@ Before either, the depots among it are closed: what is appended under their name
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from tidemill.definition import definition as definitions
-from tidemill.definition.definition import StoredDefinition
+from tidemill.definition.definition import StoredDefinition, StoredMirror
 from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.leader.closing import close_deleted, held
 from tidemill.store.entry_log import EntryLog
@@ -98,8 +99,9 @@ def following(
     objects_to_delete: tuple[str, ...],
     *,
     restores: bool = False,
+    mirrors: Mapping[str, StoredMirror] | None = None,
 ) -> StoredDefinition:
-    """The definition that follows `before` as things stand; nothing is written.
+    """The definition that follows `before` as things stand; nothing is written. `mirrors` are as for a launch.
 
     Folders of what is gone are named on only while there is something in them.
 
@@ -114,5 +116,6 @@ def following(
         Ids(),
         restores=restores,
         is_settled=decided is not None and decided.is_done,
+        mirrors=mirrors,
     )
     return replace(made, garbage=tuple(folder for folder in made.garbage if held(store, folder)))

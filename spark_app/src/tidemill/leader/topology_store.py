@@ -5,19 +5,19 @@ Everything here runs when it is called, in the caller's thread; `runner` adds th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tidemill.definition.definition import (
     Retirement,
     StoredDefinition,
     StoredDepot,
+    StoredMirror,
     StoredPState,
     StoredSource,
-    plain_name,
 )
 from tidemill.depot.log import DepotLog
-from tidemill.engine.work import AttemptWork, CompactionWork, SourceWork
+from tidemill.engine.work import AttemptWork, CompactionWork, Pinned, SourceWork
 from tidemill.journal.clock import Clock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
@@ -38,8 +38,9 @@ from tidemill.store.lease import LeaderLease
 from tidemill.store.log import PATIENCE, Lost
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.store.patient import PatientStore
+from tidemill.store.urls import open_store, store_at, store_id
 from tidemill.tables.stored_parts import read_part
-from tidemill.values.errors import Deleted, OutcomeUnknown, RetryableError, SnapshotExpired
+from tidemill.values.errors import Deleted, OutcomeUnknown, RetryableError, SnapshotExpired, StoreRestored
 from tidemill.values.offsets import OffsetRanges
 
 
@@ -47,20 +48,20 @@ def topology_spec(definition: StoredDefinition, topology: str, reads: tuple[str,
     """The topology as the machine sees it."""
     sources = []
     for source in definition.topology(topology).sources:
-        depot = definition.depot(source.depot)
-        name = f"{plain_name(depot.name)}-{depot.id}"
-        partitions = definition.partitions(depot.name)
+        depot = definition.source_depot(source.depot)
+        identity, partitions = definition.depot_identity(source.depot), definition.partitions(source.depot)
         sources.append(
             SourceSpec(
-                source.source_id, name, depot.name, partitions, depot.tick_millis, source.since,
+                source.source_id, identity, source.depot, partitions, depot.tick_millis, source.since,
                 is_external=depot.partitioner == "external",
             )
         )  # fmt: skip
+    mirrored = [name for name, mirror in definition.mirrors.items() if isinstance(mirror.item, StoredDepot)]
     depots = {
         name: definition.depot_prefix(name).rpartition("/")[2]
-        for name, depot in definition.depots.items()
-        if depot.has_log
+        for name in (*(name for name, depot in definition.depots.items() if depot.has_log), *mirrored)
     }
+    depots |= {f"former {mirror.place}": mirror.folder.rpartition("/")[2] for mirror in definition.former}
     retired = (gone.folder(definition.module) for gone in definition.retired if isinstance(gone.item, StoredDepot))
     return TopologySpec(
         topology, definition.number, tuple(sources), reads, _retired_sources(definition, topology), depots,
@@ -104,10 +105,12 @@ class TopologyStore:
         self.log_ages: dict[str, LogAges] = {}
         self._done: DeletionDecision | None = None
         self.options = OptionsLog(store, definition.module)
-        self.others = {name: CommitLog(store, definition.topology_prefix(name)) for name in self.spec.reads}
+        self._mirrors = {mirror.place: mirror for mirror in definition.mirrors.values()}
+        check_copies(self._mirrors.values())
+        self.others = {name: self._other(name) for name in self.spec.reads}
         self.depots = {
             source.depot_name: DepotLog(
-                PatientStore(store) if patience else store,
+                PatientStore(self._store_of(source.depot_name)) if patience else self._store_of(source.depot_name),
                 definition.depot_prefix(source.depot_name),
                 source.partitions,
                 clock.now_ms,
@@ -125,17 +128,33 @@ class TopologyStore:
         self._targets: dict[str, DepotLog] = {}
         self._written: Mapping[str, bytes] = {}
 
+    def _store_of(self, depot: str) -> ObjectStore:
+        return store_at(self.store, self.definition.store_of(depot))
+
+    def _other(self, name: str) -> CommitLog:
+        """The log of a topology whose PStates are read: of this module, or of another one."""
+        mirror = self._mirrors.get(name)
+        if mirror is None:
+            return CommitLog(self.store, self.definition.topology_prefix(name))
+        return CommitLog(store_at(self.store, mirror.store), mirror.folder)
+
     def target(self, depot: str) -> DepotLog:
         """A depot that the topology appends to, by its name with its id; for one thread at a time."""
         if depot not in self._targets:
-            name = next(name for name, folder in self.spec.depots.items() if folder == depot)
-            self._targets[depot] = self.opened_depot(name)
+            former = {mirror.folder.rpartition("/")[2]: mirror for mirror in self.definition.former}
+            if depot in former:
+                gone = former[depot]
+                store = store_at(self.store, gone.store)
+                found = DepotLog(store, gone.folder, gone.partitions, self.clock.now_ms, self._patience)
+            else:
+                found = self.opened_depot(next(name for name, at in self.spec.depots.items() if at == depot))
+            self._targets[depot] = found
         return self._targets[depot]
 
     def opened_depot(self, name: str) -> DepotLog:
-        """Another handle of a depot of the module."""
+        """Another handle of a depot of the module, or of one that it mirrors."""
         prefix, partitions = self.definition.depot_prefix(name), self.definition.partitions(name)
-        return DepotLog(self.store, prefix, partitions, self.clock.now_ms, self._patience)
+        return DepotLog(self._store_of(name), prefix, partitions, self.clock.now_ms, self._patience)
 
     def read_part(self, name: str) -> bytes:
         """The bytes of a part that an entry names; those of the newest commit are at hand. Raises NotFound."""
@@ -288,11 +307,12 @@ class TopologyStore:
                 segments = self.depots[source.depot_name].locate(ranges)
                 fetch = resolve("depot.max.fetch", options.values, source.depot_name)
                 found[source.source_id] = SourceWork(
-                    source.source_id, prefix, ranges, segments, depot=source.depot_name, fetch=fetch
-                )
+                    source.source_id, prefix, ranges, segments, depot=source.depot_name, fetch=fetch,
+                    store_url=self._store_of(source.depot_name).url,
+                )  # fmt: skip
         return found
 
-    def _reads(self, attempt: Attempt) -> dict[str, tuple[str, Snapshot]]:
+    def _reads(self, attempt: Attempt) -> dict[str, Pinned]:
         found = {}
         for name, log in self.others.items():
             number = attempt.reads.get(name, 0)
@@ -300,7 +320,7 @@ class TopologyStore:
                 snapshot = log.read_kept(number).snapshot if number else Snapshot()
             except NotFound as error:
                 raise SnapshotExpired(f"entry {number} of topology {name} was collected", topology=name) from error
-            found[name] = (self.definition.topology_prefix(name), snapshot)
+            found[name] = Pinned(log.log.prefix.rpartition("/")[0], snapshot, log.log.store.url)
         return found
 
     def _options(self, options: ModuleOptions) -> Mapping[str, Any]:
@@ -330,6 +350,20 @@ class TopologyStore:
         mine = self.definition.topology(self.topology).id
         items = (gone.item for gone in self.restorable() if gone.topology == mine)
         return {item.id: item.schema for item in items if isinstance(item, StoredPState)}
+
+
+def check_copies(mirrors: Iterable[StoredMirror]) -> None:
+    """Refuse stores of other modules that were restored since: offsets and commits of theirs may mean something else.
+
+    Raises:
+        StoreRestored: the module is to be updated, which begins anew with what it mirrors there.
+    """
+    for mirror in {mirror.store: mirror for mirror in mirrors if mirror.store}.values():
+        if store_id(open_store(mirror.store, probe=False)) != mirror.store_id:
+            text = (
+                f"{mirror.store}, which holds {mirror.item.name} of module {mirror.module}, was restored or replaced."
+            )
+            raise StoreRestored(f"{text} Update this module, so that it mirrors what is there now.")
 
 
 def _is_done(decided: DeletionDecision | None) -> bool:

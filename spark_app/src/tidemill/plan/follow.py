@@ -84,6 +84,9 @@ class SourceFollower:
     def _explode(self, node: df.ExplodeMicrobatch, rows: Rows) -> Rows:
         record: Symbol = ("record", id(node))
         rows = rows if node.out is None else rows.binding({node.out: record})
+        if self._depot in self._context.mirrors and not self._context.is_global(self._depot):
+            why = f"'{self._depot}' has the partitions of another module"
+            return rows.moved(Placement("anywhere", why))
         return rows.moved(of_depot(self._context.depots.get(self._depot), record))
 
     def _explode_materialized(self, node: df.ExplodeMaterialized, rows: Rows) -> Rows:
@@ -148,6 +151,9 @@ class SourceFollower:
     def _partition(self, node: df.Partition, rows: Rows) -> Rows:
         if self._context.goes_to_zero(node):
             return rows.moved(ON_ZERO)
+        if node.target in self._context.mirrors:
+            why = f"{node.kind}_partition at {node.at} sends rows to a partition of another module"
+            return rows.moved(Placement("anywhere", why))
         if node.kind == "shuffle":
             return rows.moved(Placement("anywhere", f"shuffle_partition at {node.at} sends rows to any task"))
         if node.kind not in ("hash", "path") or not node.args:
@@ -227,6 +233,8 @@ class SourceFollower:
         return rows
 
     def _depot_append(self, node: df.DepotAppend, rows: Rows) -> Rows:
+        if node.depot in self._context.mirrors:
+            return rows
         if self._context.is_global(node.depot) and rows.placement.kind in ("by", "anywhere"):
             text = f"This appends to the global depot '{node.depot}', which is on task 0, but {rows.placement.why}."
             self._found.append(Fault(str(node.at), text, "Write .global_partition() before it."))
@@ -244,6 +252,8 @@ class SourceFollower:
     def _reached(self, name: str, key: Arg, rows: Rows, at: Location, what: str) -> None:
         """A step reaches a key of a PState: is it on the key's task?"""
         found = self._context.pstates.get(name)
+        if name in self._context.mirrors:
+            return  # only a partition that a partitioner chose can be read
         if found is None or found[1].key_partitioner is not None or not isinstance(found[1].schema, MapSchema):
             return
         placement = rows.placement

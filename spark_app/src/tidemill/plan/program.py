@@ -137,6 +137,7 @@ class Select:
     """`local_select`: every row goes on once for each value that the path selects, bound to `outs`.
 
     `is_capture`: it reads the new value of an aggregation for all rows of post-agg before the first of them goes on.
+    `partition` is that of another module's PState; None: the one of the row's task.
     """
 
     id: int
@@ -146,6 +147,7 @@ class Select:
     path: RecordedPath
     outs: tuple[str, ...]
     is_capture: bool = False
+    partition: Arg | None = None
 
 
 @dataclass(frozen=True)
@@ -171,13 +173,16 @@ class Clear:
 
 @dataclass(frozen=True)
 class Append:
-    """`depot_partition_append`: the value is staged for the depot's partition of the row's task."""
+    """`depot_partition_append`: the value is staged for the depot's partition of the row's task, or for `partition`
+    where the depot is another module's.
+    """
 
     id: int
     region: int
     at: Location
     depot: str
     value: Arg
+    partition: Arg | None = None
 
 
 @dataclass(frozen=True)
@@ -367,11 +372,14 @@ class PStatePlan:
 
 @dataclass(frozen=True)
 class AppendTarget:
-    """A depot that the topology appends to; a global one has one partition, on task 0."""
+    """A depot that the topology appends to; a global one has one partition, on task 0. `partitions` are those of
+    another module's depot, 0 where it is this module's own.
+    """
 
     name: str
     schema: Schema | None
     is_global: bool
+    partitions: int = 0
 
 
 @dataclass(frozen=True)

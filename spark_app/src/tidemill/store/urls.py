@@ -60,6 +60,11 @@ def open_store(url: str, probe: bool = True) -> ObjectStore:
         return store
 
 
+def store_at(own: ObjectStore, url: str) -> ObjectStore:
+    """The store of another module: `own` where it has no URL. Raises: as `open_store`; it is not probed."""
+    return open_store(url, probe=False) if url else own
+
+
 def _current(url: str) -> ObjectStore:
     """The copy of the store that lives: the store as it began, or what was restored last."""
     base = connect(url)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from tidemill.engine.columns.functions import argument_values, column_of, row_values
 from tidemill.engine.compiled import CompiledFold
@@ -15,6 +16,7 @@ from tidemill.engine.step import Step
 from tidemill.paths.compiled import CompiledPath
 from tidemill.plan import program as pg
 from tidemill.values import columns as cols
+from tidemill.values.columns import to_values
 
 
 def select(run: Step, operator: pg.Select, frame: Frame) -> Frame:
@@ -23,21 +25,29 @@ def select(run: Step, operator: pg.Select, frame: Frame) -> Frame:
     state = run.state_of(operator.pstate)
     if path.point_keys is not None and state.prefers_columns(frame.rows):
         keys = [column_of(frame, path.arguments[i]) for i in path.point_keys]
-        values, _ = state.get_points(operator.pstate, "0", frame.tasks(), keys)
+        values, _ = state.get_points(operator.pstate, "0", partitions_of(operator, frame), keys)
         if run.context.budget is not None:
             run.context.budget.column(values)
         return frame.with_columns(dict.fromkeys(operator.outs, values))
     return _select_by_row(run, operator, path, frame)
 
 
+def partitions_of(operator: pg.Select | pg.Append, frame: Frame) -> pl.Series:
+    """The partition of each row that a step reads or appends to: its task's, or one of another module."""
+    if operator.partition is None:
+        return frame.tasks()
+    return pl.Series("", to_values(column_of(frame, operator.partition)), dtype=pl.Int32)
+
+
 def _select_by_row(run: Step, operator: pg.Select, path: CompiledPath, frame: Frame) -> Frame:
-    prefetch(run, operator.pstate, path, frame)
+    partitions = partitions_of(operator, frame)
+    prefetch(run, operator.pstate, path, frame, partitions)
     state = run.state_of(operator.pstate)
     counts: list[int] = []
     found: list[Any] = []
     try:
         rows = argument_values(frame, path.arguments)
-        for task, values in zip(frame.tasks().to_list(), rows, strict=True):
+        for task, values in zip(partitions.to_list(), rows, strict=True):
             selected = path.select(state.root(operator.pstate, task), values)
             found.extend(selected)
             counts.append(len(selected))
@@ -51,16 +61,16 @@ def _select_by_row(run: Step, operator: pg.Select, path: CompiledPath, frame: Fr
     return spread.with_columns({out: cols.from_values(found) for out in operator.outs})
 
 
-def prefetch(run: Step, pstate: str, path: CompiledPath, frame: Frame) -> None:
-    """Fetches the elements that a path begins with in bulk."""
+def prefetch(run: Step, pstate: str, path: CompiledPath, frame: Frame, partitions: pl.Series) -> None:
+    """Fetches the elements that a path begins with in bulk, from the partition of each row."""
     if path.leading_key is not None and frame.rows > 1:
-        run.state_of(pstate).prefetch(pstate, frame.tasks(), column_of(frame, path.leading_key))
+        run.state_of(pstate).prefetch(pstate, partitions, column_of(frame, path.leading_key))
 
 
 def transform(run: Step, operator: pg.Transform, frame: Frame) -> None:
     """Changes the partitions row by row, in the order of the frame."""
     path = run.compiled.paths[operator.id]
-    prefetch(run, operator.pstate, path, frame)
+    prefetch(run, operator.pstate, path, frame, frame.tasks())
     state = run.state
     done = 0
     try:

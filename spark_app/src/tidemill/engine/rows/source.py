@@ -289,9 +289,13 @@ class SourceWriter:
         roots = self._given(f"roots{operator.id}", f"R.roots({operator.pstate!r})")
         args = "".join(f"{self._value(arg, names)}, " for arg in self._path_args(operator.id))
         out = self._name(operator.outs[0]) if operator.outs else "_"
-        self._line(depth, f"for {out} in {path}({roots}[task], ({args})):", operator.id)
+        partition = self._partition(operator, names)
+        self._line(depth, f"for {out} in {path}({roots}[{partition}], ({args})):", operator.id)
         self._line(depth + 1, "pass", operator.id)
         self._follow(operator.id, {**names, **dict.fromkeys(operator.outs, out)}, depth + 1)
+
+    def _partition(self, operator: pg.Select | pg.Append, names: Names) -> str:
+        return "task" if operator.partition is None else self._value(operator.partition, names)
 
     def _write_invoke(self, operator: pg.Invoke, names: Names, depth: int) -> None:
         call = self._given(f"query{operator.id}", f"R.query({operator.id})")
@@ -324,7 +328,9 @@ class SourceWriter:
 
     def _write_append(self, operator: pg.Append, names: Names, depth: int) -> None:
         append = self._given(f"append{operator.id}", f"R.append({operator.id})")
-        self._line(depth, f"{append}(task, {self._value(operator.value, names)})", operator.id)
+        self._line(
+            depth, f"{append}({self._partition(operator, names)}, {self._value(operator.value, names)})", operator.id
+        )
         self._follow(operator.id, names, depth)
 
     def _write_fold(self, operator: pg.Fold, names: Names, depth: int) -> None:

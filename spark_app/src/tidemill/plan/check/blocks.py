@@ -107,10 +107,11 @@ class ChainCheck:
         """Its query is one of the module, with as many inputs, and it binds one variable at most."""
         use_all(self.context, scope, node.args, node.at)
         found = self.context.queries.get(node.query)
-        if found is None:
+        mirror = self.context.mirrors.get(node.query)
+        if found is None and mirror is None:
             advice = advice_for(node.query, self.context.queries, "Declare it with topologies.query(…).")
             self.fault(node.at, f"There is no query '{node.query}'.", advice)
-        elif len(found.inputs) != len(node.args):
+        elif found is not None and len(found.inputs) != len(node.args):
             wanted, given = count_of(len(found.inputs), "argument"), len(node.args)
             inputs = f" ({', '.join(found.inputs)})" if found.inputs else ""
             self.fault(node.at, f"The query '{node.query}' takes {wanted}{inputs}, not {given}.", "Give as many.")
@@ -302,7 +303,13 @@ class ChainCheck:
         """The PState that a node writes; only the topology that declared it may."""
         found = self.temps.read(name, scope, at)
         owner, _ = self.context.pstates.get(name, (self.topology, None))
-        if self.is_query and name in self.context.pstates:
+        if name in self.context.mirrors:
+            mirror = self.context.mirrors[name]
+            text = (
+                f"'{name}' is a mirror of '{mirror.object}' of module '{mirror.module}', so nothing here can write it."
+            )
+            self.fault(at, text, "Write a PState of this module; that one is written by its own module.")
+        elif self.is_query and name in self.context.pstates:
             text = f"The query '{self.topology}' cannot write '{name}': a query only reads."
             self.fault(at, text, "Write it in the topology that declares it.")
         elif owner != self.topology:

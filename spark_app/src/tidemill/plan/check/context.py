@@ -11,6 +11,7 @@ from tidemill.language.dataflow import (
     Const,
     DepotDeclaration,
     Location,
+    MirrorDeclaration,
     ModuleDeclaration,
     Partition,
     PStateDeclaration,
@@ -37,7 +38,8 @@ class Temp:
 class Context:
     """The module's objects; of two with one name the first counts. `pstates` gives the owning topology too.
 
-    `temps` are the temporary PStates by topology and name, as far as chains were followed.
+    `mirrors` are objects of other modules; as far as a store told of them they are among the others as well. `temps`
+    are the temporary PStates by topology and name, as far as chains were followed.
     """
 
     depots: dict[str, DepotDeclaration] = field(default_factory=dict)
@@ -45,6 +47,7 @@ class Context:
     temps: dict[tuple[str, str], Temp] = field(default_factory=dict)
     queries: dict[str, QueryDeclaration] = field(default_factory=dict)
     objects: frozenset[str] = frozenset()
+    mirrors: dict[str, MirrorDeclaration] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
 
     @staticmethod
@@ -59,7 +62,21 @@ class Context:
         for query in declaration.queries:
             context.queries.setdefault(query.name, query)
         context.objects = frozenset(declaration.objects)
+        for mirror in declaration.mirrors:
+            context._add_mirror(mirror)
         return context
+
+    def _add_mirror(self, mirror: MirrorDeclaration) -> None:
+        """Beside the module's own objects; until the store was asked, nothing is known but its name."""
+        self.mirrors.setdefault(mirror.name, mirror)
+        found = mirror.found.declared if mirror.found is not None else None
+        if mirror.kind == "depot":
+            depot = found if isinstance(found, DepotDeclaration) else None
+            self.depots.setdefault(mirror.name, depot or DepotDeclaration(mirror.name, "disallow", mirror.at))
+        elif isinstance(found, PStateDeclaration):
+            self.pstates.setdefault(mirror.name, (f"module {mirror.module}", found))
+        elif isinstance(found, QueryDeclaration):
+            self.queries.setdefault(mirror.name, found)
 
     def goes_to_zero(self, node: Partition) -> bool:
         """Whether a partitioner sends every row to task 0."""
@@ -73,6 +90,8 @@ class Context:
     def pstate(self, name: str, at: Any) -> PStateDeclaration | None:
         """The PState of this name; an unknown one is a fault."""
         found = self.pstates.get(name)
+        if found is None and name in self.mirrors:
+            return None
         if found is None:
             otherwise = f'Declare it with pstate(…), or make it in a batch block before this with agg(…).out("{name}").'
             self.fault(at, f"There is no PState '{name}'.", advice_for(name, self.pstates, otherwise))

@@ -104,6 +104,8 @@ def _check_names(context: Context, declaration: ModuleDeclaration) -> None:
     pstates = [(pstate.name, pstate.at) for topology in declaration.topologies for pstate in topology.pstates]
     sources = [source for topology in declaration.topologies for source in topology.sources]
     ids = [(source.source_id, source.at) for source in sources if source.source_id != source.depot]
+    depots += [(mirror.name, mirror.at) for mirror in declaration.mirrors if mirror.kind != "pstate"]
+    pstates += [(mirror.name, mirror.at) for mirror in declaration.mirrors if mirror.kind == "pstate"]
     for kind, named in (("depot", depots), ("topology", topologies), ("PState", pstates)):
         _check_duplicates(context, kind, named)
     for name, at in (*depots, *topologies, *pstates, *ids):

@@ -17,6 +17,7 @@ from tidemill.plan import program as pg
 from tidemill.plan.branches import ROOT
 from tidemill.plan.captures import captures_of
 from tidemill.plan.compile.liveness import variables_in
+from tidemill.plan.compile.mirrors import chosen_partition
 from tidemill.plan.compile.schedule import predecessors_of
 from tidemill.plan.compile.ways import Way, shared_ways
 from tidemill.plan.nodes import binds_of
@@ -30,15 +31,17 @@ class Attachment:
     """Where the next operator is attached, and what the names mean there.
 
     `by` is the variable whose hash has brought the rows to their tasks, None if nothing says where they are.
+    `mirrored` is the other module of which a partition was chosen, and the variable with its number.
     """
 
     operator: int
     names: dict[str, str]
     by: str | None = None
+    mirrored: tuple[str, str] | None = None
 
     def copy(self) -> Attachment:
         """A copy whose names can change on their own."""
-        return Attachment(self.operator, dict(self.names), self.by)
+        return Attachment(self.operator, dict(self.names), self.by, self.mirrored)
 
 
 @dataclass
@@ -55,8 +58,11 @@ class LoopFrame:
 class GraphBuilder:
     """Adds nodes at `place`; `operators`, `next`, `regions` and the temporary PStates `temps` are the result."""
 
-    def __init__(self, global_objects: frozenset[str], schemas: Mapping[str, Any]) -> None:
+    def __init__(
+        self, global_objects: frozenset[str], schemas: Mapping[str, Any], mirrors: Mapping[str, df.MirroredObject]
+    ) -> None:
         self.global_objects = global_objects
+        self._mirrors = mirrors
         self.operators: list[pg.Operator] = []
         self.next: list[list[int]] = []
         self.regions: list[pg.Region] = []
@@ -195,12 +201,16 @@ class GraphBuilder:
         if source is None or node.microbatch != source.microbatch:
             text = f"{node.microbatch} is no microbatch of this source."
             raise DefinitionError([Fault(str(node.at), text, "Explode the variable that source(…).out(…) binds.")])
-        self._place.by = None
+        self._moved()
         outs = () if node.out is None else (self._bind(node.out),)
         self.add(pg.Explode, node.at, source_id=source.source_id, outs=outs)
 
+    def _moved(self) -> None:
+        """Rows are elsewhere now: nothing says where, nor which partition of another module goes with their task."""
+        self._place.by, self._place.mirrored = None, None
+
     def _add_explode_materialized(self, node: df.ExplodeMaterialized) -> None:
-        self._place.by = None
+        self._moved()
         self.add(pg.Explode, node.at, source_id="", outs=self._bind_all(node.outs), temp=node.temp)
 
     def _add_materialize(self, node: df.Materialize) -> None:
@@ -208,10 +218,37 @@ class GraphBuilder:
         self.add(pg.Retain, node.at, temp=node.temp, args=args)
 
     def _add_partition(self, node: df.Partition) -> None:
+        mirrored = self._mirrors.get(node.target or "")
+        if mirrored is not None:
+            self._add_mirror_partition(node, mirrored)
+            return
+        self._moved()
         fields = self._move_of(node)
         self.add(pg.Move, node.at, **fields)
         by = fields["args"][0] if node.kind == "hash" and not fields["is_single"] else None
         self._place.by = by.name if isinstance(by, df.Var) else None
+
+    def _add_mirror_partition(self, node: df.Partition, mirrored: df.MirroredObject) -> None:
+        """The number of the partition becomes a variable, and rows go to the task that reads that partition."""
+        number = self._new_variable()
+        args = self._flat_all(node.args, node.at)
+        function = chosen_partition(node, mirrored)
+        self.add(pg.Apply, node.at, function=function, args=args, outs=(number,))
+        self.add(pg.Move, node.at, kind="mirror", args=(df.Var(number),))
+        self._place.by, self._place.mirrored = None, (mirrored.owner, number)
+
+    def _mirror_partition(self, name: str, what: str, at: df.Location) -> df.Arg | None:
+        """The partition of another module's object that a step reads or appends to; None for this module's own."""
+        mirrored = self._mirrors.get(name)
+        if mirrored is None:
+            return None
+        if mirrored.tasks == 1:
+            return df.Const(0)
+        if self._place.mirrored is None or self._place.mirrored[0] != mirrored.owner:
+            text = f"{what} of '{name}', which belongs to another module, but no partition of it is chosen here."
+            advice = f'Write a partitioner of it before, such as .hash_partition("{name}", "*key").'
+            raise DefinitionError([Fault(str(at), text, advice)])
+        return df.Var(self._place.mirrored[1])
 
     def _move_of(self, node: df.Partition) -> dict[str, Any]:
         """The fields of the operator that a partitioner becomes."""
@@ -225,7 +262,9 @@ class GraphBuilder:
 
     def _add_select(self, node: df.LocalSelect) -> None:
         path = self._flat_path(node.path, node.at)
-        self.add(pg.Select, node.at, pstate=node.pstate, path=path, outs=self._bind_all(node.outs))
+        partition = self._mirror_partition(node.pstate, "This reads", node.at)
+        outs = self._bind_all(node.outs)
+        self.add(pg.Select, node.at, pstate=node.pstate, path=path, outs=outs, partition=partition)
 
     def _add_transform(self, node: df.LocalTransform) -> None:
         path = self._flat_path(node.path, node.at)
@@ -235,7 +274,9 @@ class GraphBuilder:
         self.add(pg.Clear, node.at, pstate=node.pstate)
 
     def _add_depot_append(self, node: df.DepotAppend) -> None:
-        self.add(pg.Append, node.at, value=self.flat(node.value, node.at), depot=node.depot)
+        value = self.flat(node.value, node.at)
+        partition = self._mirror_partition(node.depot, "This appends to a partition", node.at)
+        self.add(pg.Append, node.at, value=value, depot=node.depot, partition=partition)
 
     def _add_aggregate(self, node: df.Aggregate) -> None:
         if node.pstate is None:
@@ -258,7 +299,8 @@ class GraphBuilder:
     def _add_cond(self, node: df.Cond) -> None:
         """Case by case, so that a condition is evaluated only where those before it were false."""
         following = [each for nodes in (*self._following, *self._bodies) for each in nodes]
-        ways = shared_ways([body for _, body in node.cases], following, self._schemas)
+        shared = shared_ways([body for _, body in node.cases], following, self._schemas)
+        ways = {number: way for number, way in shared.items() if way.partition.target not in self._mirrors}
         meeting: dict[int, Attachment] = {}
         ends: list[Attachment] = []
         first: int | None = None
@@ -316,7 +358,7 @@ class GraphBuilder:
         args = (df.Var(which), *(arg for way in ways for arg in way.args))
         is_single = all(way.is_single for way in ways)
         self.add(pg.Move, at, kind=ways[0].kind, args=args, is_single=is_single, ways=ways)
-        self._place.by = None
+        self._moved()
 
     def _meet(self, ends: Sequence[Attachment], split: int | None, at: df.Location) -> None:
         """Lets several places go on as one, with the names that mean the same in all of them."""
@@ -326,7 +368,8 @@ class GraphBuilder:
         for end in ends[1:]:
             names = {name: bound for name, bound in names.items() if end.names.get(name) == bound}
         by = ends[0].by if all(end.by == ends[0].by for end in ends) else None
-        self._place = Attachment(ends[0].operator, names, by)
+        mirrored = ends[0].mirrored if all(end.mirrored == ends[0].mirrored for end in ends) else None
+        self._place = Attachment(ends[0].operator, names, by, mirrored)
         join = self.add(pg.Join, at, linked=False, split=split)
         for end in ends:
             if join not in self.next[end.operator]:

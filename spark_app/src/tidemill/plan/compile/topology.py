@@ -39,7 +39,7 @@ def compile_topology(
     topology = next((found for found in declaration.topologies if found.name == topology_name), None)
     if topology is None:
         raise UnknownName(f"Module {declaration.name} has no topology '{topology_name}'.")
-    builder = GraphBuilder(_global_objects(declaration), _schemas(declaration))
+    builder = _builder(declaration)
     for source in topology.sources:
         builder.source(_sound(declaration, explicit_source(source)))
     program = _program(declaration, topology.name, topology.pstates, builder, ids or {})
@@ -67,7 +67,7 @@ def compile_queries(declaration: df.ModuleDeclaration, ids: Mapping[str, str] | 
     """
     found = {}
     for query in declaration.queries:
-        builder = GraphBuilder(_global_objects(declaration), _schemas(declaration))
+        builder = _builder(declaration)
         builder.query(query, _sound(declaration, explicit_block(query.block)))
         program = _program(declaration, query.name, (), builder, ids or {})
         found[query.name] = _named(replace(program, inputs=query.inputs, objects=_used(program)))
@@ -84,6 +84,19 @@ def called_queries(program: pg.Program, queries: Mapping[str, pg.Program]) -> di
                 found[operator.query] = queries[operator.query]
                 waiting.append(found[operator.query])
     return found
+
+
+def _builder(declaration: df.ModuleDeclaration) -> GraphBuilder:
+    return GraphBuilder(_global_objects(declaration), _schemas(declaration), _mirrors(declaration))
+
+
+def _mirrors(declaration: df.ModuleDeclaration) -> dict[str, df.MirroredObject]:
+    return {mirror.name: mirror.found for mirror in declaration.mirrors if mirror.found is not None}
+
+
+def _mirrored_pstates(declaration: df.ModuleDeclaration) -> dict[str, tuple[df.MirroredObject, df.PStateDeclaration]]:
+    found = _mirrors(declaration).items()
+    return {name: (each, each.declared) for name, each in found if isinstance(each.declared, df.PStateDeclaration)}
 
 
 def _sound(declaration: df.ModuleDeclaration, explicit: tuple[T, list[Fault]]) -> T:
@@ -131,7 +144,8 @@ def _travel_fault(operator: pg.Operator) -> str:
 
 
 def _schemas(declaration: df.ModuleDeclaration) -> dict[str, Any]:
-    return {p.name: p.schema for topology in declaration.topologies for p in topology.pstates}
+    mirrored = {name: pstate.schema for name, (_, pstate) in _mirrored_pstates(declaration).items()}
+    return mirrored | {p.name: p.schema for topology in declaration.topologies for p in topology.pstates}
 
 
 def _global_objects(declaration: df.ModuleDeclaration) -> frozenset[str]:
@@ -154,6 +168,7 @@ def _program(
     operators, regions = _with_direct_explodes(builder.operators, following, regions, live)
     regions = with_waits(operators, following, regions)
     owners = {p.name: found.name for found in declaration.topologies for p in found.pstates if found.name != name}
+    owners |= {pstate: mirrored.place for pstate, (mirrored, _) in _mirrored_pstates(declaration).items()}
     each = [inner for op in operators for inner in (getattr(op, "ways", ()) or (op,))]
     touched = {found for op in each if (found := getattr(op, "pstate", None) or getattr(op, "target", None))}
     others = {found: owner for found, owner in owners.items() if found in touched}
@@ -182,11 +197,17 @@ def _program(
 
 def _targets(declaration: df.ModuleDeclaration, operators: Sequence[pg.Operator]) -> dict[str, pg.AppendTarget]:
     names = {operator.depot for operator in operators if isinstance(operator, pg.Append)}
-    return {
+    own = {
         depot.name: pg.AppendTarget(depot.name, depot.schema, depot.is_global)
         for depot in declaration.depots
         if depot.name in names
     }
+    others = {
+        name: pg.AppendTarget(name, mirrored.declared.schema, mirrored.declared.is_global, mirrored.tasks)
+        for name, mirrored in _mirrors(declaration).items()
+        if name in names and isinstance(mirrored.declared, df.DepotDeclaration)
+    }
+    return {**own, **others}
 
 
 def _through_rows(
@@ -211,8 +232,12 @@ def _through_rows(
 def _other_plans(
     declaration: df.ModuleDeclaration, others: Mapping[str, str], ids: Mapping[str, str]
 ) -> dict[str, pg.PStatePlan]:
-    found = {p.name: p for topology in declaration.topologies for p in topology.pstates}
-    return {name: pg.PStatePlan(name, ids.get(name, name), found[name]) for name in others}
+    found = {
+        p.name: pg.PStatePlan(p.name, ids.get(p.name, p.name), p) for t in declaration.topologies for p in t.pstates
+    }
+    for name, (mirrored, pstate) in _mirrored_pstates(declaration).items():
+        found[name] = pg.PStatePlan(name, mirrored.id, pstate)
+    return {name: found[name] for name in others}
 
 
 def _with_combining(region: pg.Region, schemas: Mapping[str, Any]) -> pg.Region:

@@ -1,0 +1,57 @@
+"""What a module declares of other modules, beside what a store holds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tidemill.definition.stored import StoredDepot, StoredMirror, StoredPState
+from tidemill.language.dataflow import (
+    DepotDeclaration,
+    Function,
+    MirrorDeclaration,
+    MirroredObject,
+    ModuleDeclaration,
+    PStateDeclaration,
+    QueryDeclaration,
+)
+
+
+def bound(declaration: ModuleDeclaration, mirrors: Mapping[str, StoredMirror]) -> ModuleDeclaration:
+    """The declaration in which each mirror knows the object that it stands for, as a definition has it."""
+    return replace(
+        declaration,
+        mirrors=tuple(
+            replace(mirror, found=_object(mirror, mirrors[mirror.name])) if mirror.name in mirrors else mirror
+            for mirror in declaration.mirrors
+        ),
+    )
+
+
+def _object(declared: MirrorDeclaration, stored: StoredMirror) -> MirroredObject:
+    item = stored.item
+    owner = f"{stored.module}@{stored.store}" if stored.store else stored.module
+    made: DepotDeclaration | PStateDeclaration | QueryDeclaration
+    if isinstance(item, StoredDepot):
+        made = DepotDeclaration(
+            stored.name, item.partitioner, declared.at, is_global=item.is_global, tick_millis=item.tick_millis,
+            fields=item.fields, schema=item.schema,
+        )  # fmt: skip
+    elif isinstance(item, StoredPState):
+        made = PStateDeclaration(
+            stored.name, item.schema, declared.at, item.is_global, item.initial_value, item.is_private,
+            _key_partitioner(declared) if item.has_key_partitioner else None,
+        )  # fmt: skip
+    else:
+        made = QueryDeclaration(item.name, item.inputs, item.result, (), declared.at)
+    identity = item.id if isinstance(item, (StoredDepot, StoredPState)) else ""
+    return MirroredObject(owner, stored.place, identity, stored.partitions, made)
+
+
+def _key_partitioner(declared: MirrorDeclaration) -> Function | None:
+    """That of the other module's code; None where only its name is known."""
+    code = declared.code
+    if not isinstance(code, ModuleDeclaration):
+        return None
+    pstates = (pstate for topology in code.topologies for pstate in topology.pstates)
+    return next((pstate.key_partitioner for pstate in pstates if pstate.name == declared.object), None)

@@ -1,0 +1,194 @@
+"""Which other modules read a module's objects: each says so in the module's own store, before it begins.
+
+    <module>/readers/<digest>.json    created if absent: definition n of that module mirrors these objects
+
+A reader that was destroyed, or that mirrors nothing of the module any more, does not count, and its mark is deleted.
+One whose store does not answer counts as if it were there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from tidemill.clients.status import met_sources
+from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredMirror, StoredPState, StoredQuery
+from tidemill.depot.log import DepotLog
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.language.dataflow import StartFrom
+from tidemill.store.incarnations import base_url
+from tidemill.store.json_codec import SUFFIX, JsonCodec
+from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
+from tidemill.store.urls import store_at
+from tidemill.values.errors import CorruptState, Fault, RetryableError, StoreRefused
+from tidemill.values.stored import Stored
+
+FOLDER: Final = "readers"
+
+BEGINNING_MS: Final = 3_600_000
+"""A reader has this long to write its definition after its mark; then the mark is that of a launch that failed."""
+
+
+@dataclass(frozen=True)
+class ReaderMark(Stored):
+    """Definition `definition` of a module mirrors the objects with these ids. `store` is the URL of its store, empty
+    for that of the mirrored module; `written_ms` is when it said so.
+    """
+
+    module: str
+    store: str
+    definition: int
+    written_ms: int
+    objects: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"module '{self.module}' in {self.store}" if self.store else f"module '{self.module}'"
+
+
+_JSON: Final[JsonCodec[ReaderMark]] = JsonCodec(ReaderMark)
+
+
+def register(store: ObjectStore, definition: StoredDefinition, number: int, now_ms: int) -> None:
+    """Say in the stores of all mirrored modules that a definition reads them, before it is written as `number`.
+
+    Raises:
+        StoreUnavailable, OutcomeUnknown: say it again.
+    """
+    mirrored: dict[tuple[str, str], list[str]] = {}
+    for mirror in definition.mirrors.values():
+        mirrored.setdefault((mirror.store, mirror.module), []).append(object_id(mirror))
+    for (url, module), ids in mirrored.items():
+        own_url = base_url(store.url) if url else ""
+        objects = tuple(sorted(set(ids)))
+        name = hashlib.sha256("\n".join((definition.module, own_url, str(number), *objects)).encode()).hexdigest()[:24]
+        key = f"{module}/{FOLDER}/{name}{SUFFIX}"
+        mark = ReaderMark(definition.module, own_url, number, now_ms, objects)
+        with suppress(AlreadyExists):  # said before, by a launch that was cut off
+            store_at(store, url).create(key, _JSON.encode(mark, key))
+
+
+def object_id(mirror: StoredMirror) -> str:
+    """What tells the object from any other: its id, or the name of a query, which has none."""
+    item = mirror.item
+    return f"query {item.name}" if isinstance(item, StoredQuery) else item.id
+
+
+@dataclass(frozen=True)
+class LivingReader:
+    """A reader, and the newest definition of it; None where it has none yet, or its store does not answer."""
+
+    mark: ReaderMark
+    definition: StoredDefinition | None
+
+
+def readers_of(store: ObjectStore, module: str, now_ms: int) -> list[LivingReader]:
+    """Who reads objects of a module. Marks of those who do not any more are deleted.
+
+    Raises:
+        StoreUnavailable: the module's store does not answer.
+    """
+    found = []
+    for key in list(store.list(f"{module}/{FOLDER}")):
+        try:
+            mark = _JSON.decode(store.get(key), key)
+        except NotFound:
+            continue
+        try:
+            definition = DefinitionLog(store_at(store, mark.store), mark.module).newest()
+        except (RetryableError, StoreRefused, CorruptState):
+            found.append(LivingReader(mark, None))
+            continue
+        if _is_living(mark, module, definition, now_ms):
+            found.append(LivingReader(mark, definition))
+        else:
+            store.delete(key)
+    return found
+
+
+def _is_living(mark: ReaderMark, module: str, definition: StoredDefinition | None, now_ms: int) -> bool:
+    if definition is None or definition.number < mark.definition:
+        return now_ms - mark.written_ms < BEGINNING_MS
+    mine = {object_id(mirror) for mirror in definition.mirrors.values() if mirror.module == module}
+    return not definition.is_destroyed and not mine.isdisjoint(mark.objects)
+
+
+# --- what an update may not take from them ---------------------------------------------------------------------------
+
+
+def broken_mirrors(store: ObjectStore, old: StoredDefinition, new: StoredDefinition | None, now_ms: int) -> list[Fault]:
+    """What the next definition (None: the module is destroyed) takes from other modules, one sentence each."""
+    before, after = _items(old), {} if new is None else _items(new)
+    faults = []
+    for reader in readers_of(store, old.module, now_ms):
+        for identity in reader.mark.objects:
+            if identity in before and (changed := _change(before[identity], after.get(identity))):
+                text = f"{changed}, and {reader.mark} mirrors it."
+                faults.append(Fault(before[identity].name, text, "Update or destroy that module first."))
+    return list(dict.fromkeys(faults))
+
+
+def _items(definition: StoredDefinition) -> dict[str, StoredDepot | StoredPState | StoredQuery]:
+    found: dict[str, StoredDepot | StoredPState | StoredQuery] = {d.id: d for d in definition.depots.values()}
+    found |= {p.id: p for topology in definition.topologies.values() for p in topology.pstates.values()}
+    return found | {f"query {name}": query for name, query in definition.queries.items()}
+
+
+def _change(was: StoredDepot | StoredPState | StoredQuery, now: StoredDepot | StoredPState | StoredQuery | None) -> str:
+    """What a reader would notice of a change; empty for nothing."""
+    if now is None:
+        return "would be gone"
+    if isinstance(was, StoredPState) and isinstance(now, StoredPState):
+        if now.is_private and not was.is_private:
+            return "would be private"
+        return "" if was.schema == now.schema else "would have another schema"
+    if isinstance(was, StoredQuery) and was != now:
+        return "would have other inputs"
+    return ""
+
+
+# --- what they still read --------------------------------------------------------------------------------------------
+
+
+def needed_by(
+    reader: LivingReader, store: ObjectStore, log: DepotLog, depot_id: str, since_ms: int
+) -> Iterator[Sequence[int]]:
+    """The lowest offsets that a reader still needs of a depot, by source.
+
+    One that committed nothing since `since_ms` holds no records that were appended before it.
+    """
+    definition = reader.definition
+    if definition is None or definition.number < reader.mark.definition:
+        if depot_id in reader.mark.objects:
+            yield _at_least((0,) * log.partitions, reader.mark.written_ms, log, since_ms)
+        return
+    other = store_at(store, reader.mark.store)
+    for topology in definition.topologies.values():
+        sources = [source for source in topology.sources if _id_of(definition.mirrors, source.depot) == depot_id]
+        if not sources:
+            continue
+        try:
+            head = CommitLog(other, definition.topology_prefix(topology.name)).head()
+        except (RetryableError, CorruptState):
+            head = None
+        met = met_sources(definition, topology.name, head[1] if head is not None else None)
+        seen_ms = max(definition.written_ms, head[1].written_ms if head is not None else 0)
+        for source in sources:
+            progress = met.get(source.source_id)
+            offsets = (0,) * log.partitions if progress is None else progress.offsets
+            yield _at_least(offsets, seen_ms, log, since_ms)
+
+
+def _id_of(mirrors: Mapping[str, StoredMirror], name: str) -> str:
+    mirror = mirrors.get(name)
+    return object_id(mirror) if mirror is not None else ""
+
+
+def _at_least(offsets: Sequence[int], seen_ms: int, log: DepotLog, since_ms: int) -> Sequence[int]:
+    if seen_ms >= since_ms:
+        return offsets
+    young = log.resolve_start(StartFrom("after_timestamp", since_ms), log.now_millis())
+    return tuple(map(max, offsets, young))
