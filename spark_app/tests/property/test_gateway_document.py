@@ -51,6 +51,7 @@ NAMES = {"module": "Documented", "depot": "events", "pstate": "total", "topology
 
 OPERATIONS = (
     "GET /healthz", "GET /readyz", "GET /metrics", "GET /api/v1/modules", "GET /api/v1/modules/{module}",
+    "GET /api/v1/overview", "GET /api/v1/options", "GET /api/v1/modules/{module}/topologies/{topology}/log",
     "POST /api/v1/modules/{module}/wait",
     "POST /api/v1/modules/{module}/depots/{depot}/append",
     "GET /api/v1/modules/{module}/depots/{depot}",
@@ -71,8 +72,11 @@ OPERATIONS = (
     "PATCH /api/v1/modules/{module}/options",
 )  # fmt: skip
 
-ENDLESS = {"GET /api/v1/modules/{module}/pstates/{pstate}/subscribe"}
-"""An answer that does not end would not be read to its end; unit/test_subscriptions.py asks these."""
+ENDLESS = {
+    "GET /api/v1/modules/{module}/pstates/{pstate}/subscribe", "GET /api/v1/overview/subscribe",
+    "GET /api/v1/modules/{module}/topologies/{topology}/subscribe",
+}  # fmt: skip
+"""An answer that does not end would not be read to its end; unit/test_subscriptions.py and test_page.py ask these."""
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from tidemill import Agg, BadInput, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
-from tidemill.gateway import depots, pstates, queries, topologies, waits
+from tidemill.gateway import depots, observing, pstates, queries, topologies, waits
 from tidemill.gateway.access import APPEND, OPERATE, READ, ROLES, Access, RateLimits, Rates, name_of, role_of
 from tidemill.gateway.app import PREFIX, make_app
 from tidemill.gateway.faults import HttpRefusal
@@ -25,6 +25,8 @@ LINES = "all\nreader read\nwriter append\noperator operate\nboth read,append Gua
 AT = "/api/v1/modules/Guarded"
 ROUTES = {
     READ: [
+        "GET /overview", "GET /overview/subscribe", "GET /options",
+        "GET /modules/{module}/topologies/{topology}/log", "GET /modules/{module}/topologies/{topology}/subscribe",
         "GET /modules", "GET /modules/{module}", "GET /modules/{module}/options", "POST /modules/{module}/wait",
         "GET /modules/{module}/depots/{depot}", "GET /modules/{module}/depots/{depot}/partitions/{partition}",
         "GET /modules/{module}/depots/{depot}/partitions/{partition}/records",
@@ -74,7 +76,8 @@ def asked(cluster: InProcessCluster, tmp_path: Path) -> Iterator[Callable[..., A
 
 def test_every_route_has_a_role_when_they_are_listed() -> None:
     found: dict[str, list[str]] = {role: [] for role in ROLES}
-    for router in (depots.routes, pstates.routes, queries.routes, topologies.routes, waits.routes):
+    parts = (depots, observing, pstates, queries, topologies, waits)
+    for router in (part.routes for part in parts):
         for route in router.routes:
             assert isinstance(route, APIRoute)
             for method in route.methods:

@@ -104,6 +104,7 @@ COMMANDS = {
         "gateway",
         "Serve appends, selects, status and options over HTTP; any number of replicas may serve one store.",
     ),
+    "ui": CommandSource("serving", "ui", "Show a store's modules on a page in the browser of this machine."),
     "backup": CommandSource(
         "saving",
         "backup",

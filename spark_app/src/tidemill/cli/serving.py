@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
+import webbrowser
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -69,7 +71,35 @@ def gateway(
     if json_:
         show_json({"url": server.url, "module": modules.only})
     else:
-        say(f"Serving {modules.only or 'all modules'} of {opened.url} at {server.url}, OpenAPI at {server.url}/docs.")
+        served = modules.only or "all modules"
+        say(f"Serving {served} of {opened.url} at {server.url}, with a page for people; OpenAPI at {server.url}/docs.")
+    server.run()
+
+
+@command
+def ui(
+    store: StoreOption = STORE_DEFAULT,
+    json_: JsonOption = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
+) -> None:
+    """Show a store's modules on a page in the browser of this machine, until Ctrl-C."""
+    wants_json(json_)
+    with needing("gateway"):
+        from tidemill.gateway.modules import Modules
+        from tidemill.gateway.server import GatewayServer
+        from tidemill.gateway.settings import GatewaySettings
+
+    logging.basicConfig(level=logging.WARNING)
+    opened = existing_store(store)
+    server = GatewayServer(Modules(opened), GatewaySettings(), "127.0.0.1", port)
+    if json_:
+        show_json({"url": f"{server.url}/"})
+    else:
+        say(f"The modules of {opened.url} are shown at {server.url}/ until Ctrl-C.")
+    if browser:
+        # The port takes requests already; they are answered as soon as the server below runs.
+        threading.Thread(target=webbrowser.open, args=(f"{server.url}/",), daemon=True).start()
     server.run()
 
 
@@ -90,7 +120,7 @@ def serving_beside(running: Any, port: int, is_json: bool) -> Iterator[None]:
     server.start()
     try:
         if not is_json:
-            say(f"Serving {running.definition.module} at {server.url}.")
+            say(f"Serving {running.definition.module} at {server.url}, which has a page for people, too.")
         yield
     finally:
         server.stop()

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from tidemill.clients.status import rows_per_second
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Committed, Entry
 from tidemill.store.objects import ObjectStore
+from tidemill.values.offsets import OffsetRanges
+
+RANGES_MAX: Final = 64
+"""Of one source in one line: the others are counted in its records."""
 
 
 def topology_history(
     store: ObjectStore, definition: StoredDefinition, topology: str, limit: int = 20
 ) -> list[dict[str, Any]]:
-    """What the newest entries of the commit log say, oldest first: claims, attempts, commits and failures."""
-    entries = CommitLog(store, definition.topology_prefix(topology)).tail(limit + 1)
+    """The newest entries of the commit log as lines, oldest first: claims, attempts, commits and failures."""
+    return lines_of(CommitLog(store, definition.topology_prefix(topology)), limit)
+
+
+def lines_of(log: CommitLog, limit: int, before: int | None = None) -> list[dict[str, Any]]:
+    """The last `limit` entries of a log, or of those before entry `before`, as lines; fewer where it is trimmed."""
+    entries = log.tail(limit + 1, before)
     commits = {c.entry: c for _, entry in entries for c in reversed(entry.committed)}
     return [_line(number, entry, commits) for number, entry in entries[-limit:]]
 
@@ -39,4 +48,10 @@ def _line(number: int, entry: Entry, commits: dict[int, Committed]) -> dict[str,
     if entry.attempt is not None:
         begun = entry.attempt
         line["begun"] = {"microbatch_id": begun.microbatch_id, "version": begun.version, "records": begun.records}
+        line["begun"]["ranges"] = {source: _shown(ranges) for source, ranges in begun.ranges.items()}
     return line
+
+
+def _shown(ranges: OffsetRanges) -> list[list[int]]:
+    """[partition, start, end] of the first partitions that have records."""
+    return [[partition, ranges.starts[partition], ranges.ends[partition]] for partition in ranges.filled()[:RANGES_MAX]]

@@ -56,6 +56,37 @@ class LagReader:
         return lags
 
 
+class StatusReader:
+    """Follows one topology; cheap to ask again and again, by one thread at a time."""
+
+    def __init__(
+        self, store: ObjectStore, definition: StoredDefinition, topology: str, clock: Clock | None = None
+    ) -> None:
+        """Raises UnknownName: the module has no such topology."""
+        self._store, self._definition, self._topology = store, definition, topology
+        self._clock = clock or SystemClock()
+        self._lags = LagReader(store, definition, topology)
+        self._leader = LeaderWatch(store, definition, topology, self._clock)
+        self._log = CommitLog(store, definition.topology_prefix(topology))
+        self._options = OptionsLog(store, definition.module)
+
+    def read(self) -> TopologyStatus:
+        """How the topology stands now. Raises StoreUnavailable: the store does not answer."""
+        leader = self._leader.leader()
+        head = self._log.head()
+        pause = self._options.read().paused.get(self._topology)
+        found = entry_status(self._definition, self._topology, head, is_running=bool(leader), pause=pause)
+        ahead_ms = found.written_ms - self._clock.now_ms() if head else 0
+        waits = unpublished_in(self._store, self._definition, self._topology, head[1]) if head else 0
+        return replace(
+            found,
+            leader=leader or None,
+            lag=self._lags.read(head[1] if head else None),
+            unpublished=waits,
+            clock_ahead_seconds=ahead_ms // 1000 if ahead_ms >= AHEAD_MS else 0,
+        )
+
+
 def topology_status(
     store: ObjectStore, definition: StoredDefinition, topology: str, clock: Clock | None = None
 ) -> TopologyStatus:
@@ -65,20 +96,7 @@ def topology_status(
         UnknownName: the module has no such topology.
         StoreUnavailable: the store does not answer.
     """
-    clock = clock or SystemClock()
-    lags = LagReader(store, definition, topology)
-    leader = LeaderWatch(store, definition, topology, clock).leader()
-    head = CommitLog(store, definition.topology_prefix(topology)).head()
-    pause = OptionsLog(store, definition.module).read().paused.get(topology)
-    found = entry_status(definition, topology, head, is_running=bool(leader), pause=pause)
-    ahead_ms = found.written_ms - clock.now_ms() if head else 0
-    return replace(
-        found,
-        leader=leader or None,
-        lag=lags.read(head[1] if head else None),
-        unpublished=unpublished_in(store, definition, topology, head[1]) if head else 0,
-        clock_ahead_seconds=ahead_ms // 1000 if ahead_ms >= AHEAD_MS else 0,
-    )
+    return StatusReader(store, definition, topology, clock).read()
 
 
 def unpublished_in(store: ObjectStore, definition: StoredDefinition, topology: str, entry: Entry) -> int:

@@ -15,14 +15,16 @@ from starlette.exceptions import HTTPException
 
 from tidemill.clients.status import TopologyStatus
 from tidemill.clients.status_reader import topology_status
-from tidemill.gateway import depots, faults, pstates, queries, schemas, topologies, waits
+from tidemill.gateway import depots, faults, observing, page, pstates, queries, schemas, topologies, waits
 from tidemill.gateway.admission import Admission
 from tidemill.gateway.exchange import Gateway, gateway_of
 from tidemill.gateway.faults import HttpRefusal, malformed
 from tidemill.gateway.guard import DOCS_FILES, OPEN_PATHS, Guard
+from tidemill.gateway.live import TopologyLooks
 from tidemill.gateway.looks import SharedLook
 from tidemill.gateway.metrics import CONTENT_TYPE, GatewayMetrics
 from tidemill.gateway.modules import Modules
+from tidemill.gateway.overview import Overview
 from tidemill.gateway.readiness import readiness_of
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.subscriptions import Subscriptions
@@ -46,9 +48,11 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
     statuses = SharedLook("metrics", lambda: _statuses(modules), settings.seconds_max)
     metrics = GatewayMetrics()
     subscriptions = Subscriptions(metrics.subscribers.set)
+    overview, topology_looks = Overview(modules), TopologyLooks(modules, settings.seconds_max)
     gateway = Gateway(
-        settings, modules, work, waiting, querying, subscriptions, metrics, readiness_of(modules), statuses
-    )
+        settings, modules, work, waiting, querying, subscriptions, metrics, readiness_of(modules), statuses,
+        SharedLook("overview", overview.look, settings.seconds_max), topology_looks,
+    )  # fmt: skip
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -57,6 +61,9 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
         gateway.work.close()
         gateway.readiness.close()
         gateway.statuses.close()
+        gateway.overview.close()
+        overview.close()
+        topology_looks.close()
 
     app = FastAPIOffline(
         redoc_url=None,
@@ -69,7 +76,8 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
     )
     app.state.gateway = gateway
     app.include_router(operations)
-    for router in (depots.routes, pstates.routes, queries.routes, topologies.routes, waits.routes):
+    app.include_router(page.routes)
+    for router in (depots.routes, pstates.routes, queries.routes, topologies.routes, observing.routes, waits.routes):
         app.include_router(router, prefix=PREFIX)
     app.add_exception_handler(TidemillError, _on_error)
     app.add_exception_handler(HTTPException, _on_http)

@@ -13,6 +13,7 @@ from tidemill.gateway.admission import Admission, Ticket
 from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import answer_type, encoded
 from tidemill.gateway.guard import TICKET, too_large
+from tidemill.gateway.live import TopologyLooks
 from tidemill.gateway.looks import SharedLook
 from tidemill.gateway.metrics import GatewayMetrics
 from tidemill.gateway.modules import Modules
@@ -34,6 +35,8 @@ class Gateway:
     metrics: GatewayMetrics
     readiness: SharedLook[None]
     statuses: SharedLook[list[TopologyStatus]]
+    overview: SharedLook[dict[str, dict[str, Any]]]
+    topologies: TopologyLooks
 
 
 def gateway_of(request: Request) -> Gateway:

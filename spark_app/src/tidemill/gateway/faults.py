@@ -72,9 +72,14 @@ def headers_of(error: TidemillError) -> dict[str, str]:
     return {"retry-after": str(RETRY_SECONDS)} if status_of(error) == 503 else {}
 
 
+def text_of(error: TidemillError) -> str:
+    """What clients read of an error: nothing that names objects, folders and hosts of the store."""
+    return _HIDDEN.get(error.code, str(error))
+
+
 def body_of(error: TidemillError) -> bytes:
     """`{"error": {"code", "message", …}}`; the facts of the error's context ride along."""
-    body: dict[str, Any] = {"code": error.code, "message": _HIDDEN.get(error.code, str(error))}
+    body: dict[str, Any] = {"code": error.code, "message": text_of(error)}
     if isinstance(error, DefinitionError):
         body["faults"] = [vars(fault) for fault in error.faults]
     for name in ("index", "at"):

@@ -15,12 +15,15 @@ from tidemill.gateway.admission import Admission
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.metrics import GatewayMetrics
 from tidemill.gateway.origins import check_local
+from tidemill.gateway.sessions import check_sent_by_page, cookie_token
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.values.errors import TidemillError
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json"})
+FILES_PATH = "/page/"
+SESSION_PATH = "/session"
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json", "/", SESSION_PATH})
 DOCS_FILES = "/docs/files"
-UNBOUNDED_PATHS = OPEN_PATHS | {"/metrics"}
+UNBOUNDED_PATHS = OPEN_PATHS - {SESSION_PATH} | {"/metrics"}
 NO_ROUTE = "none"
 TICKET = "tidemill.ticket"
 """Where a request's scope has its place among those under way."""
@@ -90,7 +93,7 @@ class Guard:
         headers = dict(scope["headers"])
         if self._is_local_only:
             check_local(scope["method"], headers)
-        access = scope[ACCESS] = self._access(path, headers)
+        access = scope[ACCESS] = self._access(scope["method"], path, headers)
         if not _is_open(path):
             check_access(access, scope["method"], path)
             if self._limits is not None:
@@ -109,14 +112,16 @@ class Guard:
         finally:
             ticket.release()
 
-    def _access(self, path: str, headers: dict[bytes, bytes]) -> Access:
-        """Who asks, and what they may do."""
+    def _access(self, method: str, path: str, headers: dict[bytes, bytes]) -> Access:
+        """Who asks, and what they may do: by the token in the header, or in the cookie of a browser that signed in."""
         tokens = self._settings.tokens
         if tokens is None or _is_open(path) or (path == "/metrics" and self._settings.has_open_metrics):
             return Access()
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        found = tokens.access(given.strip())
-        if scheme.lower() != b"bearer" or found is None:
+        found = tokens.access(given.strip()) if scheme.lower() == b"bearer" else None
+        if not scheme and (found := tokens.access(cookie_token(headers))) is not None:
+            check_sent_by_page(method, headers)
+        if found is None:
             text = "Send the gateway's token: Authorization: Bearer TOKEN."
             raise HttpRefusal(401, "Unauthorized", text, {"www-authenticate": "Bearer"})
         return found
@@ -161,7 +166,7 @@ class Guard:
 
 
 def _is_open(path: str) -> bool:
-    return path in OPEN_PATHS or path.startswith(f"{DOCS_FILES}/")
+    return path in OPEN_PATHS or path.startswith((f"{DOCS_FILES}/", FILES_PATH))
 
 
 def too_large(bound: int) -> HttpRefusal:

@@ -1,4 +1,4 @@
-"""Values that a gateway keeps up to date for its clients, as server-sent events."""
+"""What a gateway keeps up to date for its clients, as server-sent events: values of PStates, and looks at the store."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class Subscriptions:
     """The open ones of one gateway; used in its event loop only."""
 
     def __init__(self, show: Callable[[int], object]) -> None:
-        self._open: set[Subscription] = set()
+        self._open: set[EventStream] = set()
         self._show = show
         self._is_stopping = False
 
-    def add(self, one: Subscription) -> None:
+    def add(self, one: EventStream) -> None:
         """One more."""
         self._open.add(one)
         self._show(len(self._open))
         if self._is_stopping:
             one.end(_STOPS)
 
-    def remove(self, one: Subscription) -> None:
+    def remove(self, one: EventStream) -> None:
         """It is over."""
         self._open.discard(one)
         self._show(len(self._open))
@@ -58,46 +58,22 @@ class Subscriptions:
             one.end(_STOPS)
 
 
-class Subscription(Response):
-    """The answer to one client: events until one side goes.
-
-    `resync` has the value as it is, `diff` what changed since the event before, and `end` the reason of the end.
-    """
+class EventStream(Response):
+    """The answer to one client: events until one side goes, the last of them `end` with its reason."""
 
     def __init__(self, all_of_them: Subscriptions) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"}, media_type=EVENTS)
         del self.headers["content-length"]
         self._all = all_of_them
-        self._loop = asyncio.get_running_loop()
         self._events: deque[bytes] = deque()
         self._bytes = 0
         self._news = asyncio.Event()
         self._reason: str | None = None
-        self._proxy: ProxyState | None = None
         self.is_over = False
 
-    # --- in other threads --------------------------------------------------------------------------------------------
-
-    def told(self, new: Any, diff: Diff, old: Any) -> None:
-        """The callback of its proxy."""
-        if self.is_over or self._loop.is_closed():
-            return
-        if isinstance(diff, UngracefulTerminationDiff):
-            self._loop.call_soon_threadsafe(self.end, diff.reason)
-        elif isinstance(diff, ResyncDiff):
-            self._loop.call_soon_threadsafe(self._take, _event("resync", {"value": new}))
-        else:
-            self._loop.call_soon_threadsafe(self._take, _event("diff", {"diff": diff.to_json()}))
-
-    def hold(self, proxy: ProxyState) -> None:
-        """Close this proxy at the end, which may be over by now."""
-        self._proxy = proxy
-        if self.is_over:
-            proxy.close()
-
-    # --- in the event loop -------------------------------------------------------------------------------------------
-
-    def _take(self, event: bytes) -> None:
+    def take(self, name: str, data: Any) -> None:
+        """One more event for the client; one that is too slow is sent away."""
+        event = event_of(name, data)
         if self._events and self._bytes + len(event) > PENDING_BYTES_MAX:
             self.end(_SLOW)
             return
@@ -110,14 +86,12 @@ class Subscription(Response):
         if self._reason is None:
             self._reason = reason
             self._events.clear()
-            self._events.append(_event("end", {"reason": reason}))
+            self._events.append(event_of("end", {"reason": reason}))
             self._news.set()
 
     def close(self) -> None:
-        """Let go of its value."""
+        """It is over: let go of what it follows."""
         self.is_over = True
-        if self._proxy is not None:
-            self._proxy.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with events until the client goes, or an end is told."""
@@ -128,7 +102,7 @@ class Subscription(Response):
             async with asyncio.timeout(LIFE_SECONDS):
                 await self._send_events(send)
         except TimeoutError:
-            await send({"type": "http.response.body", "body": _event("end", {"reason": _OVER})})
+            await send({"type": "http.response.body", "body": event_of("end", {"reason": _OVER})})
         finally:
             leaving.cancel()
             self._all.remove(self)
@@ -155,5 +129,38 @@ class Subscription(Response):
         self._news.set()
 
 
-def _event(name: str, data: dict[str, Any]) -> bytes:
+def event_of(name: str, data: Any) -> bytes:
+    """One event as it is sent; the data is JSON."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), encoded(data, JSON))
+
+
+class Subscription(EventStream):
+    """A value of a PState: `resync` has it as it is, `diff` what changed since the event before."""
+
+    def __init__(self, all_of_them: Subscriptions) -> None:
+        super().__init__(all_of_them)
+        self._loop = asyncio.get_running_loop()
+        self._proxy: ProxyState | None = None
+
+    def told(self, new: Any, diff: Diff, old: Any) -> None:
+        """The callback of its proxy, in another thread."""
+        if self.is_over or self._loop.is_closed():
+            return
+        if isinstance(diff, UngracefulTerminationDiff):
+            self._loop.call_soon_threadsafe(self.end, diff.reason)
+        elif isinstance(diff, ResyncDiff):
+            self._loop.call_soon_threadsafe(self.take, "resync", {"value": new})
+        else:
+            self._loop.call_soon_threadsafe(self.take, "diff", {"diff": diff.to_json()})
+
+    def hold(self, proxy: ProxyState) -> None:
+        """Close this proxy at the end, which may be over by now."""
+        self._proxy = proxy
+        if self.is_over:
+            proxy.close()
+
+    def close(self) -> None:
+        """It is over: let go of its value."""
+        super().close()
+        if self._proxy is not None:
+            self._proxy.close()

@@ -50,7 +50,7 @@ async def modules(request: Request) -> Response:
 async def module_summary(request: Request, module: str) -> Response:
     """The module's definition as it is stored: depots, PStates, topologies, queries."""
     gateway = gateway_of(request)
-    return await answered(request, lambda: summary(_definition(gateway, module)))
+    return await answered(request, lambda: summary(definition_of(gateway, module)))
 
 
 def summary(definition: StoredDefinition) -> dict[str, Any]:
@@ -98,7 +98,7 @@ async def status(request: Request, module: str, topology: str) -> Response:
     gateway = gateway_of(request)
 
     def read() -> Any:
-        definition = _definition(gateway, module)
+        definition = definition_of(gateway, module)
         definition.topology(topology)
         return topology_status(gateway.modules.store, definition, topology, gateway.modules.clock).to_json()
 
@@ -121,7 +121,7 @@ async def _paused(request: Request, module: str, topology: str, is_paused: bool)
     gateway = gateway_of(request)
 
     def change() -> Any:
-        _definition(gateway, module).topology(topology)
+        definition_of(gateway, module).topology(topology)
         log = OptionsLog(gateway.modules.store, module)
         if is_paused:
             log.pause(topology)
@@ -138,7 +138,7 @@ async def options_of(request: Request, module: str) -> Response:
     gateway = gateway_of(request)
 
     def read() -> Any:
-        _definition(gateway, module)
+        definition_of(gateway, module)
         return _shown(OptionsLog(gateway.modules.store, module))
 
     return await answered(request, read)
@@ -159,7 +159,7 @@ async def edit_options(request: Request, module: str) -> Response:
         edit = converted(decoded(body, kind, ticket_of(request).grow), Settings)
         if len(edit.unset) > UNSET_MAX:
             raise malformed(f"One edit unsets at most {UNSET_MAX} options.")
-        scope, target = _place(_definition(gateway, module), edit)
+        scope, target = _place(definition_of(gateway, module), edit)
         for name, value in edit.set.items():  # all are checked before the first is set
             options.check_scope(name, scope, target)
             options.check_value(name, value)
@@ -207,5 +207,5 @@ def _place(definition: StoredDefinition, edit: Settings) -> tuple[str, str]:
     return scope, definition.pstate("$$" + name.removeprefix("$$"))[1].name
 
 
-def _definition(gateway: Gateway, module: str) -> StoredDefinition:
+def definition_of(gateway: Gateway, module: str) -> StoredDefinition:
     return gateway.modules.module(module).client.definition()

@@ -81,9 +81,9 @@ class EntryLog(Generic[_E]):
             raise NotFound(f"Entry {number} of {self.log.prefix} was trimmed.", number=number)
         return entry
 
-    def tail(self, count: int) -> list[tuple[int, _E]]:
-        """The newest entries, oldest of them first; fewer where the log is trimmed."""
-        newest, found = self.newest_number(), []
+    def tail(self, count: int, before: int | None = None) -> list[tuple[int, _E]]:
+        """The newest entries, or those before entry `before`, oldest of them first; fewer where the log is trimmed."""
+        newest, found = self.newest_number() if before is None else before - 1, []
         for number in range(newest, max(0, newest - count), -1):
             try:
                 found.append((number, self.read(number)))

@@ -1,0 +1,59 @@
+// Requests to the gateway that serves this page, and what it tells by itself.
+import { useEffect, useReducer, useState } from "./vendor/preact-htm.js";
+
+export class Refused extends Error {
+  constructor(status, code, message) { super(message); this.status = status; this.code = code; }
+}
+
+// Relative, so that a gateway behind a path of a proxy works, too.
+const address = (path) => path.startsWith("/session") ? path.slice(1) : `api/v1${path}`;
+
+export async function ask(path, { method = "GET", body } = {}) {
+  const headers = { accept: "application/json", "x-tidemill-page": "1" };
+  if (body !== undefined) headers["content-type"] = "application/json";
+  const answer = await fetch(address(path), { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  const text = await answer.text();
+  let found = null;
+  try { found = text ? JSON.parse(text) : null; } catch { found = null; }
+  if (answer.ok) return found;
+  const error = found?.error ?? { code: "Unknown", message: `${answer.status} ${answer.statusText}` };
+  if (answer.status === 401) window.dispatchEvent(new Event("signed-out"));
+  throw new Refused(answer.status, error.code, error.message);
+}
+
+// What a request gives: { value, error, isLoading, again }. It is asked anew whenever `key` changes.
+export function useAsked(key, load) {
+  const [count, again] = useReducer((n) => n + 1, 0);
+  const [state, setState] = useState({ key: null });
+  useEffect(() => {
+    let isCurrent = true;
+    if (key === null) return undefined;
+    load().then((value) => isCurrent && setState({ key, value }), (error) => isCurrent && setState({ key, error }));
+    return () => { isCurrent = false; };
+  }, [key, count]);
+  const isOld = state.key !== key;
+  return { value: isOld ? undefined : state.value, error: isOld ? undefined : state.error, isLoading: key !== null && isOld, again };
+}
+
+// Follows server-sent events; `handlers` by the event's name get its data. Comes again by itself after an end.
+export function useEvents(path, handlers) {
+  const [isOpen, setOpen] = useState(false);
+  useEffect(() => {
+    let source, timer, isOver = false;
+    const open = () => {
+      source = new EventSource(address(path));
+      source.onopen = () => setOpen(true);
+      source.onerror = () => { setOpen(false); if (source.readyState === EventSource.CLOSED) later(); };
+      source.addEventListener("end", () => { source.close(); later(); });
+      for (const [name, handle] of Object.entries(handlers))
+        source.addEventListener(name, (event) => handle(JSON.parse(event.data)));
+    };
+    const later = () => { if (!isOver) timer = setTimeout(open, 2000); };
+    open();
+    return () => { isOver = true; clearTimeout(timer); source.close(); };
+  }, [path]);
+  return isOpen;
+}
+
+export const segment = encodeURIComponent;
+export const bare = (name) => name.replace(/^(\*|\$\$)/, "");

@@ -1,0 +1,59 @@
+// One module: its topologies, depots, PStates, queries and options.
+import { html } from "./vendor/preact-htm.js";
+import { ask, bare, segment, useAsked } from "./api.js";
+import { Facts, Notice, Schema, State, Table, number } from "./parts.js";
+import { Options } from "./options.js";
+
+const TABS = ["topologies", "depots", "pstates", "queries", "options"];
+const TITLES = { pstates: "PStates" };
+const title = (tab) => TITLES[tab] ?? tab[0].toUpperCase() + tab.slice(1);
+
+export function ModuleView({ module, tab, may }) {
+  const path = `/modules/${segment(module)}`;
+  const known = useAsked(path, () => ask(path));
+  if (known.error) return html`<${Notice} error=${known.error} />`;
+  if (!known.value) return html`<p class="soft">Looking …</p>`;
+  const found = known.value, base = `#/m/${segment(module)}`;
+  return html`<div class="head"><h1>${module}</h1></div>
+    <section class="card"><${Facts} facts=${{ Definition: number(found.number), Tasks: number(found.tasks), Threads: number(found.threads),
+      Topologies: found.topologies.length, Depots: found.depots.length, PStates: pstates(found).length, Queries: found.queries.length }} /></section>
+    <nav class="tabs" aria-label="Parts of the module">${TABS.map((one) => html`<a href="${base}/${one}" aria-current=${one === tab ? "page" : undefined}>${title(one)}</a>`)}</nav>
+    <section class="card"><${Tab} tab=${tab} module=${module} found=${found} base=${base} may=${may} /></section>`;
+}
+
+const pstates = (found) => found.topologies.flatMap((topology) => topology.pstates.map((one) => ({ ...one, topology: topology.name, key: one.name })));
+
+function Tab({ tab, module, found, base, may }) {
+  if (tab === "depots") return html`<${Depots} found=${found} base=${base} />`;
+  if (tab === "pstates") return html`<${PStates} found=${found} base=${base} />`;
+  if (tab === "queries") return html`<${Queries} found=${found} base=${base} />`;
+  if (tab === "options") return html`<${Options} module=${module} found=${found} may=${may} />`;
+  return html`<${Topologies} module=${module} found=${found} base=${base} />`;
+}
+
+function Topologies({ module, found, base }) {
+  const statuses = useAsked(`${module} topologies`, () => Promise.all(found.topologies.map((one) => ask(`/modules/${segment(module)}/topologies/${segment(one.name)}`))));
+  if (statuses.error) return html`<${Notice} error=${statuses.error} />`;
+  return html`<${Table} label="Topologies" rows=${(statuses.value ?? []).map((one) => ({ ...one, key: one.topology }))} empty="Looking …" columns=${[
+    ["Topology", (row) => html`<a href="${base}/t/${segment(row.topology)}">${row.topology}</a>`],
+    ["State", (row) => html`<${State} status=${row} />`],
+    ["Waiting", (row) => number(row.waiting), true],
+    ["Processed", (row) => number(row.processed), true],
+    ["Microbatch", (row) => `${row.microbatch_id}/${row.version}`, true]]} />`;
+}
+
+const Depots = ({ found, base }) => html`<${Table} label="Depots" rows=${found.depots.map((one) => ({ ...one, key: one.name }))} columns=${[
+  ["Depot", (row) => row.tick_millis === null ? html`<a href="${base}/d/${segment(bare(row.name))}">${row.name}</a>` : row.name],
+  ["Partitioner", (row) => row.tick_millis === null ? row.partitioner : `a tick every ${number(row.tick_millis)} ms`],
+  ["Partitions", (row) => number(row.partitions), true],
+  ["Read by", (row) => found.topologies.filter((one) => one.sources.some((source) => source.depot === row.name)).map((one) => one.name).join(", ") || "nobody"]]} />`;
+
+const PStates = ({ found, base }) => html`<${Table} label="PStates" rows=${pstates(found)} columns=${[
+  ["PState", (row) => row.private ? row.name : html`<a href="${base}/p/${segment(bare(row.name))}">${row.name}</a>`],
+  ["Written by", (row) => row.topology],
+  ["Where", (row) => row.global ? "one value on task 0" : row.private ? "private" : "all tasks"],
+  ["Schema", (row) => html`<ul class="tree"><${Schema} schema=${row.schema} /></ul>`]]} />`;
+
+const Queries = ({ found, base }) => html`<${Table} label="Queries" empty="It has no query topologies." rows=${found.queries.map((one) => ({ ...one, key: one.name }))} columns=${[
+  ["Query", (row) => html`<a href="${base}/q/${segment(row.name)}">${row.name}</a>`],
+  ["Inputs", (row) => html`<code>${row.inputs.join(", ")}</code>`], ["Result", (row) => html`<code>${row.result}</code>`]]} />`;

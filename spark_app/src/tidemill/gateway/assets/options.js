@@ -1,0 +1,44 @@
+// Dynamic options: what each does, what holds, and a change of it.
+import { html, useState } from "./vendor/preact-htm.js";
+import { ask, segment, useAsked } from "./api.js";
+import { Notice, Table } from "./parts.js";
+
+const shown = (value) => value === null || value === undefined ? "not set" : String(value);
+
+export function Options({ module, found, may }) {
+  const path = `/modules/${segment(module)}/options`;
+  const registry = useAsked("options", () => ask("/options")), now = useAsked(path, () => ask(path));
+  const [error, setError] = useState(null), [place, setPlace] = useState("module:");
+  if (registry.error || now.error) return html`<${Notice} error=${registry.error ?? now.error} />`;
+  if (!registry.value || !now.value) return html`<p class="soft">Looking …</p>`;
+  const [scope, target] = [place.slice(0, place.indexOf(":")), place.slice(place.indexOf(":") + 1)];
+  const change = async (body) => {
+    setError(null);
+    try { await ask(path, { method: "PATCH", body: { ...body, ...(scope === "module" ? {} : { [scope]: target }) } }); now.again(); } catch (refused) { setError(refused); }
+  };
+  const places = ["module:", ...found.topologies.map((one) => `topology:${one.name}`), ...found.depots.map((one) => `depot:${one.name}`)];
+  const rows = registry.value.filter((option) => scope === "module" || option.scope === scope).map((option) => ({
+    ...option, key: `${place} ${option.name}`,
+    set: now.value.set.find((one) => one.name === option.name && one.scope === scope && one.object === target),
+    managed: now.value.managed.find((one) => one.name === option.name && one.scope === scope && one.object === target),
+  }));
+  return html`<form class="row"><label>Set at<select value=${place} onChange=${(event) => setPlace(event.target.value)}>
+      ${places.map((one) => html`<option value=${one} selected=${one === place}>${one === "module:" ? `module ${module}` : one.replace(":", " ")}</option>`)}</select></label></form>
+    <p class="soft">A change holds from the next microbatch on. What is not set here is taken from the module, then from the default.</p>
+    ${error && html`<${Notice} error=${error} />`}
+    <${Table} label="Options" rows=${rows} columns=${[
+      ["Option", (row) => html`<code>${row.name}</code><br /><span class="soft">${row.help}</span>`],
+      ["Default", (row) => html`${shown(row.default)} <span class="soft">${row.unit}</span>`],
+      ["Allowed", (row) => html`<span class="soft">${row.bounds}</span>`],
+      ["Value here", (row) => html`<${Edit} row=${row} may=${may} change=${change} />`]]} />`;
+}
+
+function Edit({ row, may, change }) {
+  const [text, setText] = useState(row.set ? String(row.set.value) : "");
+  if (row.managed) return html`${shown(row.set?.value)} <span class="soft">decided by ${row.managed.by}</span>`;
+  if (!may("operate")) return shown(row.set?.value);
+  const value = () => row.type === "str" ? text : row.type === "bool" ? text === "true" : Number(text);
+  const save = (event) => { event.preventDefault(); change(text === "" ? { unset: [row.name] } : { set: { [row.name]: value() } }); };
+  return html`<form class="row" onSubmit=${save}><label><span class="skip">${row.name}</span><input aria-label=${row.name} value=${text} size="10" placeholder="not set"
+    onInput=${(event) => setText(event.target.value)} /></label><button>${text === "" && row.set ? "Unset" : "Set"}</button></form>`;
+}

@@ -1,0 +1,44 @@
+// All modules and their topologies at a glance.
+import { html, useState } from "./vendor/preact-htm.js";
+import { segment, useEvents } from "./api.js";
+import { Notice, State, Table, ago, count, number, useTick } from "./parts.js";
+
+const rank = (status) => status.trouble || status.state === "failing" ? 0 : status.is_running ? 1 : 2;
+
+const COLUMNS = [
+  ["Module", (row) => html`<a href="#/m/${segment(row.module)}">${row.module}</a>`],
+  ["Topology", (row) => html`<a href="#/m/${segment(row.module)}/t/${segment(row.topology)}">${row.topology}</a>`],
+  ["State", (row) => html`<${State} status=${row} />`],
+  ["Waiting", (row) => number(row.waiting), true],
+  ["Records/s", (row) => number(row.rows_per_second), true],
+  ["Processed", (row) => number(row.processed), true],
+  ["Microbatch", (row) => row.microbatch_id ? `${row.microbatch_id}/${row.version}` : "–", true],
+  ["Last entry", (row) => ago(row.written_ms)],
+  ["Trouble", (row) => html`<span class="bad">${row.trouble || row.failure?.message?.split("\n")[0] || ""}</span>`],
+];
+
+export function Overview({ query }) {
+  const [modules, setModules] = useState(null), [trouble, setTrouble] = useState("");
+  const [search, setSearch] = useState(query.get("q") ?? "");
+  useTick(1);
+  const isOpen = useEvents("/overview/subscribe", {
+    modules: (changed) => setModules((known) => Object.fromEntries(
+      Object.entries({ ...known, ...changed }).filter(([, module]) => module !== null))),
+    trouble: ({ message }) => setTrouble(message),
+  });
+  const rows = Object.values(modules ?? {}).flatMap((module) => module.topologies.length
+    ? module.topologies.map((one) => ({ ...one, module: module.module, key: `${module.module}/${one.topology}` }))
+    : [{ module: module.module, topology: "", state: undefined, trouble: module.trouble, key: module.module }]);
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = rows.filter((row) => words.every((word) => `${row.module} ${row.topology} ${row.state}`.toLowerCase().includes(word)))
+    .sort((one, other) => rank(one) - rank(other) || one.key.localeCompare(other.key));
+  const failing = rows.filter((row) => rank(row) === 0).length;
+  return html`<div class="head"><h1>Modules</h1>
+      <span class="soft">${count(rows.length, "topology", "topologies")}${failing ? html`, <strong class="bad">${failing} in trouble</strong>` : ""}</span>
+      ${!isOpen && modules && html`<span class="tag warn">not connected</span>`}</div>
+    ${trouble && html`<${Notice} error=${{ code: "Store", message: trouble }} />`}
+    <form class="row" role="search" onSubmit=${(event) => event.preventDefault()}>
+      <label class="grow">Search<input type="search" value=${search} placeholder="name or state" onInput=${(event) => setSearch(event.target.value)} /></label></form>
+    <section class="card">${modules === null ? html`<p class="soft">Looking …</p>`
+      : html`<${Table} columns=${COLUMNS} rows=${found} label="Topologies" empty=${rows.length ? "None fits." : "This store has no modules yet."} />`}</section>`;
+}

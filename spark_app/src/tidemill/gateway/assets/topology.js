@@ -1,0 +1,157 @@
+// One topology as it goes on: its newest microbatches, what waits, where time goes, and why it failed.
+import { html, useMemo, useState } from "./vendor/preact-htm.js";
+import { ask, segment, useAsked, useEvents } from "./api.js";
+import { Chart, Facts, Notice, State, Table, Timeline, ago, bytes, clock, milliseconds, moment, number, total, useTick } from "./parts.js";
+
+const LINES_MAX = 1000;
+const SAMPLES_MAX = 600;
+
+export function Topology({ module, name, query, may }) {
+  const path = `/modules/${segment(module)}/topologies/${segment(name)}`;
+  const [status, setStatus] = useState(null), [lines, setLines] = useState([]), [samples, setSamples] = useState([]);
+  const [trouble, setTrouble] = useState("");
+  const isOpen = useEvents(`${path}/subscribe`, {
+    status: (found) => { setStatus(found); setSamples((known) => [...known, [Date.now() / 1000, found.waiting]].slice(-SAMPLES_MAX)); },
+    log: (found) => setLines((known) => merged(known, found)),
+    trouble: ({ message }) => setTrouble(message),
+  });
+  const known = useAsked(path, () => ask(path));
+  const chosen = Number(query.get("entry")) || null;
+  const choose = (entry) => { window.location.hash = `/m/${segment(module)}/t/${segment(name)}?entry=${entry}`; };
+  useTick(1);
+  if (known.error) return html`<${Notice} error=${known.error} />`;
+  if (!status) return html`<p class="soft">Looking …</p>`;
+  const older = async () => {
+    const found = await ask(`${path}/log?limit=200&before=${lines[0].entry}`);
+    setLines((now) => merged(now, found, true));
+  };
+  return html`<${Head} module=${module} name=${name} status=${status} path=${path} may=${may} isOpen=${isOpen} />
+    ${trouble && html`<${Notice} error=${{ code: "Store", message: trouble }} />`}
+    ${status.failure && html`<${Failure} failure=${status.failure} />`}
+    <section class="card"><h2>Now</h2><${Now} status=${status} /></section>
+    <section class="card"><h2>Microbatches</h2><${Microbatches} lines=${lines} chosen=${chosen} choose=${choose} /></section>
+    <${Charts} lines=${lines} samples=${samples} />
+    <section class="card"><h2>Sources</h2><${Sources} module=${module} status=${status} /></section>
+    <section class="card"><h2>Log</h2><${Log} lines=${lines} chosen=${chosen} choose=${choose} />
+      ${lines.length > 0 && lines[0].entry > 1 && html`<p><button onClick=${older}>Older entries</button></p>`}</section>`;
+}
+
+// Lines by entry, once each; the newest LINES_MAX, or the oldest where somebody went back.
+function merged(known, found, isBack = false) {
+  const all = [...new Map([...known, ...found].map((line) => [line.entry, line])).values()].sort((one, other) => one.entry - other.entry);
+  return isBack ? all.slice(0, LINES_MAX) : all.slice(-LINES_MAX);
+}
+
+function Head({ module, name, status, path, may, isOpen }) {
+  const [error, setError] = useState(null);
+  const change = async (verb) => { try { setError(null); await ask(`${path}/${verb}`, { method: "POST" }); } catch (refused) { setError(refused); } };
+  return html`<div class="head"><h1>${name} <span class="soft">of ${module}</span></h1><${State} status=${status} />
+      ${isOpen ? html`<span class="tag plain live">live</span>` : html`<span class="tag warn">not connected</span>`}
+      ${may("operate") && html`<button onClick=${() => change(status.is_paused ? "resume" : "pause")}>${status.is_paused ? "Resume" : "Pause"}</button>`}</div>
+    ${error && html`<${Notice} error=${error} />`}`;
+}
+
+const Now = ({ status }) => html`<${Facts} facts=${{
+  "Waiting": number(status.waiting),
+  "Records/s in the last one": number(status.rows_per_second),
+  "Microbatch": status.microbatch_id ? `${status.microbatch_id}, version ${status.version}` : "none yet",
+  "Under way": status.under_way ? `${status.under_way[0]}, version ${status.under_way[1]}` : "nothing",
+  "Processed": number(status.processed),
+  "Skipped": number(status.skipped),
+  "Leader": status.leader ?? "nobody",
+  "Epoch": number(status.epoch),
+  "Definition": number(status.definition),
+  "Last entry": html`${number(status.entry)}, ${ago(status.written_ms)}`,
+  "State": `${bytes(status.state_bytes)}, ${number(status.state_rows)} rows`,
+  "Levels": number(status.levels),
+  "Appends not published": number(status.unpublished),
+}} />`;
+
+const Failure = ({ failure }) => html`<section class="notice bad" aria-label="The last failure">
+  <h2>Microbatch ${failure.microbatch_id}, version ${failure.version} failed in ${failure.phase}</h2>
+  <p>At ${moment(failure.at_ms)}${failure.step && html` in the step <code>${failure.step}</code>`}. It is tried again.</p>
+  <p>${failure.message}</p>
+  ${failure.sample && html`<h3>What the function was given</h3><pre tabindex="0">${failure.sample}</pre>`}
+  ${failure.trace && html`<h3>Traceback</h3><pre tabindex="0">${failure.trace}</pre>`}</section>`;
+
+// --- microbatches ---------------------------------------------------------------------------------------------------
+
+const PHASES = [["prime", "prime_ms"], ["process", "process_ms"], ["commit", "commit_ms"]];
+
+function bars(lines) {
+  return lines.filter((line) => line.kind === "commit" || line.failure).slice(-120).flatMap((line) => {
+    const made = [];
+    if (line.failure) made.push({ key: -line.entry, isFailed: true, total: 0, phases: [],
+      label: `Microbatch ${line.failure.microbatch_id}, version ${line.failure.version} failed in ${line.failure.phase}` });
+    if (line.kind === "commit") made.push({ key: line.entry, total: total(line.metrics),
+      phases: PHASES.map(([name, metric]) => [name, line.metrics?.[metric] ?? 0]).filter(([, millis]) => millis > 0),
+      label: `Microbatch ${line.microbatch_id}, version ${line.version}: ${number(line.records)} records in ${milliseconds(total(line.metrics))}` });
+    return made;
+  });
+}
+
+function Microbatches({ lines, chosen, choose }) {
+  const shown = useMemo(() => bars(lines), [lines]);
+  const line = lines.find((one) => one.entry === chosen);
+  if (shown.length === 0) return html`<p class="soft">None is committed yet.</p>`;
+  return html`<${Timeline} bars=${shown} chosen=${chosen} choose=${(key) => choose(Math.abs(key))} />
+    <p class="legend"><span><i class="prime"></i>prime</span><span><i class="process"></i>process</span><span><i class="commit"></i>commit</span>
+      <span><i class="failed"></i>failed, tried again</span><span>${percentiles(lines)}</span></p>
+    ${line && html`<${Chosen} line=${line} />`}`;
+}
+
+function percentiles(lines) {
+  const times = lines.filter((line) => line.kind === "commit").map((line) => total(line.metrics)).sort((one, other) => one - other);
+  const at = (share) => milliseconds(times[Math.min(times.length - 1, Math.floor(times.length * share))]);
+  return times.length ? `of ${times.length}: median ${at(0.5)}, 90 % within ${at(0.9)}, longest ${at(1)}` : "";
+}
+
+function Chosen({ line }) {
+  const metrics = Object.entries(line.metrics ?? {}).map(([name, value]) => [name.replace(/_/g, " "), name.endsWith("_ms") ? milliseconds(value) : number(value)]);
+  return html`<h3>Entry ${line.entry}: ${line.kind} at ${moment(line.written_ms)}</h3>
+    <${Facts} facts=${{ ...(line.microbatch_id ? { Microbatch: `${line.microbatch_id}, version ${line.version}`, Records: number(line.records) } : {}),
+      Owner: line.owner, Epoch: line.epoch, Definition: line.definition, ...Object.fromEntries(metrics) }} />
+    ${line.begun && html`<h3>Begun: microbatch ${line.begun.microbatch_id}, version ${line.begun.version}, ${number(line.begun.records)} records</h3>
+      <${Ranges} ranges=${line.begun.ranges} />`}
+    ${line.failure && html`<${Failure} failure=${line.failure} />`}`;
+}
+
+const Ranges = ({ ranges }) => html`<${Table} label="Ranges" empty="No records: a tick, or nothing." rows=${Object.entries(ranges ?? {}).flatMap(
+  ([source, parts]) => parts.map(([partition, start, end]) => ({ source, partition, start, end })))}
+  columns=${[["Source", (row) => row.source], ["Partition", (row) => row.partition, true], ["From offset", (row) => number(row.start), true],
+    ["To", (row) => number(row.end), true], ["Records", (row) => number(row.end - row.start), true]]} />`;
+
+function Charts({ lines, samples }) {
+  const commits = lines.filter((line) => line.kind === "commit");
+  const rates = useMemo(() => [commits.map((line) => line.written_ms / 1000), commits.map((line) => line.rows_per_second)], [lines]);
+  const waiting = useMemo(() => [samples.map(([at]) => at), samples.map(([, count]) => count)], [samples]);
+  return html`<div class="grid">
+    <section class="card"><h2>Records a second</h2><${Chart} label="Records a second of each microbatch" series=${[["records/s", "--process"]]} data=${rates} /></section>
+    <section class="card"><h2>Records that wait</h2><${Chart} label="Records that wait, since this view was opened" series=${[["waiting", "--commit"]]} data=${waiting} /></section></div>`;
+}
+
+// --- sources and log ------------------------------------------------------------------------------------------------
+
+function Sources({ module, status }) {
+  const path = `/modules/${segment(module)}`;
+  const known = useAsked(path, () => ask(path));
+  const sources = known.value?.topologies.find((one) => one.name === status.topology)?.sources ?? [];
+  return html`<${Table} label="Sources" empty="It has no sources." rows=${sources.map((one) => ({ ...one, key: one.source_id }))} columns=${[
+    ["Source", (row) => row.source_id],
+    ["Depot", (row) => html`<a href="#/m/${segment(module)}/d/${segment(row.depot.replace("*", ""))}">${row.depot}</a>`],
+    ["Waiting", (row) => number(status.lag?.[row.source_id]), true],
+    ["Next offsets by partition", (row) => html`<code>${shortened(status.progress[row.source_id] ?? [])}</code>`]]} />`;
+}
+
+const shortened = (offsets) => offsets.length > 32 ? `${offsets.slice(0, 32).map(number).join(" · ")} … ${offsets.length} partitions` : offsets.map(number).join(" · ");
+
+const KINDS = { claim: "A leader claimed it", begin: "Begun", commit: "Committed", compact: "Compacted", note: "Noted" };
+
+const Log = ({ lines, chosen, choose }) => html`<${Table} label="Log" rows=${lines.slice(-60).reverse().map((line) => ({ ...line, key: line.entry }))} columns=${[
+  ["Entry", (line) => html`<button class="link" aria-pressed=${line.entry === chosen} onClick=${() => choose(line.entry)}>${line.entry}</button>`, true],
+  ["Time", (line) => clock(line.written_ms)],
+  ["Event", (line) => html`${KINDS[line.kind] ?? line.kind}${line.failure && html` <span class="bad">after a failure: ${line.failure.message.split("\n")[0]}</span>`}`],
+  ["Microbatch", (line) => line.microbatch_id ? `${line.microbatch_id}/${line.version}` : line.begun ? `${line.begun.microbatch_id}/${line.begun.version}` : "–"],
+  ["Records", (line) => number(line.records ?? line.begun?.records), true],
+  ["Time taken", (line) => line.kind === "commit" ? milliseconds(total(line.metrics)) : "–", true],
+  ["Leader", (line) => html`<span class="soft">${line.owner}</span>`]]} />`;

@@ -1,0 +1,174 @@
+"""Looks at the store that many clients share, as server-sent events: each is told what changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from tidemill.clients.history import lines_of
+from tidemill.clients.status_reader import StatusReader
+from tidemill.definition.definition import StoredDefinition
+from tidemill.gateway import faults
+from tidemill.gateway.guard import Receive, Scope, Send
+from tidemill.gateway.looks import SharedLook
+from tidemill.gateway.modules import Modules
+from tidemill.gateway.subscriptions import EventStream, Subscriptions
+from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.values.errors import Busy, TidemillError, UnknownName
+
+PACE_SECONDS: Final = 1.0
+LINES_MAX: Final = 200
+"""Lines of a topology's log that a client is given at first, and at most with one look."""
+
+TOPOLOGIES_MAX: Final = 64
+"""Topologies that clients of one gateway look at at once, each with a thread."""
+
+Event = tuple[str, Any]
+Tell = Callable[[Any], Iterator[Event]]
+
+
+class LiveStream(EventStream):
+    """A look once a second; `tell` makes of what it found the events for one client. `trouble` is why there is none."""
+
+    def __init__(self, all_of_them: Subscriptions, look: SharedLook[Any], tell: Tell) -> None:
+        super().__init__(all_of_them)
+        self._look, self._tell = look, tell
+        self._trouble = ""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with events until the client goes, or an end is told."""
+        looking = asyncio.ensure_future(self._follow())
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            looking.cancel()
+
+    async def _follow(self) -> None:
+        while not self.is_over:
+            try:
+                events = list(self._tell(await self._look.get()))
+                if self._trouble:
+                    events.append(("trouble", {"message": ""}))
+                self._trouble = ""
+            except TidemillError as error:
+                text = faults.text_of(error)
+                events = [("trouble", {"message": text})] if text != self._trouble else []
+                self._trouble = text
+            for event in events:
+                self.take(*event)
+            await asyncio.sleep(PACE_SECONDS)
+
+
+def module_changes(may_see: Callable[[str], bool]) -> Tell:
+    """Events for one client of the overview: `modules` has those that changed by name, null for one that is gone."""
+    known: dict[str, Any] = {}
+    is_first = True
+
+    def tell(found: dict[str, Any]) -> Iterator[Event]:
+        nonlocal is_first
+        seen = {name: module for name, module in found.items() if may_see(name)}
+        changed = {name: seen.get(name) for name in known | seen if seen.get(name) != known.get(name)}
+        known.clear()
+        known.update(seen)
+        if changed or is_first:
+            yield "modules", changed
+        is_first = False
+
+    return tell
+
+
+# --- one topology ----------------------------------------------------------------------------------------------------
+
+
+class TopologyLook:
+    """How one topology stands, and the newest lines of its log; it keeps what it needs to ask again. For one thread."""
+
+    def __init__(self, modules: Modules, module: str, topology: str) -> None:
+        self._modules, self._module, self._topology = modules, module, topology
+        self._definitions = DefinitionLog(modules.store, module)
+        self._opened: tuple[StoredDefinition, StatusReader, CommitLog] | None = None
+        self._lines: list[dict[str, Any]] = []
+
+    def look(self) -> dict[str, Any]:
+        """`status`, and `log`, oldest line first.
+
+        Raises:
+            UnknownName: there is no such topology now.
+            StoreUnavailable: the store does not answer.
+        """
+        definition = self._definitions.newest()
+        if definition is None or definition.is_destroyed:
+            raise UnknownName(f"There is no module {self._module!r} here.", name=self._module)
+        status, log = self._open(definition)
+        newest = log.newest_number()
+        known = self._lines[-1]["entry"] if self._lines else 0
+        if newest > known:  # the entry behind a commit says how long it took: the line that was last is made anew
+            found = lines_of(log, min(LINES_MAX, newest - known + 1))
+            self._lines = [line for line in self._lines if line["entry"] < found[0]["entry"]] + found
+            self._lines = self._lines[-LINES_MAX:]
+        return {"status": status.read().to_json(), "log": self._lines}
+
+    def _open(self, definition: StoredDefinition) -> tuple[StatusReader, CommitLog]:
+        if self._opened is None or self._opened[0].number != definition.number:
+            store = self._modules.store
+            log = CommitLog(store, definition.topology_prefix(self._topology))
+            status = StatusReader(store, definition, self._topology, self._modules.clock)
+            self._opened, self._lines = (definition, status, log), []
+        return self._opened[1:]
+
+
+class TopologyLooks:
+    """The looks at topologies that somebody follows; used in the gateway's event loop."""
+
+    def __init__(self, modules: Modules, seconds: float) -> None:
+        self._modules, self._seconds = modules, seconds
+        self._looks: dict[tuple[str, str], tuple[SharedLook[dict[str, Any]], set[object]]] = {}
+
+    def follow(self, module: str, topology: str, who: object) -> SharedLook[dict[str, Any]]:
+        """The look at a topology, for one more who follows it until `leave`.
+
+        Raises:
+            Busy: clients look at as many topologies as one gateway follows.
+        """
+        place = module, topology
+        if place not in self._looks:
+            if len(self._looks) >= TOPOLOGIES_MAX:
+                raise Busy(f"Others follow {TOPOLOGIES_MAX} topologies through this gateway; try again.")
+            one = TopologyLook(self._modules, module, topology)
+            self._looks[place] = SharedLook("topology", one.look, self._seconds), set()
+        look, followers = self._looks[place]
+        followers.add(who)
+        return look
+
+    def leave(self, module: str, topology: str, who: object) -> None:
+        """One follower less; the look ends with the last."""
+        look, followers = self._looks.get((module, topology), (None, set()))
+        followers.discard(who)
+        if look is not None and not followers:
+            del self._looks[module, topology]
+            look.close()
+
+    def close(self) -> None:
+        """End all threads."""
+        for look, _ in self._looks.values():
+            look.close()
+
+
+def topology_changes() -> Tell:
+    """Events for one client of a topology: `status` where it changed, `log` with new lines and the one before them."""
+    status: Any = None
+    newest = -1
+
+    def tell(found: dict[str, Any]) -> Iterator[Event]:
+        nonlocal status, newest
+        if found["status"] != status:
+            status = found["status"]
+            yield "status", status
+        last = found["log"][-1]["entry"] if found["log"] else 0
+        if last > newest:
+            yield "log", [line for line in found["log"] if line["entry"] >= newest]
+            newest = last
+
+    return tell

@@ -1,0 +1,109 @@
+"""Routes for those who watch: all modules at once, one topology as it goes on, its log, and what options there are."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+
+from tidemill.clients.history import lines_of
+from tidemill.gateway import schemas
+from tidemill.gateway.access import Access
+from tidemill.gateway.exchange import answer, answered, check_query, gateway_of, number_of
+from tidemill.gateway.faults import unfitting
+from tidemill.gateway.guard import ACCESS, Receive, Scope, Send
+from tidemill.gateway.live import LiveStream, module_changes, topology_changes
+from tidemill.gateway.topologies import definition_of
+from tidemill.journal.commit_log import CommitLog
+from tidemill.language.options import ENGINES, OPTIONS
+
+LINES_MAX: Final = 500
+"""Lines of a log in one answer."""
+
+routes = APIRouter(tags=["watching"])
+
+
+@routes.get("/overview", responses=schemas.answers({"type": "array", "items": schemas.ANYTHING}))
+async def overview(request: Request) -> Response:
+    """Every module that the token may see, with how its topologies stand; who ask within a second share a look."""
+    access: Access = request.scope[ACCESS]
+    found = await gateway_of(request).overview.get()
+    return answer(request, [module for name, module in found.items() if access.may_see(name)])
+
+
+@routes.get("/overview/subscribe", responses=schemas.event_answers(), response_class=Response)
+async def overview_events(request: Request) -> Response:
+    """The same as server-sent events: `modules` with those that changed by name, null for one that is gone."""
+    gateway, access = gateway_of(request), request.scope[ACCESS]
+    return LiveStream(gateway.subscriptions, gateway.overview, module_changes(access.may_see))
+
+
+@routes.get("/options", responses=schemas.answers({"type": "array", "items": schemas.ANYTHING}))
+async def registry(request: Request) -> Response:
+    """All dynamic options: type, unit, default, bounds, help, and where each may be set."""
+    return answer(request, [_described(option) for option in OPTIONS.values()])
+
+
+def _described(option: Any) -> dict[str, Any]:
+    shown = {name: value for name, value in vars(option).items() if name != "meaning"}
+    return {**shown, "bounds": option.bounds, "meaning": {engine: option.meaning_on(engine) for engine in ENGINES}}
+
+
+_LOG_QUERY: Final[list[dict[str, Any]]] = [
+    {"name": name, "in": "query", "required": False, "schema": {"type": "integer", "minimum": 1, "maximum": bound}}
+    for name, bound in (("limit", LINES_MAX), ("before", 2**53 - 1))
+]
+
+
+@routes.get(
+    "/modules/{module}/topologies/{topology}/log",
+    responses=schemas.answers({"type": "array", "items": schemas.ANYTHING}),
+    openapi_extra={"parameters": _LOG_QUERY},
+)
+async def log(request: Request, module: str, topology: str) -> Response:
+    """The newest lines of a topology's log, or those before entry `before`, oldest first, as `tidemill log --json`."""
+    check_query(request, "limit", "before")
+    gateway = gateway_of(request)
+    limit, before = number_of(request, "limit"), number_of(request, "before")
+    limit = 100 if limit is None else limit
+    if not 1 <= limit <= LINES_MAX or before == 0:
+        raise unfitting(f"limit is a number from 1 to {LINES_MAX}, and before the number of an entry.")
+
+    def read() -> Any:
+        definition = definition_of(gateway, module)
+        definition.topology(topology)
+        entries = CommitLog(gateway.modules.store, definition.topology_prefix(topology))
+        return lines_of(entries, limit, before)
+
+    return await answered(request, read)
+
+
+@routes.get(
+    "/modules/{module}/topologies/{topology}/subscribe", responses=schemas.event_answers(), response_class=Response
+)
+async def topology_events(request: Request, module: str, topology: str) -> Response:
+    """How a topology stands, and the lines of its log as they come: server-sent events `status` and `log`."""
+    gateway = gateway_of(request)
+
+    def check() -> None:
+        definition_of(gateway, module).topology(topology)
+
+    await gateway.work.read(check)
+    return _TopologyStream(request, module, topology)
+
+
+class _TopologyStream(LiveStream):
+    """Follows the look at one topology, which all its followers share, until it is over."""
+
+    def __init__(self, request: Request, module: str, topology: str) -> None:
+        gateway = gateway_of(request)
+        self._looks, self._place = gateway.topologies, (module, topology)
+        look = self._looks.follow(*self._place, self)
+        super().__init__(gateway.subscriptions, look, topology_changes())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with events until the client goes, or an end is told."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._looks.leave(*self._place, self)

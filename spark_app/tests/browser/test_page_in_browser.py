@@ -1,0 +1,310 @@
+"""The page as people use it: a real Chromium, a real gateway, a module that runs, fails, and is killed.
+
+With `TIDEMILL_PICTURES=FOLDER` the tests write the pictures of the documentation there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import watched
+from axe_playwright_python.sync_playwright import Axe
+from gateways import served
+from playwright.sync_api import Page, expect
+
+from tidemill import InProcessCluster, LaunchConfig
+from tidemill.api.recording import record_module
+from tidemill.definition.definition import launch
+from tidemill.gateway.modules import Modules
+from tidemill.gateway.settings import GatewaySettings
+from tidemill.gateway.tokens import Tokens
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.language.dataflow import ModuleDeclaration
+from tidemill.store.urls import open_store
+from tidemill.values.ids import Ids
+
+SALES = [["ann", "tea", 3], ["ann", "milk", 2], ["bob", "tea", 4]]
+PICTURES = os.environ.get("TIDEMILL_PICTURES")
+VIEWS = (
+    "#/", "#/m/Shop", "#/m/Shop/depots", "#/m/Shop/pstates", "#/m/Shop/queries", "#/m/Shop/options", "#/m/Shop/t/sum",
+    "#/m/Shop/d/sales?partition=0", '#/m/Shop/p/sales?path=["ann", ["all"]]', "#/m/Shop/q/spent",
+)  # fmt: skip
+
+
+def picture(page: Page, name: str) -> None:
+    if PICTURES:
+        page.screenshot(path=str(Path(PICTURES) / f"{name}.png"))
+
+
+class Shown:
+    """A cluster that runs the shop, and where its page is."""
+
+    def __init__(self, cluster: InProcessCluster, url: str) -> None:
+        self.cluster, self.url = cluster, url
+        self.sales = cluster.cluster_depot("Shop", "*sales")
+
+    def go(self, page: Page, view: str) -> None:
+        page.goto(f"{self.url}/{view}")
+        page.get_by_role("heading", level=1).wait_for()
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shown]:
+    monkeypatch.setattr(watched, "FLAG", tmp_path / "mended")
+    with InProcessCluster.create(engine="local") as cluster:
+        cluster.launch_module(watched.Shop(), LaunchConfig(4, 2))
+        cluster.cluster_depot("Shop", "*sales").append_many(SALES)
+        cluster.wait_until_processed("Shop")
+        with served(Modules(cluster.store, declaration=record_module(watched.Shop()))) as server:
+            yield Shown(cluster, server.url)
+
+
+# --- looking ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_overview_goes_on_by_itself_when_records_come(page: Page, shop: Shown) -> None:
+    shop.go(page, "#/")
+    row = page.get_by_role("row", name="Shop sum")
+    expect(row).to_contain_text("running")
+    expect(row.get_by_role("cell").nth(5)).to_have_text("3")
+    shop.sales.append_many(SALES)
+    expect(row.get_by_role("cell").nth(5)).to_have_text("6")
+    picture(page, "overview")
+    page.get_by_label("Search").fill("nothing such")
+    expect(page.get_by_text("None fits.")).to_be_visible()
+    page.get_by_label("Search").fill("shop run")
+    page.get_by_role("link", name="sum").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("sum of Shop")
+    expect(page).to_have_title("sum · Shop · Tidemill")
+
+
+def test_a_failure_is_told_with_its_traceback_when_a_function_raises(page: Page, shop: Shown) -> None:
+    shop.go(page, "#/m/Shop/t/sum")
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    shop.sales.append(["eve", "tea", 13])
+    failure = page.get_by_label("The last failure").first
+    expect(failure).to_contain_text("nobody pays 13")
+    expect(failure.locator("pre").last).to_contain_text("in priced")
+    expect(page.locator("[data-state=failing]")).to_be_visible()
+    picture(page, "failure")
+    watched.FLAG.touch()
+    expect(page.locator("[data-state=running]")).to_be_visible()
+    expect(page.locator(".timeline .failed").first).to_be_visible()
+    page.get_by_role("button", name=re.compile("Microbatch 2, version [0-9]+: 1 records")).click()
+    expect(page.get_by_role("heading", name=re.compile("Entry .*: commit"))).to_be_visible()
+    assert "entry=" in page.url
+
+
+def test_a_value_is_found_by_its_path_when_it_is_selected(page: Page, shop: Shown) -> None:
+    shop.go(page, "#/m/Shop/p/sales")
+    page.get_by_label("Path, as a JSON list").fill('["ann", ["all"]]')
+    page.get_by_role("button", name="Select", exact=True).click()
+    expect(page.get_by_text('["milk",2]')).to_be_visible()
+    shop.sales.append(["ann", "milk", 5])
+    shop.cluster.wait_until_processed("Shop")
+    page.get_by_role("button", name="Select", exact=True).click()
+    expect(page.get_by_text('["milk",7]')).to_be_visible()
+    page.get_by_label("As of microbatch").fill("1")
+    page.get_by_role("button", name="Select", exact=True).click()
+    expect(page.get_by_text('["milk",2]')).to_be_visible()
+    page.get_by_label("From microbatch").fill("1")
+    page.get_by_label("to", exact=True).fill("2")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_label("Changes")).to_contain_text('[["milk",7],["tea",3]]')
+    picture(page, "pstate")
+    page.get_by_label("Path, as a JSON list").fill('["ann"')
+    page.get_by_role("button", name="Select", exact=True).click()
+    expect(page.get_by_role("alert").first).to_contain_text("The path is no JSON")
+
+
+def test_all_keys_are_paged_when_there_are_many(page: Page, shop: Shown) -> None:
+    shop.sales.append_many([[f"customer {number}", "tea", 1] for number in range(60)])
+    shop.cluster.wait_until_processed("Shop")
+    shop.go(page, "#/m/Shop/p/sales")
+    keys = page.get_by_label("Keys").get_by_role("row")
+    expect(keys).to_have_count(51)
+    page.get_by_role("button", name="More").click()
+    expect(keys).to_have_count(13)
+    page.get_by_role("button", name="Back").click()
+    expect(keys).to_have_count(51)
+
+
+def test_records_are_read_and_appended_when_a_depot_is_opened(page: Page, shop: Shown) -> None:
+    shop.go(page, "#/m/Shop/d/sales")
+    page.get_by_label("The record as JSON").fill('["zoe", "tea", 9]')
+    page.get_by_role("button", name="Append").click()
+    notice = page.get_by_role("status")
+    expect(notice).to_contain_text("Appended: partition")
+    partition = re.search(r"partition (\d+)", notice.inner_text())
+    assert partition is not None
+    page.get_by_label("Partitions").get_by_role("link", name=partition[1], exact=True).click()
+    expect(page.get_by_label("Records")).to_contain_text('["zoe","tea",9]')
+    page.get_by_label("The record as JSON").fill('["zoe"')
+    page.get_by_role("button", name="Append").click()
+    expect(page.get_by_role("alert")).to_contain_text("JSON")
+    shop.cluster.wait_until_processed("Shop")
+    shop.go(page, "#/m/Shop/q/spent")
+    page.get_by_label("Arguments").fill('["zoe"]')
+    page.get_by_role("button", name="Call", exact=True).click()
+    expect(page.locator(".values")).to_have_text("9")
+
+
+def test_an_option_is_set_and_unset_when_somebody_edits_it(page: Page, shop: Shown) -> None:
+    shop.go(page, "#/m/Shop/options")
+    field = page.get_by_label("depot.microbatch.max.records")
+    field.fill("0")
+    field.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("BadOption")
+    field.fill("5000")
+    field.press("Enter")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    page.reload()
+    expect(field).to_have_value("5000")
+    field.fill("")
+    field.press("Enter")
+    page.reload()
+    expect(field).to_have_value("")
+
+
+def test_a_topology_rests_and_goes_on_when_it_is_paused_and_resumed(page: Page, shop: Shown) -> None:
+    shop.go(page, "#/m/Shop/t/sum")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("[data-state=paused]")).to_be_visible()
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("[data-state=running]")).to_be_visible()
+
+
+# --- killed ----------------------------------------------------------------------------------------------------------
+
+
+START = [sys.executable, "-c", "from tidemill.cli.main import app; app()"]
+
+
+def run_shop(folder: Path) -> subprocess.Popen[bytes]:
+    command = [*START, "run", f"{watched.__file__}:Shop", "--store", str(folder)]
+    return subprocess.Popen(command, cwd=folder.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_the_page_tells_what_happened_when_the_runner_is_killed(page: Page, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    first = run_shop(folder)
+    second = None
+    try:
+        store = open_store(str(folder))
+        with served(Modules(store)) as server:
+            page.goto(f"{server.url}/#/")
+            expect(page.get_by_role("row", name="Shop sum")).to_contain_text("running", timeout=60_000)
+            page.get_by_role("link", name="sum").click()
+            first.send_signal(signal.SIGKILL)
+            first.wait()
+            expect(page.locator("[data-state=stopped]")).to_be_visible()
+            second = run_shop(folder)
+            expect(page.locator("[data-state=running]")).to_be_visible(timeout=60_000)
+            expect(page.get_by_label("Log").get_by_text("A leader claimed it")).to_have_count(2)
+        expect(page.get_by_text("not connected")).to_be_visible()
+    finally:
+        for process in filter(None, (first, second)):
+            process.kill()
+            process.wait()
+
+
+def test_the_page_is_there_when_the_command_for_it_is_called(page: Page, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with InProcessCluster.create(engine="local", store=str(folder)) as cluster:
+        cluster.launch_module(watched.Shop(), LaunchConfig(1, 1))
+        command = [*START, "ui", "--store", str(folder), "--no-browser", "--json"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            page.goto(json.loads(process.stdout.readline())["url"])
+            expect(page.get_by_role("row", name="Shop sum")).to_contain_text("running")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 0
+        finally:
+            process.kill()
+            process.communicate()
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_is_asked_for_and_forgotten_when_the_gateway_needs_one(page: Page, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("reading read\nworking\n")
+    with InProcessCluster.create(engine="local") as cluster:
+        cluster.launch_module(watched.Shop(), LaunchConfig(1, 1))
+        settings = GatewaySettings(tokens=Tokens(file=file))
+        with served(Modules(cluster.store), settings) as server:
+            page.goto(f"{server.url}/#/m/Shop/t/sum")
+            page.get_by_label("Token").fill("nonsense")
+            page.get_by_role("button", name="Sign in").click()
+            expect(page.get_by_role("alert")).to_contain_text("does not know this token")
+            page.get_by_label("Token").fill("reading")
+            page.get_by_role("button", name="Sign in").click()
+            expect(page.locator("[data-state=running]")).to_be_visible()
+            expect(page.get_by_role("button", name="Pause")).to_have_count(0)
+            assert page.evaluate("document.cookie") == ""
+            page.get_by_role("button", name="Sign out").click()
+            page.get_by_label("Token").fill("working")
+            page.get_by_role("button", name="Sign in").click()
+            expect(page.get_by_role("button", name="Pause")).to_be_visible()
+
+
+# --- for everybody ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_when_every_view_is_opened(page: Page, shop: Shown, scheme: str) -> None:
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")
+    shop.sales.append(["eve", "tea", 13])
+    for view in VIEWS:
+        shop.go(page, view)
+        page.wait_for_load_state("load")
+        expect(page.get_by_text("Looking …")).to_have_count(0)
+        found = Axe().run(page)
+        assert found.violations_count == 0, f"{view}: {found.generate_report()}"
+
+
+def test_nothing_is_cut_off_when_the_window_is_narrow(page: Page, shop: Shown) -> None:
+    page.set_viewport_size({"width": 360, "height": 700})
+    for view in VIEWS:
+        shop.go(page, view)
+        expect(page.get_by_text("Looking …")).to_have_count(0)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
+
+
+def test_every_control_is_reached_when_only_keys_are_used(page: Page, shop: Shown) -> None:
+    shop.go(page, "#/m/Shop/t/sum")
+    seen = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        seen.add(
+            page.evaluate("document.activeElement.textContent || document.activeElement.getAttribute('aria-label')")
+        )
+    assert any("To the content" in text for text in seen) and any(text == "Pause" for text in seen)
+    assert any("Microbatch 1, version 1" in text for text in seen)
+
+
+@pytest.mark.timeout(120)
+def test_the_overview_is_there_in_a_second_when_there_are_200_topologies(page: Page, tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    shop = record_module(watched.Shop())
+    for number in range(200):
+        named = ModuleDeclaration(**{**vars(shop), "name": f"Shop{number:03}"})
+        DefinitionLog(store, named.name).append(launch(named, 4, 2, Ids()), 1)
+    with served(Modules(store)) as server:
+        page.goto(f"{server.url}/")
+        expect(page.get_by_text("200 topologies")).to_be_visible()
+        page.goto("about:blank")
+        page.goto(f"{server.url}/")
+        expect(page.get_by_text("200 topologies")).to_be_visible()
+        millis = page.evaluate("performance.now()")
+        assert millis < 1_000 * float(os.environ.get("TIDEMILL_SLACK", "5")), f"{millis:.0f} ms"

@@ -1,0 +1,248 @@
+"""What the gateway serves to a browser: the page's files, its session, and the looks that the page follows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateways import served
+from starlette.testclient import TestClient
+from test_gateway_access import Guarded
+
+from tidemill import InProcessCluster, LaunchConfig
+from tidemill.clients.history import RANGES_MAX
+from tidemill.gateway import live
+from tidemill.gateway.app import PREFIX, make_app
+from tidemill.gateway.live import module_changes, topology_changes
+from tidemill.gateway.modules import Modules
+from tidemill.gateway.overview import Overview
+from tidemill.gateway.page import FILES, page_files
+from tidemill.gateway.sessions import COOKIE, MARK, cookie_value
+from tidemill.gateway.settings import GatewaySettings
+from tidemill.gateway.tokens import Tokens
+from tidemill.language.options import OPTIONS
+
+VENDORED = {
+    "vendor/preact-htm.js": "72284e8e9079c87817145df1110f74e8a2aa040b2fc384922e18dfcb46fc1fd7",
+    "vendor/uplot.js": "5dd9b3281aa64b461b42d9945f6adb2649d346502b12281a9ae0d46599a80eba",
+    "vendor/uplot.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+}
+"""Files that others wrote, as they were published: htm 3.1.1 with Preact, uPlot 1.6.32."""
+
+
+class Other(Guarded):
+    def module_name(self) -> str:
+        return "Other"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[InProcessCluster]:
+    with InProcessCluster.create(engine="local") as cluster:
+        for module in (Guarded(), Other()):
+            cluster.launch_module(module, LaunchConfig(2, 1))
+        cluster.cluster_depot("Guarded", "*log").append_many([1, 2, 2])
+        cluster.wait_until_processed("Guarded")
+        yield cluster
+
+
+@pytest.fixture
+def browser(cluster: InProcessCluster, tmp_path: Path) -> Iterator[TestClient]:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("all\nreader read\nother read,operate Other\n")
+    app = make_app(Modules(cluster.store), GatewaySettings(tokens=Tokens(file=tokens)))
+    with TestClient(app, base_url="https://tidemill.test") as client:
+        yield client
+
+
+def sign_in(browser: TestClient, token: str) -> Any:
+    return browser.post("/session", json={"token": token})
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_sent_with_a_strict_policy_and_a_tag_when_a_browser_asks(browser: TestClient) -> None:
+    first = browser.get("/")
+    assert first.status_code == 200 and first.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'; script-src 'self'" in first.headers["content-security-policy"]
+    assert browser.get("/", headers={"if-none-match": first.headers["etag"]}).status_code == 304
+    script = browser.get("/page/main.js")
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert browser.get("/page/%2e%2e/app.py").json()["error"]["code"] in ("NotFound", "Unauthorized")
+    assert browser.get("/page/absent.js").json()["error"]["code"] == "NotFound"
+
+
+def test_the_page_asks_no_other_host_when_its_files_are_read() -> None:
+    ours = [name for name in page_files() if not name.startswith("vendor/")]
+    for name in ours:
+        text = page_files()[name].content.decode()
+        addresses = set(re.findall(r"https?://[^\s\"'`)]+", text)) - {"http://www.w3.org/2000/svg"}
+        assert not addresses, f"{name} names {addresses}"
+        assert "innerHTML" not in text and "eval(" not in text and "style=" not in text, name
+        for imported in re.findall(r'from "(\./[^"]+)"', text):
+            assert (FILES / imported).is_file(), f"{name} imports {imported}"
+    assert re.search(r"<script(?![^>]*src=)", page_files()["index.html"].content.decode()) is None
+
+
+def test_vendored_files_are_those_published_when_they_are_hashed() -> None:
+    found = {n: hashlib.sha256(f.content).hexdigest() for n, f in page_files().items() if n in VENDORED}
+    assert found == VENDORED
+    assert {"vendor/LICENSE-htm", "vendor/LICENSE-preact", "vendor/LICENSE-uplot"} <= set(page_files())
+
+
+# --- signing in ------------------------------------------------------------------------------------------------------
+
+
+def test_a_cookie_holds_the_token_when_a_browser_signs_in(browser: TestClient) -> None:
+    assert browser.get("/session").status_code == 401
+    assert browser.get(f"{PREFIX}/modules").status_code == 401
+    assert sign_in(browser, "wrong").status_code == 401
+    answer = sign_in(browser, " all ")
+    assert answer.json()["roles"] == ["append", "operate", "read"] and answer.json()["needs_token"]
+    flags = answer.headers["set-cookie"].lower()
+    assert all(flag in flags for flag in ("httponly", "samesite=strict", "secure", "max-age=43200"))
+    assert browser.get(f"{PREFIX}/modules").json() == ["Guarded", "Other"]
+    assert browser.delete("/session").status_code == 204
+    assert browser.get(f"{PREFIX}/modules").status_code == 401
+
+
+def test_a_change_needs_the_mark_of_the_page_when_a_cookie_signs_it(browser: TestClient) -> None:
+    sign_in(browser, "all")
+    at = f"{PREFIX}/modules/Guarded/topologies/mb/resume"
+    assert browser.post(at).json()["error"]["code"] == "Forbidden"
+    assert browser.post(at, headers={MARK: "1"}).status_code == 200
+
+
+def test_a_cookie_may_what_its_token_may_when_it_has_roles(browser: TestClient) -> None:
+    assert sign_in(browser, "reader").json()["roles"] == ["read"]
+    answer = browser.post(f"{PREFIX}/modules/Guarded/topologies/mb/pause", headers={MARK: "1"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "Forbidden")
+    assert sign_in(browser, "other").json()["modules"] == ["Other"]
+    assert [one["module"] for one in browser.get(f"{PREFIX}/overview").json()] == ["Other"]
+
+
+@pytest.mark.parametrize("cookie", ["", "!!!", "YWJj", "a" * 5000, "=;=", cookie_value(b"all") + "x"])
+def test_a_request_is_refused_when_its_cookie_is_none_of_ours(browser: TestClient, cookie: str) -> None:
+    answer = browser.get(f"{PREFIX}/modules", headers={"cookie": f"{COOKIE}={cookie}"})
+    assert answer.status_code == 401
+
+
+def test_a_header_counts_alone_when_a_cookie_comes_with_it(browser: TestClient) -> None:
+    sign_in(browser, "all")
+    assert browser.get(f"{PREFIX}/modules", headers={"authorization": "Bearer wrong"}).status_code == 401
+
+
+# --- looks -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_overview_has_every_topology_when_it_is_asked(browser: TestClient, cluster: InProcessCluster) -> None:
+    sign_in(browser, "all")
+    found = {one["module"]: one for one in browser.get(f"{PREFIX}/overview").json()}
+    assert set(found) == {"Guarded", "Other"} and found["Guarded"]["tasks"] == 2
+    status = found["Guarded"]["topologies"][0]
+    assert (status["topology"], status["state"], status["processed"]) == ("mb", "running", 3)
+
+
+def test_the_overview_keeps_up_when_modules_come_and_go() -> None:
+    with InProcessCluster.create(engine="local") as cluster:
+        overview = Overview(Modules(cluster.store))
+        assert overview.look() == {}
+        cluster.launch_module(Guarded(), LaunchConfig(1, 1))
+        assert list(overview.look()) == ["Guarded"]
+        cluster.cluster_depot("Guarded", "*log").append(1)
+        cluster.wait_until_processed("Guarded")
+        assert overview.look()["Guarded"]["topologies"][0]["processed"] == 1
+        cluster.destroy_module("Guarded")
+        assert overview.look() == {}
+        overview.close()
+
+
+def test_a_client_is_told_what_changed_when_it_follows_the_overview() -> None:
+    tell = module_changes(lambda name: name != "Hidden")
+    assert list(tell({"A": 1, "Hidden": 1})) == [("modules", {"A": 1})]
+    assert list(tell({"A": 1, "Hidden": 2})) == []
+    assert list(tell({"B": 2, "Hidden": 2})) == [("modules", {"A": None, "B": 2})]
+    assert list(module_changes(lambda name: True)({})) == [("modules", {})]
+
+
+def test_a_client_is_told_new_lines_and_the_one_before_when_it_follows_a_topology() -> None:
+    tell = topology_changes()
+    lines = [{"entry": number} for number in range(1, 6)]
+    assert list(tell({"status": 1, "log": lines[:3]})) == [("status", 1), ("log", lines[:3])]
+    assert list(tell({"status": 1, "log": lines[:3]})) == []
+    assert list(tell({"status": 2, "log": lines})) == [("status", 2), ("log", lines[2:])]
+    assert list(topology_changes()({"status": 1, "log": []})) == [("status", 1), ("log", [])]
+
+
+def test_a_look_has_the_whole_log_once_when_entries_come(cluster: InProcessCluster) -> None:
+    look = live.TopologyLook(Modules(cluster.store), "Guarded", "mb")
+    first = look.look()
+    cluster.cluster_depot("Guarded", "*log").append(7)
+    cluster.wait_until_processed("Guarded")
+    second = look.look()
+    entries = [line["entry"] for line in second["log"]]
+    assert entries == list(range(1, len(entries) + 1)) and len(entries) > len(first["log"])
+    assert second["status"]["processed"] == first["status"]["processed"] + 1
+    commits = [line for line in second["log"][:-1] if line["kind"] == "commit"]
+    assert all("commit_ms" in line["metrics"] for line in commits)
+
+
+def test_followers_share_a_look_and_are_bounded_when_many_come(cluster: InProcessCluster) -> None:
+    looks = live.TopologyLooks(Modules(cluster.store), 5.0)
+    one = looks.follow("Guarded", "mb", "first")
+    assert looks.follow("Guarded", "mb", "second") is one
+    for number in range(1, live.TOPOLOGIES_MAX):
+        looks.follow(f"M{number}", "mb", number)
+    with pytest.raises(live.Busy):
+        looks.follow("Late", "mb", 0)
+    looks.leave("M1", "mb", 1)
+    looks.leave("Guarded", "mb", "first")
+    assert looks.follow("Guarded", "mb", "third") is one
+    looks.follow("Late", "mb", 0)
+    looks.close()
+
+
+def test_the_log_is_read_in_pages_when_it_is_long(browser: TestClient) -> None:
+    sign_in(browser, "all")
+    at = f"{PREFIX}/modules/Guarded/topologies/mb/log"
+    newest = browser.get(at, params={"limit": 2}).json()
+    before = browser.get(at, params={"limit": 500, "before": newest[0]["entry"]}).json()
+    assert [line["entry"] for line in before + newest] == list(range(1, newest[-1]["entry"] + 1))
+    begun = next(line["begun"] for line in before + newest if "begun" in line)
+    assert sum(end - start for _, start, end in begun["ranges"]["*log"]) == begun["records"]
+    assert len(begun["ranges"]["*log"]) <= RANGES_MAX
+    for wrong in ({"limit": 0}, {"limit": 501}, {"before": 0}, {"limit": "x"}, {"other": 1}):
+        assert browser.get(at, params=wrong).status_code in (400, 422), wrong
+
+
+def test_every_option_is_described_when_the_registry_is_asked(browser: TestClient) -> None:
+    sign_in(browser, "reader")
+    found = {one["name"]: one for one in browser.get(f"{PREFIX}/options").json()}
+    assert set(found) == set(OPTIONS)
+    assert found["depot.max.fetch"]["bounds"] == "1..100000000" and found["depot.max.fetch"]["help"]
+
+
+def test_events_come_when_a_topology_or_the_overview_is_followed(cluster: InProcessCluster) -> None:
+    with served(Modules(cluster.store)) as server:
+
+        def first(path: str, count: int) -> dict[str, Any]:
+            found = {}
+            with urllib.request.urlopen(f"{server.url}{PREFIX}{path}", timeout=20) as answer:
+                while len(found) < count:
+                    name = answer.readline().decode().removeprefix("event: ").strip()
+                    found[name] = json.loads(answer.readline().decode().removeprefix("data: "))
+                    answer.readline()
+            return found
+
+        events = first("/modules/Guarded/topologies/mb/subscribe", 2)
+        assert events["status"]["topology"] == "mb" and events["log"][0]["kind"] == "claim"
+        assert set(first("/overview/subscribe", 1)["modules"]) == {"Guarded", "Other"}
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{server.url}{PREFIX}/modules/Guarded/topologies/no/subscribe", timeout=20)
