@@ -9,6 +9,7 @@ from e2e.harness.kubernetes import Object
 API = "tidemill.dev/v1alpha1"
 COUNTS = {"image": "localhost/tidemill/counts:v1", "entry": "counts:Counts", "tasks": 4, "threads": 2}
 FLIGHTS = {"image": "localhost/tidemill/flights:dev", "entry": "flights.module:FlightsModule", "tasks": 4, "threads": 2}
+EXAMPLES = {"image": "localhost/tidemill/examples:dev", "tasks": 4, "threads": 2}
 SMALL_SPARK: Object = {
     "executors": {"count": 1},
     "driver": {"resources": {"requests": {"cpu": "100m", "memory": "700Mi"}, "limits": {"memory": "1200Mi"}}},

@@ -77,6 +77,14 @@ RECIPES = {
             "runner",
             "RUNNER_IMAGE",
         ),
+        Recipe(
+            "examples",
+            f"{REPOSITORY}/examples:dev",
+            "examples/Dockerfile",
+            ("examples/__init__.py", "examples/bank_transfer", "examples/social_graph"),
+            "runner",
+            "RUNNER_IMAGE",
+        ),
         *(_variant(tag) for tag in VARIANTS),
         *(_counts(tag) for tag in COUNTS_VARIANTS),
     )

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = [ROOT / "spark_app/src", ROOT / "operator/src"]
 OTHERS = [
     ROOT / folder
-    for folder in ("benchmarks", "e2e", "gitops", "images", "scripts", "spark_app/tests", "operator/tests")
+    for folder in ("benchmarks", "e2e", "examples", "gitops", "images", "scripts", "spark_app/tests", "operator/tests")
 ]
 SOURCES = sorted(path for folder in PACKAGES for path in folder.rglob("*.py"))
 ALL = SOURCES + sorted(path for folder in OTHERS for path in folder.rglob("*.py"))

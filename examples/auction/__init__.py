@@ -1,0 +1,1 @@
+"""Auctions that end at a time, with one winner each."""

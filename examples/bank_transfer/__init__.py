@@ -1,0 +1,1 @@
+"""Money moves between accounts: never twice, and never more than there is."""

@@ -1,0 +1,1 @@
+"""Several people write one text at once."""

@@ -1,0 +1,1 @@
+"""Orders get the region of their zip code from a service on the network."""

@@ -1,0 +1,1 @@
+"""A list of those who spent the most, kept up to date."""

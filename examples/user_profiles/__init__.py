@@ -1,0 +1,1 @@
+"""People register under names that nobody else has, and edit their profiles."""

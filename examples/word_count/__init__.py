@@ -1,0 +1,1 @@
+"""Words, counted, and the most frequent ones."""
