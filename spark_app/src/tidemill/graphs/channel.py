@@ -29,6 +29,7 @@ class LiveChannel:
         self._edges: list[Edge] = graph.edges(node)
         self._executor: Any = None
         self._writer: DatasetWriter | None = None
+        self._ended: tuple[int, ...] = ()
         if isinstance(self.node, TaskNode):
             self._executor = cloudpickle.loads(cloudpickle.dumps(self.node.executor))
             if isinstance(self.node.sink, DatasetSink):
@@ -44,13 +45,13 @@ class LiveChannel:
             return None
         with calling(self.node.name, "serialize", self.number):
             kept = self._executor.serialize()
-        return kept, self._writer.pending if self._writer is not None else None
+        return kept, self._writer.pending if self._writer is not None else None, self._ended
 
     def restore(self, state: Any) -> None:
         """Go on from what `state` gave."""
         if state is None or self._executor is None:
             return
-        kept, pending = state
+        kept, pending, self._ended = state
         with calling(self.node.name, "deserialize", self.number):
             self._executor.deserialize(kept)
         if self._writer is not None:
@@ -87,11 +88,15 @@ class LiveChannel:
 
     def _execute(self, work: StepWork) -> dict[str, Any]:
         frames, rows_in = list[pl.DataFrame](), 0
-        for stream, batches in work.inbox:
+        inbox = dict(work.inbox)
+        # Of streams that have ended first: what their end lets go on need not wait with the others.
+        for stream in sorted({*inbox, *work.ended}, key=lambda stream: (stream not in work.ended, stream)):
+            batches = inbox.get(stream, ())
             rows_in += sum(batch.height for batch in batches)
             frames += self._taken(list(batches), stream)
             if has_ended_early(self._executor):
                 break
+            frames += self._told(stream) if stream in work.ended else ()
         is_done = work.is_last or has_ended_early(self._executor)
         if is_done:
             with calling(self.node.name, "done", self.number):
@@ -105,7 +110,17 @@ class LiveChannel:
             return found | {"staged": tuple(frame for frame in frames if frame.height)}
         return found | {"messages": tuple(self._sent(frames))}
 
+    def _told(self, stream: int) -> list[pl.DataFrame]:
+        """What the executor gives when it hears that a stream has ended; it hears it once."""
+        if stream in self._ended:
+            return []
+        self._ended = (*self._ended, stream)
+        with calling(self.node.name, "ended", self.number):
+            return self._frames(self._executor.ended(stream, self.number))
+
     def _taken(self, batches: list[pl.DataFrame], stream: int) -> Iterator[pl.DataFrame]:
+        if not batches:
+            return
         if not isinstance(self._executor, StatelessExecutor):
             with calling(self.node.name, "execute", self.number, batches):
                 yield from self._frames(self._executor.execute(batches, stream, self.number))

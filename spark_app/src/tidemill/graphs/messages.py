@@ -30,12 +30,14 @@ class SentBatch:
 class StepWork:
     """What a channel does in one wave: an input reads on at `cursor`, another node takes `inbox`, by stream.
 
-    `is_last`: all sources have ended and this is all that they sent. `state` is what `StepResult.state` was before.
+    `ended` are the streams of which nothing follows. `is_last`: all sources have ended and this is all that they sent.
+    `state` is what `StepResult.state` was before.
     """
 
     channel: ChannelId
     cursor: Cursor = None
     inbox: tuple[tuple[int, tuple[Payload, ...]], ...] = ()
+    ended: tuple[int, ...] = ()
     is_last: bool = False
     state: Any = None
 

@@ -20,6 +20,7 @@ from tidemill.api.locations import caller_location
 from tidemill.graphs import explaining
 from tidemill.graphs.checks import faults_of
 from tidemill.graphs.dataset import Dataset
+from tidemill.graphs.frames.reading import ReadsFrames
 from tidemill.graphs.inputs.csv_input import STRIDE, CsvFormat, CsvInput, sniffed
 from tidemill.graphs.inputs.dataset_input import DatasetInput
 from tidemill.graphs.inputs.files import find_files
@@ -58,7 +59,7 @@ class StoredGraph:
     checkpoint_waves: int | None
 
 
-class TaskGraph:
+class TaskGraph(ReadsFrames):
     """A graph of nodes, each with channels that work at the same time. Define nodes, then `initialize()`, then `run()`.
 
     `new_input_...` and `new_non_blocking_node` return the node's number, by which other nodes name it as a source;
@@ -91,7 +92,7 @@ class TaskGraph:
         self.store = os.fspath(store) if store is not None else default_store()
         self.id = id or f"graph-{new_id()}{new_id()}"
         self.engine = engine
-        self._parallelism = parallelism or os.cpu_count() or 1
+        self.parallelism = parallelism or os.cpu_count() or 1
         self._memory_bytes = memory_bytes
         self._checkpoint_waves = checkpoint_waves
         self._definition = GraphDefinition()
@@ -288,7 +289,7 @@ class TaskGraph:
         if not all(isinstance(host, str) and host for host in hosts):
             self._faults.append(Fault(str(at), f"{call}: {list(hosts)!r} are no names of hosts.", "Use 'localhost'."))
         if not isinstance(parallelism, Mapping):
-            return self._parallelism if parallelism is None else parallelism
+            return self.parallelism if parallelism is None else parallelism
         numbers = list(parallelism.values())
         whole = all(isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in numbers)
         return sum(numbers) if whole and numbers else dict(parallelism)
@@ -352,6 +353,13 @@ class TaskGraph:
             raise
         finally:
             placement.close()
+
+    def fresh(self) -> TaskGraph:
+        """Another graph of the same settings, without nodes."""
+        return TaskGraph(
+            self.store, self.parallelism, self.engine, memory_bytes=self._memory_bytes,
+            checkpoint_waves=self._checkpoint_waves,
+        )  # fmt: skip
 
     def observe(self, after_wave: Callable[[Waves], None]) -> None:
         """Call a function after each wave, with how far the graph is."""

@@ -127,7 +127,8 @@ class Waves:
                     progress.has_ended, progress.cursor, progress.inbox = True, None, {}
 
     def _taking(self, node: TaskNode) -> list[StepWork]:
-        is_last = all(self.has_ended(source) for source in node.sources.values())
+        ended = tuple(stream for stream, source in sorted(node.sources.items()) if self.has_ended(source))
+        is_last = len(ended) == len(node.sources)
         works = []
         for number in range(node.channels):
             progress = self.channels[node.id, number]
@@ -135,7 +136,7 @@ class Waves:
                 continue
             # Streams in the order of their names, and in each the channels that send in theirs.
             inbox = tuple((stream, _in_order(progress.inbox[stream])) for stream in sorted(progress.inbox))
-            works.append(StepWork((node.id, number), None, inbox, is_last, progress.state))
+            works.append(StepWork((node.id, number), None, inbox, ended, is_last, progress.state))
         return works
 
     def _reading(self, room: int) -> list[StepWork]:

@@ -33,16 +33,28 @@ class Aggregation:
 
     def partial(self, number: int, schema: pl.Schema) -> list[pl.Expr]:
         """What one batch comes to, in columns of its own (`_0_sum`, `_0_count`)."""
-        source = pl.col(self.column)
-        if self.kind in ("sum", "mean"):
-            source = source.cast(self._wide(schema))
+        source = self._source(schema)
         made = {
-            "count": {"sum": pl.col(self.column).count()},
-            "len": {"sum": pl.len()},
+            "count": {"sum": source.count().cast(pl.Int64)},
+            "len": {"sum": pl.len().cast(pl.Int64)},
             "max": {"max": source.max()},
-            "mean": {"sum": source.sum(), "count": source.count()},
+            "mean": {"sum": source.sum(), "count": source.count().cast(pl.Int64)},
             "min": {"min": source.min()},
             "sum": {"sum": source.sum()},
+        }
+        return [value.alias(f"_{number}_{name}") for name, value in made.get(self.kind, {}).items()]
+
+    def single(self, number: int, schema: pl.Schema) -> list[pl.Expr]:
+        """The same of each row by itself."""
+        source = self._source(schema)
+        is_there = source.is_not_null().cast(pl.Int64)
+        made = {
+            "count": {"sum": is_there},
+            "len": {"sum": pl.lit(1, pl.Int64)},
+            "max": {"max": source},
+            "mean": {"sum": source, "count": is_there},
+            "min": {"min": source},
+            "sum": {"sum": source},
         }
         return [value.alias(f"_{number}_{name}") for name, value in made.get(self.kind, {}).items()]
 
@@ -64,6 +76,10 @@ class Aggregation:
         else:
             made = pl.col(f"_{number}_{'sum' if self.kind in ('count', 'len') else self.kind}")
         return made.alias(self.name)
+
+    def _source(self, schema: pl.Schema) -> pl.Expr:
+        source = pl.col(self.column) if self.kind != "len" else pl.lit(1)
+        return source.cast(self._wide(schema)) if self.kind in ("sum", "mean") else source
 
     def _wide(self, schema: pl.Schema) -> pl.DataType | type[pl.DataType]:
         """The type that sums are made in, so that small types neither overflow nor lose digits."""
@@ -92,6 +108,10 @@ class Groups:
         self._aggregations = list(aggregations)
         self._partials = Levels()
         self._values = {n: Levels() for n, made in enumerate(aggregations) if made.kind == "count_distinct"}
+
+    def add_partial(self, partials: pl.DataFrame) -> None:
+        """Take in what `Aggregation.partial` gave elsewhere."""
+        self._partials.add(partials, self._merge)
 
     def add(self, rows: pl.DataFrame) -> None:
         """Take rows in."""
@@ -135,7 +155,7 @@ class Groups:
     def _grouped(self, rows: pl.DataFrame, made: Sequence[pl.Expr]) -> pl.DataFrame:
         if self.keys:
             return rows.group_by(self.keys).agg(made)
-        return rows.select(pl.len().alias("_rows"), *made)
+        return rows.select(*made)
 
     def _with_distinct(self, merged: pl.DataFrame, number: int, values: Sequence[pl.DataFrame]) -> pl.DataFrame:
         name = f"_{number}_distinct"
@@ -155,7 +175,8 @@ class AggExecutor(Executor):
     column that is no key is summed, so frames that were summed by batch before (by a `batch_func`) add up.
     Sums of integers have 64 bits and wrap around beyond; sums and means of floats are made in 64 bits.
     `final_func` takes and gives the frame of the result. Each channel gives the groups of its own rows: partition the
-    stream by the keys, or use one channel. A channel without rows gives nothing. Holds one row per group, and for
+    stream by the keys, or use one channel. A channel without rows gives nothing, unless there are no keys and
+    `input_schema` tells the columns: then it gives the row of no rows. Holds one row per group, and for
     `count_distinct` one per distinct value.
     """
 
@@ -165,21 +186,27 @@ class AggExecutor(Executor):
         aggregations: Aggregations | None = None,
         *,
         final_func: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
+        input_schema: Mapping[str, pl.DataType | type[pl.DataType]] | None = None,
     ) -> None:
         self._keys = columns_of(keys)
         self._aggregations = None if aggregations is None else aggregations_of(aggregations)
         self._final_func = final_func
+        self._input = None if input_schema is None else pl.DataFrame(schema=dict(input_schema))
         self._groups: Groups | None = None
 
     def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
-        rows = concatenated(batches)
+        self._add(concatenated(batches))
+        return None
+
+    def _add(self, rows: pl.DataFrame) -> None:
         if self._groups is None:
             sums = [Aggregation(name, name, "sum") for name in rows.columns if name not in self._keys]
             self._groups = Groups(self._keys, sums if self._aggregations is None else self._aggregations)
         self._groups.add(rows)
-        return None
 
     def done(self, channel: int) -> Output:
+        if self._groups is None and self._input is not None:
+            self._add(self._input)
         result = None if self._groups is None else self._groups.result()
         return result if result is None or self._final_func is None else self._final_func(result)
 
@@ -202,3 +229,31 @@ def aggregations_of(given: Aggregations) -> list[Aggregation]:
     """The aggregations as records. Raises BadInput where a kind is unknown."""
     made = ((name, (name, of) if isinstance(of, str) else of) for name, of in given.items())
     return [Aggregation(name, column, kind) for name, (column, kind) in made]
+
+
+class MergingAggExecutor(Executor):
+    """One row per group, of partial results that `Aggregation.partial` made of batches elsewhere.
+
+    `columns` are those of the partial results. Without keys a row comes also where there was no partial result.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        aggregations: Sequence[Aggregation],
+        columns: pl.DataFrame,
+        final_func: Callable[[pl.DataFrame], pl.DataFrame],
+    ) -> None:
+        self._groups = Groups(keys, aggregations)
+        self._columns = columns
+        self._final_func = final_func
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
+        self._groups.add_partial(concatenated(batches))
+        return None
+
+    def done(self, channel: int) -> Output:
+        result = self._groups.result()
+        if result is None and not self._groups.keys:
+            result = self._groups.result(self._columns)
+        return None if result is None else self._final_func(result)

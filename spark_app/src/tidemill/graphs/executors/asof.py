@@ -80,7 +80,8 @@ class AsOfJoinExecutor(Executor):
         if ready.is_empty():
             return None
         made = self._joined(ready)
-        self._forget(min(newest, self._newest.get(LEFT, newest)))
+        if LEFT in self._newest:
+            self._forget(min(newest, self._newest[LEFT]))
         return made
 
     def _forget(self, time: Any) -> None:

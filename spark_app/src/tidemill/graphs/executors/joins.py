@@ -57,19 +57,20 @@ class JoinShape:
     def matched(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
         """The pairs of an inner or left join; of the others, the left rows that have a partner."""
         how: Literal["inner", "semi"] = "semi" if self.is_by_keys else "inner"
-        return self._joined(left, right, how)
+        return self.joined(left, right, how)
 
     def unmatched(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
         """The left rows without a partner."""
-        return self._joined(left, right, "anti")
+        return self.joined(left, right, "anti")
 
     def padded(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
         """Left rows without a partner as the left join gives them: null in the columns of the right side."""
-        return self._joined(left, right.clear(), "left") if self.how == "left" else left
+        return self.joined(left, right.clear(), "left") if self.how == "left" else left
 
-    def _joined(
+    def joined(
         self, left: pl.DataFrame, right: pl.DataFrame, how: Literal["inner", "left", "semi", "anti"]
     ) -> pl.DataFrame:
+        """A join of two frames in one of these ways."""
         # A column of nulls only has the type Null, which Polars joins with no other.
         for a, b in zip(self.left_on, self.right_on, strict=True):
             if left.schema[a] == pl.Null:

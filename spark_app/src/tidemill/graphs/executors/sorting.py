@@ -32,6 +32,11 @@ class Order:
         falling = [*self.descending, *(False for _ in ties)]
         return rows.sort([*self.by, *ties], descending=falling, nulls_last=self.nulls_last)
 
+    def first(self, rows: pl.DataFrame, count: int) -> pl.DataFrame:
+        """The first rows; those that are equal in the order are told apart by their other columns."""
+        ties = [name for name, kind in rows.schema.items() if not kind.is_nested() and name not in self.by]
+        return self.sorted(rows, *ties).head(count)
+
     def up_to(self, row: dict[str, Any], schema: pl.Schema) -> pl.Expr:
         """Whether a row comes before this one or is equal to it in this order."""
         within = pl.lit(True)
@@ -118,17 +123,19 @@ class SortExecutor(Executor):
 
 
 class TopKExecutor(Executor):
-    """The first `k` rows of an order, from `done`; nulls come last.
+    """The first `k` rows of an order, from `done`.
 
     Rows that are equal in the order are told apart by their other columns, so that the same rows come whatever came
     first. Each channel gives up to `k` rows of its own: use one channel, or a second node with one behind it.
     """
 
-    def __init__(self, k: int, by: str | Sequence[str], descending: bool | Sequence[bool] = True) -> None:
+    def __init__(
+        self, k: int, by: str | Sequence[str], descending: bool | Sequence[bool] = True, *, nulls_last: bool = True
+    ) -> None:
         if k < 0:
             raise BadInput(f"the number of first rows is 0 or more, this one is {k}")
         self._k = k
-        self._order = Order(by, descending, nulls_last=True)
+        self._order = Order(by, descending, nulls_last)
         self._first = Levels()
 
     def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
@@ -139,6 +146,4 @@ class TopKExecutor(Executor):
         return self._cut(self._first.take()) if self._first.rows else None
 
     def _cut(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        rows = concatenated(frames)
-        ties = [name for name, kind in rows.schema.items() if not kind.is_nested() and name not in self._order.by]
-        return self._order.sorted(rows, *ties).head(self._k)
+        return self._order.first(concatenated(frames), self._k)

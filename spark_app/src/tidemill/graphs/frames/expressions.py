@@ -1,0 +1,89 @@
+"""Questions about Polars expressions: the columns that they read, if one row is enough, what they aggregate."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+
+import polars as pl
+
+from tidemill.values.errors import BadInput
+
+AGGREGATES = ("sum", "min", "max", "mean", "count", "n_unique")
+"""The aggregations that `agg` takes, each of one expression of a row's columns; and `pl.len()`."""
+
+
+def as_expression(column: str | pl.Expr) -> pl.Expr:
+    """A name as the column of that name."""
+    return pl.col(column) if isinstance(column, str) else column
+
+
+def conjuncts(predicate: pl.Expr) -> Iterator[pl.Expr]:
+    """The parts of `a & b & c`."""
+    parts = predicate.meta.pop()
+    if len(parts) == 2 and (parts[1] & parts[0]).meta.eq(predicate):
+        yield from conjuncts(parts[1])
+        yield from conjuncts(parts[0])
+    else:
+        yield predicate
+
+
+def roots(expressions: Iterable[pl.Expr], schema: pl.Schema) -> set[str]:
+    """The columns that expressions read; all of them where they are selected by a pattern or a type."""
+    found: set[str] = set()
+    for expression in expressions:
+        names = expression.meta.root_names()
+        is_named = not expression.meta.has_multiple_outputs() and set(names) <= set(schema)
+        found |= set(names) if is_named else set(schema)
+    return found
+
+
+def check_rows(expressions: Iterable[pl.Expr], word: str) -> None:
+    """Refuse expressions that look at several rows: they would see those of one batch.
+
+    Raises:
+        BadInput: one does.
+    """
+    for expression in expressions:
+        for part in _parts(expression):
+            if not _is_of_one_row(part):
+                raise BadInput(
+                    f"{word} looks at one row at a time, and {part} at several: rows come in batches that are cut "
+                    f"anywhere. Use group_by(...).agg(...) and join its result."
+                )
+
+
+def aggregate_of(expression: pl.Expr) -> tuple[str, pl.Expr]:
+    """The kind of an aggregation, and the expression of a row's columns that it aggregates.
+
+    Raises:
+        BadInput: it is none of `AGGREGATES`.
+    """
+    made = expression.meta.undo_aliases()
+    if made.meta.eq(pl.len()):
+        return "len", pl.lit(1)
+    parts = made.meta.pop()
+    for kind in AGGREGATES if len(parts) == 1 else ():
+        if getattr(parts[0], kind)().meta.eq(made):
+            check_rows([parts[0]], "agg")
+            return kind, parts[0]
+    raise BadInput(
+        f"agg takes {', '.join(AGGREGATES)} of an expression of columns, or pl.len(), and not {expression}. Put "
+        f"arithmetic of aggregates into a select behind agg."
+    )
+
+
+def _parts(expression: pl.Expr) -> Iterator[pl.Expr]:
+    yield expression
+    for part in expression.meta.pop():
+        yield from _parts(part)
+
+
+def _is_of_one_row(expression: pl.Expr) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Polars may still change the question
+        try:
+            return expression.meta.is_row_separable()
+        except pl.exceptions.PolarsError:
+            # It depends on the columns, as a selection does; functions of users are trusted.
+            return True

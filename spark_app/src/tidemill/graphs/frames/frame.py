@@ -1,0 +1,260 @@
+"""The API of frames: lazy, chainable, checked at each call, run by `collect`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import polars as pl
+
+from tidemill.graphs.dataset import Dataset, delete_dataset
+from tidemill.graphs.executor import Executor
+from tidemill.graphs.executors.joins import How, JoinShape
+from tidemill.graphs.executors.outputs import OutputCSVExecutor, OutputParquetExecutor, PublishExecutor
+from tidemill.graphs.executors.rows import columns_of
+from tidemill.graphs.frames.compiling import Compiler
+from tidemill.graphs.frames.expressions import aggregate_of, as_expression, check_rows
+from tidemill.graphs.frames.plans import (
+    AggregatePlan,
+    ColumnsPlan,
+    DistinctPlan,
+    FilterPlan,
+    JoinPlan,
+    LimitPlan,
+    Plan,
+    SortPlan,
+    UnionPlan,
+    empty,
+)
+from tidemill.graphs.frames.pushdown import with_columns_below, with_filters_below
+from tidemill.graphs.frames.steps import MakeColumns, PickColumns, StepsExecutor, same_channel
+from tidemill.store.urls import open_store
+from tidemill.values.errors import BadInput
+
+Name = str | pl.Expr
+
+
+class FrameGraph(Protocol):
+    """What frames need of a task graph."""
+
+    store: str
+    parallelism: int
+
+    def fresh(self) -> Any:
+        """A graph of the same settings without nodes."""
+
+    def new_non_blocking_node(self, sources: Mapping[int, int], *arguments: Any, **named: Any) -> int:
+        """A node whose output is a stream."""
+
+
+class GraphFrame:
+    """Rows that a graph will make. Each method gives a new frame; `collect` makes a graph, runs it, and gives the rows.
+
+    Expressions are those of Polars and look at one row at a time. Rows come in no order but behind `sort` and `top_k`.
+    """
+
+    def __init__(self, owner: FrameGraph, plan: Plan) -> None:
+        self._owner = owner
+        self._plan = plan
+
+    # --- operations --------------------------------------------------------------------------------------------------
+
+    def filter(self, *predicates: pl.Expr) -> GraphFrame:
+        """The rows of which all these expressions are true.
+
+        Raises:
+            BadInput: an expression looks at several rows. The errors of Polars: a column is missing, types do not fit.
+        """
+        check_rows(predicates, "filter")
+        self._empty.filter(*predicates)
+        plan = self._plan
+        for predicate in predicates:
+            plan = FilterPlan(plan, predicate)
+        return self._of(plan)
+
+    def select(self, *columns: Name, **named: Name) -> GraphFrame:
+        """These columns instead of those that are there. Raises as `filter`."""
+        return self._with_columns(columns, named, keeps=False)
+
+    def with_columns(self, *columns: Name, **named: Name) -> GraphFrame:
+        """These columns beside those that are there, or in place of those of their names. Raises as `filter`."""
+        return self._with_columns(columns, named, keeps=True)
+
+    def join(
+        self,
+        other: GraphFrame,
+        on: str | Sequence[str] | None = None,
+        *,
+        left_on: str | Sequence[str] | None = None,
+        right_on: str | Sequence[str] | None = None,
+        how: How = "inner",
+        suffix: str = "_right",
+    ) -> GraphFrame:
+        """The rows of both frames whose keys are equal, as Polars' `join` gives them; null equals nothing.
+
+        The smaller side is held in memory, the other one passes by; if `how` is not inner, `other` is held.
+
+        Raises:
+            BadInput: the other frame is of another graph, or the columns do not fit.
+        """
+        if other._owner is not self._owner:
+            raise BadInput("a join takes two frames of one graph: read both with the same TaskGraph")
+        shape = JoinShape.of(on, left_on, right_on, how, suffix)
+        made = shape.joined(self._empty, other._empty, how)
+        keys = tuple(shape.left_on), tuple(shape.right_on)
+        return self._of(JoinPlan(self._plan, other._plan, *keys, how, suffix, made.schema))
+
+    def group_by(self, *keys: Name) -> Grouped:
+        """Groups of equal keys, for `agg`; null is a key like others."""
+        names = [as_expression(key).meta.output_name() for key in keys]
+        made = [key for key in keys if not isinstance(key, str)]
+        return Grouped(self.with_columns(*made) if made else self, tuple(names))
+
+    def agg(self, *aggregates: pl.Expr, **named: pl.Expr) -> GraphFrame:
+        """One row of aggregates of all rows: see `Grouped.agg`."""
+        return Grouped(self, ()).agg(*aggregates, **named)
+
+    def distinct(self, keys: str | Sequence[str] | None = None) -> GraphFrame:
+        """Each row once; with `keys` each combination of these columns, and no others."""
+        return self._of(DistinctPlan((self if keys is None else self.select(*columns_of(keys)))._plan))
+
+    def sort(
+        self, by: str | Sequence[str], *, descending: bool | Sequence[bool] = False, nulls_last: bool = False
+    ) -> GraphFrame:
+        """The rows in order. One channel sorts, with runs on disk if they are many."""
+        names = columns_of(by)
+        self._empty.select(names)
+        falling = (descending,) * len(names) if isinstance(descending, bool) else tuple(descending)
+        return self._of(SortPlan(self._plan, tuple(names), falling, nulls_last))
+
+    def top_k(self, k: int, by: str | Sequence[str], *, descending: bool | Sequence[bool] = True) -> GraphFrame:
+        """The first `k` rows of an order, in order; nulls come last."""
+        return self.sort(by, descending=descending, nulls_last=True).limit(k)
+
+    def limit(self, rows: int) -> GraphFrame:
+        """Any so many rows, and inputs stop when they are there; behind `sort` the first ones."""
+        if rows < 0:
+            raise BadInput(f"a limit is 0 or more, this one is {rows}")
+        if isinstance(self._plan, SortPlan) and self._plan.limit is None:
+            return self._of(replace(self._plan, limit=rows))
+        return self._of(LimitPlan(self._plan, rows))
+
+    def union(self, *others: GraphFrame) -> GraphFrame:
+        """The rows of all these frames, which have equal columns. Raises BadInput where they do not."""
+        for other in others:
+            if dict(other.schema) != dict(self.schema):
+                raise BadInput(f"a union takes frames of equal columns: {dict(self.schema)} and {dict(other.schema)}")
+        return self._of(UnionPlan((self._plan, *(other._plan for other in others))))
+
+    # --- results -----------------------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pl.Schema:
+        """Names and types of the columns."""
+        return self._plan.schema
+
+    @property
+    def graph(self) -> Any:
+        """The `TaskGraph` that `materialize` would run: its `explain()` prints the nodes."""
+        return self._compiled()[0]
+
+    def explain(self) -> str:
+        """The nodes as text."""
+        return str(self.graph.explain())
+
+    def materialize(self) -> Dataset:
+        """Run it and keep the rows as a Dataset in the graph's store."""
+        graph, dataset = self._compiled()
+        graph.run()
+        return dataset
+
+    def collect(self) -> pl.DataFrame:
+        """Run it; the rows."""
+        dataset = self.materialize()
+        rows = [batch for batch in dataset if batch.height]
+        delete_dataset(open_store(dataset.store), dataset.id)
+        return pl.concat(rows) if rows else empty(self.schema)
+
+    def write_csv(self, folder: str | os.PathLike[str], *, separator: str = ",", header: bool = True) -> list[str]:
+        """Run it and write CSV files into a folder of this machine, which appears whole at the end; the files.
+
+        Raises:
+            BadInput: the folder is there already.
+        """
+        return self._written(OutputCSVExecutor(folder, separator=separator, header=header), folder)
+
+    def write_parquet(self, folder: str | os.PathLike[str]) -> list[str]:
+        """The same as `write_csv`, as Parquet files."""
+        return self._written(OutputParquetExecutor(folder), folder)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _empty(self) -> pl.DataFrame:
+        return empty(self.schema)
+
+    def _of(self, plan: Plan) -> GraphFrame:
+        return GraphFrame(self._owner, plan)
+
+    def _with_columns(self, columns: Sequence[Name], named: Mapping[str, Name], keeps: bool) -> GraphFrame:
+        made = (
+            *(as_expression(each) for each in columns),
+            *(as_expression(value).alias(name) for name, value in named.items()),
+        )
+        check_rows(made, "with_columns" if keeps else "select")
+        return self._of(ColumnsPlan(self._plan, made, keeps, MakeColumns(made, keeps)(self._empty).schema))
+
+    def _stream(self, graph: Any) -> Any:
+        plan = with_columns_below(with_filters_below(self._plan), set(self.schema))
+        return Compiler(graph, self._owner.parallelism).stream(plan)
+
+    def _compiled(self) -> tuple[Any, Dataset]:
+        graph = self._owner.fresh()
+        source = self._stream(graph)
+        last = StepsExecutor([PickColumns(self.schema)])
+        made: Dataset = graph.new_blocking_node({0: source.node}, None, last, source.channels, {0: same_channel})
+        return graph, made
+
+    def _written(self, output: Executor, folder: str | os.PathLike[str]) -> list[str]:
+        if os.path.exists(folder):
+            raise BadInput(f"{os.fspath(folder)} is there already: remove it, or write to another folder")
+        graph = self._owner.fresh()
+        source = self._stream(graph)
+        picked = graph.new_non_blocking_node(
+            {0: source.node}, None, StepsExecutor([PickColumns(self.schema)]), source.channels, {0: same_channel}
+        )
+        files = graph.new_non_blocking_node({0: picked}, None, output, source.channels, {0: same_channel})
+        made: Dataset = graph.new_blocking_node({0: files}, None, PublishExecutor(folder), 1, {0: None})
+        graph.run()
+        names = [name for batch in made for name in batch.get_column("file")]
+        delete_dataset(open_store(made.store), made.id)
+        return names
+
+
+class Grouped:
+    """A frame in groups of equal keys."""
+
+    def __init__(self, frame: GraphFrame, keys: tuple[str, ...]) -> None:
+        self._frame = frame
+        self._keys = keys
+
+    def agg(self, *aggregates: pl.Expr, **named: pl.Expr) -> GraphFrame:
+        """One row per group: its keys, and for each of these its value.
+
+        Takes `sum`, `min`, `max`, `mean`, `count`, `n_unique` of an expression of columns, as
+        `(pl.col("price") * pl.col("count")).sum().alias("total")`, and `pl.len()`. Batches are aggregated before they
+        are sent where that makes fewer rows.
+
+        Raises:
+            BadInput: an expression is none of these. The errors of Polars: a column is missing, types do not fit.
+        """
+        made = (*aggregates, *(value.alias(name) for name, value in named.items()))
+        if not made:
+            raise BadInput("agg needs at least one aggregate, as pl.len()")
+        for expression in made:
+            aggregate_of(expression)
+        rows = empty(self._frame.schema)
+        shown = rows.group_by(self._keys).agg(made) if self._keys else rows.select(made)
+        return GraphFrame(self._frame._owner, AggregatePlan(self._frame._plan, self._keys, made, shown.schema))

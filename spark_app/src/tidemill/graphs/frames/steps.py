@@ -1,0 +1,124 @@
+"""What a batch goes through between two exchanges, one step after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import polars as pl
+
+from tidemill.graphs.executor import Output, StatelessExecutor
+from tidemill.graphs.executors.sorting import Order
+
+SAMPLE_ROWS = 4_096
+SHRINKS_BELOW = 0.7
+"""A batch is aggregated before it is sent if a sample of it has fewer groups than this share of its rows."""
+
+
+class RowStep(Protocol):
+    """A function of a frame; those here are records, so that they pickle and can be read."""
+
+    def __call__(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows that go on."""
+
+
+@dataclass(frozen=True)
+class KeepRows:
+    """The rows of which an expression is true."""
+
+    predicate: pl.Expr
+
+    def __call__(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.filter(self.predicate)
+
+
+@dataclass(frozen=True)
+class MakeColumns:
+    """New columns, beside those that are there or instead of them."""
+
+    expressions: tuple[pl.Expr, ...]
+    keeps: bool
+
+    def __call__(self, rows: pl.DataFrame) -> pl.DataFrame:
+        if self.keeps:
+            return rows.with_columns(self.expressions)
+        # A literal alone would give one row for the whole batch.
+        return rows.with_columns(self.expressions).select(rows.clear().select(self.expressions).columns)
+
+
+@dataclass(frozen=True)
+class PickColumns:
+    """Columns by their names, in this order and of these types."""
+
+    schema: pl.Schema
+
+    def __call__(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.select(pl.col(name).cast(kind) for name, kind in self.schema.items())
+
+
+@dataclass(frozen=True)
+class UniqueRows:
+    """Each row once."""
+
+    def __call__(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.unique()
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """The first rows of an order."""
+
+    order: Order
+    limit: int
+
+    def __call__(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return self.order.first(rows, self.limit) if rows.height > self.limit else rows
+
+
+@dataclass(frozen=True)
+class GatherGroups:
+    """Partial aggregates: of groups where that makes fewer rows, else of each row by itself, in equal columns."""
+
+    keys: tuple[str, ...]
+    grouped: tuple[pl.Expr, ...]
+    single: tuple[pl.Expr, ...]
+
+    def __call__(self, rows: pl.DataFrame) -> pl.DataFrame:
+        if not self.keys:
+            return rows.select(self.grouped)
+        sample = rows.select(self.keys).head(SAMPLE_ROWS)
+        if sample.height == SAMPLE_ROWS and sample.n_unique() > SHRINKS_BELOW * SAMPLE_ROWS:
+            return rows.select(*self.keys, *self.single)
+        return rows.group_by(self.keys).agg(self.grouped)
+
+
+@dataclass(frozen=True)
+class RowSteps:
+    """Several steps as one function of a batch."""
+
+    steps: tuple[RowStep, ...]
+
+    def __call__(self, rows: pl.DataFrame) -> pl.DataFrame:
+        for step in self.steps:
+            rows = step(rows)
+        return rows
+
+    @property
+    def __name__(self) -> str:
+        return ", ".join(type(step).__name__ for step in self.steps) or "nothing"
+
+
+class StepsExecutor(StatelessExecutor):
+    """Takes each batch through steps."""
+
+    def __init__(self, steps: Sequence[RowStep]) -> None:
+        self._steps = RowSteps(tuple(steps))
+
+    def execute(self, batch: pl.DataFrame, stream_id: int, channel: int) -> Output:
+        return self._steps(batch)
+
+
+def same_channel(batch: pl.DataFrame, source_channel: int, channels: int) -> dict[int, pl.DataFrame]:
+    """Deals batches whole, from channel to channel of the same number."""
+    return {source_channel % channels: batch}

@@ -1,0 +1,176 @@
+"""What frames push down, refuse and show; their results are in property/test_frames_model.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tidemill import Executor
+from tidemill.graphs.executors.aggregation import AggExecutor, MergingAggExecutor
+from tidemill.graphs.executors.joins import JoinExecutor
+from tidemill.graphs.executors.rows import StorageExecutor
+from tidemill.graphs.frames.frame import GraphFrame
+from tidemill.graphs.frames.steps import SAMPLE_ROWS, GatherGroups
+from tidemill.graphs.nodes import InputNode, TaskNode
+from tidemill.graphs.task_graph import TaskGraph
+from tidemill.values.errors import BadInput
+
+c = pl.col
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> TaskGraph:
+    rows = pl.DataFrame({"k": range(100), "v": range(100), "unused": ["x" * 50] * 100})
+    rows.write_csv(tmp_path / "big.csv")
+    rows.head(3).select("k", "v", w="unused").write_csv(tmp_path / "small.csv")
+    return TaskGraph(tmp_path / "store", parallelism=2)
+
+
+def csv(graph: TaskGraph, name: str) -> GraphFrame:
+    return graph.read_csv(str(Path(graph.store).parent / f"{name}.csv"))
+
+
+def inputs(frame: GraphFrame) -> list[InputNode]:
+    return list(frame.graph._definition.inputs)
+
+
+def executors(frame: GraphFrame) -> list[Any]:
+    return [node.executor for node in frame.graph._definition.tasks]
+
+
+def test_filters_and_columns_go_into_the_input_when_they_are_written_behind_other_steps(graph: TaskGraph) -> None:
+    big, small = csv(graph, "big"), csv(graph, "small")
+    query = (
+        big.join(small, "k").with_columns(z=c("v") + 1).filter((c("k") > 1) & (c("w") != "y")).select("z", "v_right")
+    )
+
+    readers: list[Any] = [node.reader for node in inputs(query)]
+
+    assert [sorted(reader.columns) for reader in readers] == [["k", "v", "w"], ["k", "v"]]
+    assert [str(reader.predicate) for reader in readers] == [str(c("w") != "y"), str(c("k") > 1)]
+    assert query.collect().rows() == [(3, 2)]
+
+
+def test_the_smaller_side_is_built_first_whichever_it_is(graph: TaskGraph) -> None:
+    big, small = csv(graph, "big"), csv(graph, "small")
+    for query, build in ((big.join(small, "k"), 1), (small.join(big, "k"), 0)):
+        first, second = inputs(query)
+        (join, _) = executors(query)
+
+        assert first.reader.files[0].path.endswith("small.csv")  # type: ignore[attr-defined]  # a CsvInput
+        assert second.dependents == (first.id,)
+        assert isinstance(join, JoinExecutor)
+        assert join._build == build
+        assert query.collect().height == 3
+
+
+def test_large_sides_are_partitioned_and_small_ones_copied(graph: TaskGraph, monkeypatch: Any) -> None:
+    def keys() -> list[Any]:
+        query = csv(graph, "big").join(csv(graph, "small"), "k")
+        (join,) = [node for node in query.graph._definition.tasks if isinstance(node.executor, JoinExecutor)]
+        assert isinstance(join, TaskNode)
+        assert query.collect().height == 3
+        return list(join.partitions.values())
+
+    assert None in keys()
+    monkeypatch.setattr("tidemill.graphs.frames.compiling.BROADCAST_BYTES", 0)
+    assert keys() == [["k"], ["k"]]
+
+
+def test_batches_are_aggregated_before_they_are_sent_where_that_makes_fewer_rows(graph: TaskGraph) -> None:
+    few = csv(graph, "big").with_columns(g=c("k") % 2).group_by("g")
+    query = few.agg(c("v").sum())
+    assert isinstance(executors(query)[0], MergingAggExecutor)
+    assert isinstance(executors(few.agg(c("v").n_unique()))[0], AggExecutor)
+    graph_of = query.graph
+    graph_of.run()
+    assert graph_of.metrics()[0].rows_out <= 4
+
+    gather = GatherGroups(("k",), (c("v").sum(),), (c("v"),))
+    many = pl.DataFrame({"k": range(SAMPLE_ROWS), "v": 1})
+    assert gather(many).equals(many)
+    assert gather(many.with_columns(k=pl.lit(1))).rows() == [(1, SAMPLE_ROWS)]
+
+
+def test_inputs_stop_when_a_limit_is_reached(tmp_path: Path) -> None:
+    graph = TaskGraph(tmp_path, parallelism=1, memory_bytes=1000)
+    frames = [pl.DataFrame({"k": range(100)}) for _ in range(200)]
+    query = graph.from_frames(frames).limit(5)
+    run = query.graph
+    run.run()
+
+    assert run.metrics()[0].rows_in < 20_000 / 2
+    assert query.collect().height == 5
+
+
+def test_a_dataset_is_a_frame_in_another_graph(graph: TaskGraph) -> None:
+    dataset = csv(graph, "big").filter(c("k") < 10).materialize()
+
+    assert graph.read_dataset(dataset).filter(c("v") > 7).select("k").sort("k").collect()["k"].to_list() == [8, 9]
+
+
+def test_nothing_stays_in_the_store_when_rows_are_collected(graph: TaskGraph) -> None:
+    csv(graph, "big").collect()
+
+    assert list(Path(graph.store).rglob("dataset.json")) == []
+
+
+WRONG: list[tuple[Any, str]] = [
+    (lambda f, g: f.filter(c("v") > c("v").mean()), "several"),
+    (lambda f, g: f.with_columns(c("v").shift()), "several"),
+    (lambda f, g: f.select(c("v").sum()), "several"),
+    (lambda f, g: f.select(c("v").rank().over("k")), "several"),
+    (lambda f, g: f.agg(c("v").sum() / pl.len()), "behind agg"),
+    (lambda f, g: f.agg(c("v").median()), "agg takes"),
+    (lambda f, g: f.agg(c("v").cum_sum().max()), "several"),
+    (lambda f, g: f.agg(), "at least one"),
+    (lambda f, g: f.join(g.from_frames(pl.DataFrame({"k": [1]})), "k"), "one graph"),
+    (lambda f, g: f.union(f.select("k")), "equal columns"),
+    (lambda f, g: f.limit(-1), "0 or more"),
+]
+
+
+@pytest.mark.parametrize(("make", "text"), WRONG)
+def test_an_operation_that_batches_would_spoil_is_refused(graph: TaskGraph, make: Any, text: str) -> None:
+    other = TaskGraph(Path(graph.store))
+
+    with pytest.raises(BadInput, match=text):
+        make(csv(graph, "big"), other)
+
+
+def test_a_missing_column_is_said_where_it_is_written(graph: TaskGraph) -> None:
+    frame = csv(graph, "big")
+    for make in (
+        lambda: frame.filter(c("none") > 1),
+        lambda: frame.sort("none"),
+        lambda: frame.group_by("none").agg(pl.len()),
+    ):
+        with pytest.raises(pl.exceptions.ColumnNotFoundError):
+            make()
+
+
+class HearsEnds(Executor):
+    """Gives a row for each stream that has ended, with the rows that came before."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
+        self.rows += sum(batch.height for batch in batches)
+
+    def ended(self, stream_id: int, channel: int) -> Any:
+        return pl.DataFrame({"stream": [stream_id], "rows": [self.rows]})
+
+
+def test_an_executor_hears_once_that_a_stream_has_ended(tmp_path: Path) -> None:
+    graph = TaskGraph(tmp_path)
+    first = graph.new_input_frames([pl.DataFrame({"k": [1, 2]})], 1)
+    second = graph.new_input_frames([pl.DataFrame({"k": [3]})] * 3, 1, dependents=[first])
+    through = graph.new_non_blocking_node({0: second}, StorageExecutor(), 1, {0: None})
+    heard = graph.new_blocking_node({0: through, 1: first}, HearsEnds(), 1, {0: None, 1: None})
+    graph.run()
+
+    assert heard.to_polars().sort("stream").rows() == [(0, 5), (1, 2)]
