@@ -59,7 +59,7 @@ GROUPS = (
     Group("Schemas", "PState", "tidemill.api.schemas:PState", "mapSchema setSchema listSchema fixedKeysSchema"),
     Group("Subindexed schemas", "PState.Schema", "tidemill.api.schemas:Schema", "subindexed"),
     Group("Options of subindexed", "SubindexOptions", "tidemill.api.schemas:SubindexOptions", "withoutSizeTracking"),
-    Group("PState migrations", "PState", "tidemill.api.topology:PStateBuilder",
+    Group("PState migrations", "PState", "tidemill.api.schemas:PState",
           "migrated migrateToSubindexed addFixedKeys removeFixedKeys"),
     Group("Dataflow: rows", "Block", "tidemill.api.block:Block",
           "create each out outStream eachAsync keepTrue macro yieldIfOvertime execute explodeMicrobatch ackReturn"),
@@ -200,7 +200,8 @@ DIFFERENCES: dict[str, str] = {
     "Navigator": "see `Path.custom_nav`",
     "PState.migrateToSubindexed": "a PState of another name, filled from the beginning of its depot",
     "PState.addFixedKeys": "an update may add fields without saying so",
-    "PState.removeFixedKeys": "a PState of another name, filled from the beginning of its depot",
+    "PState.removeFixedKeys": "a migration of the whole record, to one without the field",
+    "PState.migrated": "the function sees each value once, idempotent or not; `.migrated(…).migrated(…)` chains",
     "Ops.EXTRACT_VALUE": "reads an object of a task in Rama",
 }  # fmt: skip
 ELSEWHERE = """

@@ -61,12 +61,12 @@ def levels_of(batches: list[list[Any]], blobs: dict[str, bytes]) -> list[Level]:
 
 def merged(levels: list[Level], loader: PartLoader, task_set: TaskSet, is_base: bool, chunk_rows: int) -> Any:
     """(rows, part, container) of a merge."""
-    found = compaction.merge({"7": SCHEMA}, levels, task_set, loader, is_base=is_base, chunk_rows=chunk_rows)
+    found = compaction.merge({"7": layout_of(SCHEMA)}, levels, task_set, loader, is_base=is_base, chunk_rows=chunk_rows)
     if found is None:
         return None
     container = decode(found[0])
     part: Part = dataclasses.replace(found[1], bytes=0, checksum="")
-    assert list(verify.faults_of(part, found[0], {"7": SCHEMA}, is_base=is_base)) == []
+    assert list(verify.faults_of(part, found[0], {"7": layout_of(SCHEMA)}, is_base=is_base)) == []
     return pl.DataFrame(pl.from_arrow(container.tables["7", "0"])).rows(), part
 
 
@@ -97,7 +97,7 @@ def test_chunks_of_any_size_give_the_same_export(batches: list[list[Any]], chunk
     loader = PartLoader(blobs.__getitem__)
 
     def rows(chunk: int) -> list[Any]:
-        found = export("7", SCHEMA, snapshot, loader, chunk_rows=chunk)
+        found = export("7", layout_of(SCHEMA), snapshot, loader, chunk_rows=chunk)
         return [row for _, frame in found for row in frame.select("task", "k0", "k1", "value").iter_rows()]
 
     assert rows(chunk_rows) == rows(10**9)

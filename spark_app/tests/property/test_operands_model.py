@@ -157,8 +157,8 @@ class Store:
 
     def compact(self, first: int) -> None:
         levels = self.snapshot.levels[first:]
-        schemas = {"1": self.info["$$p"].schema}
-        merged = compaction.merge(schemas, levels, TaskSet(1, 0), self.loader, is_base=first == 0)
+        layouts = {"1": self.info["$$p"].layout}
+        merged = compaction.merge(layouts, levels, TaskSet(1, 0), self.loader, is_base=first == 0)
         if levels and merged is not None:
             name = f"r{len(self.blobs)}"
             self.blobs[name] = merged[0]

@@ -300,7 +300,7 @@ class Store:
         for thread in range(threads):
             loader = PartLoader(self.blobs.__getitem__)
             merged = compaction.merge(
-                {"7": self.info.schema},
+                {"7": self.info.layout},
                 levels,
                 TaskSet(threads, thread),
                 loader,
@@ -320,7 +320,7 @@ class Store:
         for level in self.snapshot.levels:
             for part in level.parts:
                 content = self.blobs[part.name]
-                assert list(verify.faults_of(part, content, {"7": self.info.schema}, is_base=level.is_base)) == []
+                assert list(verify.faults_of(part, content, {"7": self.info.layout}, is_base=level.is_base)) == []
 
 
 def is_plain_root(schema: Schema) -> bool:

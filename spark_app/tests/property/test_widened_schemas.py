@@ -176,7 +176,10 @@ def test_no_fault_is_found_when_an_update_gave_a_structure_to_elements_that_were
     store.check()
     part = next(store.snapshot.parts())
     assert "7/0#size" in part.rows
-    assert list(verify.faults_of(part, store.blobs[part.name], {"7": SetSchema("int", True)}, is_base=False)) != []
+    assert (
+        list(verify.faults_of(part, store.blobs[part.name], {"7": layout_of(SetSchema("int", True))}, is_base=False))
+        != []
+    )
     store.compact(0, 1, 1, 100)
     assert "7/0#size" not in next(store.snapshot.parts()).rows
 
@@ -229,7 +232,7 @@ def compare_export(store: Store, models: dict[int, Any]) -> None:
     """What `tidemill export` gives has as many rows as the top map has plain elements."""
     schema, loader = store.info.schema, PartLoader(store.blobs.__getitem__)
     if isinstance(schema, MapSchema) and not has_indexed(schema.value):
-        chunks = export("7", schema, store.snapshot, loader, chunk_rows=3)
+        chunks = export("7", store.info.layout, store.snapshot, loader, chunk_rows=3)
         assert sum(rows.height for _, rows in chunks) == sum(map(len, models.values()))
 
 

@@ -10,6 +10,7 @@ from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.tables import compaction
 from tidemill.tables.export import export
 from tidemill.tables.parts import PartLoader
+from tidemill.tables.tables import layout_of
 from tidemill.tables.view import SnapshotView
 
 TASKS = 4
@@ -34,11 +35,15 @@ def test_every_row_is_kept_once_when_levels_were_packed_for_fewer_threads() -> N
 
     runs: list[Part] = []
     for thread in range(2):
-        content, part = compaction.merge({"7": SCHEMA}, levels, TaskSet(2, thread), loader, is_base=True)
+        content, part = compaction.merge({"7": layout_of(SCHEMA)}, levels, TaskSet(2, thread), loader, is_base=True)
         blobs[name := f"r{thread}"] = content
         runs.append(dataclasses.replace(part, name=name))
 
     snapshot = Snapshot(tuple(levels)).with_run(Level("run", 1, 4, tuple(runs), is_base=True))
-    rows = [row for _, frame in export("7", SCHEMA, snapshot, loader) for row in frame.select("task", "k0").iter_rows()]
+    rows = [
+        row
+        for _, frame in export("7", layout_of(SCHEMA), snapshot, loader)
+        for row in frame.select("task", "k0").iter_rows()
+    ]
     assert sorted(rows) == [(task, 10 * task + microbatch) for task in range(TASKS) for microbatch in range(1, 5)]
     assert [part.rows["7/0"] for part in runs] == [8, 8]

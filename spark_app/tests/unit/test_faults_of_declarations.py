@@ -241,11 +241,6 @@ def key_partitioner_of_one_argument(setup: Any, topologies: Any) -> None:
     topologies.microbatch("mb").pstate("$$p", PState.map_schema(str, int)).key_partitioner(lambda key: 0)  # <- fault
 
 
-@expect("PState migrations: not supported")
-def pstate_migration(setup: Any, topologies: Any) -> None:
-    topologies.microbatch("mb").pstate("$$p", int).migrated(str, "m", str)  # <- fault
-
-
 @expect("There is no depot '*numbres'.")
 def source_of_an_unknown_depot(setup: Any, topologies: Any) -> None:
     setup.declare_depot("*numbers", Depot.random())

@@ -341,7 +341,7 @@ def test_check_notices_a_stored_key_that_is_none_and_must_not_be(kind: int) -> N
         data = encode({("7", "0"): rows}, {"7/0": 1})
         part = Part("x", TaskSet(1, 0), {"7/0": 2}, bounds={"7/0": 1}).sealed(data)
         schema = MapSchema("str", Leaf("int"), nullable=bool(nullable))
-        assert list(faults_of(part, data, {"7": schema}, is_base=False)) == faults
+        assert list(faults_of(part, data, {"7": layout_of(schema)}, is_base=False)) == faults
 
 
 @pytest.mark.parametrize("step", [

@@ -21,7 +21,7 @@ from tidemill.tables.container import TableRows, arrow_table, decode, encode
 from tidemill.tables.part_cache import PartCache, default_folder
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.run_writer import MEMORY_BYTES_MAX
-from tidemill.tables.tables import Table
+from tidemill.tables.tables import Table, layout_of
 from tidemill.tables.view import SnapshotView
 from tidemill.values.errors import CorruptState
 
@@ -36,7 +36,9 @@ def a_run(count: int) -> bytes:
         state.root("$$p", 0).put(key, f"value {key}")
     content, part = state.finish()  # type: ignore[misc]
     level = Level("delta", 1, 1, (dataclasses.replace(part, name="d"),))
-    merged = compaction.merge({"7": SCHEMA}, [level], ALL, PartLoader(lambda _: content), is_base=True, chunk_rows=100)
+    merged = compaction.merge(
+        {"7": layout_of(SCHEMA)}, [level], ALL, PartLoader(lambda _: content), is_base=True, chunk_rows=100
+    )
     assert merged is not None
     return bytes(merged[0])
 

@@ -20,7 +20,7 @@ from tidemill.tables.folding import order_rows
 from tidemill.tables.lookup import probe_together
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.sorted_table import SortedTable
-from tidemill.tables.tables import Table
+from tidemill.tables.tables import Table, layout_of
 from tidemill.tables.view import SnapshotView
 
 LEVELS = 10
@@ -56,7 +56,7 @@ class Store:
 
     def compact(self) -> None:
         levels = self.snapshot.levels
-        merged = compaction.merge({"1": self.schema}, levels, TaskSet(1, 0), self.loader, is_base=True)
+        merged = compaction.merge({"1": layout_of(self.schema)}, levels, TaskSet(1, 0), self.loader, is_base=True)
         parts = (self._named(merged),) if merged is not None else ()
         self.snapshot = self.snapshot.with_run(Level("run", levels[0].first, levels[-1].last, parts, is_base=True))
 

@@ -19,6 +19,7 @@ from tidemill.tables.container import DELETE, PUT, decode
 from tidemill.tables.object_keys import decode_object_key, encode_object_key
 from tidemill.tables.part_cache import PartCache
 from tidemill.tables.parts import PartLoader
+from tidemill.tables.tables import layout_of
 from tidemill.tables.view import SnapshotView
 from tidemill.values.errors import CorruptState, NewerFormat, SchemaMismatch
 
@@ -155,7 +156,7 @@ def test_export_folds_all_levels_into_plain_tables() -> None:
     assert finished is not None
     part = dataclasses.replace(finished[1], name="x")
     snapshot = Snapshot((Level("delta", 1, 1, (part,)),))
-    tables = dict(export.export("4", SCHEMA, snapshot, PartLoader(lambda name: finished[0])))
+    tables = dict(export.export("4", layout_of(SCHEMA), snapshot, PartLoader(lambda name: finished[0])))
     assert tables["0"]["value.n"].to_list() == [None, 7, 7, 7, 7, 7]
     assert tables["0.ids"]["k1"].to_list() == [-9]
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tidemill.api.arguments import to_plain_function
 from tidemill.api.locations import caller_location
 from tidemill.api.starters import starter
 from tidemill.language import schema as model
-from tidemill.language.dataflow import Location
+from tidemill.language.dataflow import Location, Migration
 from tidemill.values.data import has_utf8
 from tidemill.values.errors import Fault
 from tidemill.values.suggestions import Suggesting
@@ -34,10 +35,17 @@ class SubindexOptions:
 class Schema:
     """A schema that was built with `PState.map_schema(…)` and so on."""
 
-    def __init__(self, schema: model.Schema, at: Location, faults: Iterable[Fault] = ()) -> None:
+    def __init__(
+        self,
+        schema: model.Schema,
+        at: Location,
+        faults: Iterable[Fault] = (),
+        migrations: Iterable[Migration] = (),
+    ) -> None:
         self.schema = schema
         self.at = at
         self.faults = tuple(faults)
+        self.migrations = tuple(migrations)
 
     def __repr__(self) -> str:
         return model.to_text(self.schema)
@@ -47,12 +55,19 @@ class Schema:
         at = caller_location()
         if isinstance(self.schema, (model.MapSchema, model.SetSchema, model.ListSchema)):
             tracks_size = options is None or options.tracks_size
-            return Schema(replace(self.schema, subindexed=True, tracks_size=tracks_size), at, self.faults)
+            subindexed = replace(self.schema, subindexed=True, tracks_size=tracks_size)
+            return Schema(subindexed, at, self.faults, self.migrations)
         text = f"{self!r} cannot be subindexed."
         fault = Fault(
             str(at), text, "Only maps, sets and lists can; subindex the values of a fixed-keys schema instead."
         )
-        return Schema(self.schema, at, (*self.faults, fault))
+        return Schema(self.schema, at, (*self.faults, fault), self.migrations)
+
+    def migrated(self, schema: Any, migration_id: str, function: Any) -> Schema:
+        """One more migration of the same values: what was stored with this schema becomes `function(value)`, of
+        `schema`.
+        """
+        return _migrated(schema, migration_id, function, caller_location(), self)
 
 
 class NullableKey:
@@ -74,7 +89,9 @@ class PState(metaclass=Suggesting):
         at = caller_location()
         found: list[Fault] = []
         kind, is_nullable = _key_type(key, "key", at, found)
-        return Schema(model.MapSchema(kind, to_schema(value, at, found), nullable=is_nullable), at, found)
+        values, migrations = to_pstate_schema(value, at, found)
+        recorded = model.MapSchema(kind, values, nullable=is_nullable)
+        return Schema(recorded, at, found, _below("values", migrations))
 
     @staticmethod
     def set_schema(element: Any) -> Schema:
@@ -94,7 +111,8 @@ class PState(metaclass=Suggesting):
         """A list; `element` is the schema of each element."""
         at = caller_location()
         found: list[Fault] = []
-        return Schema(model.ListSchema(to_schema(element, at, found)), at, found)
+        elements, migrations = to_pstate_schema(element, at, found)
+        return Schema(model.ListSchema(elements), at, found, _below("elements", migrations))
 
     @staticmethod
     def fixed_keys_schema(*fields: Any) -> Schema:
@@ -106,8 +124,33 @@ class PState(metaclass=Suggesting):
             found.append(Fault(str(at), "fixed_keys_schema takes pairs of a key and a schema.", "Add what is missing."))
         found.extend(_key_faults(names, at))
         pairs = zip(names, fields[1::2], strict=False)
-        recorded = tuple((name, to_schema(field, at, found)) for name, field in pairs)
-        return Schema(model.FixedKeysSchema(recorded), at, found)
+        recorded = [(name, *to_pstate_schema(field, at, found)) for name, field in pairs]
+        schema = model.FixedKeysSchema(tuple((name, field) for name, field, _ in recorded))
+        below = (moved for name, _, migrations in recorded for moved in _below(str(name), migrations))
+        return Schema(schema, at, found, below)
+
+    @staticmethod
+    def migrated(schema: Any, migration_id: str, function: Any) -> Schema:
+        """The schema of values that were stored with another one: each of them becomes `function(value)`, from the
+        update on. Stands for the values of a map, or the elements of something subindexed, in the schema of a PState.
+        """
+        return _migrated(schema, migration_id, function, caller_location())
+
+
+def _migrated(schema: Any, migration_id: Any, function: Any, at: Location, before: Schema | None = None) -> Schema:
+    found = list(before.faults) if before is not None else []
+    recorded, inside = to_pstate_schema(schema, at, found)
+    if not isinstance(migration_id, str) or not migration_id or not has_utf8(migration_id):
+        text = f"The ID of a migration is a string that is not empty, not {migration_id!r}."
+        found.append(Fault(str(at), text, 'Write it like PState.migrated(str, "as-text", str).'))
+    called = to_plain_function(function, 1, at, found)
+    made = Migration((), str(migration_id), recorded, called, at)
+    return Schema(recorded, at, found, (*(before.migrations if before is not None else ()), *inside, made))
+
+
+def _below(name: str, migrations: Iterable[Migration]) -> Iterator[Migration]:
+    """Migrations as they stand one level farther out."""
+    return (replace(made, location=(name, *made.location)) for made in migrations)
 
 
 def _key_faults(names: Sequence[Any], at: Location) -> list[Fault]:
@@ -125,15 +168,26 @@ def _key_faults(names: Sequence[Any], at: Location) -> list[Fault]:
 
 
 def to_schema(value: Any, at: Location, faults: list[Fault]) -> model.Schema:
-    """The recorded form of a schema or plain type; what is wrong with it is added to `faults`."""
+    """The recorded form of a schema or plain type that is not stored as a PState; what is wrong with it is added to
+    `faults`.
+    """
+    schema, migrations = to_pstate_schema(value, at, faults)
+    for made in migrations:
+        text = f"The migration '{made.id}' stands in a schema that is none of a stored PState."
+        faults.append(Fault(str(made.at), text, "Remove it; a depot has .migration(id, function)."))
+    return schema
+
+
+def to_pstate_schema(value: Any, at: Location, faults: list[Fault]) -> tuple[model.Schema, tuple[Migration, ...]]:
+    """The recorded form of a schema or plain type, and the migrations in it; what is wrong is added to `faults`."""
     if isinstance(value, Schema):
         faults.extend(value.faults)
-        return value.schema
+        return value.schema, value.migrations
     if isinstance(value, NullableKey):
         text = f"{value!r} is no schema of a value: values may be None anyway, only keys may not."
         faults.append(Fault(str(at), text, f"Write {_shown(value.kind)}."))
-        return model.Leaf("object")
-    return model.Leaf(_type_name(value, at, faults))
+        return model.Leaf("object"), ()
+    return model.Leaf(_type_name(value, at, faults)), ()
 
 
 def _type_name(value: Any, at: Location, faults: list[Fault]) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.api.arguments import later_fault, to_name, to_plain_function
+from tidemill.api.arguments import to_name, to_plain_function
 from tidemill.api.block import Block
 from tidemill.api.declared_chain import DeclaredChain
 from tidemill.api.locations import caller_location
-from tidemill.api.schemas import to_schema
+from tidemill.api.schemas import to_pstate_schema
 from tidemill.api.starters import starter
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Location, StartFrom
@@ -124,11 +124,6 @@ class PStateBuilder:
         at = caller_location()
         return self._set(key_partitioner=to_plain_function(function, 2, at, self._faults))
 
-    def migrated(self, *args: Any) -> PStateBuilder:
-        """Change the schema of stored data; a later version has it."""
-        self._faults.append(later_fault("PState migrations", caller_location()))
-        return self
-
     def _set(self, **changes: Any) -> PStateBuilder:
         self.declaration = replace(self.declaration, **changes)
         return self
@@ -148,7 +143,8 @@ class MicrobatchTopology(SuggestingInstances):
         """A PState that only this topology writes; its name begins with `$$`, its schema comes from `PState`."""
         at = caller_location()
         recorded_name = to_name(name, "$$", "PState", at, self.faults)
-        recorded = dataflow.PStateDeclaration(recorded_name, to_schema(schema, at, self.faults), at)
+        stored, migrations = to_pstate_schema(schema, at, self.faults)
+        recorded = dataflow.PStateDeclaration(recorded_name, stored, at, migrations=migrations)
         builder = PStateBuilder(recorded, self.faults)
         self._pstates.append(builder)
         return builder

@@ -25,6 +25,7 @@ from tidemill.cli.output import (
 from tidemill.cli.verdict import Candidate, partitioner_text, split_names, start_text
 from tidemill.language import schema as schemas
 from tidemill.language.dataflow import ModuleDeclaration
+from tidemill.language.migrations import location_text
 
 
 @command
@@ -93,6 +94,10 @@ def _show(declaration: ModuleDeclaration) -> None:
         (t.name, p.name, schemas.to_text(p.schema), p.is_global, p.is_private)
         for t in declaration.topologies for p in t.pstates
     ))  # fmt: skip
+    show_table("Migrations", ("PState", "of", "migration", "to"), (
+        (p.name, location_text(m.location), m.id, schemas.to_text(m.schema))
+        for t in declaration.topologies for p in t.pstates for m in p.migrations
+    ))  # fmt: skip
     show_table("Queries", ("query", "inputs", "result"), (
         (q.name, ", ".join(q.inputs), q.result) for q in declaration.queries
     ))  # fmt: skip
@@ -124,6 +129,7 @@ def _described(declaration: ModuleDeclaration) -> dict[str, Any]:
                         "schema": schemas.to_json(p.schema),
                         "global": p.is_global,
                         "private": p.is_private,
+                        "migrations": [{"of": location_text(m.location), "id": m.id} for m in p.migrations],
                     }
                     for p in t.pstates
                 ],

@@ -9,21 +9,24 @@ import polars as pl
 import pyarrow.parquet as pq
 import typer
 
+from tidemill.api.recording import record_module
 from tidemill.cli.loading import (
     STORE_DEFAULT,
     JsonOption,
     ModuleArgument,
     StoreOption,
     existing_store,
+    load_module,
     stored_definition,
 )
 from tidemill.cli.output import command, say, show_json, wants_json
+from tidemill.definition.migrating import known_migrations, steps_of
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.snapshot import Snapshot
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.tables import export as exports
 from tidemill.tables.stored_parts import part_loader
-from tidemill.tables.tables import layout_of
+from tidemill.tables.tables import Layout, layout_of
 from tidemill.values.errors import SnapshotExpired
 
 
@@ -35,6 +38,7 @@ def export(
     json_: JsonOption = False,
     at: Annotated[int | None, typer.Option("--at", help="Entry of the commit log; the newest if left out.")] = None,
     out: Annotated[str, typer.Option("--out", "-o", help="Folder for the files.")] = ".",
+    code: Annotated[str, typer.Option("--module", help="MODULE:CLASS, for values that wait for a migration.")] = "",
 ) -> None:
     """Write one Parquet file a table of the PState: keys k0, k1, …, and the value's columns."""
     wants_json(json_)
@@ -46,7 +50,9 @@ def export(
     number, snapshot = snapshot_of(opened, prefix, at)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    files = _write(found, snapshot, part_loader(opened.url, prefix, True), folder, pstate)
+    known = known_migrations(record_module(load_module(code))) if code else {}
+    layout = layout_of(found.schema, steps_of(found, known))
+    files = _write(found.id, layout, snapshot, part_loader(opened.url, prefix, True), folder, pstate)
     if json_:
         show_json({"entry": number, "files": files})
         return
@@ -72,13 +78,15 @@ def snapshot_of(store: ObjectStore, prefix: str, at: int | None) -> tuple[int, S
         ) from error
 
 
-def _write(pstate: Any, snapshot: Snapshot, loader: Any, folder: Path, name: str) -> list[dict[str, Any]]:
-    tables = layout_of(pstate.schema).tables
+def _write(
+    pstate_id: str, layout: Layout, snapshot: Snapshot, loader: Any, folder: Path, name: str
+) -> list[dict[str, Any]]:
+    tables = layout.tables
     names = {table: _file(folder, name, table, len(tables)) for table in tables}
     writers: dict[str, pq.ParquetWriter] = {}
     rows = dict.fromkeys(tables, 0)
     try:
-        for table, frame in exports.export(pstate.id, pstate.schema, snapshot, loader):
+        for table, frame in exports.export(pstate_id, layout, snapshot, loader):
             data = exports.readable(tables[table], frame).to_arrow(compat_level=pl.CompatLevel.oldest())
             writer = writers.get(table) or pq.ParquetWriter(names[table], data.schema)
             writers[table] = writer

@@ -77,6 +77,10 @@ def _show_troubles(row: TopologyStatus) -> None:
     if row.clock_ahead_seconds:
         text = f"{title}: the newest entry is dated {row.clock_ahead_seconds:,} s ahead of this machine's clock"
         console().print(f"{text}: one of the two clocks is wrong", style="bold red", markup=False)
+    for migration in row.migrations:
+        what = f"{title}: migration '{migration.id}' of {migration.pstate} {migration.location}"
+        done = f"{migration.waiting:,} of {migration.rows:,} rows wait" if migration.waiting else "done"
+        console().print(f"{what}: {done}", style="yellow" if migration.waiting else "green", markup=False)
     if row.unpublished:
         text = f"{title}: {row.unpublished:,} of its appends to depots are not published yet"
         console().print(text, style="yellow", markup=False)

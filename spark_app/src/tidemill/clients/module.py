@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tidemill.clients.hub import AppendHub
 from tidemill.definition.definition import StoredDefinition, StoredTopology
+from tidemill.definition.migrating import Known, known_migrations
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.definition_log import DefinitionLog, no_such_module
 from tidemill.language.dataflow import DepotDeclaration, ModuleDeclaration, PStateDeclaration
@@ -52,18 +53,24 @@ class ModuleClient:
         self._threads: ThreadPoolExecutor | None = None
         self._pace = 0 if store.local_path(module) is not None else LOOK_MILLIS
         self._proxies: ProxyHub | None = None
-        self._readers: dict[str, tuple[StoredTopology, TopologyReader]] = {}
+        self._readers: dict[str, tuple[StoredTopology, TopologyReader, Known]] = {}
         self._appenders: dict[str, DepotAppender] = {}
         self.code: ModuleDeclaration | None = None
         self._depots: dict[str, DepotDeclaration] = {}
         self._pstates: dict[str, PStateDeclaration] = {}
+        self._migrations: Known = {}
 
     def declare(self, declaration: ModuleDeclaration) -> None:
         """The module's code as it runs now in this process."""
         self.code = declaration
         self._depots = {depot.name: depot for depot in declaration.depots}
         self._pstates = {p.name: p for topology in declaration.topologies for p in topology.pstates}
+        self._migrations = {**self._migrations, **known_migrations(declaration)}
         self.forget()
+
+    def expect(self, declaration: ModuleDeclaration) -> None:
+        """Code that an update is about to run: reads need its migrations from the moment that its definition stands."""
+        self._migrations = {**known_migrations(declaration), **self._migrations}
 
     def forget(self, known: StoredDefinition | None = None) -> None:
         """Look at the store at the next call, whatever the pace is; but not where `known` is replaced already."""
@@ -138,11 +145,11 @@ class ModuleClient:
         """The reader of a topology's committed state, shared by the handles of this process."""
         with self._lock:
             known = self._readers.get(topology.name)
-            if known is None or known[0] != topology:
+            if known is None or known[0] != topology or known[2] is not self._migrations:
                 from tidemill.clients.topology import opened_reader  # who only appends needs none of it
 
-                reader = opened_reader(self.store, definition, topology, self.clock)
-                known = self._readers[topology.name] = (topology, reader)
+                reader = opened_reader(self.store, definition, topology, self.clock, self._migrations)
+                known = self._readers[topology.name] = (topology, reader, self._migrations)
             return known[1]
 
     def appender(self, prefix: str, partitions: int) -> DepotAppender:

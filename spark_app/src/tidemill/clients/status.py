@@ -15,6 +15,7 @@ import msgspec
 
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.entries import Committed, Entry, Failure, SourceProgress
+from tidemill.tables.migration_progress import MigrationStatus, progress
 
 State = Literal["stopped", "stopped, paused", "starting", "pausing", "paused", "failing", "running"]
 Role = Literal["standby", "claiming", "leader", "stopped", "fenced", "superseded", "failed"]
@@ -28,7 +29,8 @@ class TopologyStatus:
 
     `lag` counts by source the records that are appended and not processed; None is not known, and a source that the
     topology has not met yet is left out. `unpublished` counts appends of committed microbatches that readers of their
-    depots do not see yet. `under_way` and `microbatch_id` with `version` name an attempt: ID, version.
+    depots do not see yet. `migrations` are those that the code declares, and how many rows wait for them. `under_way`
+    and `microbatch_id` with `version` name an attempt: ID, version.
 
     `role`, `phase`, `failures_in_row` and `commits_since_claim` are None where the store alone tells; `trouble` is why
     a runner in this process gets no further.
@@ -62,6 +64,7 @@ class TopologyStatus:
     levels: int = 0
     state_bytes: int = 0
     state_rows: int = 0
+    migrations: tuple[MigrationStatus, ...] = ()
     paused_seen: int = 0
     written_ms: int = 0
     owner: str = ""
@@ -151,6 +154,7 @@ def entry_status(
         levels=len(entry.snapshot.levels),
         state_bytes=sum(part.bytes for part in parts),
         state_rows=sum(sum(part.rows.values()) for part in parts),
+        migrations=progress(definition.topology(topology).pstates.values(), entry.snapshot),
         paused_seen=entry.paused_seen,
         written_ms=entry.written_ms,
         owner=entry.owner,

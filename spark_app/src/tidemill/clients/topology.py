@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemill.definition.definition import StoredDefinition, StoredTopology
+from tidemill.definition.migrating import Known, steps_of
 from tidemill.journal.clock import Clock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry
@@ -158,12 +159,19 @@ class TopologyReader:
 
 
 def opened_reader(
-    store: ObjectStore, definition: StoredDefinition, topology: StoredTopology, clock: Clock
+    store: ObjectStore,
+    definition: StoredDefinition,
+    topology: StoredTopology,
+    clock: Clock,
+    known: Known | None = None,
 ) -> TopologyReader:
-    """A reader of the committed state of a topology."""
+    """A reader of the committed state of a topology. `known` are migrations with their functions: while values wait for
+    one, it takes them through it.
+    """
     prefix = definition.topology_prefix(topology.name)
     infos = {
-        p.name: PStateInfo(p.name, p.id, p.schema, p.is_global, p.initial_value) for p in topology.pstates.values()
+        p.name: PStateInfo(p.name, p.id, p.schema, p.is_global, p.initial_value, steps=steps_of(p, known))
+        for p in topology.pstates.values()
     }
     loaders = part_loader(store.url, prefix), part_loader(store.url, prefix, True)
     return TopologyReader(CommitLog(store, prefix), infos, *loaders, clock)

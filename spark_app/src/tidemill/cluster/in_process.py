@@ -164,6 +164,7 @@ class InProcessCluster:
             threads = None if running is None else running.definition.threads
             deleted = () if options is None else options.deleted
             breaks = options is not None and options.breaks_mirrors
+            self._client(declaration.name).expect(declaration)
             definition = follow(self.store, declaration, deleted, self._clock, threads, breaks_mirrors=breaks)
             self._client(declaration.name).declare(declaration)  # queries find their objects open all the time
             if running is not None:

@@ -16,6 +16,7 @@ from tidemill.cluster.stores import absolute_url
 from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition
 from tidemill.definition.difference import difference
+from tidemill.definition.migrating import with_steps
 from tidemill.definition.mirrors import bound
 from tidemill.definition.ownership import BY_HAND, Owner, owned_by_another
 from tidemill.engine.work import AttemptRunner
@@ -133,7 +134,7 @@ class RunningModule:
 def programs(declaration: ModuleDeclaration, definition: StoredDefinition) -> dict[str, Program]:
     """The compiled topologies of a definition, by name."""
     ids = {p.name: p.id for topology in definition.topologies.values() for p in topology.pstates.values()}
-    whole = bound(declaration, definition.mirrors)
+    whole = with_steps(bound(declaration, definition.mirrors), definition)
     return {name: compile_topology(whole, name, ids) for name in definition.topologies}
 
 

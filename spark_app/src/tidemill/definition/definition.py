@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from tidemill.definition.migrating import Waiting, adapted, kept_migrations, migration_faults
 from tidemill.definition.retiring import brought_back, retirements, rollback_faults, without_retired
 from tidemill.definition.stored import (
     FORMAT,
@@ -78,12 +79,13 @@ def update(
     restores: bool = False,
     is_settled: bool = False,
     mirrors: Mapping[str, StoredMirror] | None = None,
+    waiting: Waiting | None = None,
 ) -> StoredDefinition:
     """The next revision: objects that stay keep their ids, new ones get new ids, tasks and threads carry over.
 
     What it does not have any more is retired. With `restores`, for a rollback, what it declares and `old` has retired
     comes back as it was. `is_settled`: the deletions of `old` took effect, so there is nothing to bring back. `mirrors`
-    are as for `launch`.
+    are as for `launch`. `waiting` are the migrations of `old` that are not done.
 
     Raises:
         DefinitionError: lists every rule that the update breaks.
@@ -106,6 +108,7 @@ def update(
         former=_former(old, dict(mirrors or {})),
     )
     faults = [*_deletion_faults(back, new, frozenset(objects_to_delete)), *_change_faults(back, new)]
+    faults += _migration_faults(back, declaration, new, waiting or {})
     if restores:
         faults += rollback_faults(old, back, declaration)
     if faults:
@@ -169,6 +172,7 @@ def _pstate(declared: PStateDeclaration, old: StoredPState | None, ids: Ids) -> 
         is_private=declared.is_private,
         initial_value=declared.initial_value,
         has_key_partitioner=declared.key_partitioner is not None,
+        migrations=kept_migrations(declared, old),
     )
 
 
@@ -227,6 +231,18 @@ def _change_faults(old: StoredDefinition, new: StoredDefinition) -> list[Fault]:
     return faults
 
 
+def _migration_faults(
+    old: StoredDefinition, declaration: ModuleDeclaration, new: StoredDefinition, waiting: Waiting
+) -> list[Fault]:
+    before, after = _objects(old), _objects(new)
+    faults: list[Fault] = []
+    for declared in (pstate for topology in declaration.topologies for pstate in topology.pstates):
+        was, now = before.get(declared.name), after.get(declared.name)
+        if isinstance(was, StoredPState) and isinstance(now, StoredPState):
+            faults += migration_faults(was, now, declared, waiting)
+    return faults
+
+
 def _depot_faults(was: StoredDepot, now: StoredDepot) -> list[Fault]:
     faults = []
     if (was.tick_millis is None) != (now.tick_millis is None):
@@ -255,7 +271,7 @@ def _pstate_faults(was: StoredPState, now: StoredPState) -> list[Fault]:
     elif was.has_key_partitioner != now.has_key_partitioner:
         text = "gets a key partitioner." if now.has_key_partitioner else "loses its key partitioner."
         faults.append(Fault(was.name, text, "Its keys stay where they are: declare a PState of another name."))
-    if not is_widening(was.schema, now.schema):
+    if not is_widening(adapted(was, now), now.schema):
         text = f"changes its schema from {schemas.to_text(was.schema)} to {schemas.to_text(now.schema)}."
         faults.append(Fault(was.name, text, advice(was.schema, now.schema)))
     return faults

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidemill.definition.stored import StoredDefinition, StoredDepot, StoredMirror, StoredPState, StoredTopology
 from tidemill.language import schema as schemas
+from tidemill.language.migrations import location_text
 
 
 def difference(stored: StoredDefinition, wanted: StoredDefinition) -> str:
@@ -77,6 +78,7 @@ def _pstate_facts(topology: str, pstate: StoredPState) -> dict[str, str]:
         "readers:": "the module only" if pstate.is_private else "everybody",
         "the initial value": repr(pstate.initial_value),
         "a key partitioner:": "yes" if pstate.has_key_partitioner else "no",
+        "the migrations": ", ".join(f"{i} of {location_text(at)}" for at, i in pstate.declared_migrations) or "none",
     }
 
 

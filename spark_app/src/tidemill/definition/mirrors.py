@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tidemill.definition.migrating import Known, known_migrations, steps_of
 from tidemill.definition.stored import StoredDepot, StoredMirror, StoredPState
 from tidemill.language.dataflow import (
     DepotDeclaration,
@@ -41,11 +42,17 @@ def _object(declared: MirrorDeclaration, stored: StoredMirror) -> MirroredObject
         made = PStateDeclaration(
             stored.name, item.schema, declared.at, item.is_global, item.initial_value, item.is_private,
             _key_partitioner(declared) if item.has_key_partitioner else None,
+            steps=steps_of(item, _migrations(declared)),
         )  # fmt: skip
     else:
         made = QueryDeclaration(item.name, item.inputs, item.result, (), declared.at)
     identity = item.id if isinstance(item, (StoredDepot, StoredPState)) else ""
     return MirroredObject(owner, stored.place, identity, stored.partitions, made)
+
+
+def _migrations(declared: MirrorDeclaration) -> Known:
+    """Those of the other module's code; none where only its name is known."""
+    return known_migrations(declared.code) if isinstance(declared.code, ModuleDeclaration) else {}
 
 
 def _key_partitioner(declared: MirrorDeclaration) -> Function | None:

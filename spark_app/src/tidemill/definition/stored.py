@@ -59,8 +59,21 @@ class StoredDepot(Stored):
 
 
 @dataclass(frozen=True)
+class StoredMigration(Stored):
+    """A migration that values at `location` had, of the schema `before` it; the code may declare it no more."""
+
+    location: tuple[str, ...]
+    id: str
+    before: Schema
+    is_declared: bool = True
+
+
+@dataclass(frozen=True)
 class StoredPState(Stored):
-    """`initial_value` is what readers see before any write; a PState with a key partitioner needs the module's code."""
+    """`initial_value` is what readers see before any write; a PState with a key partitioner needs the module's code.
+
+    `migrations` are all that its values ever had, oldest first (`definition.migrating`).
+    """
 
     name: str
     id: str
@@ -69,6 +82,12 @@ class StoredPState(Stored):
     is_private: bool = False
     initial_value: Any = None
     has_key_partitioner: bool = False
+    migrations: tuple[StoredMigration, ...] = ()
+
+    @property
+    def declared_migrations(self) -> tuple[tuple[tuple[str, ...], str], ...]:
+        """Location and ID of those that the code declares, oldest first."""
+        return tuple((made.location, made.id) for made in self.migrations if made.is_declared)
 
 
 @dataclass(frozen=True)
@@ -310,7 +329,7 @@ def _names(names: Iterable[str]) -> str:
 def _shape(definition: StoredDefinition) -> Any:
     depots = {name: replace(depot, id="") for name, depot in definition.depots.items()}
     topologies = {
-        name: ({p.name: replace(p, id="") for p in topology.pstates.values()}, frozenset(topology.sources))
+        name: ({p.name: _declared(p) for p in topology.pstates.values()}, frozenset(topology.sources))
         for name, topology in definition.topologies.items()
     }
     return depots, topologies, dict(definition.queries), {name: _seen(m) for name, m in definition.mirrors.items()}
@@ -320,3 +339,7 @@ def _seen(mirror: StoredMirror) -> StoredMirror:
     """What of a mirror an equal one has, too: its records' schema says what may be appended, and may widen."""
     item = replace(mirror.item, schema=None) if isinstance(mirror.item, StoredDepot) else mirror.item
     return replace(mirror, item=item)
+
+
+def _declared(pstate: StoredPState) -> Any:
+    return replace(pstate, id="", migrations=()), pstate.declared_migrations

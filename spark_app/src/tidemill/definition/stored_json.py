@@ -71,7 +71,8 @@ def _plain(item: Any) -> Any:
             return replace(item, schema=None if item.schema is None else schemas.to_json(item.schema))
         case StoredPState():
             packed = packing.pack(item.initial_value).hex()
-            return replace(item, schema=schemas.to_json(item.schema), initial_value=packed)
+            migrations = tuple(replace(made, before=schemas.to_json(made.before)) for made in item.migrations)
+            return replace(item, schema=schemas.to_json(item.schema), initial_value=packed, migrations=migrations)
         case StoredTopology():
             return replace(item, pstates={name: _plain(pstate) for name, pstate in item.pstates.items()})
         case StoredMirror():
@@ -86,7 +87,8 @@ def _whole(item: Any) -> Any:
             return replace(item, schema=None if item.schema is None else schemas.from_json(item.schema))
         case StoredPState():
             initial = packing.unpack(bytes.fromhex(item.initial_value))
-            return replace(item, schema=schemas.from_json(item.schema), initial_value=initial)
+            migrations = tuple(replace(made, before=schemas.from_json(made.before)) for made in item.migrations)
+            return replace(item, schema=schemas.from_json(item.schema), initial_value=initial, migrations=migrations)
         case StoredTopology():
             return replace(item, pstates=_whole_by_name(item.pstates))
         case StoredMirror():

@@ -18,12 +18,12 @@ def compact_thread(work: CompactionWork, thread: int) -> Part | None:
     The name holds a microbatch ID greater than the last commit at its registration, so that no collection that works on
     an older entry can take it for garbage.
     """
-    schemas = {**work.retired, **{plan.id: plan.schema for plan in work.program.pstates.values()}}
+    layouts = {**work.retired, **{plan.id: plan.layout for plan in work.program.pstates.values()}}
     loader = part_loader(work.store_url, work.prefix)
     task_set = TaskSet(work.threads, thread)
     name = f"runs/{work.microbatch_id:020d}-{0:06d}-{thread:04d}-{ids.nonce()}.zip"
     key = f"{work.prefix}/{name}"
-    merged = merge(schemas, work.levels, task_set, loader, is_base=work.is_base, key=key)
+    merged = merge(layouts, work.levels, task_set, loader, is_base=work.is_base, key=key)
     if merged is None:
         return None
     content, part = merged

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemill.journal.snapshot import Level, Part, Snapshot
 from tidemill.language.options import resolve
-from tidemill.language.schema import Schema
+from tidemill.tables.tables import Layout
 from tidemill.values.offsets import OffsetRanges
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class CompactionWork:
     """Merge `levels` (adjacent, oldest first) into one run. `is_base` if the first of them is the oldest level of the
     snapshot.
 
-    `retired` are PStates that the program does not have any more, id -> schema: their rows stay, for a rollback.
+    `retired` are PStates that the program does not have any more, id -> layout: their rows stay, for a rollback.
     """
 
     store_url: str
@@ -130,7 +130,7 @@ class CompactionWork:
     levels: tuple[Level, ...]
     is_base: bool
     options: Mapping[str, Any] = field(default_factory=dict)
-    retired: Mapping[str, Schema] = field(default_factory=dict)
+    retired: Mapping[str, Layout] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,8 @@ class Part(Stored):
 
     `name` is the object's key below the topology's prefix; a part in a log entry is `<entry's key>#<member>`.
     `rows` counts rows per table id, `bytes` is the ZIP's size and `checksum` that of its bytes, by which an object
-    that stands in the place of another one is noticed. `bounds` is the largest absolute integer of each table.
+    that stands in the place of another one is noticed. `bounds` is the largest absolute integer of each table,
+    `generations` how many migrations its values went through, of tables with any.
     """
 
     name: str
@@ -52,6 +53,19 @@ class Part(Stored):
     bytes: int = 0
     bounds: Mapping[str, int] = field(default_factory=dict)
     checksum: str = ""
+    generations: Mapping[str, int] = field(default_factory=dict)
+
+    def generation(self, table: str) -> int:
+        """How many migrations the values of a table went through."""
+        return self.generations.get(table, 0)
+
+    def behind(self, generations: Mapping[str, int]) -> dict[str, int]:
+        """By table the rows that wait for a migration; `generations` are those that tables have now."""
+        return {
+            table: self.rows[table]
+            for table, generation in generations.items()
+            if self.rows.get(table) and self.generation(table) < generation
+        }
 
     def sealed(self, content: Any) -> Part:
         """This part with the size and the checksum of its bytes."""
@@ -96,6 +110,11 @@ class Snapshot(Stored):
         """The parts of all levels, oldest level first."""
         for level in self.levels:
             yield from level.parts
+
+    def migrated_from(self, generations: Mapping[str, int]) -> int:
+        """The first level from which on no row waits for a migration; they are brought along from the oldest one."""
+        waiting = (i for i, level in enumerate(self.levels, 1) if any(part.behind(generations) for part in level.parts))
+        return max(waiting, default=0)
 
     def with_run(self, run: Level) -> Snapshot:
         """The same state, in which `run` stands for the adjacent levels of its microbatches that were merged.

@@ -472,8 +472,37 @@ class DepotDeclaration:
 
 
 @dataclass(frozen=True)
+class Migration:
+    """Values at `location` of a PState's schema that were stored before it become `function(value)`, of `schema`."""
+
+    location: tuple[str, ...]
+    id: str
+    schema: Any
+    function: Function
+    at: Location
+
+
+@dataclass(frozen=True, eq=False)
+class MigrationStep:
+    """One migration of a stored PState: values at `location` had the schema `before`.
+
+    `function` is None where the module's code is not here, or has it no more. Steps are equal only to themselves, for
+    two functions of one name may differ.
+    """
+
+    pstate: str
+    location: tuple[str, ...]
+    id: str
+    before: Any
+    function: Function | None = None
+    at: Location = Location()
+
+
+@dataclass(frozen=True)
 class PStateDeclaration:
-    """`key_partitioner` is called with (number of partitions, key)."""
+    """`key_partitioner` is called with (number of partitions, key). `migrations` are those that the code declares;
+    `steps` all that its stored rows may still need, known once there is a definition (`definition.migrating`).
+    """
 
     name: str
     schema: Any
@@ -482,6 +511,8 @@ class PStateDeclaration:
     initial_value: Any = None
     is_private: bool = False
     key_partitioner: Function | None = None
+    migrations: tuple[Migration, ...] = ()
+    steps: tuple[MigrationStep, ...] = ()
 
 
 StartFromKind = Literal["end", "beginning", "after_timestamp", "ago_records", "ago_millis"]

@@ -10,18 +10,19 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredPState, StoredTopology
+from tidemill.definition.migrating import steps_of
 from tidemill.depot.log import DepotLog
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog, lost_definition, no_such_module
 from tidemill.journal.entries import AppendIdentity, Entry, StagedAppend
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.snapshot import Part, Snapshot
-from tidemill.language.schema import Schema
 from tidemill.leader.check_appends import append_faults, listing_faults
 from tidemill.leader.deletions import DeletionDecision, Deletions
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.store.urls import store_at
 from tidemill.tables.stored_parts import read_part
+from tidemill.tables.tables import Layout, layout_of
 from tidemill.tables.verify import faults_of
 from tidemill.values.errors import CorruptState, Deleted, NewerFormat, RetryableError, TidemillError
 from tidemill.values.offsets import OffsetRanges
@@ -247,10 +248,10 @@ def _check_snapshot(
 ) -> Iterator[Finding]:
     """Every object of the newest two states exists and is whole, and its rows are as readers expect them."""
     place = f"{topology} entry {number}"
-    prefix, schemas = definition.topology_prefix(topology), _schemas(definition, topology)
+    prefix, layouts = definition.topology_prefix(topology), _layouts(definition, topology)
     known: dict[tuple[str, str, bool], list[str]] = {}
     for name, snapshot in (("S3", entry.snapshot), ("S5", entry.previous)):
-        for text in _snapshot_faults(store, prefix, snapshot, schemas, known):
+        for text in _snapshot_faults(store, prefix, snapshot, layouts, known):
             if log.newest_number() == number:
                 yield Finding(name, place, text)
     if len(entry.committed) == 2:
@@ -261,18 +262,18 @@ def _check_snapshot(
                 yield Finding("S5", place, f"the entry {entry.committed[1].entry} of the previous commit is gone")
 
 
-def _schemas(definition: StoredDefinition, topology: str) -> dict[str, Schema]:
-    """PState id -> schema, of all whose rows a topology holds for readers or for a rollback."""
+def _layouts(definition: StoredDefinition, topology: str) -> dict[str, Layout]:
+    """PState id -> layout, of all whose rows a topology holds for readers or for a rollback."""
     owner = definition.topology(topology)
     gone = [r.item for r in definition.retired if r.topology == owner.id and isinstance(r.item, StoredPState)]
-    return {pstate.id: pstate.schema for pstate in (*gone, *owner.pstates.values())}
+    return {p.id: layout_of(p.schema, steps_of(p)) for p in (*gone, *owner.pstates.values())}
 
 
 def _snapshot_faults(
     store: ObjectStore,
     prefix: str,
     snapshot: Snapshot,
-    schemas: Mapping[str, Schema],
+    layouts: Mapping[str, Layout],
     known: dict[tuple[str, str, bool], list[str]],
 ) -> Iterator[str]:
     """What is wrong with the parts of a state; `known` are those that were looked at, so that each is read once."""
@@ -283,17 +284,17 @@ def _snapshot_faults(
         for part in level.parts:
             key = (part.name, part.checksum, level.is_base)
             if key not in known:
-                known[key] = list(_part_faults(store, prefix, part, schemas, level.is_base))
+                known[key] = list(_part_faults(store, prefix, part, layouts, level.is_base))
             yield from known[key]
 
 
 def _part_faults(
-    store: ObjectStore, prefix: str, part: Part, schemas: Mapping[str, Schema], is_base: bool
+    store: ObjectStore, prefix: str, part: Part, layouts: Mapping[str, Layout], is_base: bool
 ) -> Iterator[str]:
     try:
         content = read_part(store, prefix, part.name)
         part.check(content)
-        yield from (f"names {part.name}: {text}" for text in faults_of(part, content, schemas, is_base=is_base))
+        yield from (f"names {part.name}: {text}" for text in faults_of(part, content, layouts, is_base=is_base))
     except NotFound:
         yield f"names {part.name}, which does not exist"
     except RetryableError:

@@ -17,6 +17,7 @@ from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition, StoredMirror
 from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.leader.closing import close_deleted, held
+from tidemill.leader.waiting_migrations import waiting_migrations
 from tidemill.store.entry_log import EntryLog
 from tidemill.store.json_codec import SUFFIX, JsonCodec
 from tidemill.store.log import PATIENCE, Log, Lost
@@ -117,5 +118,6 @@ def following(
         restores=restores,
         is_settled=decided is not None and decided.is_done,
         mirrors=mirrors,
+        waiting=waiting_migrations(store, before),
     )
     return replace(made, garbage=tuple(folder for folder in made.garbage if held(store, folder)))

@@ -47,6 +47,7 @@ class TopologySpec:
 
     `retired` are sources that it does not read any more, and whose progress a rollback will want. `depots` are the
     module's depots by name, each as its name with its id; `retired_depots` those that a rollback may bring back.
+    `generations` says how many migrations the values of a table are to go through, of tables with any.
     """
 
     name: str
@@ -56,6 +57,7 @@ class TopologySpec:
     retired: frozenset[str] = frozenset()
     depots: Mapping[str, str] = field(default_factory=dict)
     retired_depots: frozenset[str] = frozenset()
+    generations: Mapping[str, int] = field(default_factory=dict)
 
 
 # --- events ----------------------------------------------------------------------------------------------------------

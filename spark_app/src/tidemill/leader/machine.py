@@ -74,6 +74,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         self.publication = Publication(frozenset(self.spec.depots.values()))
+        self.maintenance.generations = self.spec.generations
 
     # --- events ------------------------------------------------------------------------------------------------------
 

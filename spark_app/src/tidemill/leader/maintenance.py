@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tidemill.journal.entries import Entry, PendingCompaction
@@ -17,6 +17,9 @@ Planner = Callable[[Snapshot, int], "tuple[int, int] | None"]
 """`tables.compaction_plan.plan`, or a stand-in: the levels to merge, by the snapshot and the newest microbatch."""
 
 BACK_OFF_MS: Final = 5_000.0
+MIGRATION_BACK_OFF_MS: Final = 60_000.0
+"""A migration that failed will fail again until somebody mends its function."""
+
 LEVELS_MAX: Final = 128
 """A topology with more levels waits for its compaction before it starts another attempt: entries must stay small."""
 
@@ -28,17 +31,24 @@ class Compacting:
     token: int
     pending: PendingCompaction
     is_base: bool
+    is_migration: bool = False
     parts: tuple[Part, ...] | None = None
 
 
 @dataclass
 class Maintenance:
-    """At most one compaction and one collection at a time; `at` is monotonic milliseconds."""
+    """At most one compaction and one collection at a time; `at` is monotonic milliseconds.
+
+    While rows wait for a migration (`generations`), a compaction of all levels brings them along. If it fails, it is
+    tried again later, and the levels above them are compacted as always.
+    """
 
     plan: Planner
     trouble: str = ""
     collected_at: float = 0.0
     compact_at: float = 0.0
+    migrate_at: float = 0.0
+    generations: Mapping[str, int] = field(default_factory=dict)
     _is_collecting: bool = False
     _compacting: Compacting | None = None
     _is_whole: bool = False
@@ -67,17 +77,26 @@ class Maintenance:
         """Compactions are named after an ID that is not committed yet: collection leaves their objects alone."""
         if self._compacting is not None or at < self.compact_at:
             return []
-        chosen = self.plan(entry.snapshot, entry.last_id)
+        waiting = entry.snapshot.migrated_from(self.generations)
+        chosen = self._chosen(entry, waiting, at)
         if chosen is None:
             return []
-        if self._is_whole:
-            chosen = 0, chosen[1]
         first, stop = chosen
         levels = entry.snapshot.levels[first:stop]
         new_id = entry.last_id + 1
         pending = PendingCompaction(new_id, levels[0].first, levels[-1].last, entry.epoch)
-        self._compacting = Compacting(token, pending, first == 0)
+        self._compacting = Compacting(token, pending, first == 0, first < waiting)
         return [events.StartCompaction(token, new_id, levels, first == 0, options)]
+
+    def _chosen(self, entry: Entry, waiting: int, at: float) -> tuple[int, int] | None:
+        """The levels to merge next: all if some wait for a migration, else those of the plan; none of `waiting`."""
+        levels = entry.snapshot.levels
+        if waiting and at >= self.migrate_at:
+            return 0, len(levels)
+        chosen = self.plan(Snapshot(levels[waiting:]), entry.last_id)
+        if chosen is None or (waiting and self._is_whole):
+            return None
+        return (0 if self._is_whole else chosen[0] + waiting), chosen[1] + waiting
 
     def take(self, event: events.CompactionDone | events.CompactionFailed | events.CollectionDone, at: float) -> None:
         """Note what a compaction or a collection came to."""
@@ -90,13 +109,18 @@ class Maintenance:
             return
         if isinstance(event, events.CompactionDone):
             compacting.parts = event.parts
-            self.trouble, self._is_whole = "", False
+            self._is_whole = False
+            self.trouble = self.trouble if at < self.migrate_at else ""
             return
         self._compacting = None
         if event.code == CombinersDiffer.code and not compacting.is_base:
             self._is_whole = True
             return
-        self.compact_at, self.trouble = at + BACK_OFF_MS, event.text
+        self.trouble = event.text
+        if compacting.is_migration:
+            self.migrate_at = at + MIGRATION_BACK_OFF_MS
+        else:
+            self.compact_at = at + BACK_OFF_MS
 
     @property
     def has_result(self) -> bool:

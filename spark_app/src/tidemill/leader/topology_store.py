@@ -16,6 +16,7 @@ from tidemill.definition.definition import (
     StoredPState,
     StoredSource,
 )
+from tidemill.definition.migrating import steps_of
 from tidemill.depot.log import DepotLog
 from tidemill.engine.work import AttemptWork, CompactionWork, Pinned, SourceWork
 from tidemill.journal.clock import Clock
@@ -25,7 +26,6 @@ from tidemill.journal.entries import Attempt
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.snapshot import Snapshot
 from tidemill.language.options import ModuleOptions, resolve, resolve_all
-from tidemill.language.schema import Schema
 from tidemill.leader import events
 from tidemill.leader.deletions import DeletionDecision, Deletions
 from tidemill.leader.events import DepotEnds, SourceSpec, TopologySpec
@@ -39,7 +39,9 @@ from tidemill.store.log import PATIENCE, Lost
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.store.patient import PatientStore
 from tidemill.store.urls import open_store, store_at, store_id
+from tidemill.tables.migration_progress import generations
 from tidemill.tables.stored_parts import read_part
+from tidemill.tables.tables import Layout, layout_of
 from tidemill.values.errors import Deleted, OutcomeUnknown, RetryableError, SnapshotExpired, StoreRestored
 from tidemill.values.offsets import OffsetRanges
 
@@ -66,7 +68,13 @@ def topology_spec(definition: StoredDefinition, topology: str, reads: tuple[str,
     return TopologySpec(
         topology, definition.number, tuple(sources), reads, _retired_sources(definition, topology), depots,
         frozenset(folder.rpartition("/")[2] for folder in retired if folder is not None),
+        generations([*definition.topology(topology).pstates.values(), *_retired_pstates(definition, topology)]),
     )  # fmt: skip
+
+
+def _retired_pstates(definition: StoredDefinition, topology: str) -> list[StoredPState]:
+    mine = definition.topology(topology).id
+    return [gone.item for gone in definition.retired if gone.topology == mine and isinstance(gone.item, StoredPState)]
 
 
 def _retired_sources(definition: StoredDefinition, topology: str) -> frozenset[str]:
@@ -346,10 +354,9 @@ class TopologyStore:
             retired=self._retired_pstates(),
         )
 
-    def _retired_pstates(self) -> dict[str, Schema]:
-        mine = self.definition.topology(self.topology).id
-        items = (gone.item for gone in self.restorable() if gone.topology == mine)
-        return {item.id: item.schema for item in items if isinstance(item, StoredPState)}
+    def _retired_pstates(self) -> dict[str, Layout]:
+        retired = _retired_pstates(self.definition, self.topology) if self.restorable() else []
+        return {pstate.id: layout_of(pstate.schema, steps_of(pstate)) for pstate in retired}
 
 
 def check_copies(mirrors: Iterable[StoredMirror]) -> None:

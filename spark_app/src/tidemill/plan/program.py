@@ -16,6 +16,7 @@ from typing import Final, Literal, Union
 from tidemill.language.dataflow import AggTree, Arg, Function, Location, PartitionKind, PStateDeclaration, RecordedPath
 from tidemill.language.objects import DeclaredObject
 from tidemill.language.schema import Schema
+from tidemill.tables.tables import Layout, layout_of
 
 # --- operators -------------------------------------------------------------------------------------------------------
 # Arguments are variables and constants only: nested expressions became `Apply`s of their own.
@@ -368,6 +369,11 @@ class PStatePlan:
         """The declared schema."""
         found: Schema = self.declaration.schema
         return found
+
+    @property
+    def layout(self) -> Layout:
+        """Where its rows are stored, and the migrations that they may still need."""
+        return layout_of(self.schema, self.declaration.steps)
 
 
 @dataclass(frozen=True)

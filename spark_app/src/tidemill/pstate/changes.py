@@ -10,8 +10,7 @@ from tidemill.tables.codecs import key_codec
 from tidemill.tables.merge_reader import TaskReader
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.sorted_table import SortedTable, nan_token
-from tidemill.tables.tables import Layout, Table, layout_of
-from tidemill.tables.view import row_key
+from tidemill.tables.tables import Layout, Table, row_key
 from tidemill.values.absent import ABSENT
 
 
@@ -27,7 +26,7 @@ class ChangedKeys:
         shared = set(map(_identity, before.parts())) & set(map(_identity, after.parts()))
         self._parts = tuple(part for part in self._all if _identity(part) not in shared)
         self._loader, self._pstate_id = loader, pstate.id
-        self._layout: Layout = layout_of(pstate.schema)
+        self._layout: Layout = pstate.layout
 
     def is_touched(self, task: int) -> bool:
         """Whether anything of this task's partition may differ."""

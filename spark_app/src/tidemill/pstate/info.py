@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.language.dataflow import MigrationStep
 from tidemill.language.schema import Schema
+from tidemill.tables.tables import Layout, layout_of
 
 
 @dataclass(frozen=True)
@@ -21,3 +23,9 @@ class PStateInfo:
     is_global: bool = False
     initial_value: Any = None
     is_temporary: bool = False
+    steps: tuple[MigrationStep, ...] = ()
+
+    @property
+    def layout(self) -> Layout:
+        """Where its rows are stored; `steps` are the migrations that they may still need."""
+        return layout_of(self.schema, self.steps)

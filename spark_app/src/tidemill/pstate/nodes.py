@@ -22,6 +22,7 @@ from tidemill.tables.tables import (
     Table,
     ValuePlace,
     tables_below,
+    value_schema,
 )
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import SchemaMismatch
@@ -315,14 +316,6 @@ def _plain_fields(place: RecordPlace) -> dict[str, Schema]:
     schema = value_schema(place.own)
     assert isinstance(schema, FixedKeysSchema)
     return dict(schema.fields)
-
-
-def value_schema(table: Table) -> Schema:
-    """The schema of what a row of a value table holds."""
-    if table.fields is not None:
-        return FixedKeysSchema(table.fields)
-    assert table.value is not None
-    return table.value
 
 
 class RowValue(RootValue):

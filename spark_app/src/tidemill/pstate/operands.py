@@ -18,7 +18,6 @@ from tidemill.language.aggregation_order import has_order_between_leaves
 from tidemill.language.combiners import Combiner, combiner_named
 from tidemill.language.dataflow import AggTree, Arg
 from tidemill.language.schema import Leaf, MapSchema, Schema, SetSchema
-from tidemill.pstate.nodes import value_schema
 from tidemill.pstate.row_folds import Apply, RowTarget, WriteRow, apply_of, write_structure
 from tidemill.pstate.targets import Target, targets_of
 from tidemill.pstate.thread_state import ThreadState
@@ -30,7 +29,7 @@ from tidemill.tables.folding import CombinerNames, key_columns, key_rows, resolv
 from tidemill.tables.null_keys import shown
 from tidemill.tables.runs import CombinerColumns
 from tidemill.tables.table_bounds import absolute_max
-from tidemill.tables.tables import Table, ValuePlace, layout_of
+from tidemill.tables.tables import Table, ValuePlace, layout_of, value_schema
 from tidemill.tables.value_trees import combiner_for
 from tidemill.values.absent import ABSENT
 from tidemill.values.columns import Column, length, to_values

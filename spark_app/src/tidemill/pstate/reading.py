@@ -12,8 +12,8 @@ from tidemill.pstate.info import PStateInfo
 from tidemill.pstate.nodes import PartitionReader, Prefix
 from tidemill.tables.merge_reader import End, TaskReader
 from tidemill.tables.parts import PartLoader
-from tidemill.tables.tables import Layout, Table, layout_of
-from tidemill.tables.view import SnapshotView, row_key
+from tidemill.tables.tables import Layout, Table, row_key
+from tidemill.tables.view import SnapshotView
 from tidemill.values.absent import ABSENT
 
 OPEN_MAX: Final = 4_096
@@ -37,7 +37,7 @@ class SnapshotReader:
 
     def __init__(self, pstates: Mapping[str, PStateInfo], snapshot: Snapshot, loader: PartLoader) -> None:
         self.snapshot = snapshot
-        self._pstates = {name: (info, layout_of(info.schema)) for name, info in pstates.items()}
+        self._pstates = {name: (info, info.layout) for name, info in pstates.items()}
         self._loader = loader
         self._found: dict[Prefix, Any] = {}
         self._roots: dict[tuple[str, int], Any] = {}

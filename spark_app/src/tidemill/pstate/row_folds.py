@@ -10,12 +10,11 @@ from typing import Any
 
 from tidemill.language.combiners import combiner_of, onto_of
 from tidemill.language.dataflow import Aggregator, Arg
-from tidemill.pstate.nodes import value_schema
 from tidemill.pstate.row_nodes import TaskPartition
 from tidemill.pstate.targets import Target
 from tidemill.tables.codecs import Misfit, checker, key_codec
 from tidemill.tables.null_keys import check_nulls, shown
-from tidemill.tables.tables import Table, ValuePlace
+from tidemill.tables.tables import Table, ValuePlace, value_schema
 from tidemill.tables.value_trees import compile_value_tree
 from tidemill.values.absent import ABSENT
 

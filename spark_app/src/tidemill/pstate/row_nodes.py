@@ -16,7 +16,6 @@ from tidemill.pstate.nodes import (
     RowRecord,
     RowSet,
     RowValue,
-    value_schema,
 )
 from tidemill.pstate.overlay import DirtyRows, TaskTable
 from tidemill.tables.codecs import Misfit, checker, key_codec
@@ -31,6 +30,7 @@ from tidemill.tables.tables import (
     Table,
     ValuePlace,
     tables_below,
+    value_schema,
 )
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath

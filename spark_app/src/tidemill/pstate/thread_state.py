@@ -15,7 +15,6 @@ import polars as pl
 
 from tidemill.journal.snapshot import Part
 from tidemill.pstate.info import PStateInfo
-from tidemill.pstate.nodes import value_schema
 from tidemill.pstate.overlay import ChangedRows, TaskTable
 from tidemill.pstate.row_nodes import TaskPartition
 from tidemill.tables.cells import cells_of
@@ -29,8 +28,8 @@ from tidemill.tables.record_columns import record_series
 from tidemill.tables.sizes import live_keys, size_rows
 from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.table_bounds import bound_of
-from tidemill.tables.tables import Layout, MapPlace, RecordPlace, Table, ValuePlace, layout_of
-from tidemill.tables.view import SnapshotView, newest_first, row_key
+from tidemill.tables.tables import Layout, MapPlace, RecordPlace, Table, ValuePlace, row_key, value_schema
+from tidemill.tables.view import SnapshotView, newest_first
 from tidemill.values.absent import ABSENT
 from tidemill.values.columns import Column, length, to_values
 from tidemill.values.errors import SchemaMismatch
@@ -51,7 +50,7 @@ class ThreadState:
         flush_path_count: int = FLUSH_PATH_COUNT,
     ) -> None:
         self.pstates, self._view, self._flush_path_count = dict(pstates), view, flush_path_count
-        self._layouts: dict[str, Layout] = {name: layout_of(info.schema) for name, info in pstates.items()}
+        self._layouts: dict[str, Layout] = {name: info.layout for name, info in pstates.items()}
         self._tables: dict[TableKey, Table] = {
             (info.id, table.id): table
             for name, info in pstates.items()
@@ -256,7 +255,7 @@ class ThreadState:
         """No integer in this table can be farther from zero than this, the overlay included."""
         key, table = self._key(pstate, table_id)
         self._flush_table(key)
-        return self._view.bound(key) + sum(bound_of(table, level.frame) for level in self._overlay.get(key, ()))
+        return self._view.bound(key, table) + sum(bound_of(table, level.frame) for level in self._overlay.get(key, ()))
 
     def has_combiner_names(self, pstate: str, table_id: str, combiner_names: CombinerNames) -> bool:
         """Whether operands of these combiners can stand above those that the overlay holds already."""
@@ -411,8 +410,10 @@ class ThreadState:
         merged |= self._merged_sizes(merged)
         rows = {row_key(key): table.rows.height for key, table in merged.items()}
         bounds = {row_key(key): bound_of(self._tables[key], table.rows) for key, table in merged.items()}
+        generations = {row_key(key): held.table.generation for key, held in merged.items() if held.table.generation}
         data = encode(merged, bounds, key)
-        return data, Part("", self._view.task_set, rows, bounds=bounds).sealed(data)
+        part = Part("", self._view.task_set, rows, bounds=bounds, generations=generations)
+        return data, part.sealed(data)
 
 
 def _misfit_of(pstate: str, table: Table, values: Column, keys: pl.DataFrame) -> SchemaMismatch | None:

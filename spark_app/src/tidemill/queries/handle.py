@@ -14,6 +14,7 @@ from typing import Any, Final
 from tidemill.clients.module import ModuleClient
 from tidemill.clients.topology import TopologyReader
 from tidemill.definition.definition import StoredDefinition
+from tidemill.definition.migrating import with_steps
 from tidemill.engine.queries import Queries, QueryPlace
 from tidemill.engine.query_budget import QueryBounds
 from tidemill.journal.options_log import OptionsLog
@@ -154,7 +155,7 @@ class QueryHandle:
             if code is None:
                 raise NeedsCode(_without_code(definition.module, self.name), name=self.name)
             ids = {p.name: p.id for topology in definition.topologies.values() for p in topology.pstates.values()}
-            programs = compile_queries(code, ids)
+            programs = compile_queries(with_steps(code, definition), ids)
             if self.name not in programs or programs[self.name].inputs != stored.inputs:
                 raise _other_version(definition, f"the query {self.name}")
             owners = _owners(definition, code, self.name, programs)
@@ -201,6 +202,7 @@ def _is_as_stored(definition: StoredDefinition, owner: str, declared: PStateDecl
         and stored.schema == declared.schema
         and stored.is_global == declared.is_global
         and stored.initial_value == declared.initial_value
+        and stored.declared_migrations == tuple((made.location, made.id) for made in declared.migrations)
     )
 
 

@@ -19,6 +19,7 @@ from tidemill.journal.snapshot import TaskSet
 from tidemill.tables.codecs import key_codec
 from tidemill.tables.container import CLEAR
 from tidemill.tables.folding import CombinerNames, order_rows
+from tidemill.tables.migrating import migrated
 from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.tables import Table
 
@@ -62,10 +63,10 @@ def chunks(
     for high, ends in [*_cuts(table, [source.level for source in sources], chunk_rows), (None, None)]:
         ends = ends or [source.level.height for source in sources]
         bounds = zip(sources, lows, ends, strict=True)
-        cut = [(source.rows(start, end, low, high), source.level.combiner_names) for source, start, end in bounds]
-        filled = [(rows, combiner_names) for rows, combiner_names in cut if rows.height]
+        cut = [(source.level, source.rows(start, end, low, high)) for source, start, end in bounds]
+        filled = [(level.table, rows, level.combiner_names) for level, rows in cut if rows.height]
         if filled:
-            yield Chunk(table, filled, low)
+            yield Chunk(table, migrated(table, filled), low)
         lows, low = ends, high
 
 

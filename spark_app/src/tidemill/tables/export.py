@@ -8,12 +8,11 @@ from typing import Any
 import polars as pl
 
 from tidemill.journal.snapshot import Snapshot, TaskSet
-from tidemill.language.schema import Schema
 from tidemill.tables.chunking import chunks
 from tidemill.tables.codecs import key_codec, value_codec
 from tidemill.tables.folding import resolve
 from tidemill.tables.parts import PartLoader
-from tidemill.tables.tables import Table, layout_of
+from tidemill.tables.tables import Layout, Table
 from tidemill.tables.view import SnapshotView
 from tidemill.values.columns import to_values
 
@@ -21,7 +20,7 @@ ALL_TASKS = TaskSet(1, 0)
 
 
 def export(
-    pstate_id: str, schema: Schema, snapshot: Snapshot, loader: PartLoader, *, chunk_rows: int = 1_000_000
+    pstate_id: str, layout: Layout, snapshot: Snapshot, loader: PartLoader, *, chunk_rows: int = 1_000_000
 ) -> Iterator[tuple[str, pl.DataFrame]]:
     """(table id, rows) in chunks, sorted by task and keys; operands folded.
 
@@ -29,7 +28,7 @@ def export(
     left as the canonical bytes that are stored, so that nothing is lost.
     """
     view = SnapshotView(snapshot, ALL_TASKS, loader)
-    for table in layout_of(schema).tables.values():
+    for table in layout.tables.values():
         for rows in _live_rows(table, view, pstate_id, chunk_rows):
             yield table.id, rows.drop("kind")
             loader.release()

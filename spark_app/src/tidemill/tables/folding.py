@@ -161,7 +161,7 @@ def resolve(
         return _resolve_in_steps(table, frames, is_base)
     if len(frames) == 1 and not is_base:
         return frames[0][0], combiner_names
-    clears, live = _apply_clears(table, [frame for frame, _ in frames])
+    clears, live = _clears_and_live(table, [frame for frame, _ in frames])
     rows = _resolve_rows(table, live, combiner_names, is_base)
     if is_base:
         return rows.filter(pl.col("kind") == PUT) if (rows["kind"] != PUT).any() else rows, _none_of(combiner_names)
@@ -204,7 +204,7 @@ def _resolve_in_steps(
     state: dict[tuple[Any, ...], Any] = {}
     columns = key_columns(table)
     for frame, combiner_names in frames:
-        _, live = _apply_clears(table, [frame])
+        _, live = _clears_and_live(table, [frame])
         clears = frame.filter(pl.col("kind") >= CLEAR)
         for kind, cleared in zip(clears["kind"], key_rows(table, clears), strict=True):
             prefix = cleared[: 1 + kind - CLEAR]
@@ -222,7 +222,12 @@ def _resolve_in_steps(
     return order_rows(table, rows), tuple(None for _ in table.columns)
 
 
-def _apply_clears(table: Table, frames: list[pl.DataFrame]) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+def clears_applied(table: Table, frames: list[pl.DataFrame]) -> list[pl.DataFrame]:
+    """The rows of each frame, oldest first, that no newer clear covers; clears aside."""
+    return _clears_and_live(table, frames)[1]
+
+
+def _clears_and_live(table: Table, frames: list[pl.DataFrame]) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
     """All clears, and the other rows of each frame that no newer clear covers."""
     if not any(frame["kind"].max() >= CLEAR for frame in frames):  # type: ignore[operator]
         return frames[0].clear(), frames

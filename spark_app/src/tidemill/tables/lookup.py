@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from tidemill.tables.folding import CombinerNames, empty_rows, key_columns, resolve
+from tidemill.tables.migrating import migrated
 from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.tables import Table
 
@@ -21,17 +22,17 @@ _PROBES_PER_ROW = 64
 
 def lookup(table: Table, levels: Sequence[SortedTable], keys: pl.DataFrame) -> pl.DataFrame:
     """The live rows of distinct keys (columns task, k0, …), operands folded, sorted by key; `levels` oldest first."""
-    found: list[tuple[pl.DataFrame, CombinerNames]] = []
+    found: list[tuple[Table, pl.DataFrame, CombinerNames]] = []
     wanted = keys
     for level in reversed(levels):
         if wanted.height == 0:
             break
         rows = matching_rows(table, level, wanted)
         if rows.height or level.clears:
-            found.append((_with_clears(table, rows, level), level.combiner_names))
+            found.append((level.table, _with_clears(level.table, rows, level), level.combiner_names))
         if level.is_all_puts and rows.height and rows.height * 4 > wanted.height:
             wanted = wanted.join(rows, on=key_columns(table), how="anti", nulls_equal=True, maintain_order="left")
-    rows, _ = resolve(table, found[::-1], is_base=True) if found else (empty_rows(table), ())
+    rows, _ = resolve(table, migrated(table, found[::-1]), is_base=True) if found else (empty_rows(table), ())
     return rows
 
 

@@ -12,6 +12,7 @@ import polars as pl
 from tidemill.tables.codecs import key_codec
 from tidemill.tables.container import DELETE, OPERAND, PUT
 from tidemill.tables.folding import CombinerNames, fold_cells
+from tidemill.tables.migrating import migrated_cell
 from tidemill.tables.sorted_table import Bounds, SortedTable
 from tidemill.tables.tables import Table
 from tidemill.values.absent import ABSENT
@@ -23,11 +24,20 @@ _CHUNK_MIN, _CHUNK_MAX = 32, 8192
 
 
 class TaskReader:
-    """`levels` newest first: at most one sorted table a level, as a task is in one part of a level only."""
+    """`levels` newest first: at most one sorted table a level, as a task is in one part of a level only.
+
+    Those that were written before a migration are in the reader `before`, whose rows go through it.
+    """
 
     def __init__(self, table: Table, task: int, levels: Sequence[SortedTable]) -> None:
         self.table, self.task = table, task
-        self.levels = [level for level in levels if level.clears.get(task) or _is_filled(level.task_bounds(task))]
+        levels = [level for level in levels if level.clears.get(task) or _is_filled(level.task_bounds(task))]
+        self.levels = [level for level in levels if level.table.generation == table.generation]
+        self.before: TaskReader | None = None
+        if len(self.levels) < len(levels):
+            assert table.before is not None
+            older = [level for level in levels if level.table.generation < table.generation]
+            self.before = TaskReader(table.before, task, older)
 
     def get(self, keys: tuple[Any, ...]) -> Any:
         """What the row of these stored keys holds (`SortedTable.cells`), or ABSENT."""
@@ -45,7 +55,14 @@ class TaskReader:
                 operands.append((level.cells(row), level.combiner_names))
             if level.clears and level.clears_key(self.task, keys):
                 break
+        else:
+            if self.before is not None:
+                base = self._migrated(keys, self.before.get(keys))
         return fold_cells(self.table, base, reversed(operands)) if operands else base
+
+    def _migrated(self, keys: tuple[Any, ...], held: Any) -> Any:
+        """What the row of the reader before holds, after the migration."""
+        return held if held is ABSENT else migrated_cell(self.table, held, keys)
 
     def scan(
         self,
@@ -63,7 +80,18 @@ class TaskReader:
             bounds = _range(level, self.task, prefix, low, high)
             if _is_filled(bounds) or level.clears.get(self.task):
                 streams.append(self._stream(level, age, bounds, len(prefix), is_reverse))
+        if self.before is not None:
+            streams.append(self._older(prefix, low, high, is_reverse))
         yield from self._merge(streams, prefix)
+
+    def _older(
+        self, prefix: tuple[Any, ...], low: End, high: End, is_reverse: bool
+    ) -> Iterator[tuple[Any, int, Any, int, Any]]:
+        """As `_stream`, of the reader before: below all levels, and not migrated yet."""
+        assert self.before is not None
+        order = key_codec(self.table.keys[len(prefix)]).order
+        for key, held in self.before.scan(prefix, low, high, is_reverse):
+            yield _ordered(order(key), is_reverse), len(self.levels), key, PUT, held
 
     def _stream(
         self, level: SortedTable, age: int, bounds: Bounds, depth: int, is_reverse: bool
@@ -102,7 +130,7 @@ class TaskReader:
             if kind == OPERAND:
                 operands.append((cells, self.levels[age].combiner_names))
                 continue
-            base = cells
+            base = cells if age < len(self.levels) else self._migrated(keys, cells)
             break
         return fold_cells(self.table, base, reversed(operands)) if operands else base
 
@@ -111,7 +139,7 @@ class TaskReader:
         for age, level in enumerate(self.levels):
             if level.clears and level.clears_key(self.task, keys):
                 return age
-        return len(self.levels)
+        return len(self.levels)  # that of the reader before, which nothing clears then
 
     def next_key(self, prefix: tuple[Any, ...], after: Any, low: End) -> Any:
         """The least key below `prefix` that is in any level, live or not: beyond `after`, or from `low` on if that is
@@ -131,6 +159,9 @@ class TaskReader:
                 key = level.key_at(start, depth)
                 if best is ABSENT or codec.order(key) < codec.order(best):
                     best = key
+        older = ABSENT if self.before is None else self.before.next_key(prefix, after, low)
+        if older is not ABSENT and (best is ABSENT or codec.order(older) < codec.order(best)):
+            return older
         return best
 
     def child_keys(self, prefix: tuple[Any, ...], low: End, high: End) -> Iterator[Any]:
@@ -160,6 +191,8 @@ class TaskReader:
             found.append(level.bare_rows(*level.prefix_bounds(self.task, prefix)))
             if level.clears_key(self.task, prefix):
                 break
+        else:
+            found += [] if self.before is None else [self.before.newest(prefix)]
         return pl.concat(found).unique("key", keep="first")
 
 

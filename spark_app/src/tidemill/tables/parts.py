@@ -96,7 +96,8 @@ class PartLoader:
         """
         container = self.load(part)
         found = container.opened.get(key)
-        if not isinstance(found, SortedTable) or found.table is not table:
+        wanted = table.of_generation(container.meta[key].table.generation)
+        if not isinstance(found, SortedTable) or found.table is not wanted:
             with reading_object(part.name):
                 meta = container.meta[key]
                 found = SortedTable(table, container.tables[key], meta.combiner_names, meta.table)

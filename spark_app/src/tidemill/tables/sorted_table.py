@@ -27,7 +27,8 @@ class SortedTable:
     """Rows of kinds put, delete and operand in `frame`; the clears are apart in `clears`.
 
     `stored` is the table as it was when `data` was written, if the schema may have been widened since. Rows are
-    searched as they were written; those that are found come in the columns of `table`.
+    searched as they were written; those that are found come in the columns of `table`, or, where values were
+    migrated since, in those of the table before (`Table.before`): `tables.migrating` takes them on from there.
 
     Raises:
         SchemaOutdated: `stored` is wider than `table`.
@@ -41,7 +42,8 @@ class SortedTable:
         combiner_names: Sequence[str | None],
         stored: Table | None = None,
     ) -> None:
-        self.table, self.stored = table, stored or table
+        self.stored = stored or table
+        self.table = table = table.of_generation(self.stored.generation)
         check_readable(self.stored, table)
         self.combiner_names = widened_combiner_names(self.stored, table, tuple(combiner_names))
         self.clears: dict[int, set[tuple[Any, ...]]] = {}

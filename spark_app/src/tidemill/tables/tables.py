@@ -15,11 +15,13 @@ itself, and all of its levels down to the next record share one table, with one 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Union
 from urllib.parse import quote
 
+from tidemill.language.dataflow import MigrationStep
+from tidemill.language.migrations import Location
 from tidemill.language.schema import (
     FixedKeysSchema,
     Leaf,
@@ -44,6 +46,7 @@ class Table:
     """Rows of one kind: key column types, which of these columns may hold None, and what a row holds.
 
     `value` is the schema of the single value column; `fields` those of a record, one column a field; a set has neither.
+    `generation` counts the migrations that its values went through; `step` is the newest, from the table `before` it.
     """
 
     id: str
@@ -51,6 +54,9 @@ class Table:
     value: Schema | None = None
     fields: tuple[tuple[str, Schema], ...] | None = None
     nullable: tuple[int, ...] = ()
+    generation: int = 0
+    step: MigrationStep | None = field(default=None, compare=False, repr=False)
+    before: Table | None = field(default=None, compare=False, repr=False)
 
     @property
     def columns(self) -> tuple[tuple[str, Schema], ...]:
@@ -66,10 +72,18 @@ class Table:
 
     def to_json(self) -> dict[str, Any]:
         """What a container says of its rows."""
-        keys = {"keys": list(self.keys)} | ({"nullable": list(self.nullable)} if self.nullable else {})
+        keys: dict[str, Any] = {"keys": list(self.keys)} | ({"nullable": list(self.nullable)} if self.nullable else {})
+        keys |= {"generation": self.generation} if self.generation else {}
         if self.fields is not None:
             return {**keys, "fields": [[name, to_json(schema)] for name, schema in self.fields]}
         return {**keys, **({} if self.value is None else {"value": to_json(self.value)})}
+
+    def of_generation(self, generation: int) -> Table:
+        """The table as it was after so many migrations; itself if it had no more."""
+        found = self
+        while found.generation > generation and found.before is not None:
+            found = found.before
+        return found
 
     def null_key(self, keys: Sequence[Any]) -> int | None:
         """The position of the first key that is None though its column takes no None; `keys` may be a prefix."""
@@ -87,7 +101,13 @@ def table_from_json(table_id: str, data: Mapping[str, Any]) -> Table:
         None if value is None else from_json(value),
         None if fields is None else tuple((name, from_json(schema)) for name, schema in fields),
         tuple(data.get("nullable", ())),
+        data.get("generation", 0),
     )
+
+
+def row_key(key: tuple[str, str]) -> str:
+    """How `Part.rows` and its like name a table: by the ids of its PState and itself."""
+    return f"{key[0]}/{key[1]}"
 
 
 @dataclass(frozen=True)
@@ -137,6 +157,10 @@ class RecordPlace:
         """The place of a field; None for one in the record's own row, and for a name that it does not have."""
         return next((place for key, place in self.fields if key == name), None)
 
+    def named(self, name: str) -> Place | None:
+        """The place of a field by its name as text."""
+        return next((place for key, place in self.fields if str(key) == name), None)
+
 
 Place = Union[ValuePlace, MapPlace, SetPlace, ListPlace, RecordPlace]
 
@@ -160,11 +184,54 @@ class Layout:
 
 
 @lru_cache(maxsize=1024)
-def layout_of(schema: Schema) -> Layout:
-    """The layout of a schema; the same schema always gives the same table ids."""
-    root = _root(schema)
+def layout_of(schema: Schema, steps: tuple[MigrationStep, ...] = ()) -> Layout:
+    """The layout of a schema; the same schema always gives the same table ids. `steps` are the migrations of its
+    values, oldest first.
+    """
+    root = _migrated(_root(schema), steps)
     sizes = {table.id: _size_table(table) for table in _tracked(root)}
     return Layout(schema, root, {table.id: table for table in tables_below(root)}, sizes)
+
+
+def value_table(schema: Schema, location: Location) -> Table | None:
+    """The table whose rows hold the values at a location; None where they are no rows of their own."""
+    place: Place | None = _root(schema)
+    for name in location:
+        if isinstance(place, (MapPlace, ListPlace)):
+            place = place.element
+        else:
+            place = place.named(name) if isinstance(place, RecordPlace) else None
+    return place.table if isinstance(place, ValuePlace) else None
+
+
+def _migrated(root: Place, steps: Sequence[MigrationStep]) -> Place:
+    for location in dict.fromkeys(step.location for step in steps):
+        root = _migrated_at(root, location, [step for step in steps if step.location == location])
+    return root
+
+
+def _migrated_at(place: Place, location: Location, steps: Sequence[MigrationStep]) -> Place:
+    """The place with its table at a location after these migrations of it."""
+    if isinstance(place, (MapPlace, ListPlace)) and location:
+        return replace(place, element=_migrated_at(place.element, location[1:], steps))
+    if isinstance(place, RecordPlace) and location:
+        fields = (
+            (name, _migrated_at(field, location[1:], steps) if str(name) == location[0] else field)
+            for name, field in place.fields
+        )
+        return replace(place, fields=tuple(fields))
+    if isinstance(place, RecordPlace) and place.own is not None:  # it got indexed fields since
+        return replace(place, own=_migrated_table(place.own, steps))
+    return ValuePlace(_migrated_table(place.table, steps)) if isinstance(place, ValuePlace) else place
+
+
+def _migrated_table(newest: Table, steps: Sequence[MigrationStep]) -> Table:
+    before: Table | None = None
+    step: MigrationStep | None = None
+    for generation, following in enumerate(steps):
+        table = _value_table(following.before, newest.id, Keys(newest.keys, newest.nullable))
+        before, step = replace(table, generation=generation, step=step, before=before), following
+    return replace(newest, generation=len(steps), step=step, before=before)
 
 
 def _size_table(counted: Table) -> Table:
@@ -246,6 +313,14 @@ def _value_table(schema: Schema, table_id: str, keys: Keys) -> Table:
     if isinstance(schema, FixedKeysSchema) and len(schema.fields) <= RECORD_FIELDS_MAX:
         return Table(table_id, keys.types, fields=schema.fields, nullable=keys.nullable)
     return Table(table_id, keys.types, value=schema, nullable=keys.nullable)
+
+
+def value_schema(table: Table) -> Schema:
+    """The schema of what a row of a value table holds."""
+    if table.fields is not None:
+        return FixedKeysSchema(table.fields)
+    assert table.value is not None
+    return table.value
 
 
 def _child(table_id: str, field: str) -> str:

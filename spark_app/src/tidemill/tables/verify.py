@@ -11,22 +11,20 @@ from typing import Any
 import polars as pl
 
 from tidemill.journal.snapshot import Part
-from tidemill.language.schema import Schema
 from tidemill.tables.codecs import key_codec, value_codec
 from tidemill.tables.container import CLEAR, DELETE, OPERAND, PUT, Member, MemberMeta, reading_container
 from tidemill.tables.folding import key_columns
 from tidemill.tables.sorting import run_starts, sort_rows
 from tidemill.tables.table_bounds import bound_of
-from tidemill.tables.tables import SIZES, Table, layout_of
-from tidemill.tables.view import row_key
+from tidemill.tables.tables import SIZES, Layout, Table, row_key
 from tidemill.tables.widening import check_readable
 from tidemill.values.errors import CorruptState, SchemaOutdated
 
 
-def faults_of(part: Part, content: Any, schemas: Mapping[str, Schema], *, is_base: bool) -> Iterator[str]:
+def faults_of(part: Part, content: Any, layouts: Mapping[str, Layout], *, is_base: bool) -> Iterator[str]:
     """What is wrong with the rows of a part, as sentences; nothing if all is well.
 
-    `schemas` is PState id -> schema; of other PStates, which were deleted, only the counts of rows are compared.
+    `layouts` is PState id -> layout; of other PStates, which were deleted, only the counts of rows are compared.
 
     Raises:
         CorruptState: `content` is no whole container.
@@ -35,22 +33,25 @@ def faults_of(part: Part, content: Any, schemas: Mapping[str, Schema], *, is_bas
         counts = {row_key(member.key): member.meta.rows for member in members}
         if counts != dict(part.rows):
             yield f"it holds {counts} rows, the log says {dict(part.rows)}"
+        generations = {row_key(m.key): m.meta.table.generation for m in members if m.meta.table.generation}
+        if generations != dict(part.generations):
+            yield f"its values went through {generations} migrations, the log says {dict(part.generations)}"
         for member in members:
-            if member.key[0] in schemas:
-                for fault in _member_faults(part, member, schemas[member.key[0]], is_base):
+            if member.key[0] in layouts:
+                for fault in _member_faults(part, member, layouts[member.key[0]], is_base):
                     yield f"table {row_key(member.key)} {fault}"
 
 
-def _member_faults(part: Part, member: Member, schema: Schema, is_base: bool) -> Iterator[str]:
+def _member_faults(part: Part, member: Member, layout: Layout, is_base: bool) -> Iterator[str]:
     pstate, table_id = member.key
-    wanted = layout_of(schema).stored.get(table_id)
-    if wanted is None and table_id.endswith(SIZES) and table_id.removesuffix(SIZES) in layout_of(schema).tables:
+    wanted = layout.stored.get(table_id)
+    if wanted is None and table_id.endswith(SIZES) and table_id.removesuffix(SIZES) in layout.tables:
         return  # sizes of elements that were rows until an update gave them a structure; compaction drops them
     if wanted is None:
         yield f"is none of the PState {pstate}"
         return
     try:
-        check_readable(member.meta.table, wanted)
+        check_readable(member.meta.table, wanted.of_generation(member.meta.table.generation))
     except SchemaOutdated:
         pass  # the module was updated after its definition was read here
     except CorruptState as error:

@@ -9,13 +9,9 @@ from tidemill.tables.container import TableKey
 from tidemill.tables.merge_reader import TaskReader
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.sorted_table import SortedTable
-from tidemill.tables.tables import Table
+from tidemill.tables.tables import Table, row_key
+from tidemill.values.data import INT_MIN
 from tidemill.values.errors import reading_object
-
-
-def row_key(key: TableKey) -> str:
-    """How `Part.rows` and `Part.bounds` name a table."""
-    return f"{key[0]}/{key[1]}"
 
 
 class SnapshotView:
@@ -50,9 +46,14 @@ class SnapshotView:
         with reading_object(part.name):
             return SortedTable(table, container.tables[key], meta.combiner_names, meta.table)
 
-    def bound(self, key: TableKey) -> int:
-        """No integer of this table can be farther from zero: one row a level, so the levels' bounds add up."""
+    def bound(self, key: TableKey, table: Table) -> int:
+        """No integer of this table can be farther from zero: one row a level, so the levels' bounds add up.
+
+        What a migration makes of values has no bound but that of all integers.
+        """
         name = row_key(key)
+        if any(part.rows.get(name) and part.generation(name) < table.generation for part in self.snapshot.parts()):
+            return -INT_MIN
         return sum(max((part.bounds.get(name, 0) for part in level.parts), default=0) for level in self.snapshot.levels)
 
     def reader(self, key: TableKey, table: Table, task: int) -> TaskReader:

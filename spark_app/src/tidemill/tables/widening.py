@@ -34,12 +34,16 @@ def check_readable(stored: Table, table: Table) -> None:
     if stored == table or _is_wider(stored, table):
         return
     text = f"rows of {_text(stored)} are no rows of {_text(table)}"
+    if stored.generation > table.generation:
+        raise SchemaOutdated(f"A newer revision of the module migrated these values: {text}.")
     if _is_wider(table, stored):
         raise SchemaOutdated(f"A newer revision of the module widened this schema: {text}.")
     raise CorruptState(f"Table {table.id}: {text}", table=table.id)
 
 
 def _is_wider(stored: Table, table: Table) -> bool:
+    if stored.generation != table.generation:
+        return False
     if stored.keys != table.keys or (stored.columns == ()) != (table.columns == ()):
         return False
     if not set(stored.nullable) <= set(table.nullable):

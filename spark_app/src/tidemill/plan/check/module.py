@@ -33,6 +33,7 @@ from tidemill.paths.fitting import fits
 from tidemill.plan.branches import explicit_source
 from tidemill.plan.check.blocks import ChainCheck
 from tidemill.plan.check.context import Context, advice_for
+from tidemill.plan.check.migrations import check_migrations
 from tidemill.plan.check.query import check_query
 from tidemill.plan.check.scope import Scope
 from tidemill.plan.check.temps import TempCheck
@@ -207,6 +208,7 @@ def _check_pstate(context: Context, pstate: PStateDeclaration) -> None:
     for value in _inner(schema):
         if isinstance(value, FixedKeysSchema) and not value.fields:
             context.fault(pstate.at, f"'{pstate.name}' has a record without keys.", "Add a key and its schema.")
+    check_migrations(context, pstate)
     _check_initial_value(context, pstate)
 
 

@@ -129,15 +129,21 @@ def _shipped(program: pg.Program) -> bytes:
             for operator in program.operators
             if (reason := _travel_fault(operator))
         ]
+        faults += [
+            Fault(str(step.at), f"the migration '{step.id}' cannot be sent to workers: {reason}.", _TRAVEL)
+            for plan in (*program.pstates.values(), *program.others.values())
+            for step in plan.declaration.steps
+            if (reason := _travel_fault(step))
+        ]
         raise DefinitionError(faults or f"The module cannot be sent to workers: {error}.") from error
 
 
 _TRAVEL = "Let its function make locks, connections and files itself, or keep them in a Python module that it imports."
 
 
-def _travel_fault(operator: pg.Operator) -> str:
+def _travel_fault(thing: pg.Operator | df.MigrationStep) -> str:
     try:
-        cloudpickle.dumps(operator)
+        cloudpickle.dumps(thing)
     except Exception as error:  # noqa: BLE001 - a user's object may raise anything
         return f"{type(error).__name__}: {error}"
     return ""

@@ -1,0 +1,62 @@
+"""How far the migrations of stored values are: a snapshot says of each part how many its rows went through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tidemill.definition.migrating import steps_of
+from tidemill.definition.stored import StoredPState
+from tidemill.journal.snapshot import Snapshot
+from tidemill.language.migrations import Location, location_text
+from tidemill.tables.tables import Table, layout_of, row_key
+
+
+@dataclass(frozen=True)
+class MigrationStatus:
+    """The newest migration of values at `location`: `waiting` of `rows` stored rows are still to be rewritten."""
+
+    pstate: str
+    location: str
+    id: str
+    waiting: int
+    rows: int
+
+
+def migrated_tables(pstates: Iterable[StoredPState]) -> Iterator[tuple[StoredPState, Location, str, Table]]:
+    """(PState, location, how parts name the table, table) of all tables whose values were ever migrated."""
+    for pstate in pstates:
+        for table in layout_of(pstate.schema, steps_of(pstate)).tables.values():
+            if table.step is not None:
+                yield pstate, table.step.location, row_key((pstate.id, table.id)), table
+
+
+def generations(pstates: Iterable[StoredPState]) -> dict[str, int]:
+    """How many migrations the values of each table went through when all is done, as `Part.generations`."""
+    return {name: table.generation for _, _, name, table in migrated_tables(pstates)}
+
+
+def progress(pstates: Iterable[StoredPState], snapshot: Snapshot) -> tuple[MigrationStatus, ...]:
+    """The newest migration of each location, if the code still declares it."""
+    found = []
+    for pstate, location, name, table in migrated_tables(pstates):
+        newest = [made for made in pstate.migrations if made.location == location][-1]
+        if newest.is_declared:
+            waiting = _waiting(snapshot, {name: table.generation})
+            rows = sum(part.rows.get(name, 0) for part in snapshot.parts())
+            found.append(MigrationStatus(pstate.name, location_text(location), newest.id, waiting, rows))
+    return tuple(found)
+
+
+def _waiting(snapshot: Snapshot, generations: Mapping[str, int]) -> int:
+    return sum(sum(part.behind(generations).values()) for part in snapshot.parts())
+
+
+def done_generations(pstates: Iterable[StoredPState], snapshot: Snapshot) -> dict[str, dict[Location, int]]:
+    """By PState and location how many migrations all rows went through, where some rows wait for more."""
+    found: dict[str, dict[Location, int]] = {}
+    for pstate, location, name, table in migrated_tables(pstates):
+        held = [part.generation(name) for part in snapshot.parts() if part.rows.get(name)]
+        if min(held, default=table.generation) < table.generation:
+            found.setdefault(pstate.name, {})[location] = min(held)
+    return found

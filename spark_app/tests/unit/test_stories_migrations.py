@@ -1,0 +1,440 @@
+"""Stories of values that an update migrates: read at once, aggregated into, rewritten in the background, and kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path as Folder
+from typing import Any
+
+import pytest
+from waiting import eventually
+
+from tidemill import (
+    Agg,
+    CompoundAgg,
+    DefinitionError,
+    Depot,
+    InProcessCluster,
+    LaunchConfig,
+    Module,
+    Ops,
+    Path,
+    PState,
+    UpdateOptions,
+)
+from tidemill.clients.module import ModuleClient
+from tidemill.clients.pstate import PStateHandle
+from tidemill.clients.status import TopologyStatus
+from tidemill.clients.status_reader import topology_status
+from tidemill.leader.check import check_module
+from tidemill.leader.maintenance import Maintenance
+from tidemill.testing.fault_points import FaultPoints
+from tidemill.values.errors import NeedsCode, UserCodeError
+
+MAP = PState.map_schema
+MIGRATED = PState.migrated
+NAME = "Migrating"
+SIZES = LaunchConfig(4, 2)
+
+
+class Migrating(Module):
+    """Pairs of key and value; `step` appends what becomes of a pair to the chain, with `*k` and `*v`."""
+
+    def __init__(self, schema: Any, step: Callable[[Any], Any]) -> None:
+        self.schema, self.step = schema, step
+
+    def module_name(self) -> str:
+        return NAME
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*pairs", Depot.hash_by(Ops.FIRST))
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$p", self.schema)
+        rows = mb.source("*pairs").out("*m").explode_microbatch("*m").out("*pair")
+        self.step(rows.each(Ops.EXPAND, "*pair").out("*k", "*v"))
+        if repr(self.schema).startswith("map"):
+            (
+                topologies.query("all").out("*result")
+                .all_partition()
+                .local_select("$$p", Path.map_vals()).out("*found")
+                .origin_partition()
+                .agg(Agg.list("*found")).out("*result")
+            )  # fmt: skip
+
+
+def put(rows: Any) -> Any:
+    return rows.local_transform("$$p", Path.key("*k").term_val("*v"))
+
+
+def put_text(rows: Any) -> Any:
+    return rows.each(lambda value: f"{value}!", "*v").out("*w").local_transform("$$p", Path.key("*k").term_val("*w"))
+
+
+def added(rows: Any) -> Any:
+    return rows.compound_agg("$$p", CompoundAgg.map("*k", Agg.sum("*v")))
+
+
+def bang(value: Any) -> str:
+    return f"{value}!"
+
+
+def texts(function: Any = bang, migration: str = "bang") -> Any:
+    return MAP(str, MIGRATED(str, migration, function))
+
+
+class Rig:
+    """A launched module, what is appended to it, and how it stands."""
+
+    def __init__(self, cluster: InProcessCluster) -> None:
+        self.cluster, self.count = cluster, 0
+
+    def launch(self, schema: Any, step: Any) -> None:
+        self.cluster.launch_module(Migrating(schema, step), SIZES)
+
+    def update(self, schema: Any, step: Any) -> None:
+        self.cluster.update_module(Migrating(schema, step))
+
+    def append(self, *pairs: Any) -> None:
+        for pair in pairs:
+            self.cluster.cluster_depot(NAME, "*pairs").append(list(pair))
+        self.count += len(pairs)
+        self.cluster.wait_for_microbatch_processed_count(NAME, "mb", self.count)
+
+    @property
+    def pstate(self) -> PStateHandle:
+        return self.cluster.cluster_pstate(NAME, "$$p")
+
+    def read(self, *keys: str) -> list[Any]:
+        return [self.pstate.select_one(Path.key(key)) for key in keys]
+
+    def status(self) -> TopologyStatus:
+        return topology_status(self.cluster.store, self.cluster._client(NAME).definition(), "mb")
+
+    def trouble(self) -> str:
+        return self.cluster._running[NAME].topologies["mb"].state.report.maintenance_trouble
+
+    def waiting(self) -> list[int]:
+        return [migration.waiting for migration in self.status().migrations]
+
+    def finish(self) -> None:
+        """Wait until all rows are rewritten."""
+        eventually(lambda: not any(self.waiting()))
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with InProcessCluster.create() as cluster:
+        yield Rig(cluster)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Nothing is compacted until this is called."""
+    is_held = threading.Event()
+    compaction = Maintenance._compaction
+
+    def released(self: Maintenance, *work: Any) -> Any:
+        return compaction(self, *work) if is_held.is_set() else []
+
+    monkeypatch.setattr(Maintenance, "_compaction", released)
+    return is_held.set
+
+
+def test_t11_values_are_read_migrated_as_soon_as_the_module_was_updated(rig: Rig, held: Any) -> None:
+    rig.launch(MAP(str, int), put)
+    rig.append(("a", 1), ("b", 2), ("c", 3))
+    handle = rig.pstate
+    rig.update(texts(), put_text)
+    assert [handle.select_one(Path.key(key)) for key in "abc"] == ["1!", "2!", "3!"]
+    assert rig.waiting() == [3]
+    held()
+    rig.finish()
+    assert rig.read("a", "b", "c") == ["1!", "2!", "3!"]
+
+
+def test_every_way_to_read_gives_migrated_values_when_nothing_is_rewritten_yet(rig: Rig, held: Any) -> None:
+    rig.launch(MAP(str, int), put)
+    rig.append(("a", 1))
+    first = rig.status().microbatch_id
+    rig.append(("b", 2))
+    rig.update(texts(), put_text)
+    rig.append(("b", 5), ("c", 6))
+    assert {value for key in "abc" for value in rig.pstate.select(Path.map_vals(), pkey=key)} == {"1!", "5!", "6!"}
+    assert rig.pstate.select_many([Path.key("a"), Path.key("b"), Path.key("c")]) == [["1!"], ["5!"], ["6!"]]
+    assert rig.pstate.at(microbatch=first).select(Path.key("a")) == ["1!"]
+    assert sorted(rig.cluster.cluster_query(NAME, "all").invoke()) == ["1!", "5!", "6!"]
+    assert rig.pstate.proxy(Path.key("a")).get() == "1!"
+
+
+def test_operands_of_both_sides_fold_when_values_were_migrated(rig: Rig, held: Any) -> None:
+    rig.launch(MAP(str, int), added)
+    rig.append(("a", 1), ("a", 2))
+    rig.append(("a", 4), ("b", 8))
+    rig.update(MAP(str, MIGRATED(int, "cents", lambda value: value * 100)), added)
+    assert rig.read("a", "b") == [700, 800]
+    rig.append(("a", 1), ("c", 9))
+    rig.append(("a", 1), ("b", -800))
+    assert rig.read("a", "b", "c") == [702, 0, 9]
+    held()
+    rig.finish()
+    assert rig.read("a", "b", "c") == [702, 0, 9]
+    rig.append(("a", 1))
+    assert rig.read("a") == [703]
+
+
+def test_sum_beyond_64_bits_is_refused_when_a_migration_made_large_numbers(rig: Rig, held: Any) -> None:
+    rig.launch(MAP(str, int), added)
+    rig.append(("a", 1))
+    rig.update(MAP(str, MIGRATED(int, "huge", lambda value: 2**62)), added)
+    rig.cluster.cluster_depot(NAME, "*pairs").append(["a", 2**62])
+    with pytest.raises(Exception, match="64 bits"):
+        rig.cluster.wait_for_microbatch_processed_count(NAME, "mb", 2)
+
+
+def test_records_are_migrated_whole_when_they_have_columns(rig: Rig, held: Any) -> None:
+    person = PState.fixed_keys_schema("name", str, "age", int)
+    named = PState.fixed_keys_schema("first", str, "last", str, "age", int)
+
+    def split(old: Any) -> Any:
+        first, last = old["name"].split(" ")
+        return {"first": first, "last": last, "age": old.get("age")}
+
+    rig.launch(MAP(str, person), put)
+    rig.append(("a", {"name": "Ada King", "age": 36}), ("b", {"name": "Bo Li"}))
+    rig.update(MAP(str, MIGRATED(named, "split", split)), put)
+    expected = [{"first": "Ada", "last": "King", "age": 36}, {"first": "Bo", "last": "Li", "age": None}]
+    assert rig.read("a", "b") == expected
+    assert rig.pstate.select(Path.key("a").key("last")) == ["King"]
+    held()
+    rig.finish()
+    assert rig.read("a", "b") == expected
+
+
+def test_elements_below_are_migrated_when_they_are_subindexed(rig: Rig, held: Any) -> None:
+    def inner(value: Any) -> Any:
+        return PState.fixed_keys_schema("seen", int, "log", PState.list_schema(value).subindexed())
+
+    def log(rows: Any) -> Any:
+        return rows.local_transform("$$p", Path.key("*k").key("log").after_elem().term_val("*v"))
+
+    rig.launch(MAP(str, inner(int)), log)
+    rig.append(("a", 1), ("a", 2))
+    rig.update(MAP(str, inner(MIGRATED(str, "text", str))), lambda rows: log(rows.each(str, "*v").out("*v")))
+    rig.append(("a", 3))
+    whole = Path.key("a").key("log").all()
+    assert rig.pstate.select(whole) == ["1", "2", "3"]
+    assert rig.pstate.select_one(Path.key("a").key("log").view(Ops.SIZE)) == 3
+    held()
+    rig.finish()
+    assert rig.pstate.select(whole) == ["1", "2", "3"]
+
+
+def test_function_is_called_no_more_when_all_rows_are_rewritten(rig: Rig) -> None:
+    points = FaultPoints()
+
+    def counted(value: Any) -> str:
+        points.reach("migrated")
+        return bang(value)
+
+    rig.launch(MAP(str, int), put)
+    rig.append(("a", 1), ("b", 2))
+    rig.update(texts(counted), put_text)
+    rig.finish()
+    before = points.reached("migrated")
+    assert before >= 2
+    assert rig.read("a", "b") == ["1!", "2!"]
+    rig.append(("a", 3), ("c", 4))
+    assert rig.read("a", "c") == ["3!", "4!"]
+    assert points.reached("migrated") == before
+
+
+def test_migrations_follow_each_other_when_the_first_is_not_done(rig: Rig, held: Any) -> None:
+    rig.launch(MAP(str, int), put)
+    rig.append(("a", 1))
+    rig.update(texts(), put_text)
+    rig.append(("b", 2))
+    chain = MAP(str, MIGRATED(str, "bang", bang).migrated(PState.list_schema(str), "listed", lambda value: [value]))
+    rig.update(
+        chain,
+        lambda rows: rows.each(lambda v: [v], "*v").out("*l").local_transform("$$p", Path.key("*k").term_val("*l")),
+    )
+    rig.append(("c", "3"))
+    assert rig.read("a", "b", "c") == [["1!"], ["2!"], ["3"]]
+    with pytest.raises(DefinitionError, match="loses the migration 'bang' of values before it is done"):
+        rig.update(MAP(str, MIGRATED(PState.list_schema(str), "listed", lambda value: [value])), put)
+    held()
+    rig.finish()
+    rig.update(MAP(str, MIGRATED(PState.list_schema(str), "listed", lambda value: [value])), put)
+    rig.update(MAP(str, PState.list_schema(str)), put)
+    assert rig.read("a", "b", "c") == [["1!"], ["2!"], ["3"]]
+
+
+def test_update_is_refused_when_a_migration_would_go_before_it_is_done(rig: Rig, held: Any) -> None:
+    rig.launch(MAP(str, int), put)
+    rig.append(("a", 1))
+    rig.update(texts(), put_text)
+    for schema, text in [
+        (MAP(str, str), "loses the migration 'bang'"),
+        (MAP(str, int), "loses the migration 'bang'"),  # the code from before: a rollback
+        (texts(migration="other"), "loses the migration 'bang'"),
+        (MAP(str, MIGRATED(str, "other", bang).migrated(str, "bang", bang)), "changes the order"),
+        (MAP(str, MIGRATED(int, "bang", bang).migrated(str, "next", bang)), "but str is stored"),
+    ]:
+        with pytest.raises(DefinitionError, match=text):
+            rig.update(schema, put_text)
+    assert rig.read("a") == ["1!"]
+
+
+def test_id_is_refused_when_its_migration_was_given_up(rig: Rig) -> None:
+    rig.launch(MAP(str, int), put)
+    rig.append(("a", 1))
+    rig.update(texts(), put_text)
+    rig.finish()
+    rig.update(MAP(str, str), put_text)
+    with pytest.raises(DefinitionError, match="uses the migration ID 'bang' again"):
+        rig.update(texts(), put_text)
+    rig.update(texts(lambda value: value + "?", "again"), put_text)
+    assert rig.read("a") == ["1!?"]
+    rig.finish()
+    assert rig.read("a") == ["1!?"]
+
+
+def test_others_go_on_and_nothing_is_lost_when_the_function_raises(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.leader.maintenance.MIGRATION_BACK_OFF_MS", 50.0)
+
+    def picky(value: int) -> str:
+        if value == 13:
+            raise ValueError("an unlucky number")
+        return bang(value)
+
+    rig.launch(MAP(str, int), put)
+    rig.append(("a", 1), ("b", 13))
+    rig.update(texts(picky), put_text)
+    with pytest.raises(UserCodeError, match=r"\$\$p\['b'\]: the migration 'bang' of values at .*unlucky number"):
+        rig.read("b")
+    assert rig.read("a") == ["1!"]
+    rig.append(*((f"k{number}", number) for number in range(40)))  # the newer levels are compacted
+    assert rig.read("a", "k39") == ["1!", "39!"]
+    eventually(lambda: "unlucky number" in rig.trouble())
+    assert rig.waiting() != [0]
+    rig.update(texts(), put_text)  # mended
+    rig.finish()
+    assert rig.read("a", "b", "k39") == ["1!", "13!", "39!"]
+
+
+def test_row_is_not_migrated_when_it_was_replaced_since(rig: Rig, held: Any) -> None:
+    def never(value: int) -> str:
+        raise ValueError("must not be asked")
+
+    rig.launch(MAP(str, int), put)
+    rig.append(("a", 1))
+    rig.update(texts(never), put_text)
+    rig.append(("a", 2))
+    assert rig.read("a") == ["2!"]
+    held()
+    rig.finish()
+    assert rig.read("a") == ["2!"]
+
+
+def test_value_that_does_not_fit_is_told_when_a_migration_returns_it(rig: Rig, held: Any) -> None:
+    rig.launch(MAP(str, int), put)
+    rig.append(("a", 1))
+    rig.update(texts(lambda value: value), put_text)
+    with pytest.raises(UserCodeError, match=r"\$\$p\['a'\]: the migration 'bang' .*returned 1 \(int\) does not fit"):
+        rig.read("a")
+
+
+def test_reader_without_the_code_is_told_so_while_rows_wait(tmp_path: Folder, held: Any) -> None:
+    with InProcessCluster.create("local", store=tmp_path.as_uri()) as cluster:
+        rig = Rig(cluster)
+        rig.launch(MAP(str, int), put)
+        rig.append(("a", 1))
+        rig.update(texts(), put_text)
+        rig.append(("b", 2))
+        foreign = PStateHandle(ModuleClient(cluster.store, NAME), "$$p")
+        assert foreign.select_one(Path.key("b")) == "2!"
+        with pytest.raises(NeedsCode, match="was stored before the migration 'bang' of values"):
+            foreign.select_one(Path.key("a"))
+        held()
+        rig.finish()
+        assert foreign.select_one(Path.key("a")) == "1!"
+        assert check_module(cluster.store, NAME) == []
+
+
+def test_state_is_whole_when_the_module_is_launched_again_before_it_is_migrated(tmp_path: Folder, held: Any) -> None:
+    for round_, schema in enumerate((MAP(str, int), texts(), texts(), texts())):
+        with InProcessCluster.create("local", store=tmp_path.as_uri()) as cluster:
+            rig = Rig(cluster)
+            rig.count = round_
+            if round_ == 1:
+                rig.launch(MAP(str, int), put)
+                rig.update(schema, put_text)
+            else:
+                rig.launch(schema, put if round_ == 0 else put_text)
+            rig.append((f"k{round_}", round_))
+            assert check_module(cluster.store, NAME) == []
+            if round_ == 3:
+                held()
+                rig.finish()
+                assert rig.read("k0", "k1", "k2", "k3") == ["0!", "1!", "2!", "3!"]
+                assert check_module(cluster.store, NAME) == []
+
+
+def test_pstate_can_be_deleted_when_its_migration_is_not_done(rig: Rig, held: Any) -> None:
+    class Without(Migrating):
+        def define(self, setup: Any, topologies: Any) -> None:
+            setup.declare_depot("*pairs", Depot.hash_by(Ops.FIRST))
+            mb = topologies.microbatch("mb")
+            mb.pstate("$$q", MAP(str, int))
+            rows = mb.source("*pairs").out("*m").explode_microbatch("*m").out("*pair")
+            rows.each(Ops.EXPAND, "*pair").out("*k", "*v").local_transform("$$q", Path.key("*k").term_val("*v"))
+
+    rig.launch(MAP(str, int), put)
+    rig.append(("a", 1))
+    rig.update(texts(), put_text)
+    rig.cluster.update_module(Without(None, put), UpdateOptions.objects_to_delete("$$p"))
+    rig.append(("b", 2))
+    held()
+    eventually(lambda: rig.status().levels == 1)
+    assert rig.cluster.cluster_pstate(NAME, "$$q").select_one(Path.key("b")) == 2
+    assert check_module(rig.cluster.store, NAME) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        (MAP(str, int), MIGRATED(int, "m", len), "migrates the value, whose elements are stored one by one"),
+        (MAP(str, MAP(str, int).subindexed()), MAP(str, MIGRATED(int, "m", len)), "migrates values, whose elements"),
+        (MAP(str, int), MAP(int, MIGRATED(str, "m", str)), "changes its schema"),
+        (MAP(str, int), MAP(str, str), "changes its schema"),
+    ],
+)
+def test_update_is_refused_when_what_is_stored_cannot_be_migrated(rig: Rig, old: Any, new: Any, text: str) -> None:
+    def nothing(rows: Any) -> Any:
+        return rows.each(Ops.IDENTITY, "*v").out("*same")
+
+    rig.launch(old, nothing)
+    with pytest.raises(DefinitionError, match=text):
+        rig.update(new, nothing)
+
+
+def test_launch_declares_migrations_that_find_nothing_when_the_module_is_new(rig: Rig) -> None:
+    rig.launch(texts(), put_text)
+    rig.append(("a", 1))
+    assert rig.read("a") == ["1!"]
+    assert rig.waiting() == [0]
+
+
+def test_whole_value_is_migrated_when_the_partition_holds_one(rig: Rig, held: Any) -> None:
+    def top(rows: Any) -> Any:
+        return rows.agg("$$p", Agg.sum("*v"))
+
+    rig.launch(int, top)
+    rig.append(("a", 1), ("a", 2))
+    rig.update(MIGRATED(float, "half", lambda value: value / 2), top)
+    assert rig.pstate.select_one(Path.stay(), pkey="a") == 1.5
+    rig.append(("a", 1.0))
+    held()
+    rig.finish()
+    assert rig.pstate.select_one(Path.stay(), pkey="a") == 2.5
