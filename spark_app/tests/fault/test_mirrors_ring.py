@@ -3,85 +3,28 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path as Folder
 from typing import Any
 
 import pytest
 from mirrored import BEGINNING
+from rings import RECORDS, ROUNDS, SECONDS, check_counts, closed, feed, feeding, others, processed, run
 from stories import module_of
 from waiting import eventually
 
-from tidemill import Agg, Block, CompoundAgg, Depot, Expr, LaunchConfig, Ops, Path, PState
+from tidemill import Depot, LaunchConfig, Ops
 from tidemill.api.recording import record_module
 from tidemill.clients.depot import DepotHandle
 from tidemill.clients.module import ModuleClient
-from tidemill.clients.pstate import PStateHandle
-from tidemill.cluster.launch import RunningModule, definition_for_launch, launch, update
+from tidemill.cluster.launch import RunningModule, definition_for_launch
 from tidemill.journal.clock import SystemClock
 from tidemill.leader.check import check_module
 from tidemill.leader.report import RunnerState
 from tidemill.local.runner import LocalRunner
-from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 
-RECORDS, ROUNDS, KILLS = 12, 15, 12
-SECONDS = 60.0
-TASKS = {"Left": 2, "Right": 4}
-
-
-def feeding(own: str, other: str) -> Callable[[Any, Any], None]:
-    """Sends what it reads on to the other module, until it went `ROUNDS` steps; notes the steps it saw."""
-
-    def define(setup: Any, topologies: Any) -> None:
-        setup.declare_depot("*in", Depot.hash_by(Ops.FIRST))
-        setup.set_launch_module_dynamic_option("depot.microbatch.max.records", 3)
-        mb = topologies.microbatch("mb")
-        mb.pstate("$$seen", PState.map_schema(int, PState.list_schema(int)))
-        rows = mb.source("*in", BEGINNING).out("*mb").explode_microbatch("*mb").out("*r")
-        rows = rows.each(Ops.EXPAND, "*r").out("*id", "*step").hash_partition("*id")
-        rows = rows.compound_agg("$$seen", CompoundAgg.map("*id", Agg.list("*step")))
-        if other:
-            setup.cluster_depot("*theirs", other, "*in")
-            on = Block.hash_partition("*theirs", "*id")
-            on = on.depot_partition_append("*theirs", Expr(Ops.TUPLE, "*id", Expr(Ops.INC, "*step")))
-            rows.if_true(Expr(Ops.LESS_THAN, "*step", ROUNDS), on)
-
-    return define
-
-
-def run(url: str, own: str, other: str) -> RunningModule:
-    return launch(url, module_of(own, feeding(own, other)), LaunchConfig(TASKS[own], 1), LocalRunner())
-
-
-def closed(url: str) -> dict[str, RunningModule]:
-    """Left, then Right, which mirrors it, then Left anew, which mirrors Right."""
-    left = run(url, "Left", "")
-    right = run(url, "Right", "Left")
-    left.close()
-    update(left.store, record_module(module_of("Left", feeding("Left", "Right"))), (), SystemClock())
-    return {"Left": run(url, "Left", "Right"), "Right": right}
-
-
-def others() -> dict[str, str]:
-    return {"Left": "Right", "Right": "Left"}
-
-
-def processed(running: dict[str, RunningModule]) -> int:
-    return sum(module.topologies["mb"].state.processed for module in running.values())
-
-
-def check_counts(store: ObjectStore) -> None:
-    for name, first in (("Left", 0), ("Right", 1)):
-        handle = PStateHandle(ModuleClient(store, name), "$$seen")
-        steps = list(range(first, ROUNDS + 1, 2))
-        assert [handle.select_one(Path.key(n)) for n in range(RECORDS)] == [steps] * RECORDS
-        assert check_module(store, name) == []
-
-
-def feed(store: ObjectStore) -> None:
-    DepotHandle(ModuleClient(store, "Left"), "*in").append_many([[n, 0] for n in range(RECORDS)])
+KILLS = 12
 
 
 def test_counts_stay_exact_when_leaders_of_two_modules_that_feed_each_other_are_killed(store_url: str) -> None:

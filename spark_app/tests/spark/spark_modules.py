@@ -17,6 +17,7 @@ from tidemill import (
     MicrobatchSourceOptions,
     Module,
     Ops,
+    Path,
     PState,
     SubBatch,
 )
@@ -209,3 +210,44 @@ class Relays(Placed):
             Expr(Ops.GREATER_THAN, "*i", 250), Block.continue_loop(Expr(Ops.MINUS, "*i", 250)), Block.emit_loop()
         )
         rows.loop_with_vars(LoopVars.var("*i", "*v"), around)
+
+
+class Lender(Module):
+    """Sums words, for another module to read."""
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*lent", Depot.hash_by(Ops.FIRST))
+        setup.declare_depot("*back", Depot.disallow())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$lent", PState.map_schema(str, int))
+        rows = mb.source("*lent", BEGINNING).out("*b").explode_microbatch("*b").out("*r")
+        rows = rows.each(Ops.EXPAND, "*r").out("*k", "*v")
+        rows.compound_agg("$$lent", CompoundAgg.map("*k", Agg.sum("*v")))
+
+
+class Borrower(Placed):
+    """Reads the depot and the PState of the lender, and appends what it found to another depot of it, once, or behind
+    partitioners in a loop where `is_looping`.
+    """
+
+    def __init__(self, placement: str, is_looping: bool = False) -> None:
+        super().__init__(placement)
+        self.is_looping = is_looping
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        self.place(setup)
+        setup.cluster_depot("*theirs", "Lender", "*lent")
+        setup.cluster_depot("*back", "Lender", "*back")
+        setup.cluster_pstate("$$theirs", "Lender", "$$lent")
+        setup.declare_depot("*asked", Depot.hash_by(Ops.IDENTITY))
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$counts", PState.map_schema(str, int))
+        rows = mb.source("*theirs", BEGINNING).out("*b").explode_microbatch("*b").out("*r").each(Ops.FIRST, "*r")
+        rows.out("*k").hash_partition("*k").compound_agg("$$counts", CompoundAgg.map("*k", Agg.count()))
+        asked = mb.source("*asked", BEGINNING).out("*b").explode_microbatch("*b").out("*k")
+        if self.is_looping:
+            leave = Expr(Ops.GREATER_THAN, "*i", 1)
+            again = Block.hash_partition("*i").continue_loop(Expr(Ops.INC, "*i"))
+            asked = asked.loop_with_vars(LoopVars.var("*i", 0), Block.if_true(leave, Block.emit_loop(), again))
+        asked = asked.select("$$theirs", Path.key("*k")).out("*v")
+        asked.depot_partition_append("*back", Expr(Ops.TUPLE, "*k", "*v"))

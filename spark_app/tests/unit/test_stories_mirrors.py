@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from mirrored import BEGINNING, bank, launch, report, values
+from waiting import eventually
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, Ops, Path, PState, UpdateOptions
 from tidemill.definition.definition import StoredDefinition
@@ -102,13 +103,19 @@ def sink(setup: Any, topologies: Any) -> None:
     rows.compound_agg("$$sums", CompoundAgg.map("*k", Agg.sum("*v")))
 
 
-def shop(setup: Any, topologies: Any) -> None:
-    setup.cluster_depot("*theirs", "Sink", "*orders")
-    setup.declare_depot("*in", Depot.random())
-    mb = topologies.microbatch("mb")
-    rows = mb.source("*in", BEGINNING).out("*b").explode_microbatch("*b").out("*r")
-    rows = rows.each(Ops.GET, "*r", "k").out("*k").hash_partition("*theirs", "*k")
-    rows.depot_partition_append("*theirs", "*r")
+def shop_of(**where: Any) -> Any:
+    def define(setup: Any, topologies: Any) -> None:
+        setup.cluster_depot("*theirs", "Sink", "*orders", **where)
+        setup.declare_depot("*in", Depot.random())
+        mb = topologies.microbatch("mb")
+        rows = mb.source("*in", BEGINNING).out("*b").explode_microbatch("*b").out("*r")
+        rows = rows.each(Ops.GET, "*r", "k").out("*k").hash_partition("*theirs", "*k")
+        rows.depot_partition_append("*theirs", "*r")
+
+    return define
+
+
+shop = shop_of()
 
 
 @pytest.mark.parametrize(("theirs", "own"), [(4, 2), (2, 4), (1, 2)])
@@ -219,3 +226,28 @@ def test_the_lag_of_a_mirrored_depot_shows_when_its_reader_is_paused() -> None:
         cluster.resume_microbatch_topology("Report", "mb")
         cluster.wait_until_processed("Report", "mb")
         assert values(cluster, "Report", "$$counts", KEYS) == COUNTS
+
+
+def test_what_was_appended_is_published_when_an_update_takes_the_mirror_away(tmp_path: Folder) -> None:
+    """A commit that a leader did not live to publish is published by the next one, whatever it mirrors."""
+    from stories import module_of
+
+    from tidemill.leader.publication import Publication
+
+    with InProcessCluster.create() as cluster, pytest.MonkeyPatch.context() as patch:
+        launch(cluster, "Sink", sink)
+        patch.setattr(Publication, "work", lambda *args: [])
+        launch(cluster, "Shop", shop)
+        cluster.cluster_depot("Shop", "*in").append({"k": "a", "v": 7})
+        eventually(lambda: cluster.microbatch_state("Shop", "mb") > (0, 0), 30.0)
+        assert cluster.cluster_depot("Sink", "*orders").get_partition_info(0).end_offset == 0
+        patch.undo()
+
+        def alone(setup: Any, topologies: Any) -> None:
+            setup.declare_depot("*in", Depot.random())
+            topologies.microbatch("mb").source("*in", BEGINNING)
+
+        cluster.update_module(module_of("Shop", alone))
+        cluster.wait_for_microbatch_processed_count("Sink", "mb", 1)
+        assert values(cluster, "Sink", "$$sums", ["a"]) == {"a": 7}
+        assert check_module(cluster.store, "Shop") == []

@@ -1,10 +1,11 @@
 """Saving a store while it runs: what `tidemill backup` does.
 
 Of each module first the heads of the topologies' logs are read and then the ends of the depots, so that no topology is
-ahead of what is saved of its depots. A depot is saved up to where it holds what a topology appended in a microbatch
-that its head does not know yet. Then all that the heads name is copied. What collection deletes meanwhile is no
-longer what the newest head names: the module is looked at again, and what is copied already is not copied again. A
-backup exists when its last object, the list of all others, was created; so one that was cut off is none.
+ahead of what is saved of its depots; modules that mirror each other are looked at together. A depot is saved up to
+where it holds what a topology appended in a microbatch that its head does not know yet. Then all that the heads name is
+copied. What collection deletes meanwhile is no longer what the newest head names: the module is looked at again, and
+what is copied already is not copied again. A backup exists when its last object, the list of all others, was created;
+so one that was cut off is none.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tidemill.journal.snapshot import Part, checksum_of
 from tidemill.leader.backup_folder import Backup, BackupFolder, SavedTopology, other_history
 from tidemill.leader.collection import inline_entries
 from tidemill.leader.deletions import Deletions
+from tidemill.leader.readers import FOLDER as READERS
 from tidemill.store.incarnations import base_url
 from tidemill.store.log import FIRST, Log
 from tidemill.store.objects import NotFound, ObjectStore
@@ -75,6 +77,37 @@ class _SavedDepot:
     is_cut: bool
 
 
+class _Look:
+    """What there is of a module: its definition, the heads of its topologies, and the depots that are to be saved."""
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        definition = DefinitionLog(store, name).newest()
+        if definition is None:
+            raise CorruptState(f"The definition of module {name} is gone.", module=name)
+        self.definition = definition
+        self.depots, topologies = _living(store, definition)
+        logs = [(topology, CommitLog(store, topology_folder(name, topology))) for topology in topologies]
+        self.heads = [(topology, log, head) for topology, log in logs if (head := log.head()) is not None]
+        if any(entry.definition > definition.number for _, _, (_, entry) in self.heads):
+            raise _Overtaken
+
+    def committed(self) -> Iterator[tuple[str, int]]:
+        """Each topology, as depots name it, with the last microbatch ID that its head knows."""
+        for _, log, (_, entry) in self.heads:
+            yield producer_of(log.log.prefix.rpartition("/")[0]), entry.last_id
+
+
+def _living(store: ObjectStore, definition: StoredDefinition) -> tuple[list[StoredDepot], list[StoredTopology]]:
+    """The depots and topologies that there are, and those that a rollback may bring back."""
+    if definition.is_destroyed:
+        return [], []
+    decided = Deletions(store, definition.module).decision(definition)
+    retired = [] if decided is not None and decided.is_done else [gone.item for gone in definition.retired]
+    depots = [*definition.depots.values(), *(item for item in retired if isinstance(item, StoredDepot))]
+    topologies = [*definition.topologies.values(), *(i for i in retired if isinstance(i, StoredTopology))]
+    return [depot for depot in depots if depot.has_log], topologies
+
+
 class BackupRun:
     """One backup of a store. `tell` hears of each object that was copied."""
 
@@ -99,7 +132,9 @@ class BackupRun:
             BadInput: the folder has backups of a store with another history.
         """
         self._check_history()
-        saved = {name: self._module(name) for name in modules_of(self._store)}
+        saved: dict[str, _Module] = {}
+        for names in self._groups(modules_of(self._store)):
+            saved |= self._modules(names)
         backup = Backup(
             id=self._folder.new_id(self._now_ms),
             store=self._id,
@@ -122,47 +157,53 @@ class BackupRun:
             if key is not None and checksum_of(self._store.get(key)) != self._known[key][1]:
                 raise other_history(self._folder.store.url, key)
 
-    def _module(self, name: str) -> _Module:
+    def _groups(self, names: Sequence[str]) -> list[list[str]]:
+        """Modules that mirror each other in this store, in groups."""
+        groups = {name: [name] for name in names}
+        for name in names:
+            definition = DefinitionLog(self._store, name).newest()
+            for mirror in definition.mirrors.values() if definition is not None else ():
+                other = groups.get(mirror.module, groups[name])
+                if not mirror.store and other is not groups[name]:
+                    other += groups[name]
+                    groups |= dict.fromkeys(other, other)
+        return list({id(group): sorted(group) for group in groups.values()}.values())
+
+    def _modules(self, names: Sequence[str]) -> dict[str, _Module]:
         for _ in range(LOOKS_MAX):
             try:
-                return self._look(name)
+                return self._look(names)
             except (_Overtaken, Deleted):
                 continue
-        raise StoreUnavailable(f"Module {name} deletes faster than it can be copied; try again.", module=name)
+        listed = ", ".join(names)
+        raise StoreUnavailable(f"Module {listed} deletes faster than it can be copied; try again.", module=listed)
 
-    def _look(self, name: str) -> _Module:
-        found = _Module()
-        definition = DefinitionLog(self._store, name).newest()
-        if definition is None:
-            raise CorruptState(f"The definition of module {name} is gone.", module=name)
-        depots, topologies = self._living(definition)
-        logs = [(topology, CommitLog(self._store, topology_folder(name, topology))) for topology in topologies]
-        heads = [(topology, log, head) for topology, log in logs if (head := log.head()) is not None]
-        if any(entry.definition > definition.number for _, _, (_, entry) in heads):
-            raise _Overtaken
-        committed = {producer_of(log.log.prefix.rpartition("/")[0]): entry.last_id for _, log, (_, entry) in heads}
-        saved = [self._depot(found, definition, depot, committed) for depot in depots]
-        for topology, log, (number, entry) in heads:
+    def _look(self, names: Sequence[str]) -> dict[str, _Module]:
+        looks = [_Look(self._store, name) for name in names]
+        committed = {producer: last_id for look in looks for producer, last_id in look.committed()}
+        found = {look.definition.module: _Module() for look in looks}
+        saved = [
+            self._depot(found[look.definition.module], look.definition, depot, committed)
+            for look in looks
+            for depot in look.depots
+        ]
+        for look in looks:
+            self._save(found[look.definition.module], look, saved)
+        return found
+
+    def _save(self, found: _Module, look: _Look, saved: Sequence[_SavedDepot]) -> None:
+        """All of a module but its depots."""
+        name, number = look.definition.module, look.definition.number
+        for topology, log, (at, entry) in look.heads:
             _check_covered(entry, saved, topology.name)
-            found.topologies.append(self._topology(found, log.log, topology, number, entry))
-        self._log(found, self._small_log(f"{name}/definition"), definition.number)
+            found.topologies.append(self._topology(found, log.log, topology, at, entry))
+        self._log(found, self._small_log(f"{name}/definition"), number)
         options = self._small_log(f"{name}/options")
         self._log(found, options, options.newest())
         decisions = self._small_log(f"{name}/deletions")
-        keys = [key for key in self._store.list(decisions.prefix) if key <= decisions.key(definition.number)]
-        self._each(keys, lambda key: self._copy(found, key))
+        keys = [key for key in self._store.list(decisions.prefix) if key <= decisions.key(number)]
+        self._each([*keys, *self._store.list(f"{name}/{READERS}")], lambda key: self._copy(found, key))
         found.logs[decisions.prefix] = FIRST
-        return found
-
-    def _living(self, definition: StoredDefinition) -> tuple[list[StoredDepot], list[StoredTopology]]:
-        """The depots and topologies that there are, and those that a rollback may bring back."""
-        if definition.is_destroyed:
-            return [], []
-        decided = Deletions(self._store, definition.module).decision(definition)
-        retired = [] if decided is not None and decided.is_done else [gone.item for gone in definition.retired]
-        depots = [*definition.depots.values(), *(item for item in retired if isinstance(item, StoredDepot))]
-        topologies = [*definition.topologies.values(), *(i for i in retired if isinstance(i, StoredTopology))]
-        return [depot for depot in depots if depot.has_log], topologies
 
     # --- logs --------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ LIMIT_MAX: Final = 1_000_000_000
 """A bound that doubled beyond this is none."""
 
 _HALVES_MAX: Final = 30
+
+Rows = np.ndarray[Any, Any]
+"""Offsets, a row a source and a column a partition."""
 
 
 RESTORE: Final = "restore the depot's objects"
@@ -66,7 +69,37 @@ def fix_ranges(
                 found[source.source_id] = fix_range(grown(known, len(ends.ends)), ends, records_max, BEGIN_ANEW)
             else:
                 found[source.source_id] = fix_range(known, ends, records_max)
-    return found
+    return {**found, **_synced(spec, found)}
+
+
+def _synced(spec: TopologySpec, found: Mapping[str, OffsetRanges]) -> dict[str, OffsetRanges]:
+    """The ranges of sources of one depot: those that are close end together, and are one from then on."""
+    by_depot: dict[str, list[str]] = {}
+    for source in spec.sources:
+        if source.source_id in found:
+            by_depot.setdefault(source.depot, []).append(source.source_id)
+    changed: dict[str, OffsetRanges] = {}
+    for ids in by_depot.values():
+        counts = {len(found[each]) for each in ids}
+        if len(ids) > 1 and len(counts) == 1:
+            starts, ends = (np.array([found[each].bounds[side] for each in ids]) for side in (0, 1))
+            stops = _ends_together(starts, ends)
+            changed |= {
+                each: OffsetRanges(tuple(starts[row].tolist()), tuple(stops[row].tolist()))
+                for row, each in enumerate(ids)
+            }
+    return changed
+
+
+def _ends_together(starts: Rows, ends: Rows) -> Rows:
+    """Ends of ranges, a row a source and a column a partition: who comes beyond where the first one begins ends where
+    the last of them does. The others go on alone; so one that does not move holds nobody.
+    """
+    first = starts.max(axis=0)
+    is_close = ends > first
+    together = np.where(is_close, ends, np.iinfo(np.int64).max).min(axis=0)
+    stops: Rows = np.where(is_close, together, ends)
+    return stops
 
 
 def grown(progress: SourceProgress, partitions: int) -> SourceProgress:
