@@ -52,7 +52,6 @@ class RunOptions:
     shape: str
     memory_bytes: int
     checkpoint_waves: int | None
-    checkpoint_share: float = CHECKPOINT_SHARE
 
 
 class GraphRun:
@@ -146,7 +145,7 @@ class GraphRun:
         if every is None or waves.wave - self._checkpoint_wave < every:
             return False
         spent = time.perf_counter() - self._begin
-        return self._checkpoint_seconds <= self._options.checkpoint_share * spent
+        return self._checkpoint_seconds <= CHECKPOINT_SHARE * spent
 
     def _take_checkpoint(self, waves: Waves) -> None:
         """Write the state, then the entry that makes it count; then what the one before alone named may go."""

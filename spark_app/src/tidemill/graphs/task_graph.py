@@ -25,6 +25,7 @@ from tidemill.graphs.inputs.csv_input import STRIDE, CsvFormat, CsvInput, sniffe
 from tidemill.graphs.inputs.dataset_input import DatasetInput
 from tidemill.graphs.inputs.files import find_files
 from tidemill.graphs.inputs.frame_input import FrameInput, IteratorInput, frame_from
+from tidemill.graphs.inputs.parquet_input import parquet_input
 from tidemill.graphs.local_placement import LocalPlacement
 from tidemill.graphs.nodes import BatchFunction, DatasetSink, DepotSink, GraphDefinition, InputNode, Reader, TaskNode
 from tidemill.graphs.run import GraphPlacement, GraphRun, RunOptions
@@ -142,6 +143,32 @@ class TaskGraph(ReadsFrames):
             return CsvInput(files, types, form, stride, wanted, predicate)
 
         return self._new_input("new_input_csv", read, parallelism, ip, batch_func, dependents)
+
+    def new_input_parquet(
+        self,
+        bucket: str | os.PathLike[str],
+        key: str | Sequence[str],
+        names: Sequence[str] | None = None,
+        parallelism: Channels = None,
+        columns: Sequence[str] | None = None,
+        skip_conditions: Any = None,
+        ip: str = "localhost",
+        batch_func: BatchFunction | None = None,
+        sep: str = ",",
+        dependents: Sequence[int] = (),
+        stride: int = STRIDE,
+    ) -> int:
+        """Parquet files of a folder or of a bucket, as `new_input_csv` names them; `names` and `sep` are not needed.
+
+        `columns`: those that are read. `skip_conditions`: a list of (column, operator, value) that rows must fulfil,
+        or a Polars expression; with the former, row groups whose statistics say that no row does are never read.
+        """
+
+        def read() -> Reader:
+            wanted = columns if columns is not None else names
+            return parquet_input(find_files(os.fspath(bucket), key), wanted, skip_conditions, stride)
+
+        return self._new_input("new_input_parquet", read, parallelism, ip, batch_func, dependents)
 
     def new_input_from_dataset(
         self,

@@ -1,0 +1,115 @@
+"""Parquet inputs of task graphs: each row once, only what is wanted, and row groups that have nothing of it never."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from graph_executors import Pass
+
+from tidemill import DefinitionError, TaskGraph
+from tidemill.graphs.inputs.files import find_files
+from tidemill.graphs.inputs.parquet_input import parquet_input
+
+DAY = datetime.date(2024, 1, 1)
+ROWS = pl.DataFrame(
+    {
+        "n": range(1000),
+        "day": [DAY + datetime.timedelta(days=n // 10) for n in range(1000)],
+        "t": [f"t{n % 9}" for n in range(1000)],
+    }
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    ROWS.slice(0, 550).write_parquet(tmp_path / "data" / "a.parquet", row_group_size=100)
+    ROWS.slice(550).write_parquet(tmp_path / "data" / "b.parquet", row_group_size=70)
+    return tmp_path
+
+
+@pytest.mark.parametrize("channels", [1, 3, 20])
+@pytest.mark.parametrize("stride", [1, 3000, 1 << 26])
+def test_each_row_is_read_once_and_in_order_when_files_have_row_groups(
+    folder: Path, channels: int, stride: int
+) -> None:
+    found = parquet_input(find_files(str(folder), "data"), None, None, stride)
+    frames = []
+    for cursor in found.plan(channels):
+        while cursor is not None:
+            batch, cursor = found.read(cursor)
+            frames.append(batch)
+
+    assert pl.concat(frames).equals(ROWS)
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        [("n", ">=", 900)], [("n", ">", 899), ("t", "==", "t1")], [("day", "<", DAY + datetime.timedelta(days=5))],
+        [("n", "in", [3, 700])], [("n", "not in", list(range(995)))], [("t", "!=", "t0"), ("n", "<=", 20)],
+        pl.col("n") * 2 < 50, [("n", "=", 5000)], [], None,
+    ],
+)  # fmt: skip
+def test_rows_are_those_that_the_conditions_let_pass(folder: Path, conditions: Any) -> None:
+    graph = TaskGraph(folder / "store")
+    source = graph.new_input_parquet(folder, "data", None, 2, ["t", "n"], conditions)
+    out = graph.new_blocking_node({0: source}, Pass(), 2, {0: "n"})
+    graph.run()
+
+    table = {"n": ROWS["n"], "t": ROWS["t"], "day": ROWS["day"]}
+    tests = {
+        ">=": lambda a, b: a >= b, ">": lambda a, b: a > b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
+        "==": lambda a, b: a == b, "=": lambda a, b: a == b, "!=": lambda a, b: a != b, "in": lambda a, b: a in b,
+        "not in": lambda a, b: a not in b,
+    }  # fmt: skip
+    if isinstance(conditions, pl.Expr):
+        expected = ROWS.filter(conditions)["n"].to_list()
+    else:
+        expected = [
+            n for n in range(1000) if all(tests[how](table[name][n], value) for name, how, value in conditions or ())
+        ]
+    assert (sorted(out.to_polars()["n"]) if out.num_rows else []) == expected
+    assert out.schema.names() in (["t", "n"], [])
+
+
+def test_row_groups_are_never_read_when_their_statistics_exclude_them(folder: Path) -> None:
+    files = find_files(str(folder), "data")
+    few, every = parquet_input(files, None, [("n", ">=", 930)], 1), parquet_input(files, None, None, 1)
+
+    assert [(group.file, group.number) for group in few.groups] == [(1, 5), (1, 6)]
+    assert len(every.groups) == 13
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"columns": ["x"]}, "no column x"),
+        ({"skip_conditions": [("y", "<", 3)]}, "no column y"),
+        ({"skip_conditions": [("n", "~", 3)]}, "is no condition"),
+        ({"skip_conditions": 5}, "a list of"),
+        ({"key": "no.parquet"}, "no file"),
+    ],
+)
+def test_an_input_is_refused_when_it_cannot_be_read_so(folder: Path, arguments: Any, said: str) -> None:
+    graph = TaskGraph(folder / "store")
+    graph.new_blocking_node({0: graph.new_input_parquet(folder, **{"key": "data"} | arguments)}, Pass(), 1, {0: None})
+    with pytest.raises(DefinitionError, match=said):
+        graph.initialize()
+
+
+def test_a_file_is_refused_when_it_is_no_parquet_or_of_other_columns(folder: Path) -> None:
+    for content in (b"no parquet", None):
+        path = folder / "data" / "z.parquet"
+        if content is None:
+            ROWS.rename({"n": "m"}).write_parquet(path)
+        else:
+            path.write_bytes(content)
+        graph = TaskGraph(folder / "store")
+        graph.new_blocking_node({0: graph.new_input_parquet(folder, "data")}, Pass(), 1, {0: None})
+        with pytest.raises(DefinitionError, match="no Parquet file" if content else "other columns"):
+            graph.initialize()
