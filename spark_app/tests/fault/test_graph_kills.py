@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from graph_executors import Count, Join, Pass
+from graph_executors import Count, Join, Killed, Pass, results
 
 from tidemill import Dataset, Executor, Fenced, TaskGraph, UnknownName, UserCodeError
 from tidemill.graphs import checkpoints, run
@@ -24,10 +24,6 @@ from tidemill.store.local import LocalStore
 from tidemill.store.urls import open_store
 
 ROWS = 120
-
-
-class Killed(BaseException):
-    """What no handler of the code under test may catch, as nothing catches a kill."""
 
 
 @pytest.fixture(autouse=True)
@@ -51,10 +47,6 @@ def joined(folder: Path, store: Path, every: int | None = 1, stride: int = 100) 
     counted = graph.new_blocking_node({0: rows}, Count("k"), 2, {0: "k"})
     kept = graph.new_blocking_node({0: rows}, Pass(), 1, {0: None})
     return graph, counted, kept
-
-
-def results(counted: Dataset, kept: Dataset) -> tuple[Any, ...]:
-    return sorted(counted.to_polars().rows()), sorted(kept.to_polars().rows())
 
 
 class Killer:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
-from tidemill import Executor, StatelessExecutor
+from tidemill import Dataset, Executor, StatelessExecutor
 from tidemill.graphs.executor import Output
+
+
+class Killed(BaseException):
+    """What no handler of the code under test may catch, as nothing catches a kill."""
+
+
+def results(*datasets: Dataset) -> list[Any]:
+    """The rows of Datasets; batches have no order that counts."""
+    return [sorted(dataset.to_polars().rows()) for dataset in datasets]
 
 
 class Pass(StatelessExecutor):

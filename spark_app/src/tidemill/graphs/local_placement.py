@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
+
+import polars as pl
 
 from tidemill.graphs.channel import LiveChannel
 from tidemill.graphs.messages import ChannelId, StepResult, StepWork
 from tidemill.graphs.nodes import GraphDefinition
+from tidemill.graphs.waves import Waves
 from tidemill.store.objects import ObjectStore
 
 
@@ -47,6 +50,18 @@ class LocalPlacement:
     def go_on(self, states: dict[ChannelId, Any]) -> None:
         """Begin where `states` was asked."""
         self._states = dict(states)
+
+    def named(self, waves: Waves) -> list[str]:
+        """No objects: all is in memory."""
+        return []
+
+    def collect(self, kept: Iterable[str]) -> None:
+        """Nothing to delete."""
+
+    def frame(self, payload: Any) -> pl.DataFrame:
+        """The rows of a staged batch."""
+        found: pl.DataFrame = payload
+        return found
 
     def close(self) -> None:
         """Ends the threads."""

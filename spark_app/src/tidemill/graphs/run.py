@@ -8,14 +8,16 @@ the records of the Datasets. A process that is killed at any of them leaves a gr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
+
+import polars as pl
 
 from tidemill.graphs.checkpoints import FrameStore, delete_but
 from tidemill.graphs.dataset import FOLDER as DATASETS
 from tidemill.graphs.dataset import DatasetRecord, publish
-from tidemill.graphs.messages import ChannelId, StepResult, StepWork
+from tidemill.graphs.messages import ChannelId, Payload, StepResult, StepWork
 from tidemill.graphs.nodes import DatasetSink, GraphDefinition
 from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder, new_nonce
 from tidemill.graphs.waves import Waves
@@ -25,6 +27,8 @@ from tidemill.values.errors import Fenced, TidemillError
 
 CHECKPOINT_SHARE = 0.1
 """Checkpoints take at most this share of the time, but for those that a depot waits for."""
+COLLECT_WAVES = 8
+"""How often what channels made and need no more is deleted, where no checkpoint does it."""
 
 
 class GraphPlacement(Protocol):
@@ -38,6 +42,15 @@ class GraphPlacement(Protocol):
 
     def go_on(self, states: dict[ChannelId, Any]) -> None:
         """Begin where `states` was asked."""
+
+    def named(self, waves: Waves) -> list[str]:
+        """The keys of objects that the channels need from now on."""
+
+    def collect(self, kept: Iterable[str]) -> None:
+        """Delete the objects that channels made but for these."""
+
+    def frame(self, payload: Payload) -> pl.DataFrame:
+        """The rows of a batch on its way."""
 
     def close(self) -> None:
         """Let go of threads and processes."""
@@ -117,8 +130,8 @@ class GraphRun:
     def _restored(self) -> Waves:
         content = self._store.get(self._checkpoint)
         (waves, states), frames = self._frames.load(content)
-        self._kept = [self._checkpoint, *frames]
         waves.go_on(self._definition)
+        self._kept = [self._checkpoint, *frames, *self._placement.named(waves)]
         self._checkpoint_wave = waves.wave
         self._placement.go_on(states)
         self._publish_staged(waves)
@@ -133,6 +146,8 @@ class GraphRun:
             must_stop = self._after_wave(waves)
             if must_stop or self._is_due(waves):
                 self._take_checkpoint(waves)
+            elif self._options.checkpoint_waves is None and waves.wave % COLLECT_WAVES == 0:
+                self._placement.collect({*self._kept, *self._placement.named(waves)})
             if must_stop:
                 raise KeyboardInterrupt
         else:
@@ -155,10 +170,10 @@ class GraphRun:
         self._store.create(key, content)
         self._checkpoint, self._checkpoint_wave = key, waves.wave
         self._append("checkpoint")
-        gone = set(self._kept) - {key, *frames}
-        self._kept = [key, *frames]
-        for each in gone:
+        before, self._kept = self._kept, [key, *frames, *self._placement.named(waves)]
+        for each in set(before) - set(self._kept):
             self._store.delete(each)
+        self._placement.collect(self._kept)
         self._publish_staged(waves)
         self._checkpoint_seconds += time.perf_counter() - begin
 

@@ -401,6 +401,10 @@ class TaskGraph(ReadsFrames):
         return tell
 
     def _placement(self) -> GraphPlacement:
+        if self.engine == "spark":
+            from tidemill.graphs.spark_placement import SparkPlacement  # only who runs on Spark has it
+
+            return SparkPlacement(self.id, self.store)
         return LocalPlacement(self._definition, open_store(self.store))
 
     def _store_program(self) -> None:

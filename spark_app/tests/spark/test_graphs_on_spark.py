@@ -1,0 +1,139 @@
+"""Task graphs on Spark: the results of `local`, workers that die, and processes that are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from graph_executors import Count, First, Join, Killed, Pass, results
+
+from tidemill import Dataset, Executor, TaskGraph, UserCodeError
+from tidemill.graphs import run
+from tidemill.spark.session import Session
+
+pytestmark = pytest.mark.spark
+ROWS = 150
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    for name in ("a", "b"):
+        pl.DataFrame({"k": [n % 17 for n in range(ROWS)], name: range(ROWS)}).write_csv(tmp_path / f"{name}.csv")
+    return tmp_path
+
+
+def joined(folder: Path, engine: str, **options: Any) -> tuple[TaskGraph, Dataset, Dataset]:
+    graph = TaskGraph(folder / f"store-{engine}", engine=engine, id="job", **options)
+    a = graph.new_input_csv(folder, "a.csv", None, 2, header=True, stride=300)
+    b = graph.new_input_csv(folder, "b.csv", None, 2, header=True, stride=400)
+    rows = graph.new_non_blocking_node({0: a, 1: b}, Join("k"), 2, {0: "k", 1: "k"})
+    counted = graph.new_blocking_node({0: rows}, Count("k"), 3, {0: "k"})
+    kept = graph.new_blocking_node({0: rows}, Pass(), 1, {0: None})
+    return graph, counted, kept
+
+
+def scratch(folder: Path) -> list[Path]:
+    return [path for path in (folder / "_tidemill/graphs/job").rglob("*") if path.is_file() and "log" not in path.parts]
+
+
+@pytest.mark.parametrize("every", [1, None])
+def test_results_are_those_of_threads_when_a_graph_runs_on_spark(
+    spark: Session, sources: Path, monkeypatch: pytest.MonkeyPatch, every: int | None
+) -> None:
+    monkeypatch.setattr(run, "CHECKPOINT_SHARE", 1e9)
+    found = {}
+    for engine in ("local", "spark"):
+        graph, *made = joined(sources, engine, checkpoint_waves=every)
+        graph.run()
+        # Waves are planned from what batches hold alone, so even the order of rows is the same.
+        found[engine] = [results(*made), made[1].to_polars().rows(), [row.rows_out for row in graph.metrics()]]
+        assert scratch(sources / f"store-{engine}") == []
+    assert found["spark"] == found["local"]
+
+
+def test_a_graph_goes_on_on_spark_when_its_driver_died_between_waves(
+    spark: Session, sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "CHECKPOINT_SHARE", 1e9)
+    clean = joined(sources, "local")
+    clean[0].run()
+    for wave in (1, 4):
+        graph, *made = joined(sources, "spark", checkpoint_waves=2)
+        graph.store += f"-{wave}"
+
+        def stop(waves: Any, wave: int = wave) -> None:
+            if waves.wave == wave:
+                raise Killed
+
+        graph.observe(stop)
+        with pytest.raises(Killed):
+            graph.run()
+        again = TaskGraph.resume("job", graph.store)
+        again.run()
+        assert results(*again.datasets().values()) == results(*clean[1:])
+        assert scratch(Path(graph.store)) == []
+
+
+class Dies(Executor):
+    """Kills its process once, in the middle of its work."""
+
+    def __init__(self, flag: str) -> None:
+        self.flag = flag
+        self.rows = 0
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
+        self.rows += sum(batch.height for batch in batches)
+        if self.rows > 60 and os.path.exists(self.flag):
+            os.unlink(self.flag)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def done(self, channel: int) -> Any:
+        return pl.DataFrame({"rows": [self.rows]})
+
+
+def test_only_its_wave_is_done_again_when_a_worker_dies(spark: Session, sources: Path, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    flag.touch()
+    graph = TaskGraph(tmp_path / "store", engine="spark")
+    source = graph.new_input_csv(sources, "a.csv", None, 1, header=True, stride=200)
+    out = graph.new_blocking_node({0: source}, Dies(str(flag)), 2, {0: "k"})
+    steps: list[list[int]] = []
+    graph.observe(lambda waves: steps.append([progress.steps for progress in waves.channels.values()]))
+    graph.run()
+
+    assert not flag.exists()
+    assert out.to_polars()["rows"].sum() == ROWS
+    for before, after in zip(steps, steps[1:], strict=False):
+        assert all(one <= other <= one + 1 for one, other in zip(before, after, strict=True))
+
+
+def test_what_raised_is_said_when_user_code_fails_on_spark(spark: Session, tmp_path: Path) -> None:
+    class Bad(Executor):
+        def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
+            raise ValueError("no good")
+
+    graph = TaskGraph(tmp_path, engine="spark")
+    graph.new_blocking_node({0: graph.new_input_frames(pl.DataFrame({"k": [1]}), 1)}, Bad(), 1, {0: None})
+    with pytest.raises(UserCodeError, match=r"node 1 .* channel 0, raised ValueError: no good .*'k': 1") as caught:
+        graph.run()
+    assert 'raise ValueError("no good")' in caught.value.trace
+
+
+def test_a_limit_ends_its_inputs_and_a_second_graph_reads_on_when_both_run_on_spark(
+    spark: Session, sources: Path, tmp_path: Path
+) -> None:
+    first = TaskGraph(tmp_path, engine="spark")
+    source = first.new_input_csv(sources, "a.csv", None, 1, header=True, stride=50)
+    some = first.new_blocking_node({0: source}, First(10), 1, {0: None})
+    first.run()
+    assert first.metrics()[0].rows_in < ROWS
+
+    second = TaskGraph(tmp_path, engine="spark")
+    stream = second.new_input_from_dataset(some, {"localhost": 2})
+    out = second.new_blocking_node({0: stream}, None, Pass(), {"localhost": 2}, {0: "k"})
+    second.run()
+    assert sorted(out.to_polars()["a"]) == list(range(10))
