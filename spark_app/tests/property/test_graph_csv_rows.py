@@ -36,7 +36,7 @@ def rows_read(found: CsvInput, channels: int) -> list[list[tuple[str, ...]]]:
         rows: list[tuple[str, ...]] = []
         while cursor is not None:
             batch, cursor = found.read(cursor)
-            rows += [] if batch is None else batch.rows()
+            rows += [] if batch is None else batch.collect().rows()
         read.append(rows)
     return read
 

@@ -227,6 +227,27 @@ def test_batches_pass_the_function_before_they_are_dealt_when_an_input_has_one(g
     assert out.to_polars()["even"].sort().to_list() == list(range(0, 30, 2))
 
 
+@pytest.mark.parametrize("is_lazy", [True, False])
+def test_a_batch_function_gives_the_same_when_it_works_on_rows_that_are_not_read_yet(
+    tmp_path: Path, is_lazy: bool
+) -> None:
+    def function(batch: Any) -> Any:
+        kinds.append(type(batch))
+        small = batch.filter(pl.col("k") < 9).select(pl.col("v") + 1)
+        return small if is_lazy or small.height else small.head(0)
+
+    kinds: list[type] = []
+    (tmp_path / "a.csv").write_text("".join(f"{n % 30},{n},x\n" for n in range(300)))
+    graph = TaskGraph(tmp_path / "store")
+    source = graph.new_input_csv(tmp_path, "a.csv", ["k", "v", "t"], 2, batch_func=function, stride=200)
+    out = graph.new_blocking_node({0: source}, Pass(), 1, {0: None})
+    graph.run()
+
+    assert sorted(out.to_polars()["v"]) == [n + 1 for n in range(300) if n % 30 < 9]
+    assert (pl.DataFrame in kinds[1:]) is not is_lazy  # the first call is the check of the graph
+    assert graph.metrics()[0].bytes_read == (tmp_path / "a.csv").stat().st_size
+
+
 def test_a_graph_runs_once_when_its_id_is_used_again(tmp_path: Path) -> None:
     def made(rows: int) -> tuple[TaskGraph, Dataset]:
         graph = TaskGraph(tmp_path, id="nightly")

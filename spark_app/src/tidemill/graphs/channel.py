@@ -14,7 +14,7 @@ from tidemill.graphs.executor import StatelessExecutor, attributes_of, has_ended
 from tidemill.graphs.failures import calling, placing
 from tidemill.graphs.inputs.frame_input import frame_from
 from tidemill.graphs.messages import SentBatch, StepResult, StepWork
-from tidemill.graphs.nodes import DatasetSink, Edge, GraphDefinition, InputNode, TaskNode
+from tidemill.graphs.nodes import DatasetSink, Edge, GraphDefinition, InputNode, LazyBatch, TaskNode
 from tidemill.graphs.partitions import split
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import BadInput, UserCodeError
@@ -27,6 +27,7 @@ class LiveChannel:
         self.node: InputNode | TaskNode = graph.nodes[node]
         self.number = number
         self._edges: list[Edge] = graph.edges(node)
+        self._works_lazily = True
         self._executor: Any = None
         self._writer: DatasetWriter | None = None
         self._ended: tuple[int, ...] = ()
@@ -72,19 +73,41 @@ class LiveChannel:
         return StepResult(**found, channel=work.channel, seconds=time.perf_counter() - begin)
 
     def _read(self, work: StepWork) -> dict[str, Any]:
-        node = self.node
-        assert isinstance(node, InputNode)
-        batch, cursor = node.reader.read(work.cursor)
-        rows, size = (0, 0) if batch is None else (batch.height, int(batch.estimated_size()))
-        if batch is not None and node.batch_function is not None:
-            with calling(node.name, "batch_func", self.number, [batch]):
-                batch = node.batch_function(batch)
-        sent = self._sent([] if batch is None else self._frames(batch))
-        out = sum(message.rows for message in sent)
+        assert isinstance(self.node, InputNode)
+        read, cursor = self.node.reader.read(work.cursor)
+        size = 0 if read is None else read.bytes if isinstance(read, LazyBatch) else int(read.estimated_size())
+        rows, frames = self._made(self.node, read)
+        sent = self._sent(frames)
         return {
-            "cursor": cursor, "has_ended": cursor is None, "messages": tuple(sent), "rows_in": rows, "rows_out": out,
-            "bytes_read": size,
+            "cursor": cursor, "has_ended": cursor is None, "messages": tuple(sent), "bytes_read": size,
+            "rows_in": rows, "rows_out": sum(frame.height for frame in frames),
         }  # fmt: skip
+
+    def _made(self, node: InputNode, read: pl.DataFrame | LazyBatch | None) -> tuple[int, list[pl.DataFrame]]:
+        """How many rows were read, and what the batch function makes of them."""
+        function = node.batch_function
+        if isinstance(read, LazyBatch) and function is not None and self._works_lazily:
+            found = self._made_lazily(function, read)
+            if found is not None:
+                return found.height, [found]
+        batch = read.collect() if isinstance(read, LazyBatch) else read
+        if batch is None or function is None:
+            return (0, []) if batch is None else (batch.height, [batch])
+        with calling(node.name, "batch_func", self.number, [batch]):
+            return batch.height, self._frames(function(batch))
+
+    def _made_lazily(self, function: Any, read: LazyBatch) -> pl.DataFrame | None:
+        """What a batch function makes of a batch that is not read yet, so that only what it wants is read; None where
+        it asks for something that only a frame has, as its height: then it gets frames from now on.
+        """
+        try:
+            found = function(read.frame)
+            if isinstance(found, pl.LazyFrame):
+                return found.collect()
+        except Exception:  # noqa: BLE001 - whatever it was, the frame itself shows if it is a mistake
+            pass
+        self._works_lazily = False
+        return None
 
     def _execute(self, work: StepWork) -> dict[str, Any]:
         frames, rows_in = list[pl.DataFrame](), 0

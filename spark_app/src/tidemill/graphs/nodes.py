@@ -10,10 +10,31 @@ import polars as pl
 
 from tidemill.graphs.partitions import PartitionKey
 from tidemill.language.dataflow import Location
+from tidemill.values.errors import BadInput
 
 Cursor: TypeAlias = Any
 """Where a channel of an input goes on reading: plain data that pickles. None where it is at the end."""
 BatchFunction: TypeAlias = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+@dataclass(frozen=True)
+class LazyBatch:
+    """A batch whose values are not made yet: what a batch function does not want is never made. `bytes` in the file;
+    `place` says where that is.
+    """
+
+    frame: pl.LazyFrame
+    bytes: int
+    place: str
+
+    def collect(self) -> pl.DataFrame:
+        """All rows. Raises BadInput where they are not of the types that they should have."""
+        try:
+            return self.frame.collect()
+        except pl.exceptions.PolarsError as error:
+            reason = str(error).splitlines()[0]
+            advice = "Name the types of columns with schema=, as schema={'price': pl.Float64}."
+            raise BadInput(f"{self.place} is not as the first rows are: {reason}. {advice}") from error
 
 
 class Reader(Protocol):
@@ -30,7 +51,7 @@ class Reader(Protocol):
     def plan(self, channels: int) -> list[Cursor]:
         """Where each channel begins, so that together they read each row once; asked once, when the graph starts."""
 
-    def read(self, cursor: Cursor) -> tuple[pl.DataFrame | None, Cursor]:
+    def read(self, cursor: Cursor) -> tuple[pl.DataFrame | LazyBatch | None, Cursor]:
         """The next batch, None where there is none just now, and where to go on (None at the end)."""
 
     def describe(self) -> str:

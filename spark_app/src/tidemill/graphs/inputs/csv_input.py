@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tidemill.graphs.inputs.csv_rows import first_row_end, last_row_end, quotes_in
 from tidemill.graphs.inputs.files import SourceFile
-from tidemill.graphs.nodes import Cursor
+from tidemill.graphs.nodes import Cursor, LazyBatch
 from tidemill.values.errors import BadInput
 
 STRIDE = 64 * 1024 * 1024
@@ -122,7 +122,7 @@ class CsvInput:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def read(self, cursor: Cursor) -> tuple[pl.DataFrame | None, Cursor]:
+    def read(self, cursor: Cursor) -> tuple[LazyBatch | None, Cursor]:
         """One stride of a channel's first piece, cut behind its last whole row; more where a row is longer."""
         (number, start, end), *rest = cursor
         file = self.files[number]
@@ -148,26 +148,17 @@ class CsvInput:
                 return chunk[:whole]
             length *= 2
 
-    def _parsed(self, chunk: bytes, file: SourceFile, start: int) -> pl.DataFrame | None:
+    def _parsed(self, chunk: bytes, file: SourceFile, start: int) -> LazyBatch | None:
         if start == 0:
             chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
         if not chunk or (len(self.types) > 1 and not chunk.strip(b"\r\n")):
             return None
-        options: dict[str, Any] = {
-            "has_header": False, "schema": self.types, "separator": self.form.separator, "quote_char": self.form.quote,
-        }  # fmt: skip
-        try:
-            if self.columns is None and self.predicate is None:
-                return pl.read_csv(chunk, **options)
-            lazy = pl.scan_csv(chunk, **options)
-            lazy = lazy if self.predicate is None else lazy.filter(self.predicate)
-            return lazy.select(self.columns or list(self.types)).collect()
-        except pl.exceptions.PolarsError as error:
-            reason = str(error).splitlines()[0]
-            advice = "Name the types of columns with schema=, as schema={'price': pl.Float64}."
-            raise BadInput(
-                f"{file.path} from byte {start} on is not as its first rows are: {reason}. {advice}"
-            ) from error
+        lazy = pl.scan_csv(
+            chunk, has_header=False, schema=self.types, separator=self.form.separator, quote_char=self.form.quote
+        )  # fmt: skip
+        lazy = lazy if self.predicate is None else lazy.filter(self.predicate)
+        lazy = lazy if self.columns is None else lazy.select(self.columns)
+        return LazyBatch(lazy, len(chunk), f"{file.path} from byte {start} on")
 
 
 def _count_quotes(file: SourceFile, quote: bytes, start: int, end: int) -> int:
