@@ -201,6 +201,7 @@ DIFFERENCES: dict[str, str] = {
     "PState.migrateToSubindexed": "a PState of another name, filled from the beginning of its depot",
     "PState.addFixedKeys": "an update may add fields without saying so",
     "PState.removeFixedKeys": "a migration of the whole record, to one without the field",
+    "Depot.Declaration.migration": "on read, for as long as the code has it; the log is not rewritten",
     "PState.migrated": "the function sees each value once, idempotent or not; `.migrated(…).migrated(…)` chains",
     "Ops.EXTRACT_VALUE": "reads an object of a task in Rama",
 }  # fmt: skip

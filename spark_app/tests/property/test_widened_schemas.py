@@ -42,6 +42,9 @@ def wider_value(draw: Any, old: Schema) -> Schema:
         return old
     if choice == 1 or isinstance(old, Leaf):
         return OBJECT
+    if choice == 2:
+        kinds = {MapSchema: "dict", FixedKeysSchema: "dict", ListSchema: "list", SetSchema: "set"}
+        return Leaf(kinds[type(old)])
     if isinstance(old, SetSchema):
         return dataclasses.replace(old, nullable=True)
     if isinstance(old, MapSchema):
@@ -110,7 +113,7 @@ def test_rows_stay_in_their_tables_when_a_change_is_accepted(old: Schema, other:
             continue
         for table_id, table in before.items():
             check_readable(table, after[table_id])
-            if table != after[table_id]:
+            if table != after[table_id] and not is_widening(new, old):
                 with pytest.raises(SchemaOutdated):
                     check_readable(after[table_id], table)
 

@@ -67,11 +67,6 @@ def tick_depot_without_period(setup: Any, topologies: Any) -> None:
     setup.declare_tick_depot("*t", 0)  # <- fault
 
 
-@expect("Depot migrations: not supported")
-def depot_migration(setup: Any, topologies: Any) -> None:
-    setup.declare_depot("*d", Depot.random()).migration("m", lambda record: record)  # <- fault
-
-
 @expect("cluster_query (queries of other modules): not supported")
 def mirror_of_a_query(setup: Any, topologies: Any) -> None:
     setup.cluster_query("*q", "Other", "q")  # <- fault

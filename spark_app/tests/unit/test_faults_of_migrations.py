@@ -106,6 +106,27 @@ def schema_of_a_depot(setup: Any, topologies: Any) -> None:
     setup.declare_depot("*d", Depot.random()).schema(record)
 
 
+@expect("The ID of a migration is a string that is not empty, not None.")
+def depot_migration_without_an_id(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*d", Depot.random()).migration(None, same)  # <- fault
+
+
+@expect("5 is not a function.")
+def depot_migration_without_a_function(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*d", Depot.random()).migration("m", 5)  # <- fault
+
+
+@expect("not 1.")
+def depot_migration_of_two_records(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*d", Depot.random()).migration("m", lambda a, b: a)  # <- fault
+
+
+@expect("The depot '*d' has two migrations; the first at ")
+def two_migrations_of_one_depot(setup: Any, topologies: Any) -> None:
+    depot = setup.declare_depot("*d", Depot.random()).migration("m", same)
+    depot.migration("n", same)  # <- fault
+
+
 @pytest.mark.parametrize(("define", "text"), cases.all, ids=cases.ids)
 def test_line_is_reported_when_a_migration_is_wrong(define: Define, text: str) -> None:
     assert_one_fault(define, text)

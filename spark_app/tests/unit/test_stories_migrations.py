@@ -23,12 +23,20 @@ from tidemill import (
     PState,
     UpdateOptions,
 )
+from tidemill.api.recording import record_module
 from tidemill.clients.module import ModuleClient
 from tidemill.clients.pstate import PStateHandle
 from tidemill.clients.status import TopologyStatus
 from tidemill.clients.status_reader import topology_status
+from tidemill.cluster.launch import update
+from tidemill.journal.clock import SystemClock
+from tidemill.leader.backup import BackupRun
+from tidemill.leader.backup_folder import BackupFolder
 from tidemill.leader.check import check_module
 from tidemill.leader.maintenance import Maintenance
+from tidemill.leader.restore import plan_restore, restore
+from tidemill.plan.check.module import checked
+from tidemill.store.urls import connect, forget_stores, open_store
 from tidemill.testing.fault_points import FaultPoints
 from tidemill.values.errors import NeedsCode, UserCodeError
 
@@ -438,3 +446,63 @@ def test_whole_value_is_migrated_when_the_partition_holds_one(rig: Rig, held: An
     held()
     rig.finish()
     assert rig.pstate.select_one(Path.stay(), pkey="a") == 2.5
+
+
+def test_unfinished_migration_goes_on_when_the_store_was_restored_from_a_backup(tmp_path: Folder, held: Any) -> None:
+    url, folder = (tmp_path / "store").as_uri(), BackupFolder(connect((tmp_path / "backup").as_uri()))
+    with InProcessCluster.create("local", store=url) as cluster:
+        rig = Rig(cluster)
+        rig.launch(MAP(str, int), put)
+        rig.append(("a", 1))
+        rig.update(texts(), put_text)
+        rig.append(("b", 2))
+        BackupRun(open_store(url), folder, 1, lambda *_: None).take()
+        rig.append(("c", 3))
+    restore(plan_restore(folder), folder, url, replaces=True, now_ms=1, tell=lambda *_: None)
+    forget_stores()
+    with InProcessCluster.create("local", store=url) as cluster:
+        rig = Rig(cluster)
+        rig.launch(texts(), put_text)
+        assert rig.waiting() == [1]
+        assert rig.read("a", "b", "c") == ["1!", "2!", None]
+        held()
+        rig.finish()
+        assert rig.read("a", "b", "c") == ["1!", "2!", None]
+        assert check_module(cluster.store, NAME) == []
+
+
+def test_migration_counts_as_not_done_until_a_leader_of_its_definition_has_claimed(tmp_path: Folder) -> None:
+    def updated(schema: Any) -> None:
+        update(open_store(tmp_path.as_uri()), checked(record_module(Migrating(schema, put_text))), (), SystemClock())
+
+    with InProcessCluster.create("local", store=tmp_path.as_uri()) as cluster:
+        Rig(cluster).launch(MAP(str, int), put)
+    updated(texts())
+    with pytest.raises(DefinitionError, match="loses the migration 'bang'"):
+        updated(MAP(str, str))  # a runner of the first definition may write rows at this moment
+    with InProcessCluster.create("local", store=tmp_path.as_uri()) as cluster:
+        Rig(cluster).launch(texts(), put_text)
+    updated(texts())  # nobody runs it, but who ran before knew the migration
+    updated(MAP(str, str))
+
+
+def test_differences_are_those_of_values_when_an_update_migrated_them_in_between(rig: Rig, held: Any) -> None:
+    rig.launch(MAP(str, int), put)
+    rig.append(("a", 1), ("b", 2))
+    first = rig.status().microbatch_id
+    rig.update(texts(), put_text)
+    rig.append(("b", 5))
+    last = rig.status().microbatch_id
+    assert [tuple(change) for change in rig.pstate.diff(first, last)] == [("b", ["2!"], ["5!"])]
+
+
+def test_proxy_tells_new_values_when_an_update_migrated_them(rig: Rig, held: Any) -> None:
+    rig.launch(MAP(str, int), put)
+    rig.append(("a", 1))
+    proxy = rig.pstate.proxy(Path.key("a"))
+    assert proxy.get() == 1
+    rig.update(texts(), put_text)
+    rig.append(("b", 2))
+    eventually(lambda: proxy.get() == "1!")
+    rig.append(("a", 3))
+    eventually(lambda: proxy.get() == "3!")

@@ -89,6 +89,10 @@ CHANGES: dict[str, tuple[Any, Any, Any, Any, tuple[Any, Any, Any], tuple[Any, An
         MAP(str, fixed(a=int)), MAP(str, fixed(a=int, seen=SET(int).subindexed())), field(SUM), BELOW,
         (1, 2, 4), (1, 7)),
     "record to object": (MAP(str, fixed(a=int)), MAP(str, object), field(SUM), BELOW, (1, 2, 4), (1, 7)),
+    "map to dict": (MAP(str, MAP(str, int)), MAP(str, dict), field(SUM), BELOW, (1, 2, 4), (1, 7)),
+    "record to dict": (MAP(str, fixed(a=int)), MAP(str, dict), field(SUM), BELOW, (1, 2, 4), (1, 7)),
+    "dict to map": (
+        MAP(str, dict), MAP(str, MAP(PState.nullable(object), object)), field(SUM), BELOW, (1, 2, 4), (1, 7)),
     "map to object": (MAP(str, MAP(str, int)), MAP(str, object), field(SUM), BELOW, (1, 2, 4), (1, 7)),
 }  # fmt: skip
 
@@ -117,6 +121,7 @@ def test_old_values_are_read_and_aggregated_into_when_an_update_widened_them(cha
 @pytest.mark.parametrize(
     ("old", "new", "advice"),
     [
+        (dict, MAP(PState.nullable(object), object), "A schema may stay or widen"),
         (MAP(str, int), object, "top-level maps and records can not become object"),
         (MAP(str, fixed(a=MAP(str, int))), MAP(str, fixed(a=nested(int))), "become subindexed"),
         (MAP(str, object), MAP(str, int), "can not be narrowed again"),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tidemill.api.arguments import to_plain_function
 from tidemill.api.locations import caller_location
-from tidemill.language.dataflow import DepotPartitioner, Function, Location
+from tidemill.language.dataflow import TOMBSTONE, DepotPartitioner, Function, Location
 from tidemill.values.data import has_utf8
 from tidemill.values.errors import Fault
 from tidemill.values.suggestions import Suggesting
@@ -36,8 +36,8 @@ class Depot(metaclass=Suggesting):
     an object or class with a method `choose_partition_index` of these arguments.
     """
 
-    TOMBSTONE: Final = "tidemill.Depot.TOMBSTONE"
-    """What the function of a depot migration returns for a record that goes; migrations come in a later version."""
+    TOMBSTONE: Final = TOMBSTONE
+    """What the function of a depot migration returns for a record that goes: nobody reads it, and offsets stay."""
 
     @staticmethod
     def random() -> Partitioning:

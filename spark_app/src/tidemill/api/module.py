@@ -6,7 +6,7 @@ import inspect
 from dataclasses import replace
 from typing import Any
 
-from tidemill.api.arguments import Constant, later_fault, name_of, to_name, to_var
+from tidemill.api.arguments import Constant, later_fault, name_of, to_name, to_plain_function, to_var
 from tidemill.api.depots import to_partitioning
 from tidemill.api.locations import caller_location
 from tidemill.api.mirrors import recorded_mirror
@@ -17,6 +17,7 @@ from tidemill.language import dataflow
 from tidemill.language.dataflow import Location
 from tidemill.language.external import ExternalDepot
 from tidemill.language.objects import DeclaredObject, TaskGlobalObject, needs_arguments
+from tidemill.values.data import has_utf8
 from tidemill.values.errors import Fault
 from tidemill.values.suggestions import SuggestingInstances
 
@@ -56,9 +57,24 @@ class DepotBuilder(SuggestingInstances):
         self.declaration = replace(self.declaration, schema=to_schema(schema, caller_location(), self._faults))
         return self
 
-    def migration(self, *args: Any) -> DepotBuilder:
-        """Change stored records; a later version has it."""
-        self._faults.append(later_fault("Depot migrations", caller_location()))
+    def migration(self, migration_id: str, function: Any) -> DepotBuilder:
+        """Each record is read as `function(record)`, from the update on; `Depot.TOMBSTONE` takes it away. Records that
+        are appended later pass through it, too: the function leaves those as they are.
+        """
+        at = caller_location()
+        if not isinstance(migration_id, str) or not migration_id or not has_utf8(migration_id):
+            text = f"The ID of a migration is a string that is not empty, not {migration_id!r}."
+            self._faults.append(Fault(str(at), text, 'Write it like .migration("with-currency", add_currency).'))
+        if self.declaration.migration is not None:
+            before = self.declaration.migration.at
+            text = f"The depot '{self.declaration.name}' has two migrations; the first at {before}."
+            self._faults.append(Fault(str(at), text, "Make one function of both."))
+        if self.declaration.tick_millis is not None or self.declaration.partitioner == "external":
+            text = f"The depot '{self.declaration.name}' has no records in the store to migrate."
+            self._faults.append(Fault(str(at), text, "Remove the migration."))
+        recorded = to_plain_function(function, 1, at, self._faults)
+        migration = dataflow.DepotMigration(str(migration_id), recorded, at)
+        self.declaration = replace(self.declaration, migration=migration)
         return self
 
 

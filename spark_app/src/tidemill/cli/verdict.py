@@ -120,7 +120,7 @@ def split_names(text: str) -> tuple[str, ...]:
 def needs_code(definition: StoredDefinition) -> bool:
     """Whether serving the module needs its own code: queries, migrations, and partitioners that are not built in."""
     pstates = [pstate for topology in definition.topologies.values() for pstate in topology.pstates.values()]
-    if any(pstate.declared_migrations for pstate in pstates):
+    if any(pstate.declared_migrations for pstate in pstates) or any(d.migration for d in definition.depots.values()):
         return True
     is_custom = any(depot.needs_code for depot in definition.depots.values())
     return is_custom or bool(definition.queries) or any(pstate.has_key_partitioner for pstate in pstates)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -20,6 +21,7 @@ from tidemill.depot.appender import chunks
 from tidemill.depot.header import Offsets
 from tidemill.depot.log import DepotLog
 from tidemill.depot.rows import check_records, frame_of, split_by_partition
+from tidemill.tables.migrated_records import migrated_records
 from tidemill.tables.record_schema import check_column, check_record
 from tidemill.values import columns
 from tidemill.values.columns import Column
@@ -206,7 +208,7 @@ class DepotHandle:
         return self._read(partition, look)
 
     def read(self, partition: int, start: int, end: int) -> list[Any]:
-        """The records [start, end) of a partition; tuples come back as lists.
+        """The records [start, end) of a partition, without those that a migration took away; tuples come back as lists.
 
         Raises:
             BadInput: there is no such partition, or no record at one of these offsets (any more).
@@ -217,7 +219,13 @@ class DepotHandle:
 
         def read(log: DepotLog) -> list[Any]:
             log.check_kept(partition, start, end)
-            return columns.to_values(log.read_columns(partition, start, end))
+            column = log.read_columns(partition, start, end)
+            depot = self._module.definition().depots.get(self.name)
+            migration = None if depot is None else self._module.depot_migration(depot)
+            if depot is not None and migration is not None:
+                partitions = np.full(columns.length(column), partition, dtype=np.int32)
+                column, _ = migrated_records(depot, migration, column, partitions, {partition: start})
+            return columns.to_values(column)
 
         return self._read(partition, read)
 

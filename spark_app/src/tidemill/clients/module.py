@@ -8,11 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from tidemill.clients.hub import AppendHub
-from tidemill.definition.definition import StoredDefinition, StoredTopology
+from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredTopology
 from tidemill.definition.migrating import Known, known_migrations
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.definition_log import DefinitionLog, no_such_module
-from tidemill.language.dataflow import DepotDeclaration, ModuleDeclaration, PStateDeclaration
+from tidemill.language.dataflow import DepotDeclaration, DepotMigration, Location, ModuleDeclaration, PStateDeclaration
 from tidemill.language.objects import close_objects
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import BadInput
@@ -59,6 +59,7 @@ class ModuleClient:
         self._depots: dict[str, DepotDeclaration] = {}
         self._pstates: dict[str, PStateDeclaration] = {}
         self._migrations: Known = {}
+        self._depot_migrations: dict[tuple[str, str], DepotMigration] = {}
 
     def declare(self, declaration: ModuleDeclaration) -> None:
         """The module's code as it runs now in this process."""
@@ -66,11 +67,13 @@ class ModuleClient:
         self._depots = {depot.name: depot for depot in declaration.depots}
         self._pstates = {p.name: p for topology in declaration.topologies for p in topology.pstates}
         self._migrations = {**self._migrations, **known_migrations(declaration)}
+        self._depot_migrations = {**self._depot_migrations, **_depot_migrations(declaration)}
         self.forget()
 
     def expect(self, declaration: ModuleDeclaration) -> None:
         """Code that an update is about to run: reads need its migrations from the moment that its definition stands."""
         self._migrations = {**known_migrations(declaration), **self._migrations}
+        self._depot_migrations = {**_depot_migrations(declaration), **self._depot_migrations}
 
     def forget(self, known: StoredDefinition | None = None) -> None:
         """Look at the store at the next call, whatever the pace is; but not where `known` is replaced already."""
@@ -174,3 +177,14 @@ class ModuleClient:
     def pstate_code(self, name: str) -> PStateDeclaration | None:
         """The PState as the module's class declares it; None if that class is not in this process, or declares none."""
         return self._pstates.get(name)
+
+    def depot_migration(self, depot: StoredDepot) -> DepotMigration | None:
+        """What the depot's records are read through; without a function where the module's code is not here."""
+        if not depot.migration:
+            return None
+        found = self._depot_migrations.get((depot.name, depot.migration))
+        return found or DepotMigration(depot.migration, None, Location())
+
+
+def _depot_migrations(declaration: ModuleDeclaration) -> dict[tuple[str, str], DepotMigration]:
+    return {(d.name, d.migration.id): d.migration for d in declaration.depots if d.migration is not None}

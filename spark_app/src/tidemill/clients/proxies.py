@@ -61,6 +61,7 @@ class ProxyState:
         self._lock = threading.Lock()
         self._value: Any = None
         self._snapshot: Snapshot | None = None
+        self._reader: TopologyReader | None = None
         self._pending: deque[tuple[Any, Diff, Any]] = deque()
         self._is_calling = False
         self._errors: deque[float] = deque(maxlen=ERRORS_MAX)
@@ -87,9 +88,11 @@ class ProxyState:
 
     def follow(self, definition: StoredDefinition, reader: TopologyReader, reading: Reading) -> None:
         """Take what this reading says. Raises: as `PStateHandle.select_one`."""
-        if self._snapshot is reading.snapshot:
+        is_same = self._reader is reader  # an update may have migrated what no microbatch touched
+        if is_same and self._snapshot is reading.snapshot:
             return
-        found = self._look(definition, reader, reading, self._snapshot)
+        found = self._look(definition, reader, reading, self._snapshot if is_same else None)
+        self._reader = reader
         with self._lock:
             is_first, self._snapshot = self._snapshot is None, reading.snapshot
             if found is UNCHANGED or self.status is not ProxyStatus.ACTIVE:

@@ -109,8 +109,7 @@ def update(
     )
     faults = [*_deletion_faults(back, new, frozenset(objects_to_delete)), *_change_faults(back, new)]
     faults += _migration_faults(back, declaration, new, waiting or {})
-    if restores:
-        faults += rollback_faults(old, back, declaration)
+    faults += rollback_faults(old, back, declaration) if restores else _unmigrated_faults(back, new)
     if faults:
         raise DefinitionError(faults, module=old.module)
     return replace(new, retired=retirements(back, new))
@@ -148,6 +147,7 @@ def _depot(declared: DepotDeclaration, old: StoredDepot | None, ids: Ids) -> Sto
         operation=function.name if function is not None and function.kind == "builtin" else None,
         fields=declared.fields,
         schema=declared.schema,
+        migration=declared.migration.id if declared.migration is not None else "",
     )
 
 
@@ -243,6 +243,17 @@ def _migration_faults(
     return faults
 
 
+def _unmigrated_faults(old: StoredDefinition, new: StoredDefinition) -> list[Fault]:
+    """Records stay in a depot as they were appended: without its migration they are read so again."""
+    text = "loses its migration '{}', so its records would be read as they were appended."
+    advice = "Keep the migration, or declare a depot of another name."
+    return [
+        Fault(name, text.format(was.migration), advice)
+        for name, was in old.depots.items()
+        if was.migration and name in new.depots and not new.depots[name].migration
+    ]
+
+
 def _depot_faults(was: StoredDepot, now: StoredDepot) -> list[Fault]:
     faults = []
     if (was.tick_millis is None) != (now.tick_millis is None):
@@ -254,7 +265,8 @@ def _depot_faults(was: StoredDepot, now: StoredDepot) -> list[Fault]:
     elif not was.is_global and not faults and was.partitioning != now.partitioning:
         text = f"changes its partitioner from {was.partitioning} to {now.partitioning}."
         faults.append(Fault(was.name, text, "Its records stay where they are: declare a depot of another name."))
-    if now.schema is not None and (was.schema is None or not is_value_widening(was.schema, now.schema)):
+    is_new = now.migration not in ("", was.migration)
+    if now.schema is not None and not is_new and (was.schema is None or not is_value_widening(was.schema, now.schema)):
         before = "none" if was.schema is None else schemas.to_text(was.schema)
         text = f"changes the schema of its records from {before} to {schemas.to_text(now.schema)}."
         advice_ = (

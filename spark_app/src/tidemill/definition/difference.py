@@ -67,6 +67,7 @@ def _depot_facts(depot: StoredDepot) -> dict[str, str]:
         "the partitioner": partitioning,
         "partitions:": "one" if depot.is_global else "one a task",
         "the schema": "none" if depot.schema is None else schemas.to_text(depot.schema),
+        "the migration": depot.migration or "none",
     }
 
 

@@ -9,6 +9,7 @@ from tidemill.definition.migrating import Known, known_migrations, steps_of
 from tidemill.definition.stored import StoredDepot, StoredMirror, StoredPState
 from tidemill.language.dataflow import (
     DepotDeclaration,
+    DepotMigration,
     Function,
     MirrorDeclaration,
     MirroredObject,
@@ -36,7 +37,7 @@ def _object(declared: MirrorDeclaration, stored: StoredMirror) -> MirroredObject
     if isinstance(item, StoredDepot):
         made = DepotDeclaration(
             stored.name, item.partitioner, declared.at, is_global=item.is_global, tick_millis=item.tick_millis,
-            fields=item.fields, schema=item.schema,
+            fields=item.fields, schema=item.schema, migration=_depot_migration(declared, item),
         )  # fmt: skip
     elif isinstance(item, StoredPState):
         made = PStateDeclaration(
@@ -53,6 +54,14 @@ def _object(declared: MirrorDeclaration, stored: StoredMirror) -> MirroredObject
 def _migrations(declared: MirrorDeclaration) -> Known:
     """Those of the other module's code; none where only its name is known."""
     return known_migrations(declared.code) if isinstance(declared.code, ModuleDeclaration) else {}
+
+
+def _depot_migration(declared: MirrorDeclaration, item: StoredDepot) -> DepotMigration | None:
+    """That of the other module's code; without its function where only its name is known."""
+    depots = declared.code.depots if isinstance(declared.code, ModuleDeclaration) else ()
+    known = (depot.migration for depot in depots if depot.name == item.name)
+    found = next((made for made in known if made is not None and made.id == item.migration), None)
+    return found if found is not None or not item.migration else DepotMigration(item.migration, None, declared.at)
 
 
 def _key_partitioner(declared: MirrorDeclaration) -> Function | None:

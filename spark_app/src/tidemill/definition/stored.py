@@ -27,7 +27,8 @@ FORMAT: Final = 1
 @dataclass(frozen=True)
 class StoredDepot(Stored):
     """`operation` names the built-in operation of a `hash_by`, `fields` its fields: clients without the module's code
-    can apply both. `schema` is what each record must fit when it is appended; None: any data.
+    can apply both. `schema` is what each record must fit when it is appended; None: any data. `migration` is the ID of
+    the function that records are read through, if there is one.
     """
 
     name: str
@@ -38,6 +39,7 @@ class StoredDepot(Stored):
     operation: str | None = None
     fields: tuple[str, ...] = ()
     schema: Schema | None = None
+    migration: str = ""
 
     @property
     def has_log(self) -> bool:

@@ -55,7 +55,10 @@ def _places(work: AttemptWork, source: SourceWork, record: Any) -> Iterator[tupl
     log = DepotLog(open_store(source.store_url or work.store_url, probe=False), source.depot_prefix, len(source.ranges))
     column, partitions = log.read_rows(source.ranges, source.segments, source.fetch)
     wanted = repr(record)
+    migrated = work.program.migrated.get(source.depot)
     for index, value in enumerate(columns.to_values(column)):
+        if migrated is not None and migrated.migration.function is not None:
+            value = migrated.migration.function.call(value)  # it did not raise when the record was read
         if value == record or repr(value) == wanted:
             partition = int(partitions[index])
             before = int(np.count_nonzero(partitions[:index] == partition))

@@ -19,6 +19,7 @@ from tidemill.pstate.reading import SnapshotReader
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.store.patient import PatientStore
 from tidemill.store.urls import open_store
+from tidemill.tables.migrated_records import migrated_records
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.stored_parts import part_loader
 from tidemill.tables.view import SnapshotView
@@ -117,6 +118,9 @@ def read_source(work: AttemptWork, source: SourceWork, tasks: TaskSet) -> tuple[
     store = PatientStore(open_store(source.store_url or work.store_url, probe=False))
     depot = DepotLog(store, source.depot_prefix, len(ranges))
     column, partitions = depot.read_rows(ranges, source.segments, source.fetch)
+    migrated = work.program.migrated.get(source.depot)
+    if migrated is not None:
+        column, partitions = migrated_records(migrated, migrated.migration, column, partitions, ranges.starts)
     if len(ranges) <= work.tasks:
         return column, partitions
     order = np.argsort(partitions, kind="stable")  # a task has several: one after the other, whatever was rolled

@@ -211,14 +211,16 @@ async def records(request: Request, module: str, depot: str, partition: int) -> 
 def _encoded_range(read: Callable[[int, int], list[Any]], start: int, end: int, kind: str) -> bytes:
     """The records [start, end) as a body; a few at first, so that large ones are noticed before many are read."""
     parts: list[bytes] = []
-    size, at, count = 0, start, _FIRST_RECORDS
+    size, at, count, held = 0, start, _FIRST_RECORDS, 0
     while True:
         to = max(at, min(end, at + count)) if parts or end > start else end
-        parts.append(encoded(read(at, to), kind))
+        records = read(at, to)
+        held += len(records)
+        parts.append(encoded(records, kind))
         size += len(parts[-1])
         if size > ANSWER_BYTES_MAX:
             raise unfitting(f"These records take more than {ANSWER_BYTES_MAX:,} bytes; read fewer at once.")
         if to >= end:
-            return joined_lists(parts, end - start, kind)
+            return joined_lists(parts, held, kind)
         count = max(1, (ANSWER_BYTES_MAX - size) * (to - start) // (2 * size))
         at = to

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Union
+from typing import Any, Final, Literal, Union
 
 from tidemill.values.stored import Stored
 
@@ -447,6 +447,19 @@ Node = Union[
 DepotPartitioner = Literal["random", "hash_by", "disallow", "custom", "external"]
 
 
+TOMBSTONE: Final = "tidemill.Depot.TOMBSTONE"
+"""What the function of a depot migration returns for a record that goes."""
+
+
+@dataclass(frozen=True)
+class DepotMigration:
+    """Each record of a depot is read as `function(record)`; None where the module's code is not here."""
+
+    id: str
+    function: Function | None
+    at: Location
+
+
 @dataclass(frozen=True)
 class DepotDeclaration:
     """`partitioner` "hash_by" and "custom" have a `function`: of the record, or of (record, number of partitions).
@@ -464,6 +477,7 @@ class DepotDeclaration:
     tick_millis: int | None = None
     fields: tuple[str, ...] = ()
     schema: Any = None
+    migration: DepotMigration | None = None
 
     @property
     def has_log(self) -> bool:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
 
+_OBJECT: Final = Leaf("object")
+_WHOLE: Final[Mapping[str, Schema]] = {
+    "dict": MapSchema("object", _OBJECT, nullable=True),
+    "list": ListSchema(_OBJECT),
+    "set": SetSchema("object", nullable=True),
+}
+"""Structures that hold whatever a value of a plain type may hold."""
+
+_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "dict": (MapSchema, FixedKeysSchema), "list": (ListSchema,), "set": (SetSchema,),
+}  # fmt: skip
+"""Structures whose every value is one of a plain type."""
+
 
 def is_widening(old: Schema, new: Schema) -> bool:
-    """Whether a PState of the schema `old` may go on with `new`: equal, values made `object`, fields added, or keys
-    made nullable.
+    """Whether a PState of the schema `old` may go on with `new`: equal, values made `object`, structures made `dict`,
+    `list` or `set` or the other way round where that holds as much, fields added, or keys made nullable.
 
     Keys may not change otherwise, because they place rows; nor what is indexed, because that decides what a row is.
     So a top-level map stays a map, and nothing inside a value that is stored whole becomes subindexed.
@@ -19,7 +34,7 @@ def is_widening(old: Schema, new: Schema) -> bool:
     if isinstance(old, FixedKeysSchema):
         fields = dict(new.fields) if isinstance(new, FixedKeysSchema) else {}
         return all(name in fields and _element(field, fields[name]) for name, field in old.fields)
-    return _element(old, new)
+    return not isinstance(new, (MapSchema, FixedKeysSchema)) and _element(old, new)  # those would be rows
 
 
 def _element(old: Schema, new: Schema) -> bool:
@@ -61,6 +76,10 @@ def is_value_widening(old: Schema, new: Schema) -> bool:
         return False
     if old == new or new == Leaf("object"):
         return True
+    if isinstance(new, Leaf):
+        return isinstance(old, _KINDS.get(new.type, ()))
+    if isinstance(old, Leaf):
+        return new == _WHOLE.get(old.type)
     if isinstance(old, MapSchema) and isinstance(new, MapSchema):
         return old.key == new.key and _keeps_nulls(old, new) and is_value_widening(old.value, new.value)
     if isinstance(old, SetSchema) and isinstance(new, SetSchema):

@@ -13,7 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Union
 
-from tidemill.language.dataflow import AggTree, Arg, Function, Location, PartitionKind, PStateDeclaration, RecordedPath
+from tidemill.language.dataflow import (
+    AggTree,
+    Arg,
+    DepotMigration,
+    Function,
+    Location,
+    PartitionKind,
+    PStateDeclaration,
+    RecordedPath,
+)
 from tidemill.language.objects import DeclaredObject
 from tidemill.language.schema import Schema
 from tidemill.tables.tables import Layout, layout_of
@@ -389,6 +398,15 @@ class AppendTarget:
 
 
 @dataclass(frozen=True)
+class MigratedDepot:
+    """A depot of a source whose records are read through a function."""
+
+    name: str
+    schema: Schema | None
+    migration: DepotMigration
+
+
+@dataclass(frozen=True)
 class Program:
     """A compiled topology; picklable by cloudpickle.
 
@@ -400,7 +418,8 @@ class Program:
     PStates of other topologies to their topology's name, those of the queries that it calls too, `targets` are the
     depots that it appends to, by name. `queries` are all queries that it calls, and those that they call, by name;
     `inputs` the variables that a query begins with, None for a topology. `objects` are what it uses of the objects
-    of the module. `key` names the program in caches of workers.
+    of the module. `key` names the program in caches of workers. `migrated` are the depots whose records are read
+    through a function, by name.
     """
 
     module: str
@@ -421,6 +440,7 @@ class Program:
     key: str = field(default="", compare=False)
     queries: Mapping[str, Program] = field(default_factory=dict)
     inputs: tuple[str, ...] | None = None
+    migrated: Mapping[str, MigratedDepot] = field(default_factory=dict)
     objects: Mapping[str, DeclaredObject] = field(default_factory=dict)
 
     def plan_of(self, pstate: str) -> PStatePlan:

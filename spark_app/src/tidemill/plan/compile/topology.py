@@ -135,13 +135,18 @@ def _shipped(program: pg.Program) -> bytes:
             for step in plan.declaration.steps
             if (reason := _travel_fault(step))
         ]
+        faults += [
+            Fault(str(made.at), f"the migration '{made.id}' cannot be sent to workers: {reason}.", _TRAVEL)
+            for made in (depot.migration for depot in program.migrated.values())
+            if (reason := _travel_fault(made))
+        ]
         raise DefinitionError(faults or f"The module cannot be sent to workers: {error}.") from error
 
 
 _TRAVEL = "Let its function make locks, connections and files itself, or keep them in a Python module that it imports."
 
 
-def _travel_fault(thing: pg.Operator | df.MigrationStep) -> str:
+def _travel_fault(thing: pg.Operator | df.MigrationStep | df.DepotMigration) -> str:
     try:
         cloudpickle.dumps(thing)
     except Exception as error:  # noqa: BLE001 - a user's object may raise anything
@@ -198,7 +203,20 @@ def _program(
         global_objects=builder.global_objects,
         schedule=schedule_of(operators, following, regions),
         targets=_targets(declaration, operators),
+        migrated=_migrated(declaration),
     )
+
+
+def _migrated(declaration: df.ModuleDeclaration) -> dict[str, pg.MigratedDepot]:
+    depots = {depot.name: depot for depot in declaration.depots}
+    for name, mirrored in _mirrors(declaration).items():
+        if isinstance(mirrored.declared, df.DepotDeclaration):
+            depots[name] = mirrored.declared
+    return {
+        name: pg.MigratedDepot(name, depot.schema, depot.migration)
+        for name, depot in depots.items()
+        if depot.migration is not None
+    }
 
 
 def _targets(declaration: df.ModuleDeclaration, operators: Sequence[pg.Operator]) -> dict[str, pg.AppendTarget]:
