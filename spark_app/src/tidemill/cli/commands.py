@@ -99,6 +99,12 @@ COMMANDS = {
         "export",
         "Write one Parquet file a table of the PState: keys k0, k1, …, and the value's columns.",
     ),
+    "graphs": CommandSource(
+        "graphs",
+        "graphs",
+        "List the task graphs of a store: when each began, how it stands, and what its nodes did.",
+    ),
+    "datasets": CommandSource("graphs", "datasets", "Datasets: what task graphs left in a store."),
     "gateway": CommandSource(
         "serving",
         "gateway",

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import polars as pl
 import pyarrow as pa
 
+from tidemill.cluster.stores import absolute_url
 from tidemill.graphs.partitions import hash_channels
 from tidemill.store.json_codec import JsonCodec
 from tidemill.store.objects import RESERVED, AlreadyExists, NotFound, ObjectStore
@@ -66,7 +67,7 @@ class Dataset:
 
     def __init__(self, store: str, dataset: str) -> None:
         """`store` is a store's URL or folder, `dataset` the ID that its graph gave it."""
-        self.store = store
+        self.store = absolute_url(store)
         self.id = dataset
         self._record: DatasetRecord | None = None
 

@@ -74,6 +74,13 @@ class StatelessExecutor(Executor):
         """Nothing."""
 
 
+class Relay(StatelessExecutor):
+    """Sends on what it gets."""
+
+    def execute(self, batch: pl.DataFrame, stream_id: int, channel: int) -> Output:
+        return batch
+
+
 def has_ended_early(executor: Any) -> bool:
     """Whether this executor called its `early_termination`."""
     return vars(executor).get(_ENDED) is True

@@ -17,8 +17,9 @@ import polars as pl
 from tidemill.graphs.checkpoints import FrameStore, delete_but
 from tidemill.graphs.dataset import FOLDER as DATASETS
 from tidemill.graphs.dataset import DatasetRecord, publish
+from tidemill.graphs.depot_output import DepotOutput
 from tidemill.graphs.messages import ChannelId, Payload, StepResult, StepWork
-from tidemill.graphs.nodes import DatasetSink, GraphDefinition
+from tidemill.graphs.nodes import DatasetSink, DepotSink, GraphDefinition
 from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder, new_nonce
 from tidemill.graphs.waves import Waves
 from tidemill.journal.clock import Clock
@@ -27,6 +28,8 @@ from tidemill.values.errors import Fenced, TidemillError
 
 CHECKPOINT_SHARE = 0.1
 """Checkpoints take at most this share of the time, but for those that a depot waits for."""
+STAGED_ROWS_MAX = 100_000
+"""Rows that wait to be appended to depots; then a checkpoint is taken, so that they can be."""
 COLLECT_WAVES = 8
 """How often what channels made and need no more is deleted, where no checkpoint does it."""
 
@@ -88,6 +91,7 @@ class GraphRun:
         self._folder = graph_folder(options.graph)
         self._frames = FrameStore(store, f"{self._folder}/frames")
         self._log = RunLog(store, options.graph)
+        self._output = DepotOutput(store, options.graph)
         self._kept: list[str] = []
         self._checkpoint = ""
         self._checkpoint_wave = 0
@@ -115,12 +119,16 @@ class GraphRun:
         try:
             while not self.waves.is_finished:
                 self._wave(self.waves)
+            if self.waves.staged_rows:
+                self._take_checkpoint(self.waves)
         except Fenced:
             raise
         except TidemillError as error:
             self._append("fail", text=str(error)[:2000])
             self._clean()
             raise
+        finally:
+            self._output.close()
         return self._finish(self.waves)
 
     def _fresh(self) -> Waves:
@@ -156,6 +164,8 @@ class GraphRun:
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
     def _is_due(self, waves: Waves) -> bool:
+        if waves.staged_rows >= STAGED_ROWS_MAX:
+            return True
         every = self._options.checkpoint_waves
         if every is None or waves.wave - self._checkpoint_wave < every:
             return False
@@ -178,7 +188,16 @@ class GraphRun:
         self._checkpoint_seconds += time.perf_counter() - begin
 
     def _publish_staged(self, waves: Waves) -> None:
-        """Append to depots what the checkpoint holds for them."""
+        """Append to depots what the checkpoint holds for them, and forget it: the next checkpoint counts it."""
+        for node in self._definition.tasks:
+            if not isinstance(node.sink, DepotSink):
+                continue
+            for number in range(node.channels):
+                progress = waves.channels[node.id, number]
+                for payload in progress.staged:
+                    frame = self._placement.frame(payload)
+                    progress.published = self._output.append(node.sink, node.id, number, progress.published, frame)
+                progress.staged, progress.staged_rows = [], 0
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

@@ -6,10 +6,12 @@ import hashlib
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -17,17 +19,23 @@ import polars as pl
 import pyarrow as pa
 
 from tidemill.api.locations import caller_location
+from tidemill.clients.module import ModuleClient
+from tidemill.cluster.stores import absolute_url
 from tidemill.graphs import explaining
 from tidemill.graphs.checks import faults_of
 from tidemill.graphs.dataset import Dataset
+from tidemill.graphs.drawing import drawn
+from tidemill.graphs.executor import Relay
 from tidemill.graphs.frames.reading import ReadsFrames
 from tidemill.graphs.inputs.csv_input import STRIDE, CsvFormat, CsvInput, sniffed
 from tidemill.graphs.inputs.dataset_input import DatasetInput
+from tidemill.graphs.inputs.depot_input import depot_input
 from tidemill.graphs.inputs.files import find_files
 from tidemill.graphs.inputs.frame_input import FrameInput, IteratorInput, frame_from
 from tidemill.graphs.inputs.parquet_input import parquet_input
 from tidemill.graphs.local_placement import LocalPlacement
 from tidemill.graphs.nodes import BatchFunction, DatasetSink, DepotSink, GraphDefinition, InputNode, Reader, TaskNode
+from tidemill.graphs.progress import GraphProgress
 from tidemill.graphs.run import GraphPlacement, GraphRun, RunOptions
 from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder, read_program
 from tidemill.graphs.waves import MEMORY_BYTES, NodeRecord, Waves
@@ -90,7 +98,7 @@ class TaskGraph(ReadsFrames):
             raise BadInput(f"There is no engine {engine!r}; use one of {', '.join(ENGINES)}.")
         if id is not None and not _ID.fullmatch(id):
             raise BadInput(f"{id!r} is no id of a graph: use letters, digits, dots, dashes and underscores.")
-        self.store = os.fspath(store) if store is not None else default_store()
+        self.store = absolute_url(os.fspath(store) if store is not None else default_store())
         self.id = id or f"graph-{new_id()}{new_id()}"
         self.engine = engine
         self.parallelism = parallelism or os.cpu_count() or 1
@@ -210,6 +218,26 @@ class TaskGraph(ReadsFrames):
 
         return self._new_input("new_input_frames", read, parallelism, ip, batch_func, dependents)
 
+    def new_input_depot(
+        self,
+        module: str,
+        depot: str,
+        parallelism: Channels = None,
+        ip: str = "localhost",
+        batch_func: BatchFunction | None = None,
+        dependents: Sequence[int] = (),
+        *,
+        schema: Mapping[str, Any] | None = None,
+    ) -> int:
+        """The records of a module's depot in the graph's store, as many as there are now. Dicts are rows; other records
+        are the one column `value`. `schema`: the columns and their types, where batches would not show them all.
+        """
+
+        def read() -> Reader:
+            return depot_input(self.store, module, depot, schema)
+
+        return self._new_input("new_input_depot", read, parallelism, ip, batch_func, dependents)
+
     def _new_input(
         self,
         call: str,
@@ -266,6 +294,26 @@ class TaskGraph(ReadsFrames):
         dataset = kind(self.store, f"{self.id}-{len(self._definition.nodes)}")
         self._new_task("new_blocking_node", sources, DatasetSink(dataset.id, kind.KIND, columns), arguments, named)
         return dataset
+
+    def new_output_depot(
+        self,
+        sources: Mapping[int, int],
+        module: str,
+        depot: str,
+        parallelism: Channels = 1,
+        partition_key: Mapping[int, Any] | None = None,
+        ip: str = "localhost",
+    ) -> int:
+        """Append rows to a module's depot in the graph's store, each exactly once, whatever dies: dicts, or the values
+        of the one column `value`. They are appended after each checkpoint.
+        """
+        at = caller_location()
+        try:
+            ModuleClient(open_store(self.store), module).definition().depot(depot)
+        except BadInput as error:
+            self._faults.append(Fault(str(at), f"new_output_depot: {error}"))
+        arguments = (Relay(), parallelism, partition_key or {}, ip)
+        return self._new_task("new_output_depot", sources, DepotSink(module, depot), arguments, {})
 
     def _new_task(
         self,
@@ -346,8 +394,8 @@ class TaskGraph(ReadsFrames):
             raise DefinitionError(faults)
         self._is_ready = True
 
-    def run(self) -> None:
-        """Run to the end; then the Datasets can be read.
+    def run(self, progress: bool | None = None) -> None:
+        """Run to the end; then the Datasets can be read. `progress` shows it on stderr; None: where that is a terminal.
 
         Raises:
             DefinitionError: as `initialize`, which is called if it was not.
@@ -368,7 +416,7 @@ class TaskGraph(ReadsFrames):
         options = RunOptions(self.id, self.engine, shape, self._memory_bytes, self._checkpoint_waves)
         placement = self._placement()
         try:
-            with _interrupts() as is_interrupted:
+            with _interrupts() as is_interrupted, self._shown(progress):
                 self._run = GraphRun(
                     self._definition, options, store, placement, SystemClock(), self._after_wave(is_interrupted)
                 )
@@ -399,6 +447,18 @@ class TaskGraph(ReadsFrames):
             return must_stop()
 
         return tell
+
+    @contextmanager
+    def _shown(self, progress: bool | None) -> Iterator[None]:
+        if not (sys.stderr.isatty() if progress is None else progress):
+            yield
+            return
+        with GraphProgress(self._definition) as shown:
+            self._observers.append(shown.update)
+            try:
+                yield
+            finally:
+                self._observers.remove(shown.update)
 
     def _placement(self) -> GraphPlacement:
         if self.engine == "spark":
@@ -443,6 +503,10 @@ class TaskGraph(ReadsFrames):
             for node in self._definition.tasks
             if isinstance(node.sink, DatasetSink)
         }
+
+    def plot(self, file: str | os.PathLike[str]) -> None:
+        """Draw the nodes and streams as an SVG file."""
+        Path(file).write_text(drawn(self._definition), encoding="utf-8")
 
     # --- seeing ------------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ class ChannelProgress:
     has_ended: bool = False
     objects: list[DatasetObject] = field(default_factory=list)
     staged: list[Payload] = field(default_factory=list)
+    staged_rows: int = 0
     published: int = 0
     state: Any = None
 
@@ -92,6 +93,15 @@ class Waves:
     def backlog(self) -> int:
         """The bytes that wait in inboxes."""
         return sum(progress.waiting_bytes for progress in self.channels.values())
+
+    @property
+    def staged_rows(self) -> int:
+        """The rows that wait to be appended to depots."""
+        return sum(progress.staged_rows for progress in self.channels.values())
+
+    def takes(self, node: int) -> bool:
+        """Whether a node takes batches of others."""
+        return isinstance(self._graph.nodes[node], TaskNode)
 
     def node_records(self) -> list[NodeRecord]:
         """What each node has done so far."""
@@ -196,6 +206,7 @@ class Waves:
             progress.steps += 1
             progress.objects += result.objects
             progress.staged += result.staged
+            progress.staged_rows += result.rows_out if result.staged else 0
             self._count(result)
         for result in results:
             for message in result.messages:

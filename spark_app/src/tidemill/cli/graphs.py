@@ -1,0 +1,142 @@
+"""`tidemill graphs` and `tidemill datasets`: what task graphs did, and what they left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store
+from tidemill.cli.output import command, say, show_json, show_table, time_text, wants_json
+from tidemill.values.errors import BadInput
+
+if TYPE_CHECKING:
+    from tidemill.graphs.dataset import Dataset, DatasetRecord
+
+DatasetArgument = Annotated[str, typer.Argument(metavar="DATASET", help="ID of a Dataset, as `list` shows it.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Needed: nothing can bring the rows back.")]
+
+datasets = typer.Typer(help="Datasets: what task graphs left in a store.", no_args_is_help=True)
+_STATES = {"begin": "running or killed", "checkpoint": "running or killed", "finish": "finished", "fail": "failed"}
+
+
+@command
+def graphs(store: StoreOption = STORE_DEFAULT, json_: JsonOption = False) -> None:
+    """List the task graphs of a store: when each began, how it stands, and what its nodes did."""
+    wants_json(json_)
+    from tidemill.graphs.run_log import list_graphs
+
+    rows = []
+    for name, entries in list_graphs(existing_store(store)):
+        last = entries[-1]
+        rows.append(
+            {
+                "graph": name, "began": time_text(entries[0].time_ms), "state": _STATES[last.kind],
+                "engine": last.engine, "wave": last.wave, "seconds": last.seconds,
+                "checkpoint_seconds": last.checkpoint_seconds,
+                "checkpoints": sum(entry.kind == "checkpoint" for entry in entries),
+                "starts": sum(entry.kind == "begin" for entry in entries), "text": last.text,
+                "datasets": [record.id for record in last.datasets], "nodes": [vars(node) for node in last.nodes],
+            }
+        )  # fmt: skip
+    if json_:
+        show_json(rows)
+        return
+    shown = ["graph", "began", "state", "engine", "wave", "seconds", "checkpoints", "starts", "text"]
+    show_table("", shown, [[row[name] for name in shown] for row in rows], right=shown[4:8])
+
+
+@datasets.command("list")
+@command
+def list_(store: StoreOption = STORE_DEFAULT, json_: JsonOption = False) -> None:
+    """List the Datasets of a store, the oldest first."""
+    wants_json(json_)
+    from tidemill.graphs.dataset import list_datasets
+
+    rows = [_summary(record) for record in list_datasets(existing_store(store))]
+    if json_:
+        show_json(rows)
+    else:
+        shown = ["dataset", "kind", "key", "rows", "objects", "bytes", "created"]
+        cells = [[", ".join(row[n]) if n == "key" else row[n] for n in shown] for row in rows]
+        show_table("", shown, cells, right=["rows", "objects", "bytes"])
+
+
+@datasets.command()
+@command
+def show(dataset: DatasetArgument, store: StoreOption = STORE_DEFAULT, json_: JsonOption = False) -> None:
+    """Show a Dataset: its columns, its objects, and where they are."""
+    wants_json(json_)
+    found = _dataset(store, dataset)
+    columns = {name: str(kind) for name, kind in found.schema.items()}
+    if json_:
+        show_json(_summary(found.record) | {"columns": columns, "files": found.files()})
+        return
+    show_table("", ["column", "type"], list(columns.items()))
+    rows = [(each.channel, each.partition, each.rows, each.bytes, file)
+            for each, file in zip(found.record.objects, found.files(), strict=True)]  # fmt: skip
+    show_table("", ["channel", "partition", "rows", "bytes", "file"], rows, right=["rows", "bytes"])
+
+
+@datasets.command()
+@command
+def export(
+    dataset: DatasetArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file: .parquet, .csv or .jsonl.")],
+    store: StoreOption = STORE_DEFAULT,
+    json_: JsonOption = False,
+) -> None:
+    """Write all rows of a Dataset to one file."""
+    wants_json(json_)
+    frame = _dataset(store, dataset).to_polars()
+    if file.exists():
+        raise BadInput(f"{file} exists; name a new file.")
+    writers: dict[str, Callable[[Path], object]] = {
+        ".parquet": frame.write_parquet,
+        ".csv": frame.write_csv,
+        ".jsonl": frame.write_ndjson,
+    }
+    if file.suffix not in writers:
+        raise BadInput(f"{file} is none of {', '.join(writers)}.")
+    writers[file.suffix](file)
+    if json_:
+        show_json({"dataset": dataset, "rows": frame.height, "file": str(file)})
+    else:
+        say(f"{frame.height:,} rows are in {file}.")
+
+
+@datasets.command()
+@command
+def delete(
+    dataset: DatasetArgument, store: StoreOption = STORE_DEFAULT, json_: JsonOption = False, yes: YesOption = False
+) -> None:
+    """Delete a Dataset. Who reads it meanwhile gets an error."""
+    wants_json(json_)
+    from tidemill.graphs.dataset import delete_dataset
+
+    if not yes:
+        raise BadInput(f"This deletes the Dataset {dataset} in {store}; say --yes if that is what you want.")
+    objects = delete_dataset(existing_store(store), dataset)
+    if json_:
+        show_json({"dataset": dataset, "objects": objects})
+    else:
+        say(f"The Dataset {dataset} is deleted, with {objects} objects.")
+
+
+def _dataset(store: str, dataset: str) -> Dataset:
+    from tidemill.graphs.dataset import Dataset
+
+    existing_store(store)
+    found = Dataset(store, dataset)
+    assert found.record is not None
+    return found
+
+
+def _summary(record: DatasetRecord) -> dict[str, Any]:
+    return {
+        "dataset": record.id, "kind": record.kind, "key": record.key_columns, "graph": record.graph,
+        "rows": sum(each.rows for each in record.objects), "objects": len(record.objects),
+        "bytes": sum(each.bytes for each in record.objects), "created": time_text(record.created_ms),
+    }  # fmt: skip

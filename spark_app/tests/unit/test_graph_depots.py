@@ -1,0 +1,109 @@
+"""Task graphs that read depots and append to depots: each record once, also when the process dies between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from graph_executors import Count, Killed, Pass
+
+from tidemill import DefinitionError, Depot, InProcessCluster, LaunchConfig, Module, TaskGraph, UnknownName
+from tidemill.graphs import run
+
+
+class Flows(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*rows", Depot.random())
+        setup.declare_depot("*numbers", Depot.random())
+        setup.declare_depot("*out", Depot.random())
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(run, "CHECKPOINT_SHARE", 1e9)
+    with InProcessCluster.create(store=tmp_path / "store") as cluster:
+        cluster.launch_module(Flows(), LaunchConfig(4, 2))
+        cluster.cluster_depot("Flows", "*rows").append_many([{"k": n % 3, "n": n} for n in range(100)])
+        cluster.cluster_depot("Flows", "*numbers").append_many(list(range(50)))
+    return str(tmp_path / "store")
+
+
+def appended(store: str) -> list[Any]:
+    with InProcessCluster.create(store=store) as cluster:
+        cluster.launch_module(Flows(), LaunchConfig(4, 2))
+        depot = cluster.cluster_depot("Flows", "*out")
+        return [
+            record
+            for partition in range(4)
+            for record in depot.read(partition, 0, depot.get_partition_info(partition).end_offset)
+        ]
+
+
+def copying(store: str) -> TaskGraph:
+    graph = TaskGraph(store, id="copy", checkpoint_waves=1)
+    numbers = graph.new_input_depot("Flows", "*numbers", 2)
+    graph.new_output_depot({0: numbers}, "Flows", "*out", 2, {0: "value"})
+    return graph
+
+
+def test_records_are_rows_when_a_graph_reads_a_depot(store: str) -> None:
+    graph = TaskGraph(store)
+    rows = graph.new_input_depot("Flows", "*rows", 3)
+    counted = graph.new_blocking_node({0: rows}, Count("k"), 2, {0: "k"})
+    kept = graph.new_blocking_node({0: rows}, Pass(), 1, {0: None})
+    graph.run()
+
+    assert sorted(counted.to_polars().rows()) == [(0, 34), (1, 33), (2, 33)]
+    assert sorted(kept.to_polars()["n"]) == list(range(100))
+
+
+def test_records_are_values_when_they_are_no_dicts_in_both_directions(store: str) -> None:
+    copying(store).run()
+    assert sorted(appended(store)) == list(range(50))
+
+
+def test_rows_become_dicts_when_a_graph_appends_them(store: str) -> None:
+    graph = TaskGraph(store)
+    source = graph.new_input_frames(pl.DataFrame({"a": [1, None], "b": ["x", "y"]}), 1)
+    graph.new_output_depot({0: source}, "Flows", "*out")
+    graph.run()
+    assert sorted(appended(store), key=repr) == [{"a": 1, "b": "x"}, {"a": None, "b": "y"}]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_each_record_is_appended_once_when_the_process_dies_around_an_append(
+    store: str, monkeypatch: pytest.MonkeyPatch, at: int, after: bool
+) -> None:
+    from tidemill.graphs.depot_output import DepotOutput
+
+    real, left = DepotOutput.append, [at]
+
+    def dying(self: DepotOutput, *arguments: Any) -> int:
+        left[0] -= 1
+        if left[0] == 0 and not after:
+            raise Killed
+        sequence = real(self, *arguments)
+        if left[0] == 0:
+            raise Killed
+        return sequence
+
+    monkeypatch.setattr(DepotOutput, "append", dying)
+    with pytest.raises(Killed):
+        copying(store).run()
+    TaskGraph.resume("copy", store).run()
+
+    assert sorted(appended(store)) == list(range(50))
+
+
+def test_a_depot_is_refused_when_there_is_none(store: str) -> None:
+    graph = TaskGraph(store)
+    source = graph.new_input_depot("Flows", "*nothing", 1)
+    graph.new_output_depot({0: source}, "Nobody", "*out")
+    with pytest.raises(DefinitionError) as caught:
+        graph.run()
+    assert ["nothing" in str(fault) or "Nobody" in str(fault) for fault in caught.value.faults] == [True, True]
+    with pytest.raises(UnknownName):
+        TaskGraph.resume("copy", store)
