@@ -1,14 +1,15 @@
 """All benchmarks, each beside its peer in the same run; prints a table and writes benchmarks/results.json.
 
 usage: python -m benchmarks [NAME …] [--quick]
-Names: counts joins small shapes growth access gateway cli; --quick: fewer rounds, smaller growth, and results.json is
-left alone.
+Names: counts joins small shapes growth access gateway cli graphs; --quick: fewer rounds, smaller growth, and
+results.json is left alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import statistics
@@ -22,6 +23,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks import graphs as graph_files
 from benchmarks import joins as join_rows
 from benchmarks import results, rows
 from benchmarks.results import Figure
@@ -266,6 +268,33 @@ def cli(is_quick: bool) -> list[Figure]:
     ]  # fmt: skip
 
 
+def graphs(is_quick: bool) -> list[Figure]:
+    """TPC-H 6 and 12 and a join with a count over files, and PageRank, against Spark and Polars in turns."""
+    command, rounds, scale = "python -m benchmarks graphs", 2 if is_quick else 5, 0.1 if is_quick else 1.0
+    figures = []
+    with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder:
+        graph_files.write(Path(folder), scale)
+        for what, spark in (("tables", "spark_sql"), ("pagerank", "spark_dataframes")):
+            peer = measured("benchmarks.peers.spark_sql_graphs", folder, what, rounds, CORES)
+            polars = measured("benchmarks.graphs", folder, "polars", what, rounds)
+            ours = measured("benchmarks.graphs", folder, "tidemill", what, rounds)
+            for name in ours["results"]:
+                check_equal(name, [run["results"][name] for run in (ours, peer, polars)])
+                for other, run in ((spark, peer), ("polars", polars)):
+                    text = f"its time ({run[name]:.3f} s)" + (f", scale {scale:g}" if what == "tables" else "")
+                    figures.append(Figure(f"{name}_vs_{other}", ours[name], "s", ours[name] / run[name], text, command))
+    return figures
+
+
+def check_equal(name: str, found: list[Any]) -> None:
+    """Stop where contestants come to other rows; floats may differ by a millionth."""
+    flat = [[value for row in rows for value in (row if isinstance(row, list) else [row])] for rows in found]
+    for others in flat[1:]:
+        pairs = zip(flat[0], others, strict=True)
+        if not all(a == b or math.isclose(a, b, rel_tol=1e-6) for a, b in pairs):
+            raise SystemExit(f"{name}: the results differ: {found}")
+
+
 PARTS = {
     "counts": counts,
     "joins": joins,
@@ -275,6 +304,7 @@ PARTS = {
     "access": access,
     "gateway": gateway,
     "cli": cli,
+    "graphs": graphs,
 }
 
 

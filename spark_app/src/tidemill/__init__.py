@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from tidemill.graphs.executors.spilling_join import OOCJoinExecutor
     from tidemill.graphs.executors.spmv import SpMVExecutor
     from tidemill.graphs.executors.windows import HoppingWindowExecutor, SessionWindowExecutor, TumblingWindowExecutor
+    from tidemill.graphs.frames.frame import GraphFrame
     from tidemill.graphs.partitions import RangePartition
     from tidemill.graphs.task_graph import TaskGraph
     from tidemill.language.emits import emit_stream
@@ -184,6 +185,7 @@ _NAMES = {
         "SessionWindowExecutor",
         "TumblingWindowExecutor",
     ),
+    "tidemill.graphs.frames.frame": ("GraphFrame",),
     "tidemill.graphs.partitions": ("RangePartition",),
     "tidemill.graphs.task_graph": ("TaskGraph",),
     "tidemill.language.emits": ("emit_stream",),
@@ -250,6 +252,7 @@ __all__ = [
     "Fault",
     "Fenced",
     "FilterExecutor",
+    "GraphFrame",
     "Helpers",
     "HoppingWindowExecutor",
     "InProcessCluster",

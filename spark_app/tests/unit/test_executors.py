@@ -219,6 +219,22 @@ def test_nothing_or_all_is_seen_when_publishing_is_cut_and_done_again(
     assert pl.read_parquet(folder / "part-*.parquet").height == 6
 
 
+def test_a_resumed_run_publishes_once_when_its_files_were_written_again(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    publish = PublishExecutor(folder)
+    again = pickle.loads(pickle.dumps(publish))
+    publish.execute(written(folder, OutputParquetExecutor(folder)), 0, 0)
+    publish.done(0)
+    before = sorted(folder.iterdir())
+    again.execute(written(folder, OutputParquetExecutor(folder)), 0, 0)
+
+    (files,) = frames_of(again.done(0))
+
+    assert sorted(folder.iterdir()) == before
+    assert files["file"].to_list() == [str(path) for path in before if path.suffix == ".parquet"]
+    assert not staging_of(folder).exists()
+
+
 def test_a_folder_that_is_there_is_left_alone_when_an_output_would_replace_it(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("x")
@@ -301,6 +317,16 @@ WRONG: list[tuple[Any, str]] = [
 def test_wrong_arguments_are_refused_where_they_are_given(make: Any, text: str) -> None:
     with pytest.raises(BadInput, match=text):
         make()
+
+
+def test_columns_of_any_name_pass_through() -> None:
+    rows = pl.DataFrame({"k": [1, 2], "_part": [3, 4], "_value": ["a", "b"], "_tick": [5, 6]})
+
+    check(OOCJoinExecutor("k", memory_limit=1), {0: rows, 1: rows.select("k")}, rows)
+    wanted = pl.DataFrame({"_value": ["a", "b"], "n": [1, 1]})
+    check(AggExecutor("_value", {"n": ("_tick", "count_distinct")}), {0: rows}, wanted)
+    windows = TumblingWindowExecutor("k", 10, "_tick", aggregations={"n": "len"})
+    assert run(windows, {0: [rows]})["_tick"].sort().to_list() == [5, 6]
 
 
 @pytest.mark.parametrize(("times", "size"), [([1, 2], timedelta(days=1)), (["a"], 1), ([1.5], 1)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from tidemill import Executor
 from tidemill.graphs.executors.aggregation import AggExecutor, MergingAggExecutor
 from tidemill.graphs.executors.joins import JoinExecutor
 from tidemill.graphs.executors.rows import StorageExecutor
+from tidemill.graphs.frames.expressions import comparisons
 from tidemill.graphs.frames.frame import GraphFrame
 from tidemill.graphs.frames.steps import SAMPLE_ROWS, GatherGroups
 from tidemill.graphs.nodes import InputNode, TaskNode
 from tidemill.graphs.task_graph import TaskGraph
-from tidemill.values.errors import BadInput
+from tidemill.values.errors import BadInput, UserCodeError
 
 c = pl.col
 
@@ -127,6 +129,7 @@ WRONG: list[tuple[Any, str]] = [
     (lambda f, g: f.agg(c("v").median()), "agg takes"),
     (lambda f, g: f.agg(c("v").cum_sum().max()), "several"),
     (lambda f, g: f.agg(), "at least one"),
+    (lambda f, g: f.agg(pl.all().sum()), "one column"),
     (lambda f, g: f.join(g.from_frames(pl.DataFrame({"k": [1]})), "k"), "one graph"),
     (lambda f, g: f.union(f.select("k")), "equal columns"),
     (lambda f, g: f.limit(-1), "0 or more"),
@@ -174,3 +177,50 @@ def test_an_executor_hears_once_that_a_stream_has_ended(tmp_path: Path) -> None:
     graph.run()
 
     assert heard.to_polars().sort("stream").rows() == [(0, 5), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("predicate", "conditions"),
+    [
+        (c("k") > 5, [("k", ">", 5)]),
+        (c("w") == "a", [("w", "==", "a")]),
+        (c("k").is_between(1, 3, closed="left"), [("k", ">=", 1), ("k", "<", 3)]),
+        (c("k").is_between(1, 3), [("k", ">=", 1), ("k", "<=", 3)]),
+        (c("k") > c("v"), []),
+        (c("k") + 1 > 2, []),
+        (c("k").is_null(), []),
+        (c("w").is_in(["a", "b"]), []),
+        (~(c("k") > 5), []),
+    ],
+)
+def test_comparisons_with_constants_are_known(predicate: pl.Expr, conditions: Any) -> None:
+    assert comparisons(predicate) == conditions
+
+
+def test_row_groups_are_skipped_when_a_filter_rules_them_out(graph: TaskGraph, tmp_path: Path) -> None:
+    rows = pl.DataFrame({"k": range(1000), "v": [number % 7 for number in range(1000)], "w": ["x"] * 1000})
+    rows.write_parquet(tmp_path / "rows.parquet", row_group_size=100)
+    frame = graph.read_parquet(str(tmp_path / "rows.parquet"))
+    query = frame.filter((c("k") >= 850) & (c("v") + 1 == 1)).select("k")
+    (node,) = inputs(query)
+    reader: Any = node.reader
+
+    assert len(reader.groups) == 2
+    assert sorted(reader.columns) == ["k", "v"]
+    assert query.sort("k").collect()["k"].to_list() == [k for k in range(850, 1000) if k % 7 == 0]
+
+
+def test_columns_by_pattern_are_those_of_polars(graph: TaskGraph) -> None:
+    rows = pl.DataFrame({"k": [1, 2], "v": [3, 4], "w": ["a", "b"]})
+    for change in (pl.col("k", "v") * 2, pl.all().exclude("w") + 1, pl.selectors.numeric().name.suffix("_n")):
+        found = graph.from_frames(rows).with_columns(change).filter(c("k") > 1).select("w", c("v") + 1).collect()
+
+        assert found.equals(rows.with_columns(change).filter(c("k") > 1).select("w", c("v") + 1))
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean"])
+def test_days_are_not_added_up(graph: TaskGraph, kind: str) -> None:
+    rows = pl.DataFrame({"day": [date(2020, 1, 1)]})
+
+    with pytest.raises((BadInput, UserCodeError, pl.exceptions.PolarsError)):
+        graph.from_frames(rows).agg(getattr(c("day"), kind)()).collect()

@@ -351,6 +351,7 @@ PUBLIC = [
     "Expr",
     "ExternalDepot",
     "FilterExecutor",
+    "GraphFrame",
     "Helpers",
     "HoppingWindowExecutor",
     "InProcessCluster",

@@ -133,8 +133,7 @@ class RowRuntime:
             return self._awaited(function.call)
         call = function.call
         plain: Callable[..., Any] = call.call if isinstance(call, Op) else call
-        budget = self._run.context.budget
-        return plain if budget is None else budget.counting(function, plain)
+        return plain
 
     def _awaited(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Waits for one call; where many rows can wait together, they come here by columns."""
@@ -153,11 +152,8 @@ class RowRuntime:
         operator = self._apply(number)
         call, width = operator.function.call, len(operator.outs)
 
-        budget = self._run.context.budget
-
         def many(*args: Any) -> Any:
-            emitted = call(*args)
-            return as_tuples(emitted if budget is None else budget.emitted(emitted), width)
+            return as_tuples(call(*args), width)
 
         return many
 

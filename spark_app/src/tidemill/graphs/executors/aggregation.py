@@ -84,6 +84,12 @@ class Aggregation:
     def _wide(self, schema: pl.Schema) -> pl.DataType | type[pl.DataType]:
         """The type that sums are made in, so that small types neither overflow nor lose digits."""
         kind = schema[self.column]
+        fits = kind.is_numeric() or kind in (pl.Boolean, pl.Null) or (kind == pl.Duration and self.kind == "sum")
+        if not fits:
+            raise BadInput(
+                f"{self.kind} of column {self.column!r} is not possible: it is {kind}, not a number. "
+                f"If it is a key, name it in `keys`."
+            )
         if self.kind == "mean" or kind.is_float():
             wide: pl.DataType | type[pl.DataType] = pl.Float64
         elif kind.is_unsigned_integer() and kind == pl.UInt64:
@@ -92,11 +98,6 @@ class Aggregation:
             wide = pl.Int64
         else:
             wide = kind
-        if not (kind.is_numeric() or kind.is_temporal() or kind in (pl.Boolean, pl.Null)):
-            raise BadInput(
-                f"{self.kind} of column {self.column!r} is not possible: it is {kind}, not a number. "
-                f"If it is a key, name it in `keys`."
-            )
         return wide
 
 
@@ -119,9 +120,9 @@ class Groups:
         partials = [expression for number, made in each for expression in made.partial(number, rows.schema)]
         self._partials.add(self._grouped(rows, partials), self._merge)
         for number, values in self._values.items():
-            column = pl.col(self._aggregations[number].column).alias("_value")
+            column = pl.col(self._aggregations[number].column).alias("__tidemill_value")
             # Keys get names of their own: a value may be the column of a key.
-            seen = rows.select(*self.keys, column).filter(pl.col("_value").is_not_null()).unique()
+            seen = rows.select(*self.keys, column).filter(pl.col("__tidemill_value").is_not_null()).unique()
             values.add(seen, lambda frames: concatenated(frames).unique())
 
     def result(self, rows: pl.DataFrame | None = None) -> pl.DataFrame | None:

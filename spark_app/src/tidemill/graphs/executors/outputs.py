@@ -95,12 +95,15 @@ class PublishExecutor(Executor):
     """Moves the files that outputs wrote into their folder, which then appears whole; use one channel.
 
     Gives a row (`file`, `rows`, `bytes`) for each file; the folder also holds them in `_manifest.json`, and nothing
-    else where no row came. Doing it again after a failure is no error. Raises BadInput if the folder is there already
-    and holds something else.
+    else where no row came. A run that is resumed publishes once: what it published before it was killed stays. A
+    program that is started again with the same `id` of its graph must say by `run` that it is the same run.
+
+    Raises BadInput if the folder is there already, of another run.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], run: str | None = None) -> None:
         self._folder = Path(os.path.abspath(folder))
+        self._run = run or nonce()
         self._files: list[pl.DataFrame] = []
 
     def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
@@ -112,8 +115,11 @@ class PublishExecutor(Executor):
         written = pl.concat([pl.DataFrame(schema=schema), *self._files]).sort("file")
         names = {path: Path(path).name for path in written.get_column("file")}
         files = written.with_columns(pl.col("file").replace_strict(names, return_dtype=pl.String))
-        if not self._is_published(files):
+        published = self._published()
+        if published is None:
             self._publish(names, files)
+        else:
+            files = pl.DataFrame(published, schema=schema)
         _remove(staging_of(self._folder), list(names))
         return files.with_columns((pl.lit(f"{self._folder}/") + pl.col("file")).alias("file"))
 
@@ -123,7 +129,7 @@ class PublishExecutor(Executor):
         for path, name in names.items():
             os.link(path, made / name)
         with (made / MANIFEST).open("x", encoding="utf-8") as file:
-            json.dump({"files": files.to_dicts()}, file, indent=1)
+            json.dump({"run": self._run, "files": files.to_dicts()}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         _sync(made)
@@ -134,12 +140,14 @@ class PublishExecutor(Executor):
             raise BadInput(f"{self._folder} is there already: remove it, or write to another folder") from error
         _sync(self._folder.parent)
 
-    def _is_published(self, files: pl.DataFrame) -> bool:
+    def _published(self) -> list[dict[str, Any]] | None:
+        """The files that this run published already."""
         try:
             found = json.loads((self._folder / MANIFEST).read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return bool(found == {"files": files.to_dicts()})
+        except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+            return None
+        files: list[dict[str, Any]] | None = found["files"] if found.get("run") == self._run else None
+        return files
 
 
 def staging_of(folder: str | os.PathLike[str]) -> Path:

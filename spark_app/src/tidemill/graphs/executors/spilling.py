@@ -59,10 +59,10 @@ class SpilledParts:
             return
         rows = concatenated(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
-        part = (pl.struct(self._keys).hash(0) % PARTITIONS).alias("_part")
-        rows = rows.with_columns(part).sort("_part")
-        starts = rows.group_by("_part", maintain_order=True).len().rows()
-        mapped, start = spilled(rows.drop("_part"), self._folder), 0
+        part = (pl.struct(self._keys).hash(0) % PARTITIONS).alias("__tidemill_part")
+        rows = rows.with_columns(part).sort("__tidemill_part")
+        starts = rows.group_by("__tidemill_part", maintain_order=True).len().rows()
+        mapped, start = spilled(rows.drop("__tidemill_part"), self._folder), 0
         for number, count in starts:
             self._parts[number].append(mapped.slice(start, count))
             start += count

@@ -48,16 +48,16 @@ class _WindowExecutor(Executor):
 
     def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
         rows = self._with_ticks(concatenated(batches))
-        rows, had = rows.drop_nulls("_tick"), rows.height
+        rows, had = rows.drop_nulls("__tidemill_tick"), rows.height
         if self._lateness is not None:
-            newest = pl.col("_tick").cum_max().shift(1)
+            newest = pl.col("__tidemill_tick").cum_max().shift(1)
             if stream_id in self._newest:
                 newest = pl.max_horizontal(newest, pl.lit(self._newest[stream_id], dtype=pl.Int64))
-            rows = rows.filter((pl.col("_tick") >= newest - self._ticks(self._lateness)).fill_null(True))
+            rows = rows.filter((pl.col("__tidemill_tick") >= newest - self._ticks(self._lateness)).fill_null(True))
         self.dropped_rows += had - rows.height
         if rows.is_empty():
             return None
-        newest_tick = rows.get_column("_tick").max()
+        newest_tick = rows.get_column("__tidemill_tick").max()
         assert isinstance(newest_tick, int)
         self._newest[stream_id] = max(newest_tick, self._newest.get(stream_id, newest_tick))
         self._add(rows)
@@ -76,7 +76,7 @@ class _WindowExecutor(Executor):
         raise NotImplementedError
 
     def _with_ticks(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The column `_tick`: the time as a whole number."""
+        """The column `__tidemill_tick`: the time as a whole number."""
         kind = rows.schema[self._time]
         if kind == pl.Date:
             rows = rows.with_columns(pl.col(self._time).cast(pl.Datetime("us")))
@@ -87,7 +87,7 @@ class _WindowExecutor(Executor):
             )
         if kind != pl.Null:
             self._kind = kind
-        return rows.with_columns(pl.col(self._time).cast(pl.Int64).alias("_tick"))
+        return rows.with_columns(pl.col(self._time).cast(pl.Int64).alias("__tidemill_tick"))
 
     def _ticks(self, span: Span) -> int:
         """A span in the unit of the time column."""
@@ -138,10 +138,10 @@ class HoppingWindowExecutor(_WindowExecutor):
 
     def _add(self, rows: pl.DataFrame) -> None:
         size, hop = self._ticks(self._size), self._ticks(self._hop)
-        last = pl.col("_tick") // hop * hop
+        last = pl.col("__tidemill_tick") // hop * hop
         starts = [(last - back * hop).alias(START) for back in range(-(-size // hop))]
         for start in starts:
-            self._groups.add(rows.with_columns(start).filter(pl.col("_tick") < pl.col(START) + size))
+            self._groups.add(rows.with_columns(start).filter(pl.col("__tidemill_tick") < pl.col(START) + size))
 
     def _closed(self, tick: int | None) -> pl.DataFrame | None:
         if self._kind is None:
@@ -205,16 +205,18 @@ class SessionWindowExecutor(_WindowExecutor):
             return None
         gap = self._ticks(self._gap)
         # Nulls are a key like any other: `is_same` has to be true for two of them.
-        rows = concatenated(self._rows.take()).sort([*self._keys, "_tick"])
+        rows = concatenated(self._rows.take()).sort([*self._keys, "__tidemill_tick"])
         is_same = pl.all_horizontal(pl.lit(True), *(pl.col(key).eq_missing(pl.col(key).shift(1)) for key in self._keys))
-        begins = ~is_same | (pl.col("_tick") - pl.col("_tick").shift(1) >= gap).fill_null(True)
-        rows = rows.with_columns(begins.cum_sum().alias("_session"))
-        ends = pl.col("_tick").max().over("_session") + gap
-        rows = rows.with_columns(pl.col("_tick").min().over("_session").alias(START), ends.alias(END))
+        begins = ~is_same | (pl.col("__tidemill_tick") - pl.col("__tidemill_tick").shift(1) >= gap).fill_null(True)
+        rows = rows.with_columns(begins.cum_sum().alias("__tidemill_session"))
+        ends = pl.col("__tidemill_tick").max().over("__tidemill_session") + gap
+        rows = rows.with_columns(
+            pl.col("__tidemill_tick").min().over("__tidemill_session").alias(START), ends.alias(END)
+        )
         closed = rows if tick is None else rows.filter(pl.col(END) <= tick)
         if tick is not None:
-            self._rows.add(rows.filter(pl.col(END) > tick).drop("_session", START, END))
-        groups = Groups(["_session", *self._keys, START, END], self._aggregations)
+            self._rows.add(rows.filter(pl.col(END) > tick).drop("__tidemill_session", START, END))
+        groups = Groups(["__tidemill_session", *self._keys, START, END], self._aggregations)
         groups.add(closed)
         return groups.result()
 

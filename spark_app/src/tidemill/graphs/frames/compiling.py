@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import and_
 from typing import Any, Protocol
 
 import polars as pl
@@ -98,9 +96,8 @@ class Compiler:
                 return self._union(plan, steps, after)
 
     def _scan(self, plan: ScanPlan, steps: Sequence[RowStep], after: tuple[int, ...]) -> NodeStream:
-        predicate = reduce(and_, plan.predicates) if plan.predicates else None
         columns = plan.columns or tuple(plan.schema)
-        node = plan.add(self._graph, columns, predicate, RowSteps(tuple(steps)) if steps else None, after)
+        node = plan.add(self._graph, columns, plan.predicates, RowSteps(tuple(steps)) if steps else None, after)
         made = RowSteps(tuple(steps))(empty(plan.schema).select(columns))
         return NodeStream(node, self._channels, (node,), made)
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
 from tidemill.values.errors import BadInput
 
+ClosedInterval: TypeAlias = Literal["both", "left", "right", "none"]
+_COMPARISONS = {
+    "==": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_CLOSED: dict[ClosedInterval, tuple[str, str]] = {
+    "both": (">=", "<="), "left": (">=", "<"), "right": (">", "<="), "none": (">", "<"),
+}  # fmt: skip
 AGGREGATES = ("sum", "min", "max", "mean", "count", "n_unique")
 """The aggregations that `agg` takes, each of one expression of a row's columns; and `pl.len()`."""
 
@@ -26,6 +36,30 @@ def conjuncts(predicate: pl.Expr) -> Iterator[pl.Expr]:
         yield from conjuncts(parts[0])
     else:
         yield predicate
+
+
+def all_of(predicates: Sequence[pl.Expr]) -> pl.Expr | None:
+    """Whether all of them are true; None if there is none."""
+    return reduce(operator.and_, predicates) if predicates else None
+
+
+def comparisons(predicate: pl.Expr) -> list[tuple[str, str, Any]]:
+    """What `skip_conditions` of Parquet inputs say the same: (column, operator, value); empty if nothing does."""
+    parts = predicate.meta.pop()[::-1]
+    if len(parts) not in (2, 3) or not parts[0].meta.is_column() or not all(p.meta.is_literal() for p in parts[1:]):
+        return []
+    column, values = parts[0], [pl.select(part).item() for part in parts[1:]]
+    name = column.meta.output_name()
+    if any(value is None or isinstance(value, (list, pl.Series)) for value in values):
+        return []
+    if len(values) == 2:
+        for closed, how in _CLOSED.items():
+            if column.is_between(parts[1], parts[2], closed).meta.eq(predicate):
+                return [(name, how[0], values[0]), (name, how[1], values[1])]
+    for sign, compare in _COMPARISONS.items() if len(values) == 1 else ():
+        if compare(column, parts[1]).meta.eq(predicate):
+            return [(name, sign, values[0])]
+    return []
 
 
 def roots(expressions: Iterable[pl.Expr], schema: pl.Schema) -> set[str]:
@@ -59,6 +93,8 @@ def aggregate_of(expression: pl.Expr) -> tuple[str, pl.Expr]:
     Raises:
         BadInput: it is none of `AGGREGATES`.
     """
+    if expression.meta.has_multiple_outputs():
+        raise BadInput(f"agg takes one column for each aggregate, and {expression} may be several")
     made = expression.meta.undo_aliases()
     if made.meta.eq(pl.len()):
         return "len", pl.lit(1)

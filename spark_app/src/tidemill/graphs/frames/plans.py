@@ -13,7 +13,7 @@ from tidemill.graphs.executors.joins import How
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """An input. `add(graph, columns, predicate, batch_func, dependents)` makes its node; `bytes` is its size, about."""
+    """An input. `add(graph, columns, predicates, batch_func, dependents)` makes its node; `bytes`: its size."""
 
     add: Callable[..., int]
     schema: pl.Schema

@@ -55,6 +55,8 @@ def _join_with_filters(plan: JoinPlan, predicates: Sequence[pl.Expr]) -> Plan:
 
 def _passing(plan: ColumnsPlan) -> set[str]:
     """The columns that are the same below."""
+    if any(made.meta.has_multiple_outputs() for made in plan.expressions):
+        return set()
     if plan.keeps:
         return set(plan.schema) - {_name(made) for made in plan.expressions if not _is_plain(made)}
     return {_name(made) for made in plan.expressions if _is_plain(made)}

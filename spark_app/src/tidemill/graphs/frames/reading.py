@@ -8,10 +8,12 @@ from typing import Any
 import polars as pl
 
 from tidemill.graphs.dataset import Dataset
+from tidemill.graphs.frames.expressions import all_of, comparisons
 from tidemill.graphs.frames.frame import FrameGraph, GraphFrame
 from tidemill.graphs.frames.plans import ScanPlan
 from tidemill.graphs.inputs.csv_input import STRIDE, CsvFormat, sniffed
 from tidemill.graphs.inputs.files import find_files
+from tidemill.graphs.inputs.parquet_input import parquet_input
 from tidemill.values.errors import BadInput
 
 
@@ -44,23 +46,47 @@ class ReadsFrames:
         files = find_files(bucket, key)
         types = sniffed(files, names, form, schema)
 
-        def add(graph: Any, columns: Any, predicate: Any, batch_func: Any, dependents: Any) -> int:
+        def add(graph: Any, columns: Any, predicates: Any, batch_func: Any, dependents: Any) -> int:
             return int(
                 graph.new_input_csv(
                     bucket, key, names, None, batch_func=batch_func, sep=sep, dependents=dependents, stride=stride,
-                    header=has_header, schema=types, quote_char=quote_char, columns=columns, predicate=predicate,
+                    header=has_header, schema=types, quote_char=quote_char, columns=columns,
+                    predicate=all_of(predicates),
                 )
             )  # fmt: skip
 
         return GraphFrame(self, ScanPlan(add, pl.Schema(types), sum(file.size for file in files)))
+
+    def read_parquet(
+        self: FrameGraph, key: str | Sequence[str], *, bucket: str = "", stride: int = STRIDE
+    ) -> GraphFrame:
+        """Parquet files, named as in `read_csv`. Row groups that a comparison with a constant rules out are not read.
+
+        Raises:
+            BadInput: there is no such file, or it has other columns than the first one.
+        """
+        found = parquet_input(find_files(bucket, key), None, None, stride)
+
+        def add(graph: Any, columns: Any, predicates: Any, batch_func: Any, dependents: Any) -> int:
+            conditions = [condition for each in predicates for condition in comparisons(each) or ()]
+            others = all_of([each for each in predicates if not comparisons(each)])
+            function = batch_func if others is None else Chosen(columns, others, batch_func)
+            return int(
+                graph.new_input_parquet(
+                    bucket, key, columns=list(columns), skip_conditions=conditions or None, batch_func=function,
+                    dependents=dependents, stride=stride,
+                )
+            )  # fmt: skip
+
+        return GraphFrame(self, ScanPlan(add, pl.Schema(found.types), sum(group.bytes for group in found.groups)))
 
     def read_dataset(self: FrameGraph, dataset: Dataset) -> GraphFrame:
         """A Dataset that another graph made. Raises BadInput where it is not complete."""
         if not dataset.is_complete:
             raise BadInput(f"{dataset!r} is not complete: run its graph first.")
 
-        def add(graph: Any, columns: Any, predicate: Any, batch_func: Any, dependents: Any) -> int:
-            chosen = Chosen(columns, predicate, batch_func)
+        def add(graph: Any, columns: Any, predicates: Any, batch_func: Any, dependents: Any) -> int:
+            chosen = Chosen(columns, all_of(predicates), batch_func)
             return int(graph.new_input_from_dataset(dataset, batch_func=chosen, dependents=dependents))
 
         return GraphFrame(self, ScanPlan(add, dataset.schema, sum(each.bytes for each in dataset.record.objects)))
@@ -71,8 +97,8 @@ class ReadsFrames:
         if not listed:
             raise BadInput("from_frames needs at least one frame")
 
-        def add(graph: Any, columns: Any, predicate: Any, batch_func: Any, dependents: Any) -> int:
-            chosen = Chosen(columns, predicate, batch_func)
+        def add(graph: Any, columns: Any, predicates: Any, batch_func: Any, dependents: Any) -> int:
+            chosen = Chosen(columns, all_of(predicates), batch_func)
             return int(graph.new_input_frames(listed, batch_func=chosen, dependents=dependents))
 
         return GraphFrame(self, ScanPlan(add, listed[0].schema, int(sum(frame.estimated_size() for frame in listed))))

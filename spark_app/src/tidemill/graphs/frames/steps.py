@@ -100,6 +100,9 @@ class RowSteps:
     steps: tuple[RowStep, ...]
 
     def __call__(self, rows: pl.DataFrame) -> pl.DataFrame:
+        if isinstance(rows, pl.LazyFrame):
+            # An input offers a batch that is not read yet first; it knows already what of it is needed.
+            raise TypeError("steps take frames")
         for step in self.steps:
             rows = step(rows)
         return rows

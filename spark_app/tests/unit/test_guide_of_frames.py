@@ -1,0 +1,61 @@
+"""The code of docs/guide/frames.md runs as it stands there, and does what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidemill
+
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "frames.md"
+TEXT = GUIDE.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What the page's code defines, its blocks run one after the other in an empty folder."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("frames"))
+    found: dict[str, Any] = {"__name__": "guide"}
+    try:
+        for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
+            exec(compile(block, str(GUIDE), "exec"), found)
+        yield found
+    finally:
+        os.chdir(before)
+
+
+def test_the_query_gives_the_row_that_the_page_says(names: dict[str, Any]) -> None:
+    assert names["rows"].rows() == [("Bern", 16.5, 3)]
+
+
+def test_an_expression_of_several_rows_is_refused_with_a_way_out(names: dict[str, Any]) -> None:
+    assert "group_by" in names["refused"]
+
+
+def test_windows_hold_the_clicks_of_five_minutes(names: dict[str, Any]) -> None:
+    rows = names["counted"].to_polars().sort("window_start")
+
+    assert [(page, start.minute, clicks) for page, start, _, clicks in rows.rows()] == [
+        ("a", 0, 2),
+        ("b", 5, 1),
+        ("a", 15, 1),
+    ]
+
+
+def test_the_reason_is_the_one_on_the_page(names: dict[str, Any]) -> None:
+    assert names["reason"] in TEXT
+    assert "One run: 1 row(s) of stream 0, then 1 row(s) of stream 1" in names["example"]
+
+
+def test_every_executor_of_the_page_can_be_imported_and_every_one_is_on_it() -> None:
+    named = set(re.findall(r"`(\w+Executor)\b", TEXT))
+    public = {name for name in tidemill.__all__ if name.endswith("Executor") and name != "StatelessExecutor"}
+
+    assert named <= public
+    assert public - named == {"Executor"} - named
