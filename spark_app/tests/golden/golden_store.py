@@ -27,6 +27,7 @@ from tidemill import (
     Path,
     PState,
 )
+from tidemill.clients.quarantine import Quarantine
 from tidemill.journal.options_log import OptionsLog
 from tidemill.leader.backup import BackupRun
 from tidemill.leader.backup_folder import BackupFolder
@@ -35,10 +36,17 @@ from tidemill.values.data import to_text
 
 HERE = Folder(__file__).parent
 STORE, READ = HERE / "store.zip", HERE / "read.txt"
-MODULE, TOPOLOGY, ROUNDS = "Ledger", "sales", 18
+MODULE, TOPOLOGY, ROUNDS, POISON = "Ledger", "sales", 18, "poison"
 VALUES: list[Any] = [
     None, True, -(2**62), 0.5, "ä", b"\x00", datetime(2026, 1, 2, tzinfo=UTC), (1, "x"), [1, [2]], {"a": {1}},
 ]  # fmt: skip
+
+
+def liked(value: Any) -> Any:
+    """The value, unless it is poison."""
+    if value == POISON:
+        raise ValueError("it is poison")
+    return value
 
 
 class Ledger(Module):
@@ -59,7 +67,8 @@ class Ledger(Module):
         self.keep(sales, rows.hash_partition("*customer"))
         values = sales.source("*values", start).out("*others").explode_microbatch("*others").out("*value")
         sales.pstate("$$values", list).global_()
-        values.global_partition().compound_agg("$$values", Agg.list("*value"))
+        values = values.each(liked, "*value").out("*liked")
+        values.global_partition().compound_agg("$$values", Agg.list("*liked"))
         spent = topologies.query("spent", "*customer", "*field").out("*spent").select("$$totals", Path.key("*customer"))
         spent.out("*totals").each(Ops.GET, "*totals", "*field").out("*spent").origin_partition()
 
@@ -97,7 +106,9 @@ def a_sale(number: int) -> dict[str, Any]:
 
 
 def work(url: str) -> None:
-    """Fill an empty store: records as dicts, as columns and as any value, two revisions, options, a pause, a backup."""
+    """Fill an empty store: records as dicts, as columns and as any value, two revisions, options, a pause, records in
+    quarantine, a backup.
+    """
     with InProcessCluster.create("local", url) as cluster:
         cluster.launch_module(Ledger(), LaunchConfig(2, 1))
         sales, values = (cluster.cluster_depot(MODULE, name) for name in ("*sales", "*values"))
@@ -115,7 +126,19 @@ def work(url: str) -> None:
         cluster.update_module(LaterLedger())
         sales.append(a_sale(2 * ROUNDS))
         cluster.wait_until_processed(MODULE, TOPOLOGY)
+        OptionsLog(cluster.store, MODULE).set("module", "", "topology.on.record.error", "quarantine")
+        values.append_many([POISON, POISON])
+        cluster.wait_until_processed(MODULE, TOPOLOGY)
+        eventually_in_quarantine(cluster, 2).drop([0])
         BackupRun(cluster.store, BackupFolder(connect(f"{url}-backup")), 1_800_000_000_000, lambda *_: None).take()
+
+
+def eventually_in_quarantine(cluster: InProcessCluster, count: int) -> Quarantine:
+    """The quarantine of the topology, when it holds so many records."""
+    found = cluster.quarantine(MODULE, TOPOLOGY)
+    while found.count < count:
+        threading.Event().wait(0.05)
+    return found
 
 
 def readings(url: str) -> str:
@@ -132,6 +155,9 @@ def readings(url: str) -> str:
         lines.append(f"$$values {to_text(values)}")
         spent = cluster.cluster_query(MODULE, "spent")
         lines += [f"spent c{number} {spent.invoke(f'c{number}', 'sum')}" for number in range(7)]
+        lines += [
+            f"in quarantine {each.number} {each.record}" for each in cluster.quarantine(MODULE, TOPOLOGY).records()
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -19,7 +19,7 @@ from tidemill import InProcessCluster, LaunchConfig
 from tidemill import Path as TidemillPath
 from tidemill.definition import stored_json
 from tidemill.depot.segment import Segment, encode_segment
-from tidemill.journal import entries, options_log
+from tidemill.journal import entries, options_log, settlements
 from tidemill.leader.backup_folder import BackupFolder
 from tidemill.leader.check import check_module
 from tidemill.store.urls import open_store
@@ -51,8 +51,12 @@ def options(name: str, content: bytes) -> bytes:
 def entry(name: str, content: bytes) -> bytes:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         parts = {member: archive.read(member) for member in archive.namelist() if member != entries.ENTRY_MEMBER}
-    assert all(delta(member, part) == part for member, part in parts.items())
+    assert all((segment if ".arrow" in member else delta)(member, part) == part for member, part in parts.items())
     return entries.to_bytes(entries.from_bytes(content, key_of(name)), parts, key_of(name))
+
+
+def settlement(name: str, content: bytes) -> bytes:
+    return settlements.JSON.encode(settlements.JSON.decode(content, key_of(name)), key_of(name))
 
 
 def segment(name: str, content: bytes) -> bytes:
@@ -95,6 +99,8 @@ FORMS: list[tuple[str, Callable[[str, bytes], bytes]]] = [
     ("/options/", options),
     ("/depots/", segment),
     ("/runs/", run),
+    ("/quarantine/", segment),
+    ("/settled/", settlement),
     ("/topologies/", entry),
     ("/backups/", backup),
 ]

@@ -68,6 +68,9 @@ OPERATIONS = (
     "GET /api/v1/modules/{module}/topologies/{topology}",
     "POST /api/v1/modules/{module}/topologies/{topology}/pause",
     "POST /api/v1/modules/{module}/topologies/{topology}/resume",
+    "POST /api/v1/modules/{module}/topologies/{topology}/quarantine/page",
+    "POST /api/v1/modules/{module}/topologies/{topology}/quarantine/retry",
+    "POST /api/v1/modules/{module}/topologies/{topology}/quarantine/drop",
     "GET /api/v1/modules/{module}/options",
     "PATCH /api/v1/modules/{module}/options",
 )  # fmt: skip

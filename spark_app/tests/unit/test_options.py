@@ -54,7 +54,7 @@ def test_near_names_are_suggested_when_an_option_is_unknown() -> None:
         ("depot.max.fetch", float("nan")),
         ("depot.max.fetch", float("inf")),
         ("topology.microbatch.placement", "somewhere"),
-        ("topology.on.record.error", "quarantine"),
+        ("topology.on.record.error", "skip"),
         ("topology.microbatch.phase.timeout.seconds", -1),
     ],
 )

@@ -67,10 +67,11 @@ def test_setting_of_an_object_is_told_when_the_module_gets_another_value(store: 
     assert "overridden" not in told("unset", "Visits", RECORDS, store=store)
 
 
-def test_option_that_is_not_there_yet_is_offered_nowhere(store: str) -> None:
-    assert "on.record.error" not in told("list", store=store)
-    done = CliRunner().invoke(app, ["options", "set", "Visits", "topology.on.record.error", "retry", "--store", store])
-    assert done.exit_code == 1
+def test_choices_are_offered_when_an_option_has_some(store: str) -> None:
+    assert "retry | quarantine" in told("list", store=store)
+    command = ["options", "set", "Visits", "topology.on.record.error"]
+    assert CliRunner().invoke(app, [*command, "skip", "--store", store]).exit_code == 1
+    assert CliRunner().invoke(app, [*command, "quarantine", "--store", store]).exit_code == 0
 
 
 def test_only_close_names_are_suggested_when_an_option_is_unknown(store: str) -> None:

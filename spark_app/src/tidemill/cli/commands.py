@@ -137,6 +137,7 @@ COMMANDS = {
         "Drive one topology of one revision of a Module in a pod; the operator starts it.",
     ),
     "options": CommandSource("options", "app", "Dynamic options: change how a module runs while it runs."),
+    "quarantine": CommandSource("quarantine", "app", "Records in quarantine: look at them, retry them, drop them."),
 }
 
 

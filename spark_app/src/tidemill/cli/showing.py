@@ -84,6 +84,9 @@ def _show_troubles(row: TopologyStatus) -> None:
     if row.unpublished:
         text = f"{title}: {row.unpublished:,} of its appends to depots are not published yet"
         console().print(text, style="yellow", markup=False)
+    if row.in_quarantine:
+        text = f"{title}: {row.in_quarantine:,} records are in quarantine: tidemill quarantine list"
+        console().print(f"{text} {row.module} {row.topology}", style="yellow", markup=False)
     if row.skipped:
         text = f"{title}: retention deleted {row.skipped:,} records before they were read"
         console().print(text, style="bold red", markup=False)

@@ -28,9 +28,10 @@ class TopologyStatus:
     what follows it is said by that entry.
 
     `lag` counts by source the records that are appended and not processed; None is not known, and a source that the
-    topology has not met yet is left out. `unpublished` counts appends of committed microbatches that readers of their
-    depots do not see yet. `migrations` are those that the code declares, and how many rows wait for them. `under_way`
-    and `microbatch_id` with `version` name an attempt: ID, version.
+    topology has not met yet is left out. `quarantined` counts the records that ever went to the quarantine,
+    `in_quarantine` those that wait there for a decision; None is not known. `unpublished` counts appends of committed
+    microbatches that readers of their depots do not see yet. `migrations` are those that the code declares, and how
+    many rows wait for them. `under_way` and `microbatch_id` with `version` name an attempt: ID, version.
 
     `role`, `phase`, `failures_in_row` and `commits_since_claim` are None where the store alone tells; `trouble` is why
     a runner in this process gets no further.
@@ -56,6 +57,8 @@ class TopologyStatus:
     under_way: tuple[int, int] | None = None
     processed: int = 0
     skipped: int = 0
+    quarantined: int = 0
+    in_quarantine: int | None = 0
     unpublished: int = 0
     rows_per_second: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
@@ -146,6 +149,8 @@ def entry_status(
         under_way=(entry.attempt.microbatch_id, entry.attempt.version) if entry.attempt else None,
         processed=entry.processed,
         skipped=entry.skipped,
+        quarantined=entry.quarantined,
+        in_quarantine=None if entry.quarantined else 0,
         unpublished=len(entry.appends),
         rows_per_second=rows_per_second(newest) if newest else 0.0,
         metrics=dict(newest.metrics) if newest else {},

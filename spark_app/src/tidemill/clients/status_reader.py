@@ -13,6 +13,7 @@ from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry, lag_of
 from tidemill.journal.leading import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
+from tidemill.journal.settlements import SettlementLog
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import store_at
 
@@ -69,6 +70,7 @@ class StatusReader:
         self._leader = LeaderWatch(store, definition, topology, self._clock)
         self._log = CommitLog(store, definition.topology_prefix(topology))
         self._options = OptionsLog(store, definition.module)
+        self._settlements = SettlementLog(store, definition.topology_prefix(topology))
 
     def read(self) -> TopologyStatus:
         """How the topology stands now. Raises StoreUnavailable: the store does not answer."""
@@ -83,8 +85,13 @@ class StatusReader:
             leader=leader or None,
             lag=self._lags.read(head[1] if head else None),
             unpublished=waits,
+            in_quarantine=self._undecided(found.quarantined),
             clock_ahead_seconds=ahead_ms // 1000 if ahead_ms >= AHEAD_MS else 0,
         )
+
+    def _undecided(self, quarantined: int) -> int:
+        """How many quarantined records nobody decided on; where there was never one, the store is not asked."""
+        return quarantined - self._settlements.newest().count if quarantined else 0
 
 
 def topology_status(

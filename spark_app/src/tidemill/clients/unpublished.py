@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from tidemill.definition.definition import StoredDefinition, StoredDepot
 from tidemill.depot.log import DepotLog
 from tidemill.depot.producers import producer_of
-from tidemill.journal.entries import Entry
+from tidemill.journal.entries import QUARANTINE, Entry
+from tidemill.journal.settlements import quarantine_prefix
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import store_at
 from tidemill.values.errors import Deleted
@@ -24,6 +25,7 @@ def unpublished(store: ObjectStore, definition: StoredDefinition, topology: str,
     """
     producer = producer_of(definition.topology_prefix(topology))
     depots = dict(_targets(store, definition))
+    depots[QUARANTINE] = (store, quarantine_prefix(definition.topology_prefix(topology)), 1)
     count = 0
     for folder in {each.depot for each in entry.appends} & depots.keys():
         last = _last(DepotLog(*depots[folder]), producer)

@@ -18,6 +18,7 @@ from tidemill.clients.depot import DepotHandle
 from tidemill.clients.hub import AppendHub
 from tidemill.clients.module import ModuleClient
 from tidemill.clients.pstate import PStateHandle
+from tidemill.clients.quarantine import Quarantine
 from tidemill.clients.status import TopologyStatus, met_sources
 from tidemill.cluster.engines import engine_name, open_engine
 from tidemill.cluster.launch import (
@@ -236,6 +237,15 @@ class InProcessCluster:
             NeedsCode: the module does not run in this cluster, so its code is not here.
         """
         return QueryHandle(self._client(module), name)
+
+    def quarantine(self, module: str, topology: str) -> Quarantine:
+        """The records that a topology left out because its code raised at them, to look at, to retry and to drop.
+
+        Raises:
+            UnknownName: there is no such module or topology.
+        """
+        client = self._client(module)
+        return Quarantine(self.store, client.definition, topology, self._clock, self.hub.notify)
 
     def _client(self, module: str) -> ModuleClient:
         with self._lock:

@@ -25,6 +25,7 @@ from tidemill.engine.step import AppendedRow
 from tidemill.engine.work import AttemptWork, DeltaPart
 from tidemill.journal.snapshot import Part, TaskSet
 from tidemill.plan import program as pg
+from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
 from tidemill.tables.record_schema import check_column, check_record
 from tidemill.values import columns as cols
@@ -150,19 +151,27 @@ def _part(work: AttemptWork, thread: int, depot: str, frames: list[Frame], inlin
     """One part of the rows of a depot: its bytes if they are few, else an object that was just written."""
     frame = concat(frames)
     rows = split_by_partition(frame.columns[VALUE], frame.tasks().to_numpy())
+    target = work.program.targets[depot]
+    partitions = target.partitions or (1 if target.is_global else work.tasks)
+    return write_part(work, thread, depot, rows, partitions, inline_max)
+
+
+def write_part(
+    work: AttemptWork, thread: int, depot: str, rows: PartitionedRows, partitions: int, inline_max: int,
+    store: ObjectStore | None = None,
+) -> DeltaPart:  # fmt: skip
+    """Rows of a depot as a part: its bytes if they are few, else an object that was just written."""
     name = f"appends/{work.microbatch_id:020d}-{work.version:06d}-{thread:04d}-{ids.nonce()}.arrow"
-    content = bytes(encode_segment(_header(work, depot, rows, f"{work.prefix}/{name}"), rows.column))
+    content = bytes(encode_segment(_header(work, partitions, rows, f"{work.prefix}/{name}"), rows.column))
     part = Part("", TaskSet(work.threads, thread), {depot: rows.length}).sealed(content)
     if len(content) <= inline_max:
         return DeltaPart(part, content)
-    open_store(work.store_url, probe=False).create(f"{work.prefix}/{name}", content)
+    (store or open_store(work.store_url, probe=False)).create(f"{work.prefix}/{name}", content)
     return DeltaPart(replace(part, name=name), None)
 
 
-def _header(work: AttemptWork, depot: str, rows: PartitionedRows, key: str) -> Header:
+def _header(work: AttemptWork, partitions: int, rows: PartitionedRows, key: str) -> Header:
     """As if the part were the first segment of an empty depot."""
-    target = work.program.targets[depot]
-    partitions = target.partitions or (1 if target.is_global else work.tasks)
     ends = [0] * partitions
     for partition, count in rows.counts:
         ends[partition] = count

@@ -33,10 +33,21 @@ def read_external(work: AttemptWork, source: SourceWork, tasks: TaskSet) -> Rows
     values: list[Any] = []
     places: list[int] = []
     for task, partition in filled:
-        start, end = source.ranges.starts[partition], source.ranges.ends[partition]
-        values.extend(reader.records(partition, start, end))
+        for start, end in _spans(source, partition):
+            values.extend(reader.records(partition, start, end))
         places.extend([task] * (len(values) - len(places)))
     return cols.from_values(values), np.array(places, dtype=np.int32)
+
+
+def _spans(source: SourceWork, partition: int) -> Iterator[tuple[int, int]]:
+    """The range of a partition in parts, without what is left out."""
+    start, end = source.ranges.starts[partition], source.ranges.ends[partition]
+    for offset in sorted(offset for p, offset in source.left_out if p == partition and start <= offset < end):
+        if start < offset:
+            yield start, offset
+        start = offset + 1
+    if start < end:
+        yield start, end
 
 
 class _Ranges:
@@ -77,4 +88,5 @@ class _Ranges:
             return error
         step = f"{call} of '{self._declared.name}', declared at {self._declared.at}"
         text = f"{step}, raised {type(error).__name__}: {message_of(error)}"
-        return UserCodeError(text, step=step, trace="".join(traceback.format_exception(error)))
+        # Of no record: the other system is away, or gives what is no data.
+        return UserCodeError(text, step=step, trace="".join(traceback.format_exception(error)), is_general=True)

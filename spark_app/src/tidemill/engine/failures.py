@@ -39,8 +39,13 @@ _NOT_THE_MODULES = (
 """What a step raises that is not the fault of the module's code: its state cannot be read, or it was stopped."""
 
 
-def user_error(error: BaseException, step: str, at: Location, sample: Mapping[str, Any] | None) -> BaseException:
-    """`error` as the `UserCodeError` to raise from it; errors that are not the module's pass as they are."""
+def user_error(
+    error: BaseException, step: str, at: Location, sample: Mapping[str, Any] | None, *, is_general: bool = False
+) -> BaseException:
+    """`error` as the `UserCodeError` to raise from it; errors that are not the module's pass as they are.
+
+    `is_general`: the step takes more time or room than it may, which is no fault of the record; any TimeoutError too.
+    """
     if isinstance(error, _NOT_THE_MODULES):
         return error
     text = f"{step} at {at} raised {type(error).__name__}: {message_of(error)}"
@@ -50,6 +55,7 @@ def user_error(error: BaseException, step: str, at: Location, sample: Mapping[st
         text += f" (record: {shown[:300]})"
     found = UserCodeError(text, step=f"{step} at {at}", trace=trace, sample=shown)
     found.row = sample
+    found.context.update({"is_general": True} if is_general or isinstance(error, (TimeoutError, MemoryError)) else {})
     return found
 
 

@@ -58,7 +58,7 @@ def _count(run: Step, operator: pg.Retain, kept: Frame, sample: dict[str, Any]) 
     if held.bytes > limit:
         text = f"one thread would hold {held.bytes:,} bytes of materialized rows, and {MAX_BYTES} is {limit:,}"
         advice = "materialize fewer variables or rows, take fewer records a microbatch, or raise the option"
-        raise user_error(BadInput(f"{text}: {advice}"), step_of(operator), operator.at, sample)
+        raise user_error(BadInput(f"{text}: {advice}"), step_of(operator), operator.at, sample, is_general=True)
 
 
 def kept_rows(run: Step, operator: pg.Explode) -> Frame:

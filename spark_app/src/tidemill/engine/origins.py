@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tidemill.depot.log import DepotLog
+from tidemill.engine.resources import left_out_rows
 from tidemill.engine.work import AttemptWork, SourceWork
 from tidemill.plan.program import Explode
 from tidemill.store.objects import NotFound
@@ -33,14 +34,15 @@ def with_origin(work: AttemptWork, error: UserCodeError) -> UserCodeError:
         place = None
     if place is None:
         return error
-    depot, partition, offset = place
+    source, partition, offset = place
+    depot = source.depot or source.source_id
     text = f"{error} The record is at offset {offset} of partition {partition} of {depot}."
     located = UserCodeError(text, step=error.step, trace=error.trace, sample=error.sample, **error.context)
-    located.context.update(depot=depot, partition=partition, offset=offset)
+    located.context.update(depot=depot, source=source.source_id, partition=partition, offset=offset)
     return located
 
 
-def _origins(work: AttemptWork, row: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
+def _origins(work: AttemptWork, row: Mapping[str, Any]) -> Iterator[tuple[SourceWork, int, int]]:
     """The places of the records that the row holds, source by source."""
     for operator in work.program.operators:
         if not isinstance(operator, Explode) or not row.keys() & set(operator.outs):
@@ -50,16 +52,19 @@ def _origins(work: AttemptWork, row: Mapping[str, Any]) -> Iterator[tuple[str, i
             yield from _places(work, source, row[operator.outs[0]])
 
 
-def _places(work: AttemptWork, source: SourceWork, record: Any) -> Iterator[tuple[str, int, int]]:
+def _places(work: AttemptWork, source: SourceWork, record: Any) -> Iterator[tuple[SourceWork, int, int]]:
     """Where a record stands in the microbatch; of several equal ones the first is as good as any."""
     log = DepotLog(open_store(source.store_url or work.store_url, probe=False), source.depot_prefix, len(source.ranges))
     column, partitions = log.read_rows(source.ranges, source.segments, source.fetch)
     wanted = repr(record)
     migrated = work.program.migrated.get(source.depot)
+    gone = set(left_out_rows(source, partitions))
     for index, value in enumerate(columns.to_values(column)):
+        if index in gone:
+            continue
         if migrated is not None and migrated.migration.function is not None:
             value = migrated.migration.function.call(value)  # it did not raise when the record was read
         if value == record or repr(value) == wanted:
             partition = int(partitions[index])
             before = int(np.count_nonzero(partitions[:index] == partition))
-            yield source.depot or source.source_id, partition, source.ranges.starts[partition] + before
+            yield source, partition, source.ranges.starts[partition] + before

@@ -117,7 +117,7 @@ def read_source(work: AttemptWork, source: SourceWork, tasks: TaskSet) -> tuple[
         return [], np.empty(0, dtype=np.int32)
     store = PatientStore(open_store(source.store_url or work.store_url, probe=False))
     depot = DepotLog(store, source.depot_prefix, len(ranges))
-    column, partitions = depot.read_rows(ranges, source.segments, source.fetch)
+    column, partitions = read_records(depot, replace(source, ranges=ranges))
     migrated = work.program.migrated.get(source.depot)
     if migrated is not None:
         column, partitions = migrated_records(migrated, migrated.migration, column, partitions, ranges.starts)
@@ -125,3 +125,23 @@ def read_source(work: AttemptWork, source: SourceWork, tasks: TaskSet) -> tuple[
         return column, partitions
     order = np.argsort(partitions, kind="stable")  # a task has several: one after the other, whatever was rolled
     return gather_rows(column, order), partitions[order] % np.int32(work.tasks)
+
+
+def read_records(depot: DepotLog, source: SourceWork) -> tuple[Column, np.ndarray[Any, Any]]:
+    """The records of a source but for those that are left out, and the partition of each. Raises as `read_rows`."""
+    column, partitions = depot.read_rows(source.ranges, source.segments, source.fetch)
+    gone = left_out_rows(source, partitions)
+    if not gone:
+        return column, partitions
+    kept = np.delete(np.arange(len(partitions)), gone)
+    return gather_rows(column, kept), partitions[kept]
+
+
+def left_out_rows(source: SourceWork, partitions: np.ndarray[Any, Any]) -> list[int]:
+    """The rows of records that are left out, where the ranges of a source were read whole."""
+    starts, ends = source.ranges.starts, source.ranges.ends
+    return [
+        int(np.flatnonzero(partitions == partition)[offset - starts[partition]])
+        for partition, offset in source.left_out
+        if starts[partition] <= offset < ends[partition]
+    ]

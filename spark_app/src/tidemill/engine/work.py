@@ -29,6 +29,7 @@ class SourceWork:
     `is_due` says whether a tick depot ticks in this microbatch; `ranges` is empty for those. `depot` is its name, for
     people, `fetch` its option `depot.max.fetch`. `is_external`: the records are outside the store, and the program's
     object of the depot's name reads them. `store_url` is empty where the depot is in the topology's own store.
+    `left_out` are (partition, offset) of records that are not read: those in quarantine.
     """
 
     source_id: str
@@ -40,10 +41,11 @@ class SourceWork:
     fetch: int = resolve("depot.max.fetch", {})
     is_external: bool = False
     store_url: str = ""
+    left_out: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def records(self) -> int:
-        """How many records the ranges hold."""
+        """How many records the ranges hold, with those that are left out."""
         return self.ranges.records
 
 

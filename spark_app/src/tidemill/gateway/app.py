@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from tidemill.clients.status import TopologyStatus
 from tidemill.clients.status_reader import topology_status
-from tidemill.gateway import depots, faults, observing, page, pstates, queries, schemas, topologies, waits
+from tidemill.gateway import depots, faults, observing, page, pstates, quarantines, queries, schemas, topologies, waits
 from tidemill.gateway.admission import Admission
 from tidemill.gateway.exchange import Gateway, gateway_of
 from tidemill.gateway.faults import HttpRefusal, malformed
@@ -77,7 +77,8 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
     app.state.gateway = gateway
     app.include_router(operations)
     app.include_router(page.routes)
-    for router in (depots.routes, pstates.routes, queries.routes, topologies.routes, observing.routes, waits.routes):
+    of_modules = (depots.routes, pstates.routes, quarantines.routes, queries.routes, topologies.routes)
+    for router in (*of_modules, observing.routes, waits.routes):
         app.include_router(router, prefix=PREFIX)
     app.add_exception_handler(TidemillError, _on_error)
     app.add_exception_handler(HTTPException, _on_http)

@@ -17,6 +17,7 @@ _STATES = (
     ("is_paused", "paused", "Whether the topology is paused."),
     ("is_running", "led", "Whether a leader runs the topology."),
     ("state_bytes", "state_bytes", "Bytes of the topology's PStates in the store."),
+    ("in_quarantine", "in_quarantine", "Records in quarantine that wait for a decision."),
     ("unpublished", "unpublished_appends", "Appends of committed microbatches that are not in their depots yet."),
 )
 
@@ -79,6 +80,11 @@ class TopologyCollector(Collector):
             "Records that retention deleted before they were read.",
             labels=("module", "topology"),
         )
+        quarantined = CounterMetricFamily(
+            "tidemill_topology_quarantined_records",
+            "Records at which the module's code raised, left out of their microbatches.",
+            labels=("module", "topology"),
+        )
         states = {
             field: GaugeMetricFamily(f"tidemill_topology_{name}", text, labels=("module", "topology"))
             for field, name, text in _STATES
@@ -89,6 +95,7 @@ class TopologyCollector(Collector):
                 lag.add_metric((*place, source), waiting)
             processed.add_metric(place, one.processed)
             skipped.add_metric(place, one.skipped)
+            quarantined.add_metric(place, one.quarantined)
             for field, family in states.items():
-                family.add_metric(place, float(getattr(one, field)))
-        yield from (lag, processed, skipped, *states.values())
+                family.add_metric(place, float(getattr(one, field) or 0))
+        yield from (lag, processed, skipped, quarantined, *states.values())

@@ -134,6 +134,28 @@ SUBSCRIBE_QUERY: Schema = {
     ]
 }
 
+HELD_ASKED: Schema = {
+    "type": "object",
+    "properties": {
+        "after": {"type": "integer", "minimum": -1, "maximum": 2**53 - 1, "default": -1},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 100},
+    },
+    "additionalProperties": False,
+}
+
+CHOSEN: Schema = {
+    "type": "object",
+    "properties": {
+        "numbers": {
+            "description": "Numbers of records; all that are there if it is left out.",
+            "type": ["array", "null"],
+            "items": {"type": "integer", "minimum": 0, "maximum": 2**53 - 1},
+            "maxItems": 100,
+        }
+    },
+    "additionalProperties": False,
+}
+
 BARRIER: Schema = {"type": "string", "description": "What is waited for; sent back, it goes on waiting for the same."}
 
 WAIT: Schema = {

@@ -40,12 +40,27 @@ class SourceProgress:
     start_from: tuple[int, ...]
 
 
+QUARANTINE: Final = "quarantine"
+"""The depot of a topology for records that its code fails on, as its entries name it: a folder of the topology's."""
+
+
+@dataclass(frozen=True)
+class Poison(Stored):
+    """A record at which the module's code raised; `part` is the one record of the quarantine that tells of it."""
+
+    source_id: str
+    partition: int
+    offset: int
+    part: Part
+
+
 @dataclass(frozen=True)
 class Attempt(Stored):
     """The attempt under way: fixed before it starts, the same for each retry of the microbatch ID (invariant S2).
 
     `ranges` are the records of each source; `ticks` maps each due tick source to its new tick time.
-    `reads` names the entry of each other topology that it reads.
+    `reads` names the entry of each other topology that it reads. `poisons` are the records of the ranges that it does
+    not read: each version may add to them.
     """
 
     microbatch_id: int
@@ -53,6 +68,7 @@ class Attempt(Stored):
     ranges: Mapping[str, OffsetRanges] = field(default_factory=dict)
     ticks: Mapping[str, int] = field(default_factory=dict)
     reads: Mapping[str, int] = field(default_factory=dict)
+    poisons: tuple[Poison, ...] = ()
 
     @cached_property
     def records(self) -> int:
@@ -146,7 +162,8 @@ class Entry(Stored):
 
     `compacted` is the number of the newest entry in which a compaction's result entered (0: none), so that
     collection walks from change to change. `appends` are those of committed microbatches that are perhaps not published
-    yet, oldest first (invariant S8). `skipped` counts records that retention deleted before they were read.
+    yet, oldest first (invariant S8). `skipped` counts records that retention deleted before they were read,
+    `quarantined` those that committed microbatches put into the quarantine.
     `shared` counts the first levels of `snapshot` that are the first of `previous`, too, where only the others are
     written; 0 elsewhere.
     """
@@ -170,14 +187,17 @@ class Entry(Stored):
     failure: Failure | None = None
     owner: str = ""
     skipped: int = 0
+    quarantined: int = 0
     shared: int = 0
 
     def named_parts(self) -> Iterator[Part]:
-        """All parts that must be there while this is the newest entry: of both states, and of appends."""
+        """All parts that must be there while this is the newest entry: of both states, of appends, of the attempt."""
         yield from self.snapshot.parts()
         yield from self.previous.parts()
         for append in self.appends:
             yield from append.parts
+        for poison in self.attempt.poisons if self.attempt is not None else ():
+            yield poison.part
 
     @property
     def last_id(self) -> int:

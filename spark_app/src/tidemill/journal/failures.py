@@ -7,6 +7,9 @@ from typing import Final
 from tidemill.journal.entries import Failure
 from tidemill.values.errors import MicrobatchFails, RetryableError, TidemillError
 
+RECORD_QUARANTINED: Final = "RecordQuarantined"
+"""The code of a failure at a record without which the next version of the microbatch runs."""
+
 REPEATED: Final = 3
 """A microbatch that failed so often in the same way will fail again: a wait for its result ends with that error."""
 
@@ -53,5 +56,5 @@ def _codes(kind: type[TidemillError]) -> set[str]:
     return {kind.code}.union(*map(_codes, kind.__subclasses__()))
 
 
-_PASSING: Final = _codes(RetryableError) | {"OutcomeUnknown", "SnapshotExpired", "NotFound"}
+_PASSING: Final = _codes(RetryableError) | {RECORD_QUARANTINED, "OutcomeUnknown", "SnapshotExpired", "NotFound"}
 """What the next attempt may not meet again."""

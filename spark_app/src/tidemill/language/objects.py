@@ -141,7 +141,7 @@ def _prepared(declared: DeclaredObject) -> Any:
 def _not_opened(declared: DeclaredObject, error: Exception) -> UserCodeError:
     step = f"declare_object({declared.name}) at {declared.at}"
     text = f"The object '{declared.name}', declared at {declared.at}, cannot be opened: {type(error).__name__}: {error}"
-    return UserCodeError(text, step=step, trace="".join(traceback.format_exception(error)))
+    return UserCodeError(text, step=step, trace="".join(traceback.format_exception(error)), is_general=True)
 
 
 def close_objects(objects: Iterable[DeclaredObject]) -> None:

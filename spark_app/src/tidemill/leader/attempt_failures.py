@@ -30,6 +30,13 @@ def compaction_failed(token: int, error: BaseException) -> CompactionFailed:
     return CompactionFailed(token, _code(error), with_utf8(f"{type(error).__name__}: {message_of(error)}"))
 
 
+def is_of_record(error: BaseException) -> bool:
+    """Whether the module's code raised, as it may do because of one record; not where it takes more than it may."""
+    if isinstance(error, UserCodeError):
+        return not error.context.get("is_general")
+    return isinstance(error, SystemExit)
+
+
 def _code(error: BaseException) -> str:
     if not isinstance(error, Exception):
         return UserCodeError.code

@@ -27,6 +27,7 @@ from tidemill.journal import entries
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog, modules_of
 from tidemill.journal.entries import SEGMENTS_MAX, Entry
+from tidemill.journal.settlements import SettlementLog, quarantine_prefix
 from tidemill.journal.snapshot import Part, checksum_of
 from tidemill.leader.backup_folder import Backup, BackupFolder, SavedTopology, other_history
 from tidemill.leader.collection import inline_entries
@@ -196,6 +197,7 @@ class BackupRun:
         name, number = look.definition.module, look.definition.number
         for topology, log, (at, entry) in look.heads:
             _check_covered(entry, saved, topology.name)
+            self._quarantine(found, look.definition, log.log.prefix.rpartition("/")[0], entry.last_id)
             found.topologies.append(self._topology(found, log.log, topology, at, entry))
         self._log(found, self._small_log(f"{name}/definition"), number)
         options = self._small_log(f"{name}/options")
@@ -237,7 +239,24 @@ class BackupRun:
         What is rolled meanwhile may know of appends that are not saved, so it raises _Overtaken.
         """
         prefix = depot_folder(definition.module, depot)
-        log = DepotLog(self._store, prefix, 1 if depot.is_global else definition.tasks)
+        return self._records(found, definition, prefix, 1 if depot.is_global else definition.tasks, committed)
+
+    def _quarantine(self, found: _Module, definition: StoredDefinition, prefix: str, last_id: int) -> None:
+        """Save the quarantine of a topology. The decisions come after the depots to which they append, and before the
+        records that they are on. Raises _Overtaken where a decision is on one that is cut off.
+        """
+        settlements = SettlementLog(self._store, prefix)
+        newest = settlements.newest()
+        if newest.number:
+            self._log(found, settlements.log, newest.number)
+        saved = self._records(found, definition, quarantine_prefix(prefix), 1, {producer_of(prefix): last_id})
+        if newest.settled and newest.settled[-1][1] > saved.ends[0]:
+            raise _Overtaken
+
+    def _records(
+        self, found: _Module, definition: StoredDefinition, prefix: str, partitions: int, committed: Mapping[str, int]
+    ) -> _SavedDepot:
+        log = DepotLog(self._store, prefix, partitions)
         rolled = {key for _, _, key in log.files.list_rolled()}
         newest = log.newest()
         if newest.gate.definition > definition.number:

@@ -16,6 +16,7 @@ from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog, lost_definition, no_such_module
 from tidemill.journal.entries import AppendIdentity, Entry, StagedAppend
 from tidemill.journal.options_log import OptionsLog
+from tidemill.journal.settlements import SettlementLog, quarantine_prefix
 from tidemill.journal.snapshot import Part, Snapshot
 from tidemill.leader.check_appends import append_faults, listing_faults
 from tidemill.leader.deletions import DeletionDecision, Deletions
@@ -137,6 +138,7 @@ def check_topology(store: ObjectStore, definition: StoredDefinition, topology: s
     found += _check_snapshot(store, log, definition, topology, *head)
     found += _check_progress(store, definition, topology, head[1])
     found += [Finding("S8", *fault) for fault in append_faults(store, definition, topology, log, listed)]
+    found += _check_quarantine(store, definition.topology_prefix(topology), topology)
     return found
 
 
@@ -216,6 +218,8 @@ def _retry_faults(before: Entry, entry: Entry) -> Iterator[tuple[str, str]]:
     assert before.attempt is not None and entry.attempt is not None
     if entry.attempt.ranges != before.attempt.ranges:
         yield "S2", f"a retry of ID {entry.attempt.microbatch_id} has other ranges than before"
+    if entry.attempt.poisons[: len(before.attempt.poisons)] != before.attempt.poisons:
+        yield "S2", f"a retry of ID {entry.attempt.microbatch_id} reads records that an attempt before left out"
     if entry.attempt.version != before.attempt.version + 1:
         yield "S2", f"version {entry.attempt.version} follows version {before.attempt.version}"
 
@@ -236,6 +240,11 @@ def _commit_faults(before: Entry, entry: Entry) -> Iterator[tuple[str, str]]:
             yield "S1", f"source {source} moves to {progress.offsets}, but {ranges} was begun"
         elif progress.offsets != old:
             counted += ranges.records
+    left_out = begun.poisons if begun is not None else ()
+    gone = [each for each in left_out if entry.progress.get(each.source_id) != before.progress.get(each.source_id)]
+    if entry.quarantined - before.quarantined != len(gone):
+        count = entry.quarantined - before.quarantined
+        yield "S8", f"{count} records go to the quarantine, but {len(gone)} were left out of the microbatch"
     if entry.processed - before.processed != counted:
         yield "S1", f"{entry.processed - before.processed} records are counted, the ranges hold {counted}"
 
@@ -334,13 +343,37 @@ def check_depot(store: ObjectStore, definition: StoredDefinition, name: str) -> 
     depot = _open_depot(store, definition, name)
     found: list[Finding] = []
     try:
-        starts, ends, gate = depot.starts(), depot.ends(), depot.newest().gate
+        gate = depot.newest().gate
     except TidemillError as error:
         return [_unreadable("S6", name, error)]
     newest = DefinitionLog(store, definition.module).newest_number()
     if gate.definition > newest:
         text = f"was closed or opened by definition {gate.definition}, but the newest one is {newest}"
         found.append(Finding("S6", name, f"{text}: definitions are lost"))
+    return found + _check_records(depot, name)
+
+
+def _check_quarantine(store: ObjectStore, prefix: str, topology: str) -> list[Finding]:
+    """Its records can be read, and no decision is on one that is not there."""
+    depot, name = DepotLog(store, quarantine_prefix(prefix), 1), f"{topology} quarantine"
+    try:
+        newest = SettlementLog(store, prefix).newest()
+        (end,) = depot.ends()
+    except TidemillError as error:
+        return [_unreadable("S6", name, error)]
+    found = _check_records(depot, name) if end else []
+    if newest.settled and newest.settled[-1][1] > end:
+        text = f"decision {newest.number} is on records up to {newest.settled[-1][1]}, but there are {end}"
+        found.append(Finding("S8", name, f"{text}: records are lost"))
+    return found
+
+
+def _check_records(depot: DepotLog, name: str) -> list[Finding]:
+    found: list[Finding] = []
+    try:
+        starts, ends = depot.starts(), depot.ends()
+    except TidemillError as error:
+        return [_unreadable("S6", name, error)]
     for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
         for first in range(start, end, _RECORDS_AT_ONCE):
             last = min(end, first + _RECORDS_AT_ONCE)

@@ -11,7 +11,8 @@ from tidemill.depot.log import DepotLog
 from tidemill.depot.producers import producer_of
 from tidemill.depot.reading import find_produced, produced_back
 from tidemill.journal.commit_log import CommitLog
-from tidemill.journal.entries import SEGMENTS_MAX, AppendIdentity, Entry, StagedAppend
+from tidemill.journal.entries import QUARANTINE, SEGMENTS_MAX, AppendIdentity, Entry, StagedAppend
+from tidemill.journal.settlements import quarantine_prefix
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.store.urls import store_at
 from tidemill.tables.stored_parts import read_part
@@ -38,8 +39,16 @@ def append_faults(
     """(place, text) of what is wrong with a topology's appends in the depots that there are."""
     own = (name for name, depot in definition.depots.items() if depot.has_log)
     mirrored = (name for name, mirror in definition.mirrors.items() if isinstance(mirror.item, StoredDepot))
-    for name in (*own, *mirrored):
-        check = _DepotCheck(store, definition, topology, name)
+    prefix = definition.topology_prefix(topology)
+    depots = {
+        name: DepotLog(
+            store_at(store, definition.store_of(name)), definition.depot_prefix(name), definition.partitions(name)
+        )
+        for name in (*own, *mirrored)
+    }
+    depots[QUARANTINE] = DepotLog(store, quarantine_prefix(prefix), 1)
+    for name, depot in depots.items():
+        check = _DepotCheck(store, prefix, depot)
         appends = [append for append in listed.values() if append.depot == check.folder]
         try:
             faults = list(check.faults(log, appends))
@@ -49,15 +58,14 @@ def append_faults(
 
 
 class _DepotCheck:
-    """The appends of one topology to one depot."""
+    """The appends of the topology below `prefix` to one depot."""
 
-    def __init__(self, store: ObjectStore, definition: StoredDefinition, topology: str, name: str) -> None:
-        prefix = definition.depot_prefix(name)
-        self.folder = prefix.rpartition("/")[2]
+    def __init__(self, store: ObjectStore, prefix: str, depot: DepotLog) -> None:
+        self.folder = depot.files.prefix.rpartition("/")[2]
         self._store = store
-        self._topology_prefix = definition.topology_prefix(topology)
-        self._producer = producer_of(self._topology_prefix)
-        self._depot = DepotLog(store_at(store, definition.store_of(name)), prefix, definition.partitions(name))
+        self._topology_prefix = prefix
+        self._producer = producer_of(prefix)
+        self._depot = depot
 
     def faults(self, log: CommitLog, appends: list[StagedAppend]) -> Iterator[str]:
         """First what the log named, then the depot, and the log's head last: who is late is no fault."""

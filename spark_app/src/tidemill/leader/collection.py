@@ -15,7 +15,7 @@ from tidemill.definition.stored import StoredSource, StoredTopology, topology_fo
 from tidemill.depot.log import DepotLog
 from tidemill.depot.retention import GRACE_MILLIS, retain, roll
 from tidemill.journal.commit_log import CommitLog
-from tidemill.journal.entries import Entry, SourceProgress
+from tidemill.journal.entries import QUARANTINE, Entry, SourceProgress
 from tidemill.journal.snapshot import Part
 from tidemill.language.options import Values, resolve
 from tidemill.leader.garbage import remove_garbage
@@ -56,6 +56,7 @@ def collect(topology_store: TopologyStore, retention_ms: int) -> Collected:
         if depot.has_log and _is_keeper(topology_store, name, others):
             _keep_depot(topology_store, name, others)
             _sweep(topology_store, topology_store.definition.depot_prefix(name))
+    _keep_quarantine(topology_store)
     for name in sorted(topology_store.program.targets.keys() & topology_store.definition.depots.keys()):
         if not _readers(topology_store, name):
             roll(topology_store.opened_depot(name))
@@ -183,6 +184,22 @@ def _keep_depot(topology_store: TopologyStore, name: str, others: Sequence[Livin
         log.follow()
         old = topology_store.old(name, log.newest().number, GRACE_MILLIS)
         retain(log, records_max, needed, _excess(values, name), old=old)
+
+
+def _keep_quarantine(topology_store: TopologyStore) -> None:
+    """Finish the newest decision, and delete the records that are settled up to the first that is not."""
+    head = topology_store.commit_log.head()
+    if head is None or not head[1].quarantined:
+        return
+    newest = topology_store.quarantine.finish()
+    depot = topology_store.opened_depot(QUARANTINE)
+    roll(depot)
+    needed = min([newest.start, *(first for first, _ in newest.chosen)])
+    depot.follow()
+    old = topology_store.old(QUARANTINE, depot.newest().number, GRACE_MILLIS)
+    retain(depot, 0, [min(needed, *depot.ends())], old=old)
+    for prefix in (depot.files.prefix, topology_store.settlements.log.prefix):
+        _sweep(topology_store, prefix)
 
 
 def _excess(values: Values, name: str) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Union
 
 from tidemill.engine.work import AttemptOutcome
-from tidemill.journal.entries import AppendIdentity, Attempt, Entry, StagedAppend
+from tidemill.journal.entries import AppendIdentity, Attempt, Entry, Poison, StagedAppend
 from tidemill.journal.snapshot import Level, Part
 from tidemill.language.options import ModuleOptions
 
@@ -88,12 +88,16 @@ class StartsResolved:
 
 @dataclass(frozen=True)
 class SourcesProbed:
-    """What is there now: depots by source, options, the newest definition, the newest entry of each topology read."""
+    """What is there now: depots by source, options, the newest definition, the newest entry of each topology read.
+
+    `settled` is how far the quarantine was settled without a gap.
+    """
 
     ends: Mapping[str, DepotEnds]
     options: ModuleOptions
     definition: int
     reads: Mapping[str, int] = field(default_factory=dict)
+    settled: int = 0
 
 
 @dataclass(frozen=True)
@@ -126,10 +130,19 @@ class AttemptDone:
 
 
 @dataclass(frozen=True)
+class FoundPoison:
+    """A record without which the next version runs; `content` are the bytes of its part if they are few."""
+
+    poison: Poison
+    content: bytes | None
+
+
+@dataclass(frozen=True)
 class AttemptFailed:
     """The attempt of this token failed; `code` is that of the error.
 
-    `step`, `trace` and `sample` say where in the module's code it came up, and for which rows.
+    `step`, `trace` and `sample` say where in the module's code it came up, and for which rows. `found` is the record
+    to blame, where one was looked for, `not_found` why it was not found.
     """
 
     token: int
@@ -138,6 +151,15 @@ class AttemptFailed:
     step: str = ""
     trace: str = ""
     sample: str = ""
+    found: FoundPoison | None = None
+    not_found: str = ""
+
+
+@dataclass(frozen=True)
+class ProbeStarted:
+    """To find the record that the attempt of this token fails at, a part of its records is tried."""
+
+    token: int
 
 
 @dataclass(frozen=True)
@@ -197,8 +219,8 @@ class StopRequested:
 
 Event = Union[
     LeaseAnswered, HeadRead, StartsResolved, SourcesProbed, EntryWritten, EntryLost, StoreFailed, AttemptDone,
-    AttemptFailed, CompactionDone, CompactionFailed, CollectionDone, AppendsPublished, TimePassed, LeaseLost,
-    StopRequested,
+    AttemptFailed, ProbeStarted, CompactionDone, CompactionFailed, CollectionDone, AppendsPublished, TimePassed,
+    LeaseLost, StopRequested,
 ]  # fmt: skip
 
 # --- instructions ----------------------------------------------------------------------------------------------------
@@ -223,7 +245,9 @@ class ResolveStarts:
 
 @dataclass(frozen=True)
 class Look:
-    """Probe the depots, the options and the definition."""
+    """Probe the depots, the options and the definition, and the quarantine if there is something in it."""
+
+    has_quarantine: bool = False
 
 
 @dataclass(frozen=True)
@@ -240,13 +264,17 @@ Question = Union[AskLease, ReadHead, ResolveStarts, Look, WriteEntry]
 
 @dataclass(frozen=True)
 class StartAttempt:
-    """`is_traced`: the attempt before failed in the module's code; this one keeps the records of its rows."""
+    """`is_traced`: the attempt before failed in the module's code; this one keeps the records of its rows.
+
+    `is_diagnosed`: if the module's code raises, the record is looked for at which it does.
+    """
 
     token: int
     attempt: Attempt
     entry: Entry
     options: ModuleOptions
     is_traced: bool = False
+    is_diagnosed: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from typing import Final, Literal
 
 from tidemill.clients.status import Phase, Role
 from tidemill.journal.entries import Attempt, Entry, Failure
+from tidemill.journal.failures import RECORD_QUARANTINED
 from tidemill.language.options import ModuleOptions, resolve
-from tidemill.leader import events, ranges, transitions
+from tidemill.leader import events, quarantining, ranges, transitions
 from tidemill.leader.events import Event, Instruction, Question, SourcesProbed, StartsResolved, TopologySpec
 from tidemill.leader.maintenance import Maintenance
 from tidemill.leader.phases import FOLLOWING, MachinePhase
@@ -71,6 +72,7 @@ class Machine:
     _priming_since: float = 0.0
     _ticks: dict[str, int] = field(default_factory=dict)
     _ignored: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _found: events.FoundPoison | None = None
 
     def __post_init__(self) -> None:
         self.publication = Publication(frozenset(self.spec.depots.values()))
@@ -101,6 +103,8 @@ class Machine:
             return self._stop("stopped", "another process holds the lease")
         if isinstance(event, (events.AttemptDone, events.AttemptFailed)):
             self._take_attempt(event, now)
+        elif isinstance(event, events.ProbeStarted):
+            self._note_probe(event, now)
         elif isinstance(event, (events.CompactionDone, events.CompactionFailed, events.CollectionDone)):
             self.maintenance.take(event, now.at)
         elif isinstance(event, events.AppendsPublished):
@@ -224,7 +228,9 @@ class Machine:
             return
         if isinstance(event, events.AttemptFailed):
             self._pin_again = event.code in ("SnapshotExpired", "NotFound")
-            self._fail(now, running.attempt, "process", event)
+            self._fail(now, running.attempt, "process", self._judged(event, running.attempt))
+            if event.found is not None:
+                self._found, self._retry_at = event.found, now.at
             return
         refusal = refusal_of(event.outcome)
         if refusal:
@@ -236,6 +242,26 @@ class Machine:
         self._finished = (Finished(running.attempt, event.outcome, metrics), running.is_begun)
         self._is_look_fresh = False
         self._commit_started = now.at
+
+    def _judged(self, failed: events.AttemptFailed, attempt: Attempt) -> events.AttemptFailed:
+        """The failure as people are told it: what becomes of the record, where records go to the quarantine."""
+        if failed.code != UserCodeError.code or not quarantining.is_on(self.options, self.spec.name):
+            return failed
+        if failed.found is not None:
+            text = f"{failed.message} The next version runs without this record, which goes to the quarantine."
+            return replace(failed, code=RECORD_QUARANTINED, message=text)
+        why = failed.not_found or self._refusal(attempt) or "it fails without any record too, or not each time"
+        return replace(failed, message=f"{failed.message} No record goes to the quarantine: {why}.")
+
+    def _refusal(self, attempt: Attempt) -> str:
+        """Why no further record of a microbatch may go to the quarantine; empty if one may."""
+        settled = 0 if self.look is None else self.look.settled
+        return quarantining.refusal(attempt, self._head.quarantined - settled, self.options, self.spec.name)
+
+    def _note_probe(self, event: events.ProbeStarted, now: Now) -> None:
+        """Each run of a part of the records may take as long as the attempt."""
+        if self.running is not None and self.running.token == event.token:
+            self.running.deadline = now.at + 1000 * self._option(_TIMEOUT)
 
     def _fail(self, now: Now, attempt: Attempt, phase: Phase, event: events.AttemptFailed) -> None:
         self.running, self._finished = None, None
@@ -368,11 +394,14 @@ class Machine:
         if self._pin_again or any(name not in again.reads for name in self.spec.reads):
             again = replace(again, reads=dict(self.look.reads))
         self._pin_again = False
-        return [self._write_begin(again, now)]
+        found, self._found = self._found, None
+        if found is None or not self._has_failed(attempt):
+            return [self._write_begin(again, {}, now)]
+        return [self._write_begin(*transitions.with_poison(again, self.number + 1, found), now)]
 
-    def _write_begin(self, attempt: Attempt, now: Now) -> Instruction:
+    def _write_begin(self, attempt: Attempt, parts: Mapping[str, bytes], now: Now) -> Instruction:
         head = self._head_to_follow()
-        return self._write(transitions.begin(head, attempt, self.failure, self._author(now)))
+        return self._write(transitions.begin(head, attempt, self.failure, self._author(now)), parts)
 
     def _has_failed(self, attempt: Attempt) -> bool:
         """Whether the log's newest begin is that of the version that failed last."""
@@ -384,8 +413,9 @@ class Machine:
         deadline = now.at + 1000 * self._option(_TIMEOUT)
         self.running = Running(self._tokens, attempt, is_begun, deadline, now.at)
         last = self.failure
-        is_traced = last is not None and last.microbatch_id == attempt.microbatch_id and last.code == UserCodeError.code
-        return [events.StartAttempt(self._tokens, attempt, self._head, self.options, is_traced)]
+        is_traced = last is not None and last.microbatch_id == attempt.microbatch_id and last.code in _MODULES_CODE
+        is_diagnosed = quarantining.is_on(self.options, self.spec.name) and not self._refusal(attempt)
+        return [events.StartAttempt(self._tokens, attempt, self._head, self.options, is_traced, is_diagnosed)]
 
     def _idle_step(self, now: Now) -> list[Instruction]:
         if not self._is_look_fresh:
@@ -434,7 +464,7 @@ class Machine:
         if ranges.has_records(fixed, self._wanted() if not is_time else fixed):
             self._prime_started = self._priming_since = now.at
             attempt = self._attempt(head, fixed, microbatch_id, known + 1, now, self._ticks)
-            return [self._write_begin(attempt, now)]
+            return [self._write_begin(attempt, {}, now)]
         if not ticks and not is_time:
             return []
         self._prime_started = now.at
@@ -606,7 +636,7 @@ class Machine:
         return Author(self.ids.nonce(), now.wall_ms, self.owner)
 
     def _ask_look(self) -> list[Instruction]:
-        self._question = events.Look()
+        self._question = events.Look(self._head.quarantined > 0)
         return [self._question]
 
     def _write(self, entry: Entry, parts: Mapping[str, bytes] | None = None) -> Instruction:
@@ -626,5 +656,6 @@ class Machine:
         return [*cancel, events.Stop(reason, text)]
 
 
+_MODULES_CODE: Final = (UserCodeError.code, RECORD_QUARANTINED)
 _TIMEOUT: Final = "topology.microbatch.phase.timeout.seconds"
 _QUESTIONS: Final = (events.AskLease, events.ReadHead, events.ResolveStarts, events.Look, events.WriteEntry)

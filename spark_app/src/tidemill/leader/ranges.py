@@ -126,11 +126,13 @@ def limit_after(limit: int | None, attempt: Attempt) -> int | None:
     """The most records of a partition in the next microbatch; None is no bound but the option.
 
     One that took several attempts is followed by smaller ones, half for each failure, so that something is committed
-    where much of what is tried fails; each that succeeds at once is followed by a larger one.
+    where much of what is tried fails; each that succeeds at once is followed by a larger one. A failure that put a
+    record into quarantine does not count.
     """
     largest = max((_longest(ranges) for ranges in attempt.ranges.values()), default=0)
-    if attempt.version > 1 and largest:
-        return max(1, largest >> min(attempt.version - 1, _HALVES_MAX))
+    failures = attempt.version - 1 - len(attempt.poisons)
+    if failures > 0 and largest:
+        return max(1, largest >> min(failures, _HALVES_MAX))
     return None if limit is None or limit > LIMIT_MAX else 2 * limit
 
 

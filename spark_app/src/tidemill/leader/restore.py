@@ -15,7 +15,8 @@ from typing import Final
 
 from tidemill.journal import entries
 from tidemill.journal.definition_log import modules_of
-from tidemill.journal.entries import Entry
+from tidemill.journal.entries import QUARANTINE, Entry
+from tidemill.journal.settlements import SETTLED_FOLDER, quarantine_prefix
 from tidemill.leader.backup import THREADS, Copied, lowest_needed, objects_of
 from tidemill.leader.backup_folder import Backup, BackupFolder, SavedTopology
 from tidemill.leader.check import check_module
@@ -208,7 +209,8 @@ def _copy_one(copy: ObjectStore, plan: RestorePlan, folder: BackupFolder, key: s
 def needed_objects(plan: RestorePlan) -> set[str]:
     """All of the backup but the entries and parts of topologies that the points do without."""
     prefixes = tuple(f"{topology.prefix}/" for topology in plan.backup.topologies)
-    needed = {key for key in plan.backup.objects if not key.startswith(prefixes)}
+    whole = tuple(f"{prefix}{folder}/" for prefix in prefixes for folder in (QUARANTINE, SETTLED_FOLDER))
+    needed = {key for key in plan.backup.objects if not key.startswith(prefixes) or key.startswith(whole)}
     for point in plan.points:
         log = _log_of(point.topology)
         needed |= {log.key(number) for number in range(point.first, point.number + 1)}
@@ -231,5 +233,9 @@ def _logs_of(living: ObjectStore, modules: Iterable[str]) -> set[str]:
         found |= {f"{module}/{name}" for name in LOG_FOLDERS}
         for part in ("depots", "topologies"):
             keys = (key.split("/") for key in living.list(f"{module}/{part}"))
-            found |= {"/".join([*names[:3], "log"]) for names in keys if len(names) > 3}
+            folders = {"/".join(names[:3]) for names in keys if len(names) > 3}
+            found |= {f"{folder}/log" for folder in folders}
+            if part == "topologies":
+                found |= {f"{quarantine_prefix(folder)}/log" for folder in folders}
+                found |= {f"{folder}/{SETTLED_FOLDER}" for folder in folders}
     return found

@@ -19,6 +19,7 @@ from tidemill.engine.work import AttemptRunner, Cancel, CurrentStep
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.leader import events
 from tidemill.leader.attempt_failures import attempt_failed, compaction_failed
+from tidemill.leader.attempting import run_attempt
 from tidemill.leader.collection import collect
 from tidemill.leader.machine import Machine
 from tidemill.leader.maintenance import Maintenance
@@ -248,8 +249,7 @@ class TopologyRunner:
 
     def _attempt(self, start: events.StartAttempt, cancel: Cancel) -> None:
         try:
-            outcome = self._runner.run(self._topology_store.attempt_work(start), cancel)
-            self._events.put(events.AttemptDone(start.token, outcome))
+            self._events.put(run_attempt(self._topology_store, self._runner, start, cancel, self._events.put))
         except BaseException as error:  # noqa: BLE001 - a user's function raises anything, sys.exit included
             self._events.put(attempt_failed(start.token, error))
         finally:

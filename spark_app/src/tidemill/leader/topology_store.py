@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tidemill.clients.quarantine import Quarantine
 from tidemill.definition.definition import (
     Retirement,
     StoredDefinition,
@@ -22,8 +23,9 @@ from tidemill.engine.work import AttemptWork, CompactionWork, Pinned, SourceWork
 from tidemill.journal.clock import Clock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
-from tidemill.journal.entries import Attempt
+from tidemill.journal.entries import QUARANTINE, Attempt
 from tidemill.journal.options_log import OptionsLog
+from tidemill.journal.settlements import SettlementLog, quarantine_prefix
 from tidemill.journal.snapshot import Snapshot
 from tidemill.language.options import ModuleOptions, resolve, resolve_all
 from tidemill.leader import events
@@ -64,6 +66,7 @@ def topology_spec(definition: StoredDefinition, topology: str, reads: tuple[str,
         for name in (*(name for name, depot in definition.depots.items() if depot.has_log), *mirrored)
     }
     depots |= {f"former {mirror.place}": mirror.folder.rpartition("/")[2] for mirror in definition.former}
+    depots[QUARANTINE] = QUARANTINE
     retired = (gone.folder(definition.module) for gone in definition.retired if isinstance(gone.item, StoredDepot))
     return TopologySpec(
         topology, definition.number, tuple(sources), reads, _retired_sources(definition, topology), depots,
@@ -115,6 +118,8 @@ class TopologyStore:
         self.options = OptionsLog(store, definition.module)
         self._mirrors = {mirror.place: mirror for mirror in definition.mirrors.values()}
         check_copies(self._mirrors.values())
+        self.settlements = SettlementLog(store, self.prefix, patience)
+        self.quarantine = Quarantine(store, lambda: definition, topology, clock, patience=patience)
         self.others = {name: self._other(name) for name in self.spec.reads}
         self.depots = {
             source.depot_name: DepotLog(
@@ -160,7 +165,9 @@ class TopologyStore:
         return self._targets[depot]
 
     def opened_depot(self, name: str) -> DepotLog:
-        """Another handle of a depot of the module, or of one that it mirrors."""
+        """Another handle of a depot of the module, of one that it mirrors, or of the topology's quarantine."""
+        if name == QUARANTINE:
+            return DepotLog(self.store, quarantine_prefix(self.prefix), 1, self.clock.now_ms, self._patience)
         prefix, partitions = self.definition.depot_prefix(name), self.definition.partitions(name)
         return DepotLog(self._store_of(name), prefix, partitions, self.clock.now_ms, self._patience)
 
@@ -192,7 +199,7 @@ class TopologyStore:
         if isinstance(question, events.ResolveStarts):
             return self._resolve_starts(question.source_ids)
         if isinstance(question, events.Look):
-            return self._look()
+            return self._look(question)
         try:
             self.commit_log.append(question.number, question.entry, question.parts)
         except Lost:
@@ -229,7 +236,7 @@ class TopologyStore:
     def _log(self, depot: str) -> DepotLog | ExternalLog:
         return self.externals.get(depot) or self.depots[depot]
 
-    def _look(self) -> events.SourcesProbed:
+    def _look(self, question: events.Look) -> events.SourcesProbed:
         for depot in self.depots.values():
             depot.follow()
         for log in self.externals.values():
@@ -240,7 +247,8 @@ class TopologyStore:
             if source.tick_millis is None
         }
         reads = {name: log.newest_number() for name, log in self.others.items()}
-        return events.SourcesProbed(ends, self.options.read(), self.definitions.newest_number(), reads)
+        settled = self.settlements.newest().start if question.has_quarantine else 0
+        return events.SourcesProbed(ends, self.options.read(), self.definitions.newest_number(), reads, settled)
 
     def _ends(self, depot: str) -> DepotEnds:
         if depot in self.externals:
@@ -308,15 +316,16 @@ class TopologyStore:
             elif source.is_external:
                 ranges = attempt.ranges.get(source.source_id, OffsetRanges())
                 found[source.source_id] = SourceWork(
-                    source.source_id, prefix, ranges, depot=source.depot_name, is_external=True
-                )
+                    source.source_id, prefix, ranges, depot=source.depot_name, is_external=True,
+                    left_out=_left_out(attempt, source.source_id),
+                )  # fmt: skip
             else:
                 ranges = attempt.ranges.get(source.source_id, OffsetRanges.of([(0, 0)] * source.partitions))
                 segments = self.depots[source.depot_name].locate(ranges)
                 fetch = resolve("depot.max.fetch", options.values, source.depot_name)
                 found[source.source_id] = SourceWork(
                     source.source_id, prefix, ranges, segments, depot=source.depot_name, fetch=fetch,
-                    store_url=self._store_of(source.depot_name).url,
+                    store_url=self._store_of(source.depot_name).url, left_out=_left_out(attempt, source.source_id),
                 )  # fmt: skip
         return found
 
@@ -371,6 +380,12 @@ def check_copies(mirrors: Iterable[StoredMirror]) -> None:
                 f"{mirror.store}, which holds {mirror.item.name} of module {mirror.module}, was restored or replaced."
             )
             raise StoreRestored(f"{text} Update this module, so that it mirrors what is there now.")
+
+
+def _left_out(attempt: Attempt, source_id: str) -> frozenset[tuple[int, int]]:
+    """The records of a source that an attempt does not read."""
+    mine = (poison for poison in attempt.poisons if poison.source_id == source_id)
+    return frozenset((poison.partition, poison.offset) for poison in mine)
 
 
 def _is_done(decided: DeletionDecision | None) -> bool:

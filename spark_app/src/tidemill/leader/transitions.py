@@ -15,13 +15,14 @@ from tidemill.journal.entries import (
     Failure,
     Kind,
     PendingCompaction,
+    Poison,
     SourceProgress,
     StagedAppend,
     append_member,
     part_member,
 )
 from tidemill.journal.snapshot import Level, Part, Snapshot
-from tidemill.leader.events import StartsResolved, TopologySpec
+from tidemill.leader.events import FoundPoison, StartsResolved, TopologySpec
 from tidemill.leader.ranges import advance, skipped_records
 from tidemill.values.errors import invariant
 from tidemill.values.offsets import OffsetRanges
@@ -115,6 +116,7 @@ def _kept_attempt(entry: Entry, spec: TopologySpec, progress: Mapping[str, Sourc
     return replace(
         attempt,
         ranges={name: ranges for name, ranges in attempt.ranges.items() if name in kept},
+        poisons=tuple(poison for poison in attempt.poisons if poison.source_id in kept),
         ticks={name: at for name, at in attempt.ticks.items() if name in ticking},
         reads={name: number for name, number in attempt.reads.items() if name in spec.reads},
     )
@@ -127,8 +129,21 @@ def begin(entry: Entry, attempt: Attempt, failure: Failure | None, author: Autho
     if before is not None:
         is_same = (before.microbatch_id, before.ranges) == (attempt.microbatch_id, attempt.ranges)
         invariant(is_same, "S2: a retry reads the same records", before=before, attempt=attempt)
+        is_kept = attempt.poisons[: len(before.poisons)] == before.poisons
+        invariant(is_kept, "S2: what is in quarantine stays there", before=before, attempt=attempt)
         invariant(attempt.version > before.version, "S2: versions rise", before=before, attempt=attempt)
+    places = {(poison.source_id, poison.partition, poison.offset) for poison in attempt.poisons}
+    invariant(len(places) == len(attempt.poisons), "S8: a record goes to the quarantine once", attempt=attempt)
     return replace(follow(entry, "begin", author), attempt=attempt, failure=failure)
+
+
+def with_poison(attempt: Attempt, number: int, found: FoundPoison) -> tuple[Attempt, dict[str, bytes]]:
+    """The attempt without one more record, for the entry `number`; and that entry's inline parts."""
+    part, inline = found.poison.part, {}
+    if found.content is not None:
+        member = append_member(0)
+        part, inline = replace(part, name=f"{entry_name(number)}#{member}"), {member: found.content}
+    return replace(attempt, poisons=(*attempt.poisons, replace(found.poison, part=part))), inline
 
 
 @dataclass(frozen=True)
@@ -152,6 +167,7 @@ def commit(
     changed, inline_deltas = _placed(number, attempt, finished.outcome.deltas, part_member)
     level = Level("delta", attempt.microbatch_id, attempt.microbatch_id, changed)
     staged, inline_appends = _placed(number, attempt, finished.outcome.appends, append_member)
+    poisons = [poison.part for poison in attempt.poisons if poison.source_id in finished.outcome.exploded]
     progress, records = advance(entry.progress, attempt, finished.outcome.exploded)
     done = Committed(attempt.microbatch_id, attempt.version, number, records, dict(finished.metrics))
     levels = (*entry.snapshot.levels, level) if level.parts else entry.snapshot.levels
@@ -166,7 +182,8 @@ def commit(
         snapshot=Snapshot(levels),
         previous=entry.snapshot,
         failure=None,
-        appends=(*entry.appends, *_appends(attempt.microbatch_id, staged, depots)),
+        appends=(*entry.appends, *_appends(attempt.microbatch_id, [*staged, *poisons], depots)),
+        quarantined=entry.quarantined + len(poisons),
     )
     return composed, {**inline_deltas, **inline_appends}
 
@@ -175,14 +192,14 @@ def _check_commit(entry: Entry, number: int, attempt: Attempt) -> None:
     """What is committed is the attempt that the log knows, or one that read nothing."""
     invariant(attempt.microbatch_id == entry.last_id + 1, "S4: IDs are committed one after the other", entry=number)
     begun = entry.attempt
-    is_known = attempt.records == 0 if begun is None else (begun.version, begun.ranges) == _identity(attempt)
+    is_known = attempt.records == 0 if begun is None else _identity(begun) == _identity(attempt)
     invariant(is_known, "S2: what is committed was begun", begun=begun, attempt=attempt)
     last = max((level.last for level in entry.snapshot.levels), default=0)
     invariant(last < attempt.microbatch_id, "S7: a snapshot holds committed IDs only", last=last, attempt=attempt)
 
 
-def _identity(attempt: Attempt) -> tuple[int, Mapping[str, OffsetRanges]]:
-    return attempt.version, attempt.ranges
+def _identity(attempt: Attempt) -> tuple[int, Mapping[str, OffsetRanges], tuple[Poison, ...]]:
+    return attempt.version, attempt.ranges, attempt.poisons
 
 
 def _is_of(part: Part, attempt: Attempt) -> bool:

@@ -93,4 +93,6 @@ def _failure(text: str, at: object, cell: Any, error: BaseException | None) -> U
     sample = repr(cell)
     sample = sample if len(sample) <= _SHOWN_CHARS else sample[:_SHOWN_CHARS] + "…"
     trace = "" if error is None else "".join(traceback.format_exception(error))
-    return UserCodeError(f"{text} (value: {sample})", step=f"migration at {at}", trace=trace, sample=sample)
+    return UserCodeError(
+        f"{text} (value: {sample})", step=f"migration at {at}", trace=trace, sample=sample, is_general=True
+    )

@@ -13,6 +13,7 @@ from tidemill.depot.header import Header, SegmentSummary
 from tidemill.depot.log import DepotLog
 from tidemill.depot.rows import PartitionedRows, split_by_partition
 from tidemill.depot.segment import encode_segment
+from tidemill.engine.resources import read_records
 from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork, DeltaPart
 from tidemill.journal.entries import Entry
 from tidemill.journal.snapshot import Part
@@ -43,7 +44,7 @@ class AppendingRunner(CountingRunner):
         if not source.records:
             return outcome
         depot = DepotLog(self._store, source.depot_prefix, len(source.ranges), patience=())
-        column, partitions = depot.read_rows(source.ranges, source.segments, source.fetch)
+        column, partitions = read_records(depot, source)
         cut = self._random.randrange(len(partitions) + 1)
         rows = to_values(column)
         pieces = [(rows[:cut], partitions[:cut]), (rows[cut:], partitions[cut:])]

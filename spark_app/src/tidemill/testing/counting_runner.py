@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from tidemill.depot.log import DepotLog
+from tidemill.engine.resources import read_records
 from tidemill.engine.work import AttemptOutcome, AttemptWork, CompactionWork, DeltaPart
 from tidemill.journal.entries import member
 from tidemill.journal.snapshot import Part, Snapshot, TaskSet
@@ -49,7 +50,7 @@ class CountingRunner:
         for source in work.sources.values():
             if source.records:
                 depot = DepotLog(self._store, source.depot_prefix, len(source.ranges), patience=())
-                rows, _ = depot.read_rows(source.ranges, source.segments, source.fetch)
+                rows, _ = read_records(depot, source)
                 counts.update(to_values(rows))
         exploded = frozenset(work.sources)
         return AttemptOutcome((self._delta(work, counts),) if counts else (), exploded)

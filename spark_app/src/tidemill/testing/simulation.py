@@ -7,7 +7,6 @@ state counts each of them, so that "exactly once" can be read off. After a run t
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,7 +14,7 @@ from typing import Any, Final, Literal
 
 from tidemill.definition import definition as definitions
 from tidemill.depot.log import DepotLog
-from tidemill.engine.work import AttemptRunner
+from tidemill.engine.work import AttemptRunner, Cancel
 from tidemill.journal.clock import ManualClock
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.options_log import OptionsLog
@@ -30,6 +29,7 @@ from tidemill.language.dataflow import (
 )
 from tidemill.leader import events
 from tidemill.leader.attempt_failures import attempt_failed, compaction_failed
+from tidemill.leader.attempting import run_attempt
 from tidemill.leader.check import check_module
 from tidemill.leader.collection import collect
 from tidemill.leader.machine import Machine
@@ -368,8 +368,7 @@ class Simulation:
 
     def _attempt(self, process: Process, start: events.StartAttempt) -> events.Event:
         try:
-            work = process.store.attempt_work(start)
-            return events.AttemptDone(start.token, process.runner.run(work, threading.Event()))
+            return run_attempt(process.store, process.runner, start, Cancel(), process.inbox.append)
         except TidemillError as error:
             return attempt_failed(start.token, error)
 

@@ -84,7 +84,8 @@ class DefinitionWarning(UserWarning):
 class UserCodeError(TidemillError):
     """A function of the module raised; carries its own traceback, the step and a sample of the record.
 
-    `row` are the variables of the failing row while the error is inside the engine, which names their record.
+    `row` are the variables of the failing row while the error is inside the engine, which names their record. In the
+    context of one that no record is to blame for, `is_general` is true.
     """
 
     code = "UserCodeFailed"

@@ -34,4 +34,4 @@ def invoke_once(run: Step, operator: Invoke, task: int, args: tuple[Any, ...]) -
         if run.context.budget is not None:
             raise
         # In an attempt it is the topology's step that asks for too much.
-        raise user_error(RuntimeError(str(error)), step_of(operator), operator.at, None) from error
+        raise user_error(RuntimeError(str(error)), step_of(operator), operator.at, None, is_general=True) from error

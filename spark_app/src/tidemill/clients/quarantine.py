@@ -1,0 +1,218 @@
+"""The quarantine of a topology: records at which the module's code raised, and what is decided on them.
+
+The records are a depot of one partition in the topology's folder; a record is known by its offset there. What was
+decided is in `journal.settlements`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, Final
+
+import numpy as np
+
+from tidemill.definition.definition import StoredDefinition
+from tidemill.depot.append_identity import Producer
+from tidemill.depot.log import DepotLog
+from tidemill.depot.producers import producer_of
+from tidemill.depot.rows import split_by_partition
+from tidemill.journal.clock import Clock, SystemClock
+from tidemill.journal.entries import QUARANTINE
+from tidemill.journal.settlements import Action, Settlement, SettlementLog, Span, quarantine_prefix, spans
+from tidemill.store.log import PATIENCE, Lost
+from tidemill.store.objects import ObjectStore
+from tidemill.store.urls import store_at
+from tidemill.values import columns
+from tidemill.values.errors import BadInput, Deleted, DepotClosed, SequenceUnknown, StoreUnavailable, UnknownName
+
+PAGE_RECORDS: Final = 100
+DECIDED_MAX: Final = 100
+"""Records of one decision; a retry holds them in memory, of at most 16 MiB each."""
+_TRIES: Final = 20
+
+
+@dataclass(frozen=True)
+class QuarantinedRecord:
+    """A record that was left out of a committed microbatch; `number` is its name in the quarantine.
+
+    `record` stood at `offset` of `partition` of `depot`, which `source` reads. Version `version` of microbatch
+    `microbatch_id`, which took `start_offset` to `end_offset` - 1 of that partition, failed at it with the code of
+    revision `definition`: `message`, `step`, `trace` and `sample` say how.
+    """
+
+    number: int
+    depot: str
+    depot_id: str
+    source: str
+    partition: int
+    offset: int
+    record: Any
+    microbatch_id: int
+    version: int
+    definition: int
+    start_offset: int
+    end_offset: int
+    at_ms: int
+    message: str
+    step: str
+    trace: str
+    sample: str
+
+
+class Quarantine:
+    """The quarantine of one topology, in this process; safe for several threads."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        definition: Callable[[], StoredDefinition],
+        topology: str,
+        clock: Clock | None = None,
+        tell: Callable[[str], None] = lambda prefix: None,
+        patience: tuple[float, ...] = PATIENCE,
+    ) -> None:
+        """`tell` hears of the prefix of each depot to which records are appended. Raises UnknownName."""
+        self._store, self._definition, self._topology = store, definition, topology
+        self._clock = clock or SystemClock()
+        self._tell = tell
+        self._patience = patience
+        self._prefix = definition().topology_prefix(topology)
+        self._log = SettlementLog(store, self._prefix, patience)
+        self._depot = DepotLog(store, quarantine_prefix(self._prefix), 1, self._clock.now_ms, patience)
+        self._finished = 0
+
+    @property
+    def count(self) -> int:
+        """How many records wait for a decision."""
+        return sum(end - first for first, end in self._open())
+
+    def records(self, limit: int = PAGE_RECORDS, after: int = -1) -> list[QuarantinedRecord]:
+        """The records that wait for a decision, oldest first: at most `limit`, behind the number `after`."""
+        found: list[QuarantinedRecord] = []
+        for first, end in self._open():
+            first = max(first, after + 1)
+            end = min(end, first + limit - len(found))
+            if first < end:
+                found += self._read(first, end)
+        return found
+
+    def record(self, number: int) -> QuarantinedRecord:
+        """One record that waits for a decision. Raises UnknownName where there is none of this number."""
+        self._check([number])
+        return self._read(number, number + 1)[0]
+
+    def retry(self, numbers: Sequence[int] | None = None) -> int:
+        """Append records to their depots again, each to its partition, where they come last; how many. None: all.
+
+        They leave the quarantine; each topology that reads the depot gets them as new records.
+
+        Raises:
+            UnknownName: one of them is not in the quarantine.
+            BadInput: the depot of one of them was deleted; nothing was done.
+            StoreUnavailable, OutcomeUnknown: call it again; what was done already is not done again.
+        """
+        return self._settle_all("retry", numbers)
+
+    def drop(self, numbers: Sequence[int] | None = None) -> int:
+        """Forget records; how many. None: all. Raises: as `retry`."""
+        return self._settle_all("drop", numbers)
+
+    def finish(self) -> Settlement:
+        """Finish the newest decision, whoever made it; returns it. Raises StoreUnavailable, OutcomeUnknown."""
+        newest = self._log.newest()
+        if newest.action == "retry" and newest.number > self._finished:
+            self._append_again(newest, self._read_all(newest.chosen))
+        self._finished = newest.number
+        return newest
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _open(self) -> list[Span]:
+        settled = self._log.newest()  # first: what is settled there is published already
+        self._depot.follow()
+        return list(settled.open(0, self._depot.ends()[0]))
+
+    def _read(self, first: int, end: int) -> list[QuarantinedRecord]:
+        rows = columns.to_values(self._depot.read_columns(0, first, end))
+        return [QuarantinedRecord(first + index, **row) for index, row in enumerate(rows)]
+
+    def _read_all(self, spans: Iterable[Span]) -> list[QuarantinedRecord]:
+        self._depot.follow()
+        return [held for first, end in spans for held in self._read(first, end)]
+
+    def _check(self, numbers: Sequence[int]) -> None:
+        spans = self._open()
+        for number in numbers:
+            if not any(first <= number < end for first, end in spans):
+                text = f"Topology {self._topology} has no record {number} in quarantine; `tidemill quarantine list`"
+                raise UnknownName(f"{text} shows those that are there.", number=number)
+
+    # --- deciding ----------------------------------------------------------------------------------------------------
+
+    def _settle_all(self, action: Action, numbers: Sequence[int] | None) -> int:
+        if numbers is not None and len(numbers) > DECIDED_MAX:
+            raise BadInput(f"Decide on at most {DECIDED_MAX:,} records at once, not on {len(numbers):,}.")
+        done = made = self._settle(action, numbers)
+        while numbers is None and made == DECIDED_MAX:
+            made = self._settle(action, None)
+            done += made
+        return done
+
+    def _settle(self, action: Action, numbers: Sequence[int] | None) -> int:
+        for _ in range(_TRIES):
+            before = self.finish()
+            wanted = list(self._oldest() if numbers is None else sorted(set(numbers)))
+            if not wanted:
+                return 0
+            self._check(wanted)
+            if action == "retry":
+                self._check_depots(wanted)
+            try:
+                self._log.append(before, action, wanted, self._clock.now_ms())
+            except Lost:
+                continue
+            self.finish()
+            return len(wanted)
+        raise StoreUnavailable(f"{_TRIES} decisions in a row met other ones in {self._log.log.prefix}: try again.")
+
+    def _oldest(self) -> Iterator[int]:
+        return islice(chain.from_iterable(range(*span) for span in self._open()), DECIDED_MAX)
+
+    def _check_depots(self, numbers: Sequence[int]) -> None:
+        for held in self._read_all(spans(numbers)):
+            if self._depot_of(held) is None:
+                text = f"The depot {held.depot} of record {held.number} was deleted, or is outside the store"
+                advice = "so it cannot be retried; `tidemill quarantine drop` forgets it"
+                raise BadInput(f"{text}, {advice}.", number=held.number)
+
+    def _depot_of(self, held: QuarantinedRecord) -> DepotLog | None:
+        """The depot that the record came from; None where it is gone, though another one may have its name, or is
+        outside the store.
+        """
+        definition, name = self._definition(), held.depot
+        is_known = name in definition.depots or name in definition.mirrors
+        if not is_known or definition.depot_identity(name) != held.depot_id:
+            return None
+        if not definition.source_depot(name).has_log:
+            return None
+        store = store_at(self._store, definition.store_of(name))
+        prefix, partitions = definition.depot_prefix(name), definition.partitions(name)
+        return DepotLog(store, prefix, partitions, self._clock.now_ms, self._patience)
+
+    def _append_again(self, settlement: Settlement, records: Sequence[QuarantinedRecord]) -> None:
+        """One append a depot; whose depot is gone meanwhile went with it."""
+        for name, depot_id in dict.fromkeys((held.depot, held.depot_id) for held in records):
+            mine = [held for held in records if (held.depot, held.depot_id) == (name, depot_id)]
+            depot = self._depot_of(mine[0])
+            if depot is None:
+                continue
+            column = columns.from_values([held.record for held in mine])
+            rows = split_by_partition(column, np.array([held.partition for held in mine]))
+            producer = Producer(f"{producer_of(self._prefix)}/{QUARANTINE}", settlement.number, settlement.nonce)
+            try:
+                depot.append(rows, producer)
+            except (SequenceUnknown, Deleted, DepotClosed):
+                continue  # a later decision is there already, so this one is; or there is no such depot any more
+            self._tell(depot.files.prefix)
