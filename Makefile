@@ -29,14 +29,16 @@ check: setup ## lint, types, layers, links in docs
 	$(PY) scripts/generate_rama_names.py --check
 	$(PY) scripts/check_docs.py
 
-test: setup ## all tests (real Spark, a real MinIO server, a real browser)
+test: setup ## all tests (real Spark, a real MinIO server, a real Apache Kafka broker, a real browser)
 	@bash scripts/minio.sh >/dev/null
 	@sh scripts/chromium.sh >/dev/null
+	@bash scripts/kafka.sh >/dev/null
 	$(PY) $(PYTEST)
 
 coverage: setup ## all tests, and how much of the code they run; fails below COVERAGE_MIN percent; TESTS= names some only
 	@bash scripts/minio.sh >/dev/null
 	@sh scripts/chromium.sh >/dev/null
+	@bash scripts/kafka.sh >/dev/null
 	$(PY) -m coverage erase
 	$(PY) -m coverage run $(PYTEST) $(TESTS)
 	$(PY) -m coverage combine --quiet

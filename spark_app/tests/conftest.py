@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import minio
 import pytest
@@ -24,6 +25,9 @@ from hypothesis.internal.conjecture import engine as hypothesis_engine
 from tidemill.spark import placement
 from tidemill.spark.session import Session, shared_session, stop_shared_session
 from tidemill.spark.settings import SparkSettings
+
+if TYPE_CHECKING:
+    from kafka_broker import KafkaBroker
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "minio.sh"
 USER, PASSWORD = "tidemill", "tidemill-secret"
@@ -137,6 +141,20 @@ def store_url(request: pytest.FixtureRequest) -> str:
     fixture = {"folder": "tmp_path", "s3": "s3_url"}[request.param]
     value = request.getfixturevalue(fixture)
     return value.as_uri() + "/store" if isinstance(value, Path) else value
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A running broker of Apache Kafka."""
+    from kafka_broker import KafkaBroker  # most sessions need no client of Kafka
+
+    found = subprocess.run([str(SCRIPT.with_name("kafka.sh"))], capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        pytest.fail(found.stderr.strip().splitlines()[-1], pytrace=False)
+    broker = KafkaBroker(found.stdout.strip(), tmp_path_factory.mktemp("kafka"))
+    broker.start()
+    yield broker
+    broker.kill()
 
 
 @pytest.fixture(scope="session")

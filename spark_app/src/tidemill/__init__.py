@@ -109,6 +109,8 @@ if TYPE_CHECKING:
     from tidemill.graphs.frames.frame import GraphFrame
     from tidemill.graphs.partitions import RangePartition
     from tidemill.graphs.task_graph import TaskGraph
+    from tidemill.kafka.depot import KafkaDepot
+    from tidemill.kafka.sink import KafkaSink, to_kafka
     from tidemill.language.emits import emit_stream
     from tidemill.language.external import ExternalDepot
     from tidemill.language.objects import TaskGlobalContext, TaskGlobalObject
@@ -188,6 +190,8 @@ _NAMES = {
     "tidemill.graphs.frames.frame": ("GraphFrame",),
     "tidemill.graphs.partitions": ("RangePartition",),
     "tidemill.graphs.task_graph": ("TaskGraph",),
+    "tidemill.kafka.depot": ("KafkaDepot",),
+    "tidemill.kafka.sink": ("KafkaSink", "to_kafka"),
     "tidemill.language.emits": ("emit_stream",),
     "tidemill.language.external": ("ExternalDepot",),
     "tidemill.language.objects": ("TaskGlobalContext", "TaskGlobalObject"),
@@ -259,6 +263,8 @@ __all__ = [
     "InvariantViolation",
     "JoinExecutor",
     "KVDataset",
+    "KafkaDepot",
+    "KafkaSink",
     "KeyDiff",
     "KeyRemoveDiff",
     "KeyReused",
@@ -343,6 +349,7 @@ __all__ = [
     "VOID",
     "emit_stream",
     "operation",
+    "to_kafka",
     "to_text",
     "vectorized",
 ]

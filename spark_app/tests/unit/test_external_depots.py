@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 from lines_depot import START, Lines, LinesDepot
 
-from tidemill import InProcessCluster, LaunchConfig, MicrobatchSourceOptions, OffsetAgo, Path, RecordRefused
+from tidemill import (
+    DefinitionError,
+    InProcessCluster,
+    LaunchConfig,
+    MicrobatchSourceOptions,
+    Module,
+    OffsetAgo,
+    Path,
+    PState,
+    RecordRefused,
+    UpdateOptions,
+)
 from tidemill.clients.status_reader import topology_status
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.definition_log import DefinitionLog
@@ -226,3 +237,29 @@ def test_clients_are_refused_and_barriers_leave_it_out(depot: LinesDepot) -> Non
         with pytest.raises(RecordRefused, match="outside the store"):
             cluster.cluster_depot("Lines", "*lines").append(["k0", 1])
         cluster.wait_until_processed("Lines", timeout_millis=60_000)
+
+
+class Nothing(Module):
+    """What is left when the log outside was given up."""
+
+    def module_name(self) -> str:
+        return "Lines"
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$counts", PState.map_schema(str, int))
+        mb.pstate("$$sums", PState.map_schema(str, int))
+
+
+def test_an_update_can_take_it_away_and_bring_it_back(depot: LinesDepot, tmp_path: Folder) -> None:
+    with running(Lines(depot), tmp_path / "store") as cluster:
+        wait(cluster, 30)
+        with pytest.raises(DefinitionError, match="objects_to_delete"):
+            cluster.update_module(Nothing())
+        cluster.update_module(Nothing(), UpdateOptions.objects_to_delete("*lines"))
+        depot.append(0, ["k0", 1])
+        cluster.update_module(Lines(depot, SOURCE.start_from_offset_ago(1, OffsetAgo.RECORDS)))
+        wait(cluster, 33)
+        definition = DefinitionLog(cluster.store, "Lines").newest()
+        assert definition is not None and check_module(cluster.store, definition) == []
+        cluster.destroy_module("Lines")

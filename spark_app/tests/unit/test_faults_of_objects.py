@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from faulty import Cases, Define, assert_one_fault
 
-from tidemill import Agg, Block, Depot, ExternalDepot, TaskGlobalObject
+from tidemill import Agg, Block, Depot, ExternalDepot, KafkaDepot, KafkaSink, TaskGlobalObject, to_kafka
 
 cases = Cases()
 expect = cases.expect
@@ -160,6 +160,34 @@ def append_to_an_object(setup: Any, topologies: Any) -> None:
 def object_that_may_be_used_once(setup: Any, topologies: Any) -> None:
     setup.declare_object("*once", Once())  # <- fault
     rows(setup, topologies).each(repr, "*once").out("*a").each(repr, "*once").out("*b")
+
+
+@expect("The name of a topic is a text, not ''.")
+def topic_without_a_name(setup: Any, topologies: Any) -> None:
+    setup.declare_object("*in", KafkaDepot("", "host:9092"))  # <- fault
+
+
+@expect("decode is 'json', 'string', 'bytes' or a function of a message, not 'avro'.")
+def decoder_that_is_none(setup: Any, topologies: Any) -> None:
+    setup.declare_object("*in", KafkaDepot("t", "host:9092", decode="avro"))  # type: ignore[arg-type] # <- fault
+
+
+@expect("The variable '*outt' is not bound here.")
+def sink_that_is_not_declared(setup: Any, topologies: Any) -> None:
+    setup.declare_object("*out", KafkaSink("t", "host:9092"))
+    setup.declare_depot("*d", Depot.random())
+    block = Block.explode_microbatch("*mb").out("*v").macro(to_kafka, "*outt", None, "*v")  # <- fault
+    topologies.microbatch("mb").source("*d").out("*mb").batch_block(block)
+
+
+@expect("The object '*out' is named at 2 places, and may be at one.")
+def sink_at_two_places(setup: Any, topologies: Any) -> None:
+    setup.declare_object("*out", KafkaSink("t", "host:9092"))  # <- fault
+    setup.declare_depot("*d", Depot.random())
+    for _ in range(2):
+        block = Block.explode_microbatch("*mb").out("*v").macro(to_kafka, "*out", None, "*v")
+        name = f"mb{_}"
+        topologies.microbatch(name).source("*d").out("*mb").batch_block(block)
 
 
 @pytest.mark.parametrize(("define", "text"), cases.all, ids=cases.ids)

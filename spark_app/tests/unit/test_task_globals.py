@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path as Folder
 from typing import Any
 
@@ -162,3 +162,25 @@ def test_another_version_closes_what_was_open_when_one_process_serves_many(tmp_p
 
 
 _AT: Any = "here.py:1"
+
+
+def test_values_of_users_are_left_alone_when_objects_are_put_in() -> None:
+    @dataclass
+    class Ring:
+        other: Any = None
+
+    ring = Ring()
+    ring.other = (ring,)
+
+    block = Block.each(lambda ring, one: one, ring, "*one").out("*n")
+    assert block.execute(objects={"*one": 1}) == [{"*n": 1}]
+
+
+class Once(Book):
+    is_used_once = True
+
+
+def test_an_object_that_is_used_once_is_declared_itself(tmp_path: Folder) -> None:
+    block = Block.each(price_of, "*book", "b").out("*price")
+    with pytest.raises(UserCodeError, match="declare the Once itself: behind a function"):
+        block.execute(objects={"*book": lambda: Once(tmp_path / "log", PRICES)})

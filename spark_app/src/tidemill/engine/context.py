@@ -46,7 +46,11 @@ class StepContext:
         if name == "CURRENT_TOPOLOGY_TYPE":
             return "microbatch" if self.budget is None else "query"
         if name == "MODULE_INSTANCE_INFO":
-            return {"module": work.module, "tasks": work.tasks, "threads": work.threads}
+            instance = work.prefix.rpartition("/")[2]
+            return {
+                "module": work.module, "tasks": work.tasks, "threads": work.threads, "instance": instance,
+                "superstep": self.superstep,
+            }  # fmt: skip
         if name == "CURRENT_RANDOM_SOURCE":
             return random.Random(self.seed(task, operator))
         return self._uuid7(task, operator)

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final
 
-from tidemill.language.dataflow import Function, Location, RecordedExpr, Var
-from tidemill.values.errors import SchemaOutdated, UserCodeError
+from tidemill.language.dataflow import Const, Function, Location, RecordedExpr, Var
+from tidemill.values.errors import BadInput, SchemaOutdated, UserCodeError
 
 CLOSED_MAX: Final = 1_000
 """So many closed modules a process remembers, to open nothing for a step that comes late."""
@@ -129,6 +129,9 @@ def _prepared(declared: DeclaredObject) -> Any:
     try:
         value = declared.value() if declared.is_factory else declared.value
         if isinstance(value, TaskGlobalObject):
+            if declared.is_factory and value.is_used_once:
+                kind = type(value).__name__
+                raise BadInput(f"declare the {kind} itself: behind a function nobody sees that it is used once")
             value = value if declared.is_factory else copy.copy(value)
             value.prepare_for_task(TaskGlobalContext(declared.module, declared.name))
     except Exception as error:
@@ -203,7 +206,7 @@ def with_objects(part: Any, objects: Mapping[str, DeclaredObject]) -> Any:
         changed = [with_objects(inner, objects) for inner in part]
         is_same = all(new is old for new, old in zip(changed, part, strict=True))
         return part if is_same else tuple(changed)
-    if is_dataclass(part) and not isinstance(part, (type, Location, Function, DeclaredObject)):
+    if _is_recorded(part):
         found_new = {
             each.name: new
             for each in fields(part)
@@ -211,6 +214,11 @@ def with_objects(part: Any, objects: Mapping[str, DeclaredObject]) -> Any:
         }
         return replace(part, **found_new) if found_new else part
     return part
+
+
+def _is_recorded(part: Any) -> bool:
+    """Whether this is a record of the dataflow that may hold arguments; values of users are left alone."""
+    return is_dataclass(part) and type(part).__module__ == Var.__module__ and not isinstance(part, (Const, Function))
 
 
 def objects_in(part: Any, found: list[DeclaredObject] | None = None) -> list[DeclaredObject]:
@@ -221,7 +229,7 @@ def objects_in(part: Any, found: list[DeclaredObject] | None = None) -> list[Dec
     elif isinstance(part, tuple):
         for inner in part:
             objects_in(inner, found)
-    elif is_dataclass(part) and not isinstance(part, (type, Location, Function, DeclaredObject)):
+    elif _is_recorded(part):
         for each in fields(part):
             objects_in(getattr(part, each.name), found)
     return found
