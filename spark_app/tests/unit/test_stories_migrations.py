@@ -24,6 +24,7 @@ from tidemill import (
     UpdateOptions,
 )
 from tidemill.api.recording import record_module
+from tidemill.cli.screens import Screen
 from tidemill.clients.module import ModuleClient
 from tidemill.clients.pstate import PStateHandle
 from tidemill.clients.status import TopologyStatus
@@ -119,8 +120,11 @@ class Rig:
     def status(self) -> TopologyStatus:
         return topology_status(self.cluster.store, self.cluster._client(NAME).definition(), "mb")
 
+    def runner_status(self) -> TopologyStatus:
+        return self.cluster._running[NAME].topologies["mb"].status()
+
     def trouble(self) -> str:
-        return self.cluster._running[NAME].topologies["mb"].state.report.maintenance_trouble
+        return self.runner_status().background_trouble
 
     def waiting(self) -> list[int]:
         return [migration.waiting for migration in self.status().migrations]
@@ -325,6 +329,11 @@ def test_others_go_on_and_nothing_is_lost_when_the_function_raises(rig: Rig, mon
     rig.append(*((f"k{number}", number) for number in range(40)))  # the newer levels are compacted
     assert rig.read("a", "k39") == ["1!", "39!"]
     eventually(lambda: "unlucky number" in rig.trouble())
+    shown: list[str] = []
+    monkeypatch.setattr("tidemill.cli.screens.say", shown.append)
+    Screen().show([rig.runner_status()])
+    assert "compaction or collection failed, it will be tried again" in shown[-1]
+    assert "the migration 'bang' of values" in shown[-1]
     assert rig.waiting() != [0]
     rig.update(texts(), put_text)  # mended
     rig.finish()

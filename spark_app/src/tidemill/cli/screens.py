@@ -22,14 +22,19 @@ class Screen:
     def __init__(self) -> None:
         self._shown: dict[str, Any] = {}
         self._failed: dict[str, Failure | None] = {}
+        self._background: dict[str, str] = {}
 
     def show(self, lines: list[TopologyStatus]) -> None:
         """Show each topology's line if its state changed, and its failure if that is a new one."""
         for line in lines:
-            key = (line.role, line.microbatch, line.processed, line.rests_paused, bool(line.trouble))
+            troubles = bool(line.trouble), line.background_trouble
+            key = (line.role, line.microbatch, line.processed, line.rests_paused, *troubles)
             if self._shown.get(line.topology) != key:
                 self._shown[line.topology] = key
                 self.write(line)
+            if line.background_trouble and self._background.get(line.topology) != line.background_trouble:
+                self.write_background(line.topology, line.background_trouble)
+            self._background[line.topology] = line.background_trouble
             if line.failure is not None and self._failed.get(line.topology) != line.failure:
                 self.write_failure(line.topology, line.failure)
             self._failed[line.topology] = line.failure
@@ -41,6 +46,10 @@ class Screen:
             return
         done = f"microbatch {line.microbatch}, {line.processed:,} processed, {line.waiting:,} waiting"
         say(f"{line.topology}: {line.role}, {done}, {line.rows_per_second:,.0f} rows/s")
+
+    def write_background(self, topology: str, trouble: str) -> None:
+        """Write why a compaction or a collection failed."""
+        say(f"{topology}: compaction or collection failed, it will be tried again: {trouble}")
 
     def write_failure(self, topology: str, failure: Failure) -> None:
         """Write a failed attempt, with its record and the stack of the module's code where they are known."""
@@ -58,6 +67,9 @@ class _JsonScreen(Screen):
     def write(self, line: TopologyStatus) -> None:
         show_json(line.to_json())
         sys.stdout.flush()
+
+    def write_background(self, topology: str, trouble: str) -> None:
+        """The line of the topology has it."""
 
     def write_failure(self, topology: str, failure: Failure) -> None:
         show_json({"topology": topology, "failure": vars(failure)})

@@ -103,5 +103,6 @@ class RunnerState:
         is_at_head = head is None or head[0] == self.number
         return replace(
             found, leader=self.process or None, phase=report.phase, failures_in_row=report.failures_in_row,
-            commits_since_claim=claimed, unpublished=report.unpublished if is_at_head else found.unpublished,
+            commits_since_claim=claimed, background_trouble=report.maintenance_trouble,
+            unpublished=report.unpublished if is_at_head else found.unpublished,
         )  # fmt: skip

@@ -25,7 +25,7 @@ class MigrationStatus:
 
 def migrated_tables(pstates: Iterable[StoredPState]) -> Iterator[tuple[StoredPState, Location, str, Table]]:
     """(PState, location, how parts name the table, table) of all tables whose values were ever migrated."""
-    for pstate in pstates:
+    for pstate in (pstate for pstate in pstates if pstate.migrations):
         for table in layout_of(pstate.schema, steps_of(pstate)).tables.values():
             if table.step is not None:
                 yield pstate, table.step.location, row_key((pstate.id, table.id)), table
