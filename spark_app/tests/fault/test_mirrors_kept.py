@@ -22,6 +22,7 @@ from tidemill.leader.events import StartAttempt
 from tidemill.leader.readers import BEGINNING_MS, readers_of
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.check.module import checked
+from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import connect
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 from tidemill.values.errors import SnapshotExpired
@@ -116,12 +117,26 @@ def only_asks(setup: Any, topologies: Any) -> None:
     setup.declare_depot("*asks", Depot.random())
 
 
-def test_a_reader_is_known_before_its_definition_when_a_launch_dies_at_any_request(tmp_path: Folder) -> None:
-    """Whatever a launch came to, a module that has a reader's definition knows that reader."""
-    clock = SystemClock()
+def launched(store: ObjectStore, name: str, define: Any) -> None:
+    declaration = checked(record_module(module_of(name, define)))
+    definition_for_launch(store, declaration, LaunchConfig(2, 1), SystemClock())
+
+
+def updated(store: ObjectStore, name: str, define: Any) -> None:
+    follow(store, checked(record_module(module_of(name, define))), (), SystemClock())
+
+
+@pytest.mark.parametrize("is_update", [False, True])
+def test_a_reader_is_known_before_its_definition_when_a_launch_or_an_update_dies_at_any_request(
+    tmp_path: Folder, is_update: bool
+) -> None:
+    """Whatever it came to, a module that has a reader's definition knows that reader."""
+    clock, change = SystemClock(), updated if is_update else launched
     for place in range(100):
         store = connect(f"file://{tmp_path}/{place}")
-        definition_for_launch(store, checked(record_module(module_of("Bank", bank))), LaunchConfig(2, 1), clock)
+        launched(store, "Bank", bank)
+        if is_update:
+            launched(store, "Report", only_asks)
         count = 0
 
         def die(verb: str, key: str, at: int = place) -> None:
@@ -131,16 +146,15 @@ def test_a_reader_is_known_before_its_definition_when_a_launch_dies_at_any_reque
                 if count == at + 1:
                     raise Crash
 
-        reader = checked(record_module(module_of("Report", report())))
-        faulty = FaultyObjectStore(store, FaultPlan(after=die))
         try:
-            definition_for_launch(faulty, reader, LaunchConfig(2, 1), clock)
+            change(FaultyObjectStore(store, FaultPlan(after=die)), "Report", report())
             is_done = True
         except Crash:
             is_done = False
-        if DefinitionLog(store, "Report").newest() is not None:
-            assert [found.mark.module for found in readers_of(store, "Bank", clock.now_ms())] == ["Report"]
-        definition_for_launch(store, reader, LaunchConfig(2, 1), clock)
+        newest = DefinitionLog(store, "Report").newest()
+        if newest is not None and newest.mirrors:
+            assert {found.mark.module for found in readers_of(store, "Bank", clock.now_ms())} == {"Report"}
+        change(store, "Report", report())
         assert {found.mark.module for found in readers_of(store, "Bank", clock.now_ms())} == {"Report"}
         if is_done:
             assert place >= 2
@@ -217,3 +231,19 @@ def test_a_start_from_option_decides_where_a_mirrored_depot_begins(cluster: InPr
     cluster.wait_until_processed("Tail", "mb")
 
     assert cluster._progress(cluster._topology("Tail", "mb"), "mb").processed == 3
+
+
+def test_a_reader_says_what_is_gone_when_the_other_module_was_destroyed_all_the_same(
+    cluster: InProcessCluster,
+) -> None:
+    launch(cluster, "Bank", bank)
+    launch(cluster, "Report", report())
+    cluster.cluster_depot("Bank", "*moves").append(["a", 1])
+    cluster.wait_until_processed("Report", "mb")
+    runner = cluster._running["Report"].topologies["mb"]
+
+    cluster.destroy_module("Bank", breaks_mirrors=True)
+    state = runner.wait_for(lambda now: now.is_over or bool(now.report.store_trouble), 30)
+
+    assert "Bank/depots/moves" in f"{state.error} {state.report.store_trouble}"
+    assert values(cluster, "Report", "$$counts", ["a"]) == {"a": 1}

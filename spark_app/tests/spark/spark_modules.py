@@ -223,6 +223,8 @@ class Lender(Module):
         rows = mb.source("*lent", BEGINNING).out("*b").explode_microbatch("*b").out("*r")
         rows = rows.each(Ops.EXPAND, "*r").out("*k", "*v")
         rows.compound_agg("$$lent", CompoundAgg.map("*k", Agg.sum("*v")))
+        lent = topologies.query("lent", "*k").out("*found").select("$$lent", Path.key("*k")).out("*v")
+        lent.origin_partition().agg(Agg.first("*v")).out("*found")
 
 
 class Borrower(Placed):
@@ -239,6 +241,7 @@ class Borrower(Placed):
         setup.cluster_depot("*theirs", "Lender", "*lent")
         setup.cluster_depot("*back", "Lender", "*back")
         setup.cluster_pstate("$$theirs", "Lender", "$$lent")
+        setup.cluster_query("*lent", Lender, "lent")
         setup.declare_depot("*asked", Depot.hash_by(Ops.IDENTITY))
         mb = topologies.microbatch("mb")
         mb.pstate("$$counts", PState.map_schema(str, int))
@@ -249,5 +252,5 @@ class Borrower(Placed):
             leave = Expr(Ops.GREATER_THAN, "*i", 1)
             again = Block.hash_partition("*i").continue_loop(Expr(Ops.INC, "*i"))
             asked = asked.loop_with_vars(LoopVars.var("*i", 0), Block.if_true(leave, Block.emit_loop(), again))
-        asked = asked.select("$$theirs", Path.key("*k")).out("*v")
-        asked.depot_partition_append("*back", Expr(Ops.TUPLE, "*k", "*v"))
+        asked = asked.invoke_query("*lent", "*k").out("*w").select("$$theirs", Path.key("*k")).out("*v")
+        asked.depot_partition_append("*back", Expr(Ops.TUPLE, "*k", "*v", "*w"))

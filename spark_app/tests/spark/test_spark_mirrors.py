@@ -42,4 +42,4 @@ def test_another_modules_objects_give_the_same_when_supersteps_run_elsewhere(
     assert found == borrowed("local", modules.Borrower("auto", is_looping), tasks)
     assert found[0] == {key: sum(k == key for k, _ in WORDS) or None for key in KEYS}
     sums = {key: sum(value for k, value in WORDS if k == key) or None for key in KEYS}
-    assert sorted(record for rows in found[1] for record in rows) == sorted([key, sums[key]] for key in KEYS)
+    assert sorted(record for rows in found[1] for record in rows) == sorted([key, sums[key], sums[key]] for key in KEYS)

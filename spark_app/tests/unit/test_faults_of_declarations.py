@@ -67,11 +67,6 @@ def tick_depot_without_period(setup: Any, topologies: Any) -> None:
     setup.declare_tick_depot("*t", 0)  # <- fault
 
 
-@expect("cluster_query (queries of other modules): not supported")
-def mirror_of_a_query(setup: Any, topologies: Any) -> None:
-    setup.cluster_query("*q", "Other", "q")  # <- fault
-
-
 @expect("Tidemill has no stream topologies.")
 def stream_topology(setup: Any, topologies: Any) -> None:
     topology = topologies.stream("s")  # <- fault

@@ -14,8 +14,10 @@ from tidemill import (
     Block,
     CompoundAgg,
     Depot,
+    Expr,
     InProcessCluster,
     LaunchConfig,
+    LoopVars,
     MicrobatchSourceOptions,
     Ops,
     Path,
@@ -24,6 +26,8 @@ from tidemill import (
 from tidemill.values.errors import DefinitionError
 
 alone, beside = Cases(), Cases()
+OWN: list[str] = []
+"""The URL of the store, once there is one."""
 
 
 def rows(setup: Any, topologies: Any) -> Any:
@@ -139,6 +143,19 @@ def an_append_without_a_partition(setup: Any, topologies: Any) -> None:
     rows(setup, topologies).depot_partition_append("*m", "*k")  # <- fault
 
 
+@beside.expect("no partition of it is chosen here.")
+def a_read_in_a_loop_behind_a_partitioner_outside(setup: Any, topologies: Any) -> None:
+    setup.cluster_pstate("$$m", "Bank", "$$sums")
+    again = Block.local_select("$$m", Path.key("*k")).out("*v")  # <- fault
+    again = again.shuffle_partition().continue_loop(Expr(Ops.INC, "*i"))
+    rows(setup, topologies).hash_partition("$$m", "*k").loop_with_vars(LoopVars.var("*i", 0), again)
+
+
+@beside.expect("of this very module.")
+def a_mirror_of_itself_by_the_url_of_its_store(setup: Any, topologies: Any) -> None:
+    setup.cluster_depot("*m", "Faulty", "*in", store=OWN[0])  # <- fault
+
+
 @beside.expect("shuffle_partition chooses no partition of '$$m'")
 def a_partitioner_that_chooses_none(setup: Any, topologies: Any) -> None:
     setup.cluster_pstate("$$m", "Bank", "$$sums")
@@ -152,6 +169,53 @@ def a_path_that_does_not_fit(setup: Any, topologies: Any) -> None:
     chain.local_select("$$m", Path.nth(1)).out("*v")  # <- fault
 
 
+@beside.expect("is code of that module, and runs in the processes of this one.")
+def a_query_without_code(setup: Any, topologies: Any) -> None:
+    setup.cluster_query("*q", "Between", "own")  # <- fault
+
+
+@beside.expect("module Between has no query owm; did you mean own?")
+def an_unknown_query(setup: Any, topologies: Any) -> None:
+    setup.cluster_query("*q", module_of("Between", between), "owm")  # <- fault
+
+
+@beside.expect("uses '$$sums', which that module mirrors itself.")
+def a_query_that_reads_a_mirror(setup: Any, topologies: Any) -> None:
+    setup.cluster_query("*q", module_of("Between", between), "borrowed")  # <- fault
+
+
+@beside.expect("has the query 'own' otherwise than the module that runs.")
+def a_query_of_another_version(setup: Any, topologies: Any) -> None:
+    def other(setup: Any, topologies: Any) -> None:
+        topologies.query("own", "*x", "*y").out("*r").origin_partition().agg(Agg.first("*x")).out("*r")
+
+    setup.cluster_query("*q", module_of("Between", other), "own")  # <- fault
+
+
+@beside.expect("that is given here is faulty.")
+def a_query_of_a_faulty_class(setup: Any, topologies: Any) -> None:
+    def other(setup: Any, topologies: Any) -> None:
+        topologies.query("own", "*x").out("*r")
+
+    setup.cluster_query("*q", module_of("Between", other), "own")  # <- fault
+
+
+@beside.expect("The query '*q' takes 1 argument (*x), not 2.")
+def a_call_with_more_arguments(setup: Any, topologies: Any) -> None:
+    setup.cluster_query("*q", module_of("Between", between), "own")
+    rows(setup, topologies).invoke_query("*q", "*k", "*k").out("*v")  # <- fault
+
+
+@alone.expect("The name of a query is a string without '*' or '$$', not '*q'.")
+def a_query_named_as_a_variable(setup: Any, topologies: Any) -> None:
+    setup.cluster_query("*q", "Between", "*q")  # <- fault
+
+
+@alone.expect("invoke_query begins with the name of a query, not with '*q'.")
+def a_query_that_nothing_mirrors(setup: Any, topologies: Any) -> None:
+    rows(setup, topologies).invoke_query("*q", "*k").out("*v")  # <- fault
+
+
 def between(setup: Any, topologies: Any) -> None:
     setup.cluster_depot("*theirs", "Bank", "*moves")
     setup.declare_tick_depot("*tick", 1_000)
@@ -159,6 +223,11 @@ def between(setup: Any, topologies: Any) -> None:
     mb.pstate("$$own", PState.map_schema(str, int)).make_private()
     mb.pstate("$$placed", PState.map_schema(str, int)).key_partitioner(lambda partitions, key: 0)
     mb.source("*theirs", MicrobatchSourceOptions.start_from_beginning())
+    setup.cluster_pstate("$$sums", "Bank", "$$sums")
+    own = topologies.query("own", "*x").out("*r").select("$$own", Path.key("*x")).out("*v")
+    own.origin_partition().agg(Agg.first("*v")).out("*r")
+    borrowed = topologies.query("borrowed", "*x").out("*r").select("$$sums", Path.key("*x")).out("*v")
+    borrowed.origin_partition().agg(Agg.first("*v")).out("*r")
 
 
 @pytest.mark.parametrize(("define", "text"), alone.all, ids=alone.ids)
@@ -171,6 +240,7 @@ def test_a_mistake_with_a_mirror_is_reported_at_its_line_when_the_code_alone_sho
 @pytest.fixture(scope="module")
 def cluster() -> Any:
     with InProcessCluster.create() as made:
+        OWN[:] = [made.store_url]
         made.launch_module(module_of("Bank", bank), LaunchConfig(2, 1))
         made.launch_module(module_of("Between", between), LaunchConfig(2, 1))
         yield made

@@ -19,8 +19,8 @@ def test_the_code_of_the_guide_to_several_modules_runs() -> None:
     for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL):
         exec(compile(block, str(GUIDE), "exec"), names)
 
-    assert (names["seen"], names["told"]) == (2, 2)
-    for module in (names["Bank"](), names["Watch"]()):
+    assert (names["seen"], names["told"], names["twice"]) == (2, 2, 14)
+    for module in (names["Bank"](), names["Watch"](), names["Lender"](), names["Desk"]()):
         declaration = record_module(module)
         assert (check(declaration), warnings_of(declaration)) == ([], [])
 

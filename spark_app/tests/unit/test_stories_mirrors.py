@@ -251,3 +251,88 @@ def test_what_was_appended_is_published_when_an_update_takes_the_mirror_away(tmp
         cluster.wait_for_microbatch_processed_count("Sink", "mb", 1)
         assert values(cluster, "Sink", "$$sums", ["a"]) == {"a": 7}
         assert check_module(cluster.store, "Shop") == []
+
+
+# --- queries ---
+
+
+def asking_bank(setup: Any, topologies: Any) -> None:
+    """The bank with two queries: one calls the other."""
+    bank(setup, topologies)
+    total = topologies.query("total", "*keys").out("*all")
+    total = total.each(Ops.EXPLODE, "*keys").out("*k").invoke_query("sum of", "*k").out("*v")
+    total.origin_partition().agg(Agg.sum("*v")).out("*all")
+    one = topologies.query("sum of", "*k").out("*found")
+    one = one.select("$$sums", Path.key("*k")).out("*v").each(lambda v: v or 0, "*v").out("*w")
+    one.origin_partition().agg(Agg.sum("*w")).out("*found")
+
+
+def caller(**where: Any) -> Any:
+    from stories import module_of
+
+    def define(setup: Any, topologies: Any) -> None:
+        setup.cluster_query("*total", module_of("Bank", asking_bank), "total", **where)
+        setup.cluster_pstate("$$theirs", "Bank", "$$sums", **where)
+        setup.declare_depot("*asks", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$sums", PState.map_schema(str, PState.list_schema(object)))
+        rows = mb.source("*asks", BEGINNING).out("*b").explode_microbatch("*b").out("*keys")
+        rows = rows.invoke_query("*total", "*keys").out("*v").invoke_query("twice", "*keys").out("*w")
+        rows = rows.each(Ops.FIRST, "*keys").out("*k").hash_partition("*k").each(Ops.TUPLE, "*v", "*w").out("*t")
+        rows.compound_agg("$$sums", CompoundAgg.map("*k", Agg.list("*t")))
+        twice = topologies.query("twice", "*keys").out("*result").invoke_query("*total", "*keys").out("*v")
+        twice = twice.each(Ops.FIRST, "*keys").out("*k").select("$$theirs", Path.key("*k")).out("*one")
+        twice = twice.each(Ops.PLUS, "*v", "*v").out("*vv").each(Ops.TUPLE, "*vv", "*one").out("*t")
+        twice.origin_partition().agg(Agg.first("*t")).out("*result")
+
+    return define
+
+
+@pytest.mark.parametrize(("theirs", "own"), [(4, 2), (2, 4), (1, 1)])
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_another_modules_query_answers_topologies_and_clients_when_it_is_called(
+    tmp_path: Folder, theirs: int, own: int, is_elsewhere: bool
+) -> None:
+    where = {"store": tmp_path / "bank"} if is_elsewhere else {}
+    with InProcessCluster.create(store=tmp_path / "bank") as banks, InProcessCluster.create() as other:
+        cluster = other if is_elsewhere else banks
+        launch(banks, "Bank", asking_bank, theirs)
+        append_moves(banks)
+        launch(cluster, "Caller", caller(**where), own)
+        cluster.cluster_depot("Caller", "*asks").append(KEYS)
+        cluster.wait_for_microbatch_processed_count("Caller", "mb", 1)
+
+        total = sum(SUMS.values())
+        expected = [2 * total, SUMS["k0"]]
+        assert values(cluster, "Caller", "$$sums", ["k0"]) == {"k0": [[total, expected]]}
+        assert cluster.cluster_query("Caller", "twice").invoke(KEYS) == expected
+        assert check_module(cluster.store, "Caller") == []
+
+
+def test_a_bank_whose_query_others_mirror_stays_when_an_update_takes_the_query_away() -> None:
+    from stories import module_of
+
+    with InProcessCluster.create() as cluster:
+        launch(cluster, "Bank", asking_bank)
+        launch(cluster, "Caller", caller())
+
+        with pytest.raises(Exception, match=r"total.*would be gone, and module 'Caller' mirrors it"):
+            cluster.update_module(module_of("Bank", bank))
+
+
+def test_a_mirrored_depot_is_not_migrated_under_its_readers_unless_the_update_says_so() -> None:
+    from stories import module_of
+
+    def migrating(setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*moves", Depot.hash_by(Ops.FIRST)).migration("twice", lambda r: [r[0], 2 * r[1]])
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$sums", PState.map_schema(str, int))
+        mb.source("*moves", BEGINNING)
+
+    with InProcessCluster.create() as cluster:
+        launch(cluster, "Bank", bank)
+        launch(cluster, "Report", report())
+
+        with pytest.raises(Exception, match=r"\*moves.*would have its records migrated, and module .Report."):
+            cluster.update_module(module_of("Bank", migrating))
+        cluster.update_module(module_of("Bank", migrating), UpdateOptions().break_mirrors())

@@ -373,7 +373,7 @@ class Block(Calls, Attachable):
 
     @starter
     def invoke_query(self, name: str, *args: Any) -> Block:
-        """Call a query of this module with these values; `.out("*result")` binds what it answers.
+        """Call a query of this module, or a mirror of one, with these values; `.out("*result")` binds what it answers.
 
         It reads what is committed: one state of each topology for a whole attempt, or for the whole query it is
         called from.

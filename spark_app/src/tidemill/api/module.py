@@ -174,8 +174,10 @@ class Setup(SuggestingInstances):
         self._mirror("pstate", name, module, pstate, store)
 
     def cluster_query(self, name: str, module: Any, query: str, *, store: Any = None) -> None:
-        """Queries of other modules; a later version has them."""
-        self._later("cluster_query (queries of other modules)")
+        """Call a query of another module `name` here, for `invoke_query`. It runs in the processes of this module, so
+        `module` is its class. As `cluster_depot`.
+        """
+        self._mirror("query", name, module, query, store)
 
     def _mirror(self, kind: dataflow.MirrorKind, name: Any, module: Any, object_name: Any, store: Any) -> None:
         self.mirrors.append(recorded_mirror(kind, name, module, object_name, store, caller_location(), self.faults))

@@ -26,6 +26,7 @@ from tidemill.cli.verdict import Candidate, partitioner_text, split_names, start
 from tidemill.language import schema as schemas
 from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.language.migrations import location_text
+from tidemill.values.errors import BadInput
 
 
 @command
@@ -98,6 +99,9 @@ def _show(declaration: ModuleDeclaration) -> None:
         (p.name, location_text(m.location), m.id, schemas.to_text(m.schema))
         for t in declaration.topologies for p in t.pstates for m in p.migrations
     ))  # fmt: skip
+    show_table("Objects of other modules", ("mirror", "module", "object", "store"), (
+        (m.name, m.module, m.object, m.store or "the own one") for m in declaration.mirrors
+    ))  # fmt: skip
     show_table("Queries", ("query", "inputs", "result"), (
         (q.name, ", ".join(q.inputs), q.result) for q in declaration.queries
     ))  # fmt: skip
@@ -136,6 +140,10 @@ def _described(declaration: ModuleDeclaration) -> dict[str, Any]:
             }
             for t in declaration.topologies
         ],
+        "mirrors": [
+            {"name": m.name, "kind": m.kind, "module": m.module, "object": m.object, "store": m.store}
+            for m in declaration.mirrors
+        ],
         "queries": [{"name": q.name, "inputs": list(q.inputs), "result": q.result} for q in declaration.queries],
     }
 
@@ -143,6 +151,9 @@ def _described(declaration: ModuleDeclaration) -> dict[str, Any]:
 def _segments(declaration: ModuleDeclaration) -> Iterator[dict[str, Any]]:
     from tidemill.plan.compile.topology import compile_queries, compile_topology
 
+    if declaration.mirrors:
+        text = f"{declaration.name} mirrors objects of other modules, so what runs is known on their stores only."
+        raise BadInput(f"{text} Ask for it without its plan.")
     programs = [compile_topology(declaration, topology.name) for topology in declaration.topologies]
     for program in (*programs, *compile_queries(declaration).values()):
         for segment in program.segments.values():

@@ -168,10 +168,14 @@ def opened_reader(
     """A reader of the committed state of a topology. `known` are migrations with their functions: while values wait for
     one, it takes them through it.
     """
-    prefix = definition.topology_prefix(topology.name)
     infos = {
         p.name: PStateInfo(p.name, p.id, p.schema, p.is_global, p.initial_value, steps=steps_of(p, known))
         for p in topology.pstates.values()
     }
+    return reader_at(store, definition.topology_prefix(topology.name), infos, clock)
+
+
+def reader_at(store: ObjectStore, prefix: str, infos: Mapping[str, PStateInfo], clock: Clock) -> TopologyReader:
+    """A reader of these PStates of the topology below `prefix`."""
     loaders = part_loader(store.url, prefix), part_loader(store.url, prefix, True)
     return TopologyReader(CommitLog(store, prefix), infos, *loaders, clock)

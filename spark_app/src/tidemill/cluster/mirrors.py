@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredMirror, StoredPState, StoredQuery
 from tidemill.definition.mirrors import bound
 from tidemill.journal.definition_log import DefinitionLog, no_such_module
 from tidemill.language.dataflow import MirrorDeclaration, ModuleDeclaration
-from tidemill.plan.check.module import checked
+from tidemill.plan.check.module import check, checked
+from tidemill.plan.compile.topology import queries_from
+from tidemill.plan.program import Operator
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store, store_id
 from tidemill.values.errors import DefinitionError, Fault, StoreRefused, UnknownName
@@ -45,10 +47,10 @@ class _Unfit(Exception):
 
 
 def _found(store: ObjectStore, declaration: ModuleDeclaration, mirror: MirrorDeclaration) -> StoredMirror:
-    if mirror.module == declaration.name and not mirror.store:
+    other = open_store(mirror.store) if mirror.store else store
+    if mirror.module == declaration.name and (not mirror.store or store_id(other) == store_id(store)):
         text = f"'{mirror.name}' mirrors '{mirror.object}' of this very module."
         raise _Unfit(text, f"Name '{mirror.object}' itself.")
-    other = open_store(mirror.store) if mirror.store else store
     definition = DefinitionLog(other, mirror.module).newest()
     if definition is None or definition.is_destroyed:
         raise no_such_module(other, mirror.module)
@@ -58,8 +60,54 @@ def _found(store: ObjectStore, declaration: ModuleDeclaration, mirror: MirrorDec
     item, topology = _object(definition, mirror)
     return StoredMirror(
         mirror.name, mirror.module, definition.tasks, item, mirror.store, store_id(other) if mirror.store else "",
-        topology,
+        topology, _query_reads(definition, mirror, item) if isinstance(item, StoredQuery) else {},
     )  # fmt: skip
+
+
+def _query_reads(
+    definition: StoredDefinition, mirror: MirrorDeclaration, stored: StoredQuery
+) -> dict[str, tuple[str, str]]:
+    """The PStates that a query reads, with their ids and topologies. Its code is that of the module that runs."""
+    code, place = mirror.code, f"'{mirror.object}' of module '{mirror.module}'"
+    if code is None:
+        text = f"The query {place} is code of that module, and runs in the processes of this one."
+        raise _Unfit(text, f"Give the class of {mirror.module} in the place of its name.")
+    if check(code):
+        raise _Unfit(f"The class of {mirror.module} that is given here is faulty.", str(check(code)[0]))
+    other = f"The class of {mirror.module} that is given here has {{}} otherwise than the module that runs."
+    advice = "Give the version that runs, or update that module first."
+    if not any(query.name == stored.name and query.inputs == stored.inputs for query in code.queries):
+        raise _Unfit(other.format(f"the query '{stored.name}'"), advice)
+    called = queries_from(code, stored.name, {})
+    borrowed = {each.name for each in code.mirrors} & {
+        name for program in called.values() for op in program.operators for name in _names(op)
+    }
+    if borrowed:
+        text = f"The query {place} uses '{min(borrowed)}', which that module mirrors itself."
+        raise _Unfit(text, "Mirror a query that reads PStates of its own module only.")
+    used = [name for program in called.values() for name in program.objects]
+    if used:
+        text = f"The query {place} uses '{min(used)}', an object that the processes of that module open."
+        raise _Unfit(text, "Mirror a query that uses none.")
+    found = {}
+    for program in called.values():
+        for name in program.reads:
+            topology, pstate = definition.pstate(name) if _has_pstate(definition, name) else (None, None)
+            if topology is None or pstate is None or pstate.schema != program.others[name].schema:
+                raise _Unfit(other.format(f"the PState '{name}'"), advice)
+            if pstate.migrations:
+                text = f"The query {place} reads '{name}', which has migrations."
+                raise _Unfit(text, "Mirror the PState, or a query that reads others.")
+            found[name] = (pstate.id, f"{topology.name}-{topology.id}")
+    return found
+
+
+def _names(operator: Operator) -> Iterator[str]:
+    yield from (getattr(operator, field, None) or "" for field in ("pstate", "query", "target"))
+
+
+def _has_pstate(definition: StoredDefinition, name: str) -> bool:
+    return any(name in topology.pstates for topology in definition.topologies.values())
 
 
 def _object(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tidemill.definition.migrating import Known, known_migrations, steps_of
@@ -17,6 +17,8 @@ from tidemill.language.dataflow import (
     PStateDeclaration,
     QueryDeclaration,
 )
+from tidemill.store.urls import open_store, store_id
+from tidemill.values.errors import StoreRestored
 
 
 def bound(declaration: ModuleDeclaration, mirrors: Mapping[str, StoredMirror]) -> ModuleDeclaration:
@@ -48,7 +50,7 @@ def _object(declared: MirrorDeclaration, stored: StoredMirror) -> MirroredObject
     else:
         made = QueryDeclaration(item.name, item.inputs, item.result, (), declared.at)
     identity = item.id if isinstance(item, (StoredDepot, StoredPState)) else ""
-    return MirroredObject(owner, stored.place, identity, stored.partitions, made)
+    return MirroredObject(owner, stored.place, identity, stored.partitions, made, stored.placed_reads)
 
 
 def _migrations(declared: MirrorDeclaration) -> Known:
@@ -71,3 +73,17 @@ def _key_partitioner(declared: MirrorDeclaration) -> Function | None:
         return None
     pstates = (pstate for topology in code.topologies for pstate in topology.pstates)
     return next((pstate.key_partitioner for pstate in pstates if pstate.name == declared.object), None)
+
+
+def check_copies(mirrors: Iterable[StoredMirror]) -> None:
+    """Refuse stores of other modules that were restored since: offsets and commits of theirs may mean something else.
+
+    Raises:
+        StoreRestored: the module is to be updated, which begins anew with what it mirrors there.
+    """
+    for mirror in {mirror.store: mirror for mirror in mirrors if mirror.store}.values():
+        if store_id(open_store(mirror.store, probe=False)) != mirror.store_id:
+            text = (
+                f"{mirror.store}, which holds {mirror.item.name} of module {mirror.module}, was restored or replaced."
+            )
+            raise StoreRestored(f"{text} Update this module, so that it mirrors what is there now.")

@@ -136,7 +136,8 @@ class StoredMirror(Stored):
     """An object of another module as it was when this definition was written, and its name here.
 
     `store` is the URL of the other module's store, empty for this one's own, `store_id` the id of that copy of it, or
-    empty, too. `tasks` are those of the other module, `topology` is the id with its name of the topology of a PState.
+    empty, too. `tasks` are those of the other module, `topology` is the id with its name of the topology of a PState,
+    `reads` are the PStates that a query reads: name -> (id, topology).
     """
 
     name: str
@@ -146,6 +147,7 @@ class StoredMirror(Stored):
     store: str = ""
     store_id: str = ""
     topology: str = ""
+    reads: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def folder(self) -> str:
@@ -157,7 +159,23 @@ class StoredMirror(Stored):
     @property
     def place(self) -> str:
         """The folder with its store, as pins of what is read of it name it."""
-        return f"{self.folder}@{self.store}" if self.store else self.folder
+        return self._placed(self.folder)
+
+    @property
+    def places(self) -> dict[str, str]:
+        """The folders of the topologies that are read, by their places."""
+        topologies = {self.topology, *(topology for _, topology in self.reads.values())} - {""}
+        folders = (f"{self.module}/topologies/{topology}" for topology in sorted(topologies))
+        return {self._placed(folder): folder for folder in folders}
+
+    @property
+    def placed_reads(self) -> dict[str, tuple[str, str]]:
+        """`reads` with places."""
+        folders = {name: (id_, f"{self.module}/topologies/{at}") for name, (id_, at) in self.reads.items()}
+        return {name: (id_, self._placed(folder)) for name, (id_, folder) in folders.items()}
+
+    def _placed(self, folder: str) -> str:
+        return f"{folder}@{self.store}" if self.store else folder
 
     @property
     def partitions(self) -> int:

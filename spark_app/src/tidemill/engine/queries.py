@@ -5,29 +5,33 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from tidemill.engine.query_budget import RUNNING, QueryBounds
-from tidemill.engine.resources import empty_state, open_committed, open_others, open_state
+from tidemill.engine.resources import empty_state, open_committed, open_mirrored, open_others, open_state
 from tidemill.engine.schedule import run_supersteps
 from tidemill.engine.step import PStateReads
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptWork
 from tidemill.journal.snapshot import Snapshot
-from tidemill.plan.program import Program
+from tidemill.plan.program import MirroredQuery, Program
 from tidemill.values import columns as cols
 from tidemill.values.errors import NotOneValue
 
 
 @dataclass(frozen=True)
 class QueryPlace:
-    """Where queries run: the module with its number of tasks, all its queries, and the options that hold now."""
+    """Where queries run: the module with its number of tasks, all its queries, and the options that hold now.
+
+    `mirrored` are those of other modules that they call.
+    """
 
     module: str
     tasks: int
     programs: Mapping[str, Program]
     options: Mapping[str, Any] = field(default_factory=dict)
+    mirrored: Mapping[str, MirroredQuery] = field(default_factory=dict)
 
 
 class Queries:
@@ -39,13 +43,15 @@ class Queries:
         open_states: Callable[[], Mapping[str, PStateReads]],
         cancel: threading.Event | None = None,
         seconds_max: float = float("inf"),
+        open_mirrored: Callable[[MirroredQuery], Mapping[str, PStateReads]] | None = None,
     ) -> None:
-        """`open_states` gives the PStates by name; it is called when they are first read. `seconds_max` bounds each
-        query beside its options.
+        """`open_states` gives the PStates by name; it is called when they are first read. `open_mirrored` gives those
+        of another module's query. `seconds_max` bounds each query beside its options.
         """
         self._place, self._open_states, self._cancel = place, open_states, cancel
-        self._seconds_max = seconds_max
+        self._seconds_max, self._open_mirrored = seconds_max, open_mirrored
         self._is_running = False
+        self._others: dict[str, Queries] = {}
 
     @cached_property
     def _states(self) -> Mapping[str, PStateReads]:
@@ -59,16 +65,33 @@ class Queries:
             BudgetExceeded: it takes more time, rows, bytes or depth than it may.
             NotOneValue: it gave no result, or several.
         """
-        if self._is_running:
-            with RUNNING.deeper():
-                return self._run(query, args, seed, now_millis)
-        self._is_running = True
+        mirrored = self._place.mirrored.get(query)
+        if mirrored is not None:
+            other = self._other(query, mirrored)
+            return other._within(mirrored.query, args, seed, now_millis, self._is_running)
+        return self._within(query, args, seed, now_millis, self._is_running)
+
+    def _other(self, name: str, mirrored: MirroredQuery) -> Queries:
+        """The queries of another module, on its own tasks and PStates."""
+        if name not in self._others:
+            assert self._open_mirrored is not None, "who calls queries of other modules has their PStates"
+            place = QueryPlace(mirrored.module, mirrored.tasks, mirrored.programs, self._place.options)
+            opened = partial(self._open_mirrored, mirrored)
+            self._others[name] = Queries(place, opened, self._cancel, self._seconds_max)
+        return self._others[name]
+
+    def _within(self, query: str, args: Sequence[Any], seed: int, now_millis: int, is_inside: bool) -> Any:
+        """As `call`; `is_inside` another query, whose bounds it shares."""
+        before, self._is_running = self._is_running, True
         try:
+            if is_inside:
+                with RUNNING.deeper():
+                    return self._run(query, args, seed, now_millis)
             bounds = QueryBounds.of(self._place.options, self._seconds_max)
             with RUNNING.of_query(query, bounds):
                 return self._run(query, args, seed, now_millis)
         finally:
-            self._is_running = False
+            self._is_running = before
 
     def _run(self, query: str, args: Sequence[Any], seed: int, now_millis: int) -> Any:
         place, program = self._place, self._place.programs[query]
@@ -91,12 +114,14 @@ class Queries:
         """Let go of what was opened."""
         for state in self.__dict__.pop("_states", {}).values():
             state.close()
+        for other in self._others.values():
+            other.close()
 
 
 def opened(work: AttemptWork, thread: int, overlay: bytes = b"", cancel: threading.Event | None = None) -> ThreadRun:
     """One thread of an attempt at its beginning, or with what it changed before."""
     queries = None
-    if work.program.queries:
-        place = QueryPlace(work.module, work.tasks, work.program.queries, work.options)
-        queries = Queries(place, lambda: open_committed(work), cancel)
+    if work.program.queries or work.program.mirrored:
+        place = QueryPlace(work.module, work.tasks, work.program.queries, work.options, work.program.mirrored)
+        queries = Queries(place, lambda: open_committed(work), cancel, open_mirrored=partial(open_mirrored, work))
     return ThreadRun(work, thread, open_state(work, thread, overlay), open_others(work, thread), cancel, queries)

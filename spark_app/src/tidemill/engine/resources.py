@@ -12,7 +12,7 @@ from tidemill.depot.log import DepotLog
 from tidemill.engine.external import read_external
 from tidemill.engine.work import AttemptWork, Pinned, SourceWork
 from tidemill.journal.snapshot import Snapshot, TaskSet
-from tidemill.plan.program import Program, PStatePlan
+from tidemill.plan.program import MirroredQuery, Program, PStatePlan
 from tidemill.pstate.committed import CommittedState
 from tidemill.pstate.info import PStateInfo
 from tidemill.pstate.reading import SnapshotReader
@@ -98,6 +98,19 @@ def open_committed(work: AttemptWork) -> dict[str, CommittedState]:
         loader = part_loader(pinned.store_url or work.store_url, pinned.prefix, not is_own)
         loader.note(pinned.snapshot)
         reader = SnapshotReader(infos({name: plans[name] for name in names}), pinned.snapshot, loader)
+        states.update(dict.fromkeys(names, CommittedState(reader)))
+    return states
+
+
+def open_mirrored(work: AttemptWork, query: MirroredQuery) -> dict[str, CommittedState]:
+    """The PStates that a query of another module reads, by name there: as they were pinned for this attempt."""
+    states: dict[str, CommittedState] = {}
+    for place in sorted(set(query.places.values())):
+        pinned = work.reads[place]
+        names = [name for name, at in query.places.items() if at == place]
+        loader = part_loader(pinned.store_url or work.store_url, pinned.prefix, True)
+        loader.note(pinned.snapshot)
+        reader = SnapshotReader(infos({name: query.plans[name] for name in names}), pinned.snapshot, loader)
         states.update(dict.fromkeys(names, CommittedState(reader)))
     return states
 

@@ -589,7 +589,8 @@ class MirroredObject:
     """An object of another module as a store holds it, under the name of its mirror.
 
     `owner` is the module with its store, `place` the folder of the topology that writes a PState, with its store, `id`
-    that of a PState. `tasks` is how many partitions it has.
+    that of a PState. `tasks` is how many partitions it has. `reads` are the id and the place of each PState that a
+    query reads, by its name there.
     """
 
     owner: str
@@ -597,6 +598,7 @@ class MirroredObject:
     id: str
     tasks: int
     declared: DepotDeclaration | PStateDeclaration | QueryDeclaration
+    reads: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

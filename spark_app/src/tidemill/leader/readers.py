@@ -1,6 +1,6 @@
 """Which other modules read a module's objects: each says so in the module's own store, before it begins.
 
-    <module>/readers/<digest>.json    created if absent: definition n of that module mirrors these objects
+    <module>/readers/<nonce>.json    created once: definition n of that module mirrors these objects
 
 A reader that was destroyed, or that mirrors nothing of the module any more, does not count, and its mark is deleted.
 One whose store does not answer counts as if it were there.
@@ -8,9 +8,7 @@ One whose store does not answer counts as if it were there.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,9 +20,10 @@ from tidemill.journal.definition_log import DefinitionLog
 from tidemill.language.dataflow import StartFrom
 from tidemill.store.incarnations import base_url
 from tidemill.store.json_codec import SUFFIX, JsonCodec
-from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
+from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.store.urls import store_at
 from tidemill.values.errors import CorruptState, Fault, RetryableError, StoreRefused
+from tidemill.values.ids import nonce
 from tidemill.values.stored import Stored
 
 FOLDER: Final = "readers"
@@ -60,21 +59,20 @@ def register(store: ObjectStore, definition: StoredDefinition, number: int, now_
     """
     mirrored: dict[tuple[str, str], list[str]] = {}
     for mirror in definition.mirrors.values():
-        mirrored.setdefault((mirror.store, mirror.module), []).append(object_id(mirror))
+        mirrored.setdefault((mirror.store, mirror.module), []).extend(object_ids(mirror))
     for (url, module), ids in mirrored.items():
         own_url = base_url(store.url) if url else ""
-        objects = tuple(sorted(set(ids)))
-        name = hashlib.sha256("\n".join((definition.module, own_url, str(number), *objects)).encode()).hexdigest()[:24]
-        key = f"{module}/{FOLDER}/{name}{SUFFIX}"
-        mark = ReaderMark(definition.module, own_url, number, now_ms, objects)
-        with suppress(AlreadyExists):  # said before, by a launch that was cut off
-            store_at(store, url).create(key, _JSON.encode(mark, key))
+        key = f"{module}/{FOLDER}/{nonce()}{SUFFIX}"  # a new one each time: an older mark may be deleted any moment
+        mark = ReaderMark(definition.module, own_url, number, now_ms, tuple(sorted(set(ids))))
+        store_at(store, url).create(key, _JSON.encode(mark, key))
 
 
-def object_id(mirror: StoredMirror) -> str:
-    """What tells the object from any other: its id, or the name of a query, which has none."""
+def object_ids(mirror: StoredMirror) -> list[str]:
+    """What tells the object from any other: its id; of a query, which has none, its name, and what it reads."""
     item = mirror.item
-    return f"query {item.name}" if isinstance(item, StoredQuery) else item.id
+    if isinstance(item, StoredQuery):
+        return [f"query {item.name}", *(identity for identity, _ in mirror.reads.values())]
+    return [item.id]
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,9 @@ def readers_of(store: ObjectStore, module: str, now_ms: int) -> list[LivingReade
 def _is_living(mark: ReaderMark, module: str, definition: StoredDefinition | None, now_ms: int) -> bool:
     if definition is None or definition.number < mark.definition:
         return now_ms - mark.written_ms < BEGINNING_MS
-    mine = {object_id(mirror) for mirror in definition.mirrors.values() if mirror.module == module}
+    mine = {
+        identity for mirror in definition.mirrors.values() if mirror.module == module for identity in object_ids(mirror)
+    }
     return not definition.is_destroyed and not mine.isdisjoint(mark.objects)
 
 
@@ -144,7 +144,10 @@ def _change(was: StoredDepot | StoredPState | StoredQuery, now: StoredDepot | St
     if isinstance(was, StoredPState) and isinstance(now, StoredPState):
         if now.is_private and not was.is_private:
             return "would be private"
-        return "" if was.schema == now.schema else "would have another schema"
+        is_same = (was.schema, was.migrations) == (now.schema, now.migrations)
+        return "" if is_same else "would have another schema, or be migrated"
+    if isinstance(was, StoredDepot) and isinstance(now, StoredDepot) and was.migration != now.migration:
+        return "would have its records migrated"
     if isinstance(was, StoredQuery) and was != now:
         return "would have other inputs"
     return ""
@@ -184,7 +187,7 @@ def needed_by(
 
 def _id_of(mirrors: Mapping[str, StoredMirror], name: str) -> str:
     mirror = mirrors.get(name)
-    return object_id(mirror) if mirror is not None else ""
+    return object_ids(mirror)[0] if mirror is not None else ""
 
 
 def _at_least(offsets: Sequence[int], seen_ms: int, log: DepotLog, since_ms: int) -> Sequence[int]:

@@ -5,7 +5,7 @@ Everything here runs when it is called, in the caller's thread; `runner` adds th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidemill.clients.quarantine import Quarantine
@@ -13,11 +13,11 @@ from tidemill.definition.definition import (
     Retirement,
     StoredDefinition,
     StoredDepot,
-    StoredMirror,
     StoredPState,
     StoredSource,
 )
 from tidemill.definition.migrating import steps_of
+from tidemill.definition.mirrors import check_copies
 from tidemill.depot.log import DepotLog
 from tidemill.engine.work import AttemptWork, CompactionWork, Pinned, SourceWork
 from tidemill.journal.clock import Clock
@@ -40,11 +40,11 @@ from tidemill.store.lease import LeaderLease
 from tidemill.store.log import PATIENCE, Lost
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.store.patient import PatientStore
-from tidemill.store.urls import open_store, store_at, store_id
+from tidemill.store.urls import store_at
 from tidemill.tables.migration_progress import generations
 from tidemill.tables.stored_parts import read_part
 from tidemill.tables.tables import Layout, layout_of
-from tidemill.values.errors import Deleted, OutcomeUnknown, RetryableError, SnapshotExpired, StoreRestored
+from tidemill.values.errors import Deleted, OutcomeUnknown, RetryableError, SnapshotExpired
 from tidemill.values.offsets import OffsetRanges
 
 
@@ -107,7 +107,7 @@ class TopologyStore:
         self.program = program
         self.lease = lease
         self.clock = clock
-        self.spec = topology_spec(definition, topology, tuple(sorted(set(program.reads.values()))))
+        self.spec = topology_spec(definition, topology, program.pins)
         self.prefix = definition.topology_prefix(topology)
         self.commit_log = CommitLog(store, self.prefix, patience, wait)
         self.definitions = DefinitionLog(store, definition.module)
@@ -116,8 +116,7 @@ class TopologyStore:
         self.log_ages: dict[str, LogAges] = {}
         self._done: DeletionDecision | None = None
         self.options = OptionsLog(store, definition.module)
-        self._mirrors = {mirror.place: mirror for mirror in definition.mirrors.values()}
-        check_copies(self._mirrors.values())
+        check_copies(definition.mirrors.values())
         self.settlements = SettlementLog(store, self.prefix, patience)
         self.quarantine = Quarantine(store, lambda: definition, topology, clock, patience=patience)
         self.others = {name: self._other(name) for name in self.spec.reads}
@@ -146,10 +145,10 @@ class TopologyStore:
 
     def _other(self, name: str) -> CommitLog:
         """The log of a topology whose PStates are read: of this module, or of another one."""
-        mirror = self._mirrors.get(name)
-        if mirror is None:
-            return CommitLog(self.store, self.definition.topology_prefix(name))
-        return CommitLog(store_at(self.store, mirror.store), mirror.folder)
+        for mirror in self.definition.mirrors.values():
+            if name in mirror.places:
+                return CommitLog(store_at(self.store, mirror.store), mirror.places[name])
+        return CommitLog(self.store, self.definition.topology_prefix(name))
 
     def target(self, depot: str) -> DepotLog:
         """A depot that the topology appends to, by its name with its id; for one thread at a time."""
@@ -366,20 +365,6 @@ class TopologyStore:
     def _retired_pstates(self) -> dict[str, Layout]:
         retired = _retired_pstates(self.definition, self.topology) if self.restorable() else []
         return {pstate.id: layout_of(pstate.schema, steps_of(pstate)) for pstate in retired}
-
-
-def check_copies(mirrors: Iterable[StoredMirror]) -> None:
-    """Refuse stores of other modules that were restored since: offsets and commits of theirs may mean something else.
-
-    Raises:
-        StoreRestored: the module is to be updated, which begins anew with what it mirrors there.
-    """
-    for mirror in {mirror.store: mirror for mirror in mirrors if mirror.store}.values():
-        if store_id(open_store(mirror.store, probe=False)) != mirror.store_id:
-            text = (
-                f"{mirror.store}, which holds {mirror.item.name} of module {mirror.module}, was restored or replaced."
-            )
-            raise StoreRestored(f"{text} Update this module, so that it mirrors what is there now.")
 
 
 def _left_out(attempt: Attempt, source_id: str) -> frozenset[tuple[int, int]]:

@@ -407,6 +407,20 @@ class MigratedDepot:
 
 
 @dataclass(frozen=True)
+class MirroredQuery:
+    """A query of another module with `tasks` tasks. `programs` are it and those that it calls, by name; `plans` and
+    `places` the PStates that they read, and where the topology of each is, by their names there.
+    """
+
+    module: str
+    tasks: int
+    query: str
+    programs: Mapping[str, Program]
+    plans: Mapping[str, PStatePlan]
+    places: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Program:
     """A compiled topology; picklable by cloudpickle.
 
@@ -417,9 +431,9 @@ class Program:
     only the data decides how many there are. `temps` are the temporary PStates that are aggregated into. `reads` maps
     PStates of other topologies to their topology's name, those of the queries that it calls too, `targets` are the
     depots that it appends to, by name. `queries` are all queries that it calls, and those that they call, by name;
-    `inputs` the variables that a query begins with, None for a topology. `objects` are what it uses of the objects
-    of the module. `key` names the program in caches of workers. `migrated` are the depots whose records are read
-    through a function, by name.
+    `mirrored` those of other modules that they call, by their names here; `inputs` the variables that a query begins
+    with, None for a topology. `objects` are what it uses of the objects of the module. `key` names the program in
+    caches of workers. `migrated` are the depots whose records are read through a function, by name.
     """
 
     module: str
@@ -442,6 +456,13 @@ class Program:
     inputs: tuple[str, ...] | None = None
     migrated: Mapping[str, MigratedDepot] = field(default_factory=dict)
     objects: Mapping[str, DeclaredObject] = field(default_factory=dict)
+    mirrored: Mapping[str, MirroredQuery] = field(default_factory=dict)
+
+    @property
+    def pins(self) -> tuple[str, ...]:
+        """The other topologies of which it reads one commit: those of this module by name, others by their places."""
+        places = (place for query in self.mirrored.values() for place in query.places.values())
+        return tuple(sorted({*self.reads.values(), *places}))
 
     def plan_of(self, pstate: str) -> PStatePlan:
         """A PState that the program writes or reads. Raises KeyError for any other."""

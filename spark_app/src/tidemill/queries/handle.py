@@ -12,18 +12,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidemill.clients.module import ModuleClient
-from tidemill.clients.topology import TopologyReader
+from tidemill.clients.topology import TopologyReader, reader_at
 from tidemill.definition.definition import StoredDefinition
 from tidemill.definition.migrating import with_steps
+from tidemill.definition.mirrors import bound, check_copies
 from tidemill.engine.queries import Queries, QueryPlace
 from tidemill.engine.query_budget import QueryBounds
+from tidemill.engine.resources import infos
 from tidemill.journal.options_log import OptionsLog
 from tidemill.language.dataflow import ModuleDeclaration, PStateDeclaration
 from tidemill.language.options import resolve_all
-from tidemill.plan.compile.topology import called_queries, compile_queries
-from tidemill.plan.program import Program
+from tidemill.plan.compile.topology import called_queries, compile_queries, mirrored_queries
+from tidemill.plan.program import MirroredQuery, Program, PStatePlan
 from tidemill.pstate.committed import CommittedState
 from tidemill.store.objects import NotFound
+from tidemill.store.urls import store_at
 from tidemill.values.errors import BadInput, Busy, Deleted, NeedsCode, SchemaOutdated, SnapshotExpired
 from tidemill.values.object_info import ObjectInfo
 
@@ -47,6 +50,7 @@ class _Resolved:
     programs: Mapping[str, Program]
     readers: Mapping[str, TopologyReader]
     owners: Mapping[str, str]
+    mirrored: Mapping[str, MirroredQuery]
 
 
 class QueryHandle:
@@ -127,8 +131,12 @@ class QueryHandle:
         states = {name: CommittedState(reader.newest(0).reader) for name, reader in resolved.readers.items()}
         pstates = {name: states[owner] for name, owner in resolved.owners.items()}
         definition = resolved.definition
-        place = QueryPlace(definition.module, definition.tasks, resolved.programs, options)
-        queries = Queries(place, lambda: pstates, seconds_max=seconds)
+        place = QueryPlace(definition.module, definition.tasks, resolved.programs, options, resolved.mirrored)
+
+        def of_mirrored(query: MirroredQuery) -> dict[str, CommittedState]:
+            return {name: states[f"{query.query} {at}"] for name, at in query.places.items()}
+
+        queries = Queries(place, lambda: pstates, seconds_max=seconds, open_mirrored=of_mirrored)
         try:
             return queries.call(self.name, args, int.from_bytes(os.urandom(6)), self._module.clock.now_ms())
         finally:
@@ -155,13 +163,35 @@ class QueryHandle:
             if code is None:
                 raise NeedsCode(_without_code(definition.module, self.name), name=self.name)
             ids = {p.name: p.id for topology in definition.topologies.values() for p in topology.pstates.values()}
-            programs = compile_queries(with_steps(code, definition), ids)
+            whole = bound(with_steps(code, definition), definition.mirrors)
+            programs = compile_queries(whole, ids)
             if self.name not in programs or programs[self.name].inputs != stored.inputs:
                 raise _other_version(definition, f"the query {self.name}")
             owners = _owners(definition, code, self.name, programs)
-            readers = {name: self._module.reader(definition, definition.topology(name)) for name in owners.values()}
-            self._resolved = _Resolved(definition, code, stored.inputs, programs, readers, owners)
+            called = [programs[self.name], *called_queries(programs[self.name], programs).values()]
+            mirrored = mirrored_queries(whole, called)
+            check_copies(definition.mirrors.values())
+            plans = {name: plan for program in called for name, plan in program.others.items()}
+            readers = {name: self._reader(definition, name, owners, plans) for name in owners.values()}
+            for query in mirrored.values():
+                for place in query.places.values():
+                    key = f"{query.query} {place}"
+                    readers[key] = self._reader(definition, place, query.places, query.plans)
+            self._resolved = _Resolved(definition, code, stored.inputs, programs, readers, owners, mirrored)
             return self._resolved
+
+    def _reader(
+        self, definition: StoredDefinition, owner: str, owners: Mapping[str, str], plans: Mapping[str, PStatePlan]
+    ) -> TopologyReader:
+        """The reader of a topology of the module by its name, or by its place of one of another module."""
+        if owner in definition.topologies:
+            return self._module.reader(definition, definition.topology(owner))
+        names = {name: plans[name] for name, at in owners.items() if at == owner}
+        store, folder = next(
+            (mirror.store, mirror.places[owner]) for mirror in definition.mirrors.values() if owner in mirror.places
+        )
+        place = store_at(self._module.store, store)
+        return reader_at(place, folder, infos(names), self._module.clock)
 
 
 def _without_code(module: str, query: str) -> str:
@@ -185,10 +215,11 @@ def _owners(
         NeedsCode: the code declares one of them otherwise than the definition.
     """
     declared = {p.name: p for topology in code.topologies for p in topology.pstates}
+    mirrored = {mirror.name for mirror in code.mirrors}
     owners: dict[str, str] = {}
     for program in (programs[query], *called_queries(programs[query], programs).values()):
         for name, owner in program.reads.items():
-            if not _is_as_stored(definition, owner, declared[name]):
+            if name not in mirrored and not _is_as_stored(definition, owner, declared[name]):
                 raise _other_version(definition, f"the PState {name}")
             owners[name] = owner
     return owners

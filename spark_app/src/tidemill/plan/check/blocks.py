@@ -108,7 +108,11 @@ class ChainCheck:
         use_all(self.context, scope, node.args, node.at)
         found = self.context.queries.get(node.query)
         mirror = self.context.mirrors.get(node.query)
-        if found is None and mirror is None:
+        is_mirror = mirror is not None and mirror.kind == "query"
+        if node.query.startswith("*") and not is_mirror:
+            text = f"invoke_query begins with the name of a query, not with '{node.query}'."
+            self.fault(node.at, text, f'Or declare it: setup.cluster_query("{node.query}", OtherModule, "query").')
+        elif found is None and not is_mirror:
             advice = advice_for(node.query, self.context.queries, "Declare it with topologies.query(…).")
             self.fault(node.at, f"There is no query '{node.query}'.", advice)
         elif found is not None and len(found.inputs) != len(node.args):

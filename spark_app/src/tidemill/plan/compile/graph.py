@@ -405,6 +405,7 @@ class GraphBuilder:
         number = len(self.operators)
         frame = LoopFrame(number, number + 1, node.outs, tuple(name for name, _ in node.vars))
         self._loops.append(frame)
+        self._place.mirrored = None  # a later round may come from anywhere
         inner = self._bind_all(frame.vars)
         self.add(pg.Assign, node.at, outs=inner, args=args, purpose="enter", loop=number)
         self._add_head(node, outside, frame)

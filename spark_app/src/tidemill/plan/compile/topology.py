@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -49,7 +49,9 @@ def compile_topology(
     whole = replace(program, queries=called, reads={**program.reads, **reads}, others={**program.others, **others})
     read = {source.depot for source in topology.sources}
     depots = {name: found for name, found in declaration.objects.items() if name in read}
-    return _named(replace(whole, objects={**_used(program, *called.values()), **depots}))
+    mirrored = mirrored_queries(declaration, [program, *called.values()])
+    whole = replace(whole, objects={**_used(program, *called.values()), **depots}, mirrored=mirrored)
+    return _named(whole)
 
 
 def _used(*programs: pg.Program) -> dict[str, DeclaredObject]:
@@ -80,10 +82,33 @@ def called_queries(program: pg.Program, queries: Mapping[str, pg.Program]) -> di
     waiting = [program]
     while waiting:
         for operator in waiting.pop().operators:
-            if isinstance(operator, pg.Invoke) and operator.query not in found:
+            if isinstance(operator, pg.Invoke) and operator.query in queries and operator.query not in found:
                 found[operator.query] = queries[operator.query]
                 waiting.append(found[operator.query])
     return found
+
+
+def queries_from(declaration: df.ModuleDeclaration, query: str, ids: Mapping[str, str]) -> dict[str, pg.Program]:
+    """The program of a query, and of those that it calls."""
+    programs = compile_queries(declaration, ids)
+    return {query: programs[query], **called_queries(programs[query], programs)}
+
+
+def mirrored_queries(declaration: df.ModuleDeclaration, programs: Iterable[pg.Program]) -> dict[str, pg.MirroredQuery]:
+    """The queries of other modules that these programs call."""
+    names = {op.query for program in programs for op in program.operators if isinstance(op, pg.Invoke)}
+    return {
+        mirror.name: _mirrored_query(mirror, mirror.found)
+        for mirror in declaration.mirrors
+        if mirror.name in names and mirror.kind == "query" and mirror.found is not None
+    }
+
+
+def _mirrored_query(mirror: df.MirrorDeclaration, found: df.MirroredObject) -> pg.MirroredQuery:
+    programs = queries_from(mirror.code, mirror.object, {name: id_ for name, (id_, _) in found.reads.items()})
+    plans = {name: program.others[name] for program in programs.values() for name in program.reads}
+    places = {name: found.reads[name][1] for name in plans}
+    return pg.MirroredQuery(mirror.module, found.tasks, mirror.object, programs, plans, places)
 
 
 def _builder(declaration: df.ModuleDeclaration) -> GraphBuilder:
