@@ -429,6 +429,35 @@ def test_fault_names_line_and_mistake_when_a_path_or_aggregator_does_not_fit(def
     assert_one_fault(define, text)
 
 
+COLLECTING = {
+    "collect": Path.collect(Path.stay()),
+    "collect_one": Path.collect_one(Path.stay()),
+    "put_collected": Path.put_collected(1),
+    "dispense_collected": Path.dispense_collected(),
+    "is_collected": Path.is_collected(Ops.SIZE),
+}
+
+
+@pytest.mark.parametrize("name", COLLECTING)
+def test_fault_names_line_and_navigator_when_a_subselect_collects(name: str) -> None:
+    """Only the compiled path shows it, so paths are compiled before a launch: no microbatch meets it first."""
+    path = Path.key("*k").subselect(Path.all().if_path(Path.stay(), COLLECTING[name]))
+
+    def selects(setup: Any, topologies: Any) -> None:
+        records(setup, topologies).local_select("$$lists", path).out("*l")  # <- fault
+
+    def transforms(setup: Any, topologies: Any) -> None:
+        records(setup, topologies).local_transform("$$lists", path.term_val([]))  # <- fault
+
+    def asks(setup: Any, topologies: Any) -> None:
+        records(setup, topologies).each(Ops.IDENTITY, "*k").out("*same")
+        query = topologies.query("q", "*k").out("*l").hash_partition("*k")
+        query.local_select("$$lists", path).out("*l").origin_partition()  # <- fault
+
+    for define in (selects, transforms, asks):
+        assert_one_fault(define, f"'$$lists': {name} cannot be inside a subselect.")
+
+
 def what_fits(setup: Any, topologies: Any) -> None:
     chain = records(setup, topologies)
     chain.local_select("$$people", Path.must("*k").sub_map("name")).out("*p")

@@ -11,9 +11,12 @@ from typing import Any
 from tidemill.language.dataflow import Const, Location, Nav, PStateDeclaration, RecordedPath
 from tidemill.language.schema import ListSchema, MapSchema, Schema, SetSchema, to_text
 from tidemill.paths.arguments import PATHS
+from tidemill.paths.compiled import compile_path
 from tidemill.paths.fitting import SchemaFaults, fits
+from tidemill.paths.navigator import Mode
 from tidemill.paths.navigators import NAVIGATORS
 from tidemill.plan.check.context import Context
+from tidemill.values.errors import BadPath
 
 Inside = Callable[[RecordedPath, "Schema | None"], "Schema | None"]
 """Checks a path that the path around it goes on with, and gives the schema at its end."""
@@ -21,16 +24,32 @@ Inside = Callable[[RecordedPath, "Schema | None"], "Schema | None"]
 
 def check_select(context: Context, pstate: PStateDeclaration, path: RecordedPath, at: Location) -> None:
     """A select has no terminal, and its navigators fit the schema."""
+    known = len(context.faults)
     _PathCheck(_faults(context, pstate, at)).select(path, pstate.schema)
+    _check_compiles(context, known, pstate, path, "select", at)
 
 
 def check_transform(context: Context, pstate: PStateDeclaration, path: RecordedPath, at: Location) -> None:
     """A transform ends in a terminal everywhere, and what it writes fits the schema."""
+    known = len(context.faults)
     _PathCheck(_faults(context, pstate, at)).transform(path, pstate.schema)
     moving = [nav for nav in path.navs if not NAVIGATORS[nav.name].is_staying]
     if len(moving) == 1 and NAVIGATORS[moving[0].name].terminal == "void":
         text = f"{moving[0].name} at the top of '{pstate.name}' has nothing to remove the value from."
         context.fault(at, text, "Use local_clear, or navigate to an element first.")
+    _check_compiles(context, known, pstate, path, "transform", at)
+
+
+def _check_compiles(
+    context: Context, known: int, pstate: PStateDeclaration, path: RecordedPath, mode: Mode, at: Location
+) -> None:
+    """Where no fault was found since `known`: a path that no attempt could compile is one, and not an attempt's."""
+    if len(context.faults) == known:
+        try:
+            compile_path(path, pstate.schema, mode, pstate=f"'{pstate.name}'")
+        except BadPath as error:
+            if "navigator" in error.context:  # what is wrong with a function was found where it was recorded
+                context.fault(at, f"{error}.", "Write the path without it.")
 
 
 def check_key(
