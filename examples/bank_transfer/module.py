@@ -8,6 +8,8 @@ from tidemill import Agg, Block, Depot, Expr, MicrobatchSourceOptions, Module, O
 
 BEGINNING = MicrobatchSourceOptions.start_from_beginning()
 DEPOSIT = PState.fixed_keys_schema("id", str, "account", str, "amount", int)
+AMOUNT_MAX = 10**12
+"""Far below 64 bits, so that no balance ever leaves them."""
 TRANSFER = PState.fixed_keys_schema("id", str, "from", str, "to", str, "amount", int)
 
 
@@ -19,8 +21,8 @@ def fields(block: Block, record: str, *names: str) -> Block:
 
 
 def is_whole(record: dict[str, Any], *names: str) -> bool:
-    """Whether all of these fields are there, and the amount is above zero."""
-    return all(record.get(name) is not None for name in names) and record["amount"] > 0
+    """Whether all of these fields are there, and the amount is one that can be paid."""
+    return all(record.get(name) is not None for name in names) and 0 < record["amount"] <= AMOUNT_MAX
 
 
 def outgoing(to: str, amount: int, accepted: bool) -> dict[str, Any]:

@@ -79,6 +79,7 @@ class ContentModeration(Module):
            .explode_microbatch("*microbatch").out("*mute")
            .macro(fields, "*mute", "reader", "kind", "what", "muted")
            .keep_true(Expr(Ops.AND, "*reader", "*what", Expr(Ops.CONTAINS, KINDS, "*kind")))
+           .keep_true(Expr(Ops.IS_NOT_NULL, "*muted"))
            .each(as_met, "*kind", "*what").out("*met")
            .if_true(
                "*muted",
@@ -92,7 +93,7 @@ class ContentModeration(Module):
             .each(Ops.PLUS, "*posts", Expr(shown, "*page", "*start", "*users", "*words")).out("*more")
             .if_true(
                 Expr(Ops.OR, Expr(Ops.EQUAL, "*start", 0),
-                     Expr(Ops.GREATER_THAN_OR_EQUAL, Expr(Ops.SIZE, "*more"), "*limit")),
+                     Expr(Ops.GREATER_THAN_OR_EQUAL, Expr(Ops.SIZE, "*more"), "*wanted")),
                 Block.emit_loop("*more", "*start"),
                 Block.continue_loop("*start", "*more"),
             )
@@ -103,7 +104,9 @@ class ContentModeration(Module):
             .local_select("$$mutes", Path.key("*reader", "word").subselect(Path.all())).out("*words")
             .hash_partition("*wall")
             .local_select("$$walls", Path.key("*wall").view(Ops.SIZE)).out("*size")
-            .each(lambda size, before: size if before is None else min(size, before), "*size", "*before").out("*last")
+            .each(lambda size, before: size if before is None else max(0, min(size, before)), "*size", "*before")
+            .out("*last")
+            .each(max, 1, "*limit").out("*wanted")
             .loop_with_vars(LoopVars.var("*end", "*last").var("*posts", []), pages).out("*found", "*from")
             .origin_partition()
-            .each(answer, "*found", "*limit", "*from").out("*answer"))  # fmt: skip
+            .each(answer, "*found", "*wanted", "*from").out("*answer"))  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 
@@ -57,7 +58,7 @@ async def region_of(address: str, zip_code: str) -> str:
             await asyncio.sleep(PAUSE_SECONDS * 2 ** (attempt - 1))
         try:
             async with httpx2.AsyncClient(timeout=TRY_SECONDS, trust_env=False) as client:
-                answer = await client.get(f"{address}/zip/{zip_code}")
+                answer = await client.get(f"{address}/zip/{quote(zip_code, safe='')}")
         except httpx2.TransportError as error:
             trouble = type(error).__name__
             continue

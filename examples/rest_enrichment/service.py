@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
 
 
 class Service:
@@ -20,7 +21,7 @@ class Service:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                code = self.path.removeprefix("/zip/")
+                code = unquote(self.path.removeprefix("/zip/"))
                 with service._lock:
                     service.calls[code] += 1
                     call = service.calls[code]

@@ -84,7 +84,8 @@ class SocialGraph(Module):
         (mb.source("*follows", BEGINNING).out("*microbatch")
            .explode_microbatch("*microbatch").out("*follow")
            .macro(fields, "*follow", "from", "to", "follows")
-           .keep_true(Expr(Ops.AND, "*from", "*to", Expr(Ops.NOT_EQUAL, "*from", "*to")))
+           .keep_true(Expr(Ops.AND, "*from", "*to", Expr(Ops.IS_NOT_NULL, "*follows")))
+           .keep_true(Expr(Ops.NOT_EQUAL, "*from", "*to"))
            .macro(put("$$following", "*from", "*to"))
            .hash_partition("*to")
            .macro(put("$$followers", "*to", "*from")))  # fmt: skip

@@ -66,7 +66,8 @@ def test_a_refused_transfer_stays_refused_when_the_money_comes_later(bank: Runni
 def test_nothing_happens_when_a_transfer_makes_no_sense(bank: Running) -> None:
     bank.send("*deposits", deposit("d1", "ann", 100))
     no_id, no_receiver = {"from": "ann", "to": "bob", "amount": 5}, {"id": "t2", "from": "ann", "amount": 5}
-    bank.send("*transfers", transfer("t1", "ann", "bob", -5), no_id, no_receiver, transfer("t3", "ann", "ann", 5))
+    bank.send("*transfers", no_id, no_receiver, transfer("t3", "ann", "ann", 5))
+    bank.send("*transfers", *[transfer("t1", "ann", "bob", amount) for amount in (-5, 0, 2**62)])
 
     assert bank.get("$$funds", "ann") == 100
     assert list(bank.entries("$$sent", "ann")) == ["t3"]

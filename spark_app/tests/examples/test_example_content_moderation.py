@@ -54,6 +54,17 @@ def test_the_answer_is_empty_when_everything_is_muted_or_nothing_was_posted() ->
         assert wall(town, "eve") == {"posts": [], "next": None}
 
 
+def test_odd_questions_are_answered_when_somebody_asks_them() -> None:
+    with Running(ContentModeration(page=2)) as town:
+        town.send("*posts", *[post("bob", f"post {n}") for n in range(3)])
+        half = {"reader": "eve", "kind": "user", "what": "bob"}
+        town.send("*mutes", half)
+
+        assert wall(town, "eve", limit=0) == wall(town, "eve", limit=1)
+        assert wall(town, "eve", before=99) == wall(town, "eve")
+        assert wall(town, "eve", before=0) == wall(town, "eve", before=-5) == {"posts": [], "next": None}
+
+
 @pytest.mark.parametrize("tasks, page", [(1, 1), (4, 3), (4, 50)])
 def test_pages_together_are_the_wall_when_mutes_are_random(tasks: int, page: int) -> None:
     drawn = random.Random(page)
