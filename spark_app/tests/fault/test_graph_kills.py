@@ -39,7 +39,7 @@ def sources(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def joined(folder: Path, store: Path, every: int | None = 1, stride: int = 100) -> tuple[TaskGraph, Dataset, Dataset]:
+def joined(folder: Any, store: Any, every: int | None = 1, stride: int = 100) -> tuple[TaskGraph, Dataset, Dataset]:
     graph = TaskGraph(store, id="job", checkpoint_waves=every)
     a = graph.new_input_csv(folder, "a.csv", None, 2, header=True, stride=stride * 3 // 2)
     b = graph.new_input_csv(folder, "b.csv", None, 2, header=True, stride=stride)
@@ -166,6 +166,30 @@ def test_a_graph_goes_on_when_it_failed_and_the_cause_is_gone(sources: Path, tmp
     assert again.datasets()[1].to_polars()["a"].sort().to_list() == list(range(ROWS))
     with pytest.raises(UnknownName):
         TaskGraph.resume("job", tmp_path / "store")
+
+
+@pytest.mark.s3
+def test_a_graph_goes_on_when_its_store_and_its_files_are_in_a_bucket(sources: Path, s3_url: str) -> None:
+    store = open_store(s3_url)
+    for name in ("a", "b"):
+        store.create(f"in/{name}.csv", (sources / f"{name}.csv").read_bytes())
+    found = {}
+    for folder, where in ((sources, str(sources / "clean")), (s3_url.replace("?", "/in?"), s3_url)):
+        graph, *made = joined(folder, where, 1, 400)
+
+        def stop(waves: Any, wave: int = 2) -> None:
+            if waves.wave == wave:
+                raise Killed
+
+        if where == s3_url:
+            graph.observe(stop)
+            with pytest.raises(Killed):
+                graph.run()
+            TaskGraph.resume("job", where).run()
+        else:
+            graph.run()
+        found[where] = results(*made)
+    assert found[s3_url] == found[str(sources / "clean")]
 
 
 def test_a_process_stops_when_another_one_resumed_its_graph(sources: Path) -> None:

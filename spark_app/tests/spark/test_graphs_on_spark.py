@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +139,32 @@ def test_a_limit_ends_its_inputs_and_a_second_graph_reads_on_when_both_run_on_sp
     out = second.new_blocking_node({0: stream}, None, Pass(), {"localhost": 2}, {0: "k"})
     second.run()
     assert sorted(out.to_polars()["a"]) == list(range(10))
+
+
+PROGRAM = """
+import os, signal, sys
+import polars as pl
+from tidemill import CountExecutor, TaskGraph
+
+def kill(waves):
+    from pyspark import SparkContext
+    if waves.wave == 3:
+        os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+
+if __name__ == "__main__":
+    graph = TaskGraph(sys.argv[1], engine="spark")
+    source = graph.new_input_frames([pl.DataFrame({"k": [n, n % 3]}) for n in range(6)], 1)
+    out = graph.new_blocking_node({0: source}, CountExecutor(), 2, {0: "k"})
+    graph.observe(kill)
+    graph.run()
+    print(out.to_polars().sum_horizontal().sum(), graph.metrics()[0].steps)
+"""
+
+
+def test_a_graph_goes_on_when_the_jvm_is_killed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=False,
+        env=os.environ | {"TIDEMILL_SPARK_MASTER": "local[2]"},
+    )  # fmt: skip
+
+    assert done.stdout.split() == ["12", "6"], done.stderr  # no stride was taken twice

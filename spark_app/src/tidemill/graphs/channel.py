@@ -15,7 +15,7 @@ from tidemill.graphs.failures import calling, placing
 from tidemill.graphs.inputs.frame_input import frame_from
 from tidemill.graphs.messages import SentBatch, StepResult, StepWork
 from tidemill.graphs.nodes import DatasetSink, Edge, GraphDefinition, InputNode, LazyBatch, TaskNode
-from tidemill.graphs.partitions import split
+from tidemill.graphs.partitions import Pieces, split
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import BadInput, UserCodeError
 
@@ -176,13 +176,19 @@ class LiveChannel:
             raise BadInput(f"it gave {type(output).__name__}; give None, a frame, or several in a list or a generator")
         return [frame_from(frame) for frame in output if frame is not None]
 
+    def _split(self, frame: pl.DataFrame, edge: Edge) -> Pieces:
+        if not callable(edge.key):
+            return split(frame, edge.key, self.number, edge.channels)
+        with calling(self.node.name, "partition_key", self.number, [frame]):
+            return split(frame, edge.key, self.number, edge.channels)
+
     def _sent(self, frames: list[pl.DataFrame]) -> list[SentBatch]:
         """The rows for each channel of each node that takes them; batches without rows are not sent."""
         sent = []
         with placing(self.node.name):
             for frame in frames:
                 for edge in self._edges if frame.height else ():
-                    for channel, piece in split(frame, edge.key, self.number, edge.channels):
+                    for channel, piece in self._split(frame, edge):
                         size = int(piece.estimated_size())
                         target = (edge.target, channel)
                         sent.append(SentBatch(target, edge.stream, self.number, piece.height, size, piece))

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+import cloudpickle
 import polars as pl
 
 from tidemill.graphs.executor import Executor, StatelessExecutor
@@ -114,6 +115,11 @@ def _faults_of_executor(node: TaskNode) -> Iterator[Fault]:
         yield Fault(at, f"{type(executor).__name__} is no executor.", "Derive it from Executor or StatelessExecutor.")
         return
     kind = type(executor)
+    try:
+        cloudpickle.dumps(executor)
+    except Exception as error:  # noqa: BLE001 - a user's object, which may raise anything
+        advice = "Make in `initialize` what belongs to one process, as connections."
+        yield Fault(at, f"{kind.__name__} cannot be copied for each channel: {error}.", advice)
     if kind.execute in (Executor.execute, StatelessExecutor.execute):
         yield Fault(at, f"{kind.__name__} has no execute.", "Write execute(self, batches, stream_id, channel).")
     shapes = {"execute": "batches, stream_id, channel", "done": "channel", "initialize": "datasets, channel"}

@@ -111,6 +111,9 @@ class Dataset:
         """Its batches with rows, by channel and in the order in which each channel sent them."""
         return (self._read(each) for each in self.record.objects if each.rows)
 
+    def __bool__(self) -> bool:
+        return True  # also where it is not known yet how many batches there are
+
     def __len__(self) -> int:
         """How many batches there are."""
         return sum(1 for each in self.record.objects if each.rows)

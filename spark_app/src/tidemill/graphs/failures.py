@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from tidemill.values.errors import BadInput, CorruptState, RetryableError, UserCodeError
+from tidemill.values.errors import BadInput, CorruptState, RetryableError, TidemillError, UserCodeError
 
 SAMPLE_ROWS = 3
 _NOT_THE_USERS = (UserCodeError, RetryableError, CorruptState)
@@ -23,12 +23,25 @@ def calling(name: str, function: str, channel: int, batches: Sequence[Any] = ())
         yield
     except _NOT_THE_USERS:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         step = f"{function} of {name}, channel {channel},"
         sample = sample_of(batches)
         text = f"{step} raised {type(error).__name__}: {error}" + (f" (batch: {sample})" if sample else "")
         trace = "".join(traceback.format_exception(type(error), error, _own_frames(error)))
         raise UserCodeError(text, step=step, trace=trace, sample=sample) from error
+
+
+@contextmanager
+def saving(name: str, channel: int) -> Iterator[None]:
+    """What a state that does not pickle raises, said with its node."""
+    try:
+        yield
+    except TidemillError:
+        raise
+    except Exception as error:
+        text = f"The state of {name}, channel {channel}, cannot be saved: {error}."
+        advice = "Write serialize and deserialize, so that they give and take what pickles."
+        raise UserCodeError(f"{text} {advice}", step=f"serialize of {name}") from error
 
 
 @contextmanager

@@ -12,19 +12,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
+import cloudpickle
 import polars as pl
 
 from tidemill.graphs.checkpoints import FrameStore, delete_but
 from tidemill.graphs.dataset import FOLDER as DATASETS
 from tidemill.graphs.dataset import DatasetRecord, publish
 from tidemill.graphs.depot_output import DepotOutput
+from tidemill.graphs.failures import saving
 from tidemill.graphs.messages import ChannelId, Payload, StepResult, StepWork
 from tidemill.graphs.nodes import DatasetSink, DepotSink, GraphDefinition
 from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder, new_nonce
 from tidemill.graphs.waves import Waves
 from tidemill.journal.clock import Clock
 from tidemill.store.objects import ObjectStore
-from tidemill.values.errors import Fenced, TidemillError
+from tidemill.values.errors import Fenced, TidemillError, invariant
 
 CHECKPOINT_SHARE = 0.1
 """Checkpoints take at most this share of the time, but for those that a depot waits for."""
@@ -148,6 +150,7 @@ class GraphRun:
 
     def _wave(self, waves: Waves) -> None:
         works = waves.plan()
+        invariant(bool(works) or waves.is_finished, "a graph that has not ended has work", wave=waves.wave)
         if works:
             waves.accept(self._placement.run(works))
         if not waves.is_finished:
@@ -175,7 +178,7 @@ class GraphRun:
     def _take_checkpoint(self, waves: Waves) -> None:
         """Write the state, then the entry that makes it count; then what the one before alone named may go."""
         begin = time.perf_counter()
-        content, frames = self._frames.dump((waves, self._placement.states()))
+        content, frames = self._dumped(waves)
         key = f"{self._folder}/checkpoints/{waves.wave:08d}-{new_nonce()}"
         self._store.create(key, content)
         self._checkpoint, self._checkpoint_wave = key, waves.wave
@@ -186,6 +189,18 @@ class GraphRun:
         self._placement.collect(self._kept)
         self._publish_staged(waves)
         self._checkpoint_seconds += time.perf_counter() - begin
+
+    def _dumped(self, waves: Waves) -> tuple[bytes, tuple[str, ...]]:
+        states = self._placement.states()
+        try:
+            return self._frames.dump((waves, states))
+        except TidemillError:
+            raise
+        except Exception:
+            for (node, channel), state in states.items():
+                with saving(self._definition.nodes[node].name, channel):
+                    cloudpickle.dumps(state)
+            raise
 
     def _publish_staged(self, waves: Waves) -> None:
         """Append to depots what the checkpoint holds for them, and forget it: the next checkpoint counts it."""

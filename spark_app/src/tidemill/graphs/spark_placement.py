@@ -20,6 +20,7 @@ from py4j.protocol import Py4JError
 
 from tidemill.graphs.channel import LiveChannel
 from tidemill.graphs.checkpoints import FrameStore
+from tidemill.graphs.failures import saving
 from tidemill.graphs.messages import ChannelId, SentBatch, StepResult, StepWork
 from tidemill.graphs.nodes import GraphDefinition
 from tidemill.graphs.run_log import graph_folder, read_program
@@ -203,7 +204,8 @@ class _Bench:
         state = None if has_ended else live.state()
         if state is None:
             return None, ()
-        content, named = frames.dump(state)
+        with saving(live.node.name, live.number):
+            content, named = frames.dump(state)
         key = f"{self.folder}/{nonce()}"
         self.store.create(key, content)
         self._live[channel] = (key, live, frames)

@@ -143,6 +143,7 @@ class TaskGraph(ReadsFrames):
             if isinstance(stride, bool) or not isinstance(stride, int) or stride < 1:
                 raise BadInput(f"stride is a number of bytes, not {stride!r}.")
             form = CsvFormat(sep, header, quote_char)
+            form.check()
             files = find_files(os.fspath(bucket), key)
             types = sniffed(files, names, form, schema)
             wanted = None if columns is None else tuple(columns)
@@ -413,7 +414,8 @@ class TaskGraph(ReadsFrames):
             raise BadInput(f"The graph {self.id} in {self.store} is another one than this; give this one another id.")
         if newest is None or newest.kind != "finish":
             self._store_program()
-        options = RunOptions(self.id, self.engine, shape, self._memory_bytes, self._checkpoint_waves)
+        every = self._checkpoint_waves if self._can_resume() else None
+        options = RunOptions(self.id, self.engine, shape, self._memory_bytes, every)
         placement = self._placement()
         try:
             with _interrupts() as is_interrupted, self._shown(progress):
@@ -467,8 +469,11 @@ class TaskGraph(ReadsFrames):
             return SparkPlacement(self.id, self.store)
         return LocalPlacement(self._definition, open_store(self.store))
 
+    def _can_resume(self) -> bool:
+        return not any(isinstance(node.reader, IteratorInput) for node in self._definition.inputs)
+
     def _store_program(self) -> None:
-        if any(isinstance(node.reader, IteratorInput) for node in self._definition.inputs):
+        if not self._can_resume():
             return
         program = StoredGraph(self._definition, self.engine, self._memory_bytes, self._checkpoint_waves)
         try:

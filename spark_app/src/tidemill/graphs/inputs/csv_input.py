@@ -37,6 +37,12 @@ class CsvFormat:
     has_header: bool = False
     quote: str | None = '"'
 
+    def check(self) -> None:
+        """Raises BadInput where the separator or the quote is not one ASCII letter."""
+        for name, sign in (("sep", self.separator), ("quote_char", self.quote)):
+            if sign is not None and not (isinstance(sign, str) and len(sign) == 1 and sign.isascii()):
+                raise BadInput(f"{name} is one letter, not {sign!r}.")
+
     @property
     def quote_byte(self) -> bytes | None:
         """The quote as it stands in the file."""
@@ -190,6 +196,8 @@ def sniffed(
     found_names = list(names) if names is not None else _split_row(sample[0], form)
     if not found_names:
         raise BadInput("There are no names of columns: give names, or header=True if the first row has them.")
+    if not all(isinstance(name, str) for name in found_names):
+        raise BadInput(f"names are texts, not {found_names!r}.")
     if len(set(found_names)) != len(found_names):
         raise BadInput(f"Two columns have one name: {', '.join(found_names)}.")
     unknown = set(types or {}) - set(found_names)

@@ -1,0 +1,97 @@
+"""Mistakes of users that show only when a graph runs, or that no check could see: each is said in words."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from graph_executors import Pass
+
+from tidemill import Dataset, DefinitionError, Executor, TaskGraph, UserCodeError
+from tidemill.graphs import run
+from tidemill.graphs.run_log import RunLog
+from tidemill.store.urls import open_store
+
+FRAMES = [pl.DataFrame({"k": [n, n + 1]}) for n in range(6)]
+
+
+class Locked(Executor):
+    """Takes up something that cannot be saved when it meets the first batch, or at once."""
+
+    def __init__(self, at_once: bool) -> None:
+        self.lock = threading.Lock() if at_once else None
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
+        self.lock = self.lock or threading.Lock()
+        return batches
+
+
+class Leaves(Executor):
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
+        raise SystemExit(3)
+
+
+@pytest.fixture
+def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskGraph:
+    monkeypatch.setattr(run, "CHECKPOINT_SHARE", 1e9)
+    return TaskGraph(tmp_path / "store", id="job", checkpoint_waves=1)
+
+
+def test_an_executor_is_refused_before_anything_runs_when_it_cannot_be_copied(graph: TaskGraph) -> None:
+    graph.new_blocking_node({0: graph.new_input_frames(FRAMES, 1)}, Locked(True), 1, {0: None})
+    with pytest.raises(DefinitionError, match=r"Locked cannot be copied .*lock"):
+        graph.run()
+
+
+def test_state_that_cannot_be_saved_is_said_with_its_node_when_a_checkpoint_is_due(graph: TaskGraph) -> None:
+    graph.new_blocking_node({0: graph.new_input_frames(FRAMES, 1)}, Locked(False), 1, {0: None})
+    with pytest.raises(UserCodeError, match=r"state of node 1 .* cannot be saved: .*lock.* serialize"):
+        graph.run()
+    assert [entry.kind for entry in RunLog(open_store(graph.store), "job").all()][-1] == "fail"
+
+
+def test_an_exit_is_an_error_when_a_function_calls_it(graph: TaskGraph) -> None:
+    graph.new_blocking_node({0: graph.new_input_frames(FRAMES, 1)}, Leaves(), 1, {0: None})
+    with pytest.raises(UserCodeError, match="raised SystemExit: 3"):
+        graph.run()
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [(lambda batch: batch["x"], "raised ColumnNotFoundError"), (lambda batch: [9, 9], "channel 9")],
+)
+def test_a_partition_function_is_named_when_it_fails(graph: TaskGraph, function: Any, said: str) -> None:
+    graph.new_blocking_node({0: graph.new_input_frames(FRAMES, 1)}, Pass(), 2, {0: function})
+    with pytest.raises(UserCodeError, match=f"partition_key of node 0 .* {said}"):
+        graph.run()
+
+
+@pytest.mark.parametrize(
+    "options", [{"sep": "||"}, {"sep": ""}, {"quote_char": '""'}, {"stride": 0}, {"columns": ["z"]}]
+)
+def test_a_file_is_refused_when_it_cannot_be_read_so(graph: TaskGraph, tmp_path: Path, options: Any) -> None:
+    (tmp_path / "a.csv").write_text("1,2\n")
+    graph.new_blocking_node({0: graph.new_input_csv(tmp_path, "a.csv", ["a", "b"], **options)}, Pass(), 1, {0: None})
+    with pytest.raises(DefinitionError, match="new_input_csv: "):
+        graph.initialize()
+
+
+def test_a_dataset_can_be_asked_if_it_is_there_when_its_graph_has_not_run(graph: TaskGraph) -> None:
+    out = graph.new_blocking_node({0: graph.new_input_frames(FRAMES, 1)}, Pass(), 1, {0: None})
+    second = TaskGraph(graph.store)
+    second.new_blocking_node({0: second.new_input_frames(FRAMES, 1)}, out, Pass(), 1, {0: None})
+
+    assert bool(out)
+    with pytest.raises(DefinitionError, match="is not complete"):
+        second.initialize()
+    assert repr(Dataset("a", "b")).endswith("/a', 'b')")
+
+
+def test_a_name_of_columns_is_said_when_it_holds_no_strings(graph: TaskGraph, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,2\n")
+    graph.new_blocking_node({0: graph.new_input_csv(tmp_path, "a.csv", [1, 2])}, Pass(), 1, {0: None})  # type: ignore[list-item]  # the mistake
+    with pytest.raises(DefinitionError, match="names are texts"):
+        graph.initialize()
