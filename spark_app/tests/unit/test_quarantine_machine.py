@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,13 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import CHANGE, DATA, Driver, leading
 
+from tidemill.engine.failures import user_error
 from tidemill.engine.work import AttemptWork, SourceWork
 from tidemill.journal.entries import QUARANTINE, Poison
 from tidemill.journal.failures import Repetition
 from tidemill.journal.settlements import Settlement, joined, spans
 from tidemill.journal.snapshot import Part, Snapshot, TaskSet
+from tidemill.language.dataflow import Location
 from tidemill.language.options import ModuleOptions
 from tidemill.leader import diagnosis, events, ranges
+from tidemill.leader.attempt_failures import attempt_failed, is_of_record
 from tidemill.leader.diagnosis import Place, TooManyProbes, find_poison
 from tidemill.leader.quarantining import HELD_MAX, MICROBATCH_MAX, ON_ERROR
 from tidemill.values.errors import StoreUnavailable, UserCodeError
@@ -226,6 +230,42 @@ def test_later_one_is_to_blame_when_two_fail_only_together() -> None:
 @pytest.mark.parametrize("fails", [lambda records: True, lambda records: False], ids=["without records", "only once"])
 def test_nobody_is_to_blame_when_records_do_not_decide(fails: Fails) -> None:
     assert find_poison(Runs(fails), work_of(("*a", (9,))), UserCodeError("no")) is None
+
+
+def test_nobody_is_to_blame_when_it_is_one_that_is_left_out_already() -> None:
+    """The code fails now and then: what it says of a record that it did not get is nothing."""
+    work = diagnosis.without(work_of(("*a", (9,))), Place("*a", 0, 12))
+    named = UserCodeError("no", source="*a", partition=0, offset=12)
+    fails = iter([False, True])
+    assert find_poison(Runs(lambda _: next(fails)), work, named) is None
+
+
+@given(st.integers(0, 2**32))
+def test_record_that_is_left_out_is_never_blamed_when_the_code_fails_by_chance(seed: int) -> None:
+    chance = random.Random(seed)
+    work = work_of(("*a", (20, 20)))
+    for offset in range(10, 30, 2):
+        work = diagnosis.without(work, Place("*a", 0, offset))
+    try:
+        blamed = find_poison(Runs(lambda _: chance.random() < 0.5), work, UserCodeError("no"))
+    except TooManyProbes:
+        return
+    assert blamed is None or blamed.place in {Place(*record) for record in records_of(work)}
+
+
+@pytest.mark.parametrize(
+    ("error", "is_of"),
+    [
+        (UserCodeError("no"), True), (SystemExit(1), True), (KeyboardInterrupt(), True),
+        (UserCodeError("late", is_general=True), False), (StoreUnavailable("away"), False), (ValueError("ours"), False),
+        (user_error(TimeoutError("slow"), "each", Location(), None), False),
+        (user_error(ValueError("bad"), "each", Location(), None), True),
+    ],
+)  # fmt: skip
+def test_record_is_to_blame_for_what_the_code_raises_but_not_for_bounds(error: BaseException, is_of: bool) -> None:
+    assert is_of_record(error) is is_of
+    if isinstance(error, UserCodeError):
+        assert (attempt_failed(1, error).not_found == "") is is_of
 
 
 def test_search_ends_when_it_takes_too_many_runs(monkeypatch: pytest.MonkeyPatch) -> None:

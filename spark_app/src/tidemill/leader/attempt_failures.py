@@ -20,7 +20,9 @@ def attempt_failed(token: int, error: BaseException) -> AttemptFailed:
     message = _cut(_message(error), MESSAGE_CHARS_MAX)
     if isinstance(error, UserCodeError):
         trace = _cut(error.trace, TRACE_CHARS_MAX)
-        return AttemptFailed(token, code, message, error.step, trace, _cut(error.sample, SAMPLE_CHARS_MAX))
+        why = "what fails is no record, but a bound or something outside" if error.context.get("is_general") else ""
+        sample = _cut(error.sample, SAMPLE_CHARS_MAX)
+        return AttemptFailed(token, code, message, error.step, trace, sample, not_found=why)
     trace = "" if isinstance(error, TidemillError) else "".join(traceback.format_exception(error))
     return AttemptFailed(token, code, message, trace=_cut(trace, TRACE_CHARS_MAX))
 
@@ -34,7 +36,7 @@ def is_of_record(error: BaseException) -> bool:
     """Whether the module's code raised, as it may do because of one record; not where it takes more than it may."""
     if isinstance(error, UserCodeError):
         return not error.context.get("is_general")
-    return isinstance(error, SystemExit)
+    return isinstance(error, (SystemExit, KeyboardInterrupt))
 
 
 def _code(error: BaseException) -> str:

@@ -82,7 +82,12 @@ class _Diagnosis:
         total = sum(source.records for source in self.work.sources.values())
         if not total or self._error_of(self._part(0, 0)) is not None:
             return None
-        return self._named(error) or self._found_again(total)
+        blamed = self._named(error) or self._found_again(total)
+        # One that is left out already cannot be to blame: the code fails now and then.
+        return None if blamed is not None and self._is_left_out(blamed.place) else blamed
+
+    def _is_left_out(self, place: Place) -> bool:
+        return (place.partition, place.offset) in self.work.sources[place.source_id].left_out
 
     def _found_again(self, total: int) -> Blamed | None:
         again = self._error_of(replace(self.work, program=traced(self.work.program)))
@@ -104,12 +109,14 @@ class _Diagnosis:
         alone = self._error_of(self._part(number, number + 1))
         return Blamed(Place(source, partition, offset), alone) if alone is not None else None
 
-    def _halved(self, total: int, error: BaseException) -> Blamed:
+    def _halved(self, total: int, error: BaseException) -> Blamed | None:
         last, error = self._first_failing(self.work, total, error)
         alone = self._error_of(self._part(last, last + 1))
         if alone is not None:
             return Blamed(self._place(last), alone)
         other = self._last_before(last)
+        if self._error_of(self._part(other, last + 1)) is None:
+            return None
         is_other = self._reach(other, total) > self._reach(last, total)
         return Blamed(self._place(other if is_other else last), error)
 
