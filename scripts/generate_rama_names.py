@@ -179,7 +179,7 @@ DIFFERENCES: dict[str, str] = {
     "Ops.IS_INSTANCE_OF": "Python's `isinstance`: a bool is an int; `sub_source` tells them apart",
     "Ops.PRINTLN": "the texts of Python's `str`, with spaces between",
     "Ops.TO_STRING": "the texts of Python's `str`, one after the other",
-    "Ops.MODULE_INSTANCE_INFO": "a dict of `module`, `tasks`, `threads`, `instance` and `superstep`",
+    "Ops.MODULE_INSTANCE_INFO": "a dict of `module`, `tasks`, `threads`, `instance`, `superstep`, `is_probe`",
     "Ops.CURRENT_RANDOM_SOURCE": "a `random.Random` of the attempt, task and step", "Ops.RANDOM_UUID7": "a text",
     "Ops.SIZE": "0 for `None`",
     "Depot.append": "`ack=AckLevel.ACK` is the default and gives `{}`: no topology answers; `append_many` is fast",

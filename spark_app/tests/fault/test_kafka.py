@@ -331,6 +331,18 @@ def test_nothing_is_sent_twice_when_the_attempt_fails_behind_the_transaction(sto
         assert not list(story.gate.glob("fail-*"))
 
 
+def test_parts_of_a_microbatch_that_look_for_a_poison_record_are_not_sent(story: Story, kafka: KafkaBroker) -> None:
+    with story.running() as cluster:
+        options = OptionsLog(cluster.store, "Passing")
+        options.set("topology", "mb", "topology.on.record.error", "quarantine")
+        cluster.pause_microbatch_topology("Passing", "mb")
+        story.send(30)
+        kafka.send(story.source, 1, b'["k0", "poison"]')  # no number: the sum of its key fails
+        cluster.resume_microbatch_topology("Passing", "mb")
+        cluster.wait_for_microbatch_processed_count("Passing", "mb", 31, 120_000, fail_fast=False)
+        story.check(cluster)
+
+
 def test_each_run_of_a_block_is_sent_once_when_several_rows_reach_it(
     kafka: KafkaBroker, name: str, tmp_path: Folder
 ) -> None:

@@ -49,7 +49,7 @@ class StepContext:
             instance = work.prefix.rpartition("/")[2]
             return {
                 "module": work.module, "tasks": work.tasks, "threads": work.threads, "instance": instance,
-                "superstep": self.superstep,
+                "superstep": self.superstep, "is_probe": work.is_probe,
             }  # fmt: skip
         if name == "CURRENT_RANDOM_SOURCE":
             return random.Random(self.seed(task, operator))

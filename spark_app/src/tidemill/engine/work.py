@@ -65,6 +65,7 @@ class AttemptWork:
     `prefix` is where the topology's objects live (`<module>/topologies/<topology>-<id>`). `reads` pins the
     snapshots of the other topologies whose PStates this one reads, by the name of the topology, or by the place of one
     of another module (`StoredMirror.place`). `options` are the dynamic options that hold now.
+    `is_probe`: it is run to find a record to blame, and never committed.
     """
 
     store_url: str
@@ -80,6 +81,7 @@ class AttemptWork:
     reads: Mapping[str, Pinned] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     now_millis: int = 0
+    is_probe: bool = False
 
 
 @dataclass(frozen=True)

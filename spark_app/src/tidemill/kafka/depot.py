@@ -231,6 +231,7 @@ class KafkaDepot(ExternalDepot):
             raise UserCodeError(
                 f"{at} cannot be decoded: {type(error).__name__}: {error}",
                 step=f"decode of {self.topic}", trace="".join(traceback.format_exception(error)), sample=shown,
+                is_general=True,
             ) from error  # fmt: skip
 
 

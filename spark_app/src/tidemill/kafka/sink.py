@@ -75,7 +75,7 @@ def to_kafka(block: Block, sink: str, key: Any, value: Any) -> Block:
 def _write(sink: Any, microbatch_id: int, info: Mapping[str, Any], rows: Sequence[Sequence[Any]]) -> None:
     if not isinstance(sink, KafkaSink):
         raise BadInput(f"to_kafka writes to a KafkaSink, not to {type(sink).__name__}: declare_object(…, KafkaSink(…))")
-    sink.write(Mark(microbatch_id, info["superstep"], info["instance"]), rows)
+    sink.write(Mark(microbatch_id, info["superstep"], info["instance"]), rows, is_sent=not info["is_probe"])
 
 
 class Mark(NamedTuple):
@@ -146,8 +146,9 @@ class KafkaSink(TaskGlobalObject):
 
     # --- a microbatch ---
 
-    def write(self, mark: Mark, rows: Sequence[Sequence[Any]]) -> None:
-        """Send (key, value) of all rows as one transaction, unless this was sent.
+    def write(self, mark: Mark, rows: Sequence[Sequence[Any]], is_sent: bool = True) -> None:
+        """Send (key, value) of all rows as one transaction, unless this was sent. `is_sent` false: only encode
+        them, for a part of a microbatch that is run to find a record to blame.
 
         Raises:
             UserCodeError: a value cannot be encoded.
@@ -159,6 +160,8 @@ class KafkaSink(TaskGlobalObject):
             return
         transaction = _Transaction(self._config, self.transactional_id or "", self.topic, self._timeout)
         messages = [self._encoded(row) for row in rows]
+        if not is_sent:
+            return
         with self._lock:
             try:
                 _within(self._timeout, lambda: transaction.send(mark, messages))

@@ -43,7 +43,7 @@ def run_attempt(
 
     def probe(part: AttemptWork) -> object:
         tell(events.ProbeStarted(start.token))
-        return runner.run(part, cancel)
+        return runner.run(replace(part, is_probe=True), cancel)
 
     failed = attempt_failed(start.token, error)
     try:
