@@ -40,13 +40,17 @@ class Gather:
 
 @dataclass(eq=False)
 class Branch:
-    """A chain of steps that nothing has taken up yet, with what it binds; `unground` may be None without a partner."""
+    """A chain of steps that nothing has taken up yet, with what it binds; `unground` may be None without a partner.
+
+    `is_aside`: it ends with an anchor beside the rows, and nothing must take it up.
+    """
 
     ends: list[Step]
     names: frozenset[str] = frozenset()
     unground: frozenset[str] = frozenset()
     has_source: bool = False
     is_new: bool = True
+    is_aside: bool = False
 
     @property
     def ground(self) -> frozenset[str]:
@@ -80,16 +84,32 @@ class Branches:
         elif isinstance(node, df.Unify):
             self._unify(node)
         elif isinstance(node, df.Branch):
-            self.builder.chain([node], self.current.ends)
+            self._beside(node)
         else:
             self._step(node, needed_behind(node, following))
         if isinstance(node, df.Anchor):
             self.places[node.name] = self.current, self.current.names
 
+    def _beside(self, node: df.Branch) -> None:
+        """Rows beside the others; who goes on with them needs the anchor at their end."""
+        self.builder.chain([node], self.current.ends)
+        names = self.current.names if node.anchor is None else self.places[node.anchor][1]
+        for inner in node.body:
+            names |= bound_by(inner)
+            if isinstance(inner, df.Anchor):
+                ends = [self.builder.anchors[inner.name]]
+                aside = Branch(ends, names, has_source=True, is_new=False, is_aside=True)
+                self.places[inner.name] = aside, names
+                if inner is node.body[-1]:
+                    self.open.append(aside)
+
+    def _rows(self) -> list[Branch]:
+        return [branch for branch in self.open if not branch.is_aside]
+
     def unite(self, needed: set[str]) -> list[Step]:
         """All branches as one; the ends of its rows."""
-        if len(self.open) > 1 or self.current.unground or not self._known(needed) <= self.current.names:
-            self._choose(self._known(needed), self.open)
+        if len(self._rows()) > 1 or self.current.unground or not self._known(needed) <= self.current.names:
+            self._choose(self._known(needed), self._rows())
         return self.current.ends
 
     def _begin(self, ends: list[Step], names: frozenset[str], **more: Any) -> None:
@@ -111,6 +131,7 @@ class Branches:
         branch, names = self.places[node.name]
         if branch in self.open and branch.ends == [anchor]:
             self.current = branch
+            branch.is_aside = False
         else:
             self._begin([anchor], names, is_new=False)
 
@@ -139,8 +160,11 @@ class Branches:
             raise OracleError("no joins of branches give what a step needs")
 
     def _chosen(self, needed: set[str], must: Sequence[Branch]) -> bool:
-        for size in range(1, len(self.open) + 1):
-            for chosen in combinations(self.open[::-1], size):
+        return self._chosen_of(self._rows(), needed, must) or self._chosen_of(self.open, needed, must)
+
+    def _chosen_of(self, branches: Sequence[Branch], needed: set[str], must: Sequence[Branch]) -> bool:
+        for size in range(1, len(branches) + 1):
+            for chosen in combinations(branches[::-1], size):
                 is_enough = needed <= frozenset[str]().union(*(branch.names for branch in chosen))
                 if is_enough and all(branch in chosen for branch in must):
                     joined = self._joined([branch for branch in self.open if branch in chosen])
@@ -148,6 +172,7 @@ class Branches:
                         self.open = [branch for branch in self.open if branch not in chosen]
                         self.open.append(joined)
                         self.current = joined
+                        joined.is_aside = False
                         return True
         return False
 

@@ -25,6 +25,7 @@ from oracle_structures import IndexedMap, IndexedSet, settled
 
 from tidemill import Constant, Ops, Path
 from tidemill.api.recording import record_module
+from tidemill.engine.work import Pinned
 from tidemill.language import schema as sc
 from tidemill.language.dataflow import ModuleDeclaration, Nav
 from tidemill.plan import program as pg
@@ -80,9 +81,11 @@ def expected(program: Program, declared: ModuleDeclaration, schedule: Any = None
     oracle = Oracle(declared, program.tasks)
     seen: Outcome = []
     for feeds in program.rounds:
+        oracle.due = {depot for depot in program.ticks if feeds[depot]}
         for depot, records in feeds.items():
-            for place, held in placed(declared, depot, records, program.tasks).items():
-                oracle.append(depot, place, held)
+            if depot not in program.ticks:
+                for place, held in placed(declared, depot, records, program.tasks).items():
+                    oracle.append(depot, place, held)
         for topology in in_order(program):
             made: Schedule | None = schedule() if schedule else None
             try:
@@ -119,6 +122,7 @@ class Engine:
         }  # fmt: skip
         self.first = next(iter(self.runs.values()))
         self.outlets = program.outlets
+        self.due: set[str] = set()
         self.logs: dict[str, list[list[Any]]] = {depot: [[] for _ in range(program.tasks)] for depot in program.outlets}
         for run in self.runs.values():
             run.options["topology.microbatch.placement"] = variant.placement
@@ -134,7 +138,10 @@ class Engine:
 
     def attempt(self, topology: str) -> None:
         run = self.runs[topology]
-        run.others = {name: (other.prefix, other.snapshot) for name, other in self.runs.items() if other is not run}
+        run.due = self.due
+        run.others = {
+            name: Pinned(other.prefix, other.snapshot) for name, other in self.runs.items() if other is not run
+        }
         run.attempt()
         for depot, places in run.appended.items():
             self.append(depot, dict(sorted(places.items())))
@@ -191,8 +198,9 @@ def found(program: Program, declared: ModuleDeclaration, variant: Variant) -> Ou
     with tempfile.TemporaryDirectory() as folder:
         engine = Engine(program, Folder(folder), variant)
         for feeds in program.rounds:
+            engine.due = {depot for depot in program.ticks if feeds[depot]}
             for depot, records in feeds.items():
-                if records:
+                if records and depot not in program.ticks:
                     engine.append(depot, placed(declared, depot, records, program.tasks))
             for topology in in_order(program):
                 try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import polars as pl
 
-from tidemill import AccumulatorAgg, CombinerAgg, operation, vectorized
+from tidemill import VOID, AccumulatorAgg, CombinerAgg, emit_stream, operation, vectorized
 
 LOGGED_MAX = 60
 TEXT_MAX = 80
@@ -89,6 +90,24 @@ def twice(value: Any) -> Iterator[tuple[Any, int]]:
     yield value, 1
 
 
+@operation
+def sorted_out(value: Any) -> Iterator[Any]:
+    """Some values go to a stream of their own, and to one that nobody binds; some to both or to none."""
+    number = small(value)
+    if number != 1:
+        yield value
+    if number % 2:
+        yield emit_stream("odd", value, number)
+        yield emit_stream("nobody", number)
+
+
+async def waited(value: Any) -> Any:
+    """What a service says; small ones take longer."""
+    for _ in range(4 - small(value)):
+        await asyncio.sleep(0)
+    return value
+
+
 @vectorized
 def doubled(numbers: pl.Series) -> pl.Series:
     return numbers * 2
@@ -153,3 +172,20 @@ def turned_index(pair_of_index: list[Any]) -> Any:
     """Every element goes to the front, and those at the front of all are left out."""
     index, item = pair_of_index
     return [0, item] if index else []
+
+
+class Alternate:
+    """A navigator to each `step`-th element of a list, the last one first; of all else to nothing."""
+
+    def __init__(self, step: int = 1) -> None:
+        self.step = max(1, step)
+
+    def select(self, value: Any, following: Callable[[Any], Any]) -> Any:
+        for item in value[:: self.step][::-1] if isinstance(value, list) else ():
+            following(item)
+
+    def transform(self, value: Any, following: Callable[[Any], Any]) -> Any:
+        if not isinstance(value, list):
+            return value
+        made = [item if index % self.step else following(item) for index, item in enumerate(value)]
+        return [item for item in made if item is not VOID]

@@ -24,6 +24,8 @@ from oracle_structures import UNCHANGED, VOID, OracleError, is_true, shaped
 from oracle_temporaries import initial_of, temporaries, temporary
 
 from tidemill.language import dataflow as df
+from tidemill.language.dispatching import Dispatch, OfClass, OfValue
+from tidemill.language.emits import Streamed, StreamEmit
 from tidemill.language.operations import Op
 from tidemill.language.schema import FixedKeysSchema, MapSchema
 from tidemill.values.data import route, sort_key
@@ -63,6 +65,19 @@ async def _awaited(found: Any) -> Any:
     return await (asyncio.wrap_future(found) if isinstance(found, Future) else found)
 
 
+def taken(cases: Sequence[Any], value: Any) -> int:
+    """The number of the case of `sub_source` that takes a value."""
+    same = {tuple: list, frozenset: set, bytearray: bytes}
+    for number, case in enumerate(cases):
+        if isinstance(case, OfClass):
+            is_taken = case.kind is object or same.get(type(value), type(value)) is case.kind
+        else:
+            is_taken = value == case.value if isinstance(case, OfValue) else is_true(case.function(value))
+        if is_taken:
+            return number
+    raise OracleError(f"no case takes {value!r}")
+
+
 @dataclass(frozen=True)
 class Microbatch:
     """What a source binds: the records of each partition."""
@@ -99,6 +114,7 @@ class Oracle:
         self.done: dict[tuple[str, str], list[int]] = {}
         self.microbatches: Counter[str] = Counter()
         self.appended: list[tuple[str, int, Any]] = []
+        self.due: set[str] = set()
 
     def initial(self, pstate: str) -> Any:
         """What a partition holds before it is first written."""
@@ -156,8 +172,7 @@ class Attempt:
 
     def begin_query(self, query: df.QueryDeclaration, args: Sequence[Any]) -> None:
         step = Step(query.block, block=block_graph(query.block.body))
-        env = dict(zip(query.inputs, args, strict=True))
-        self._batchblock(step, query.block, Row(env, 0, -1))
+        self._begin(step, Row(dict(zip(query.inputs, args, strict=True)), 0, -1))
 
     def run(self) -> None:
         for source in self.schedule.shuffled(list(self.topology.sources)):
@@ -181,6 +196,8 @@ class Attempt:
 
     def _microbatch(self, source: df.SourceDeclaration) -> Microbatch:
         logs = self.oracle.logs[source.depot]
+        if source.depot in self.oracle.due:
+            return Microbatch(source.source_id, ((None,),))
         starts = self.oracle.done.get((self.topology.name, source.source_id), [0] * len(logs))
         return Microbatch(source.source_id, tuple(tuple(log[i:]) for log, i in zip(logs, starts, strict=True)))
 
@@ -200,6 +217,8 @@ class Attempt:
         elif isinstance(step.node, df.ExplodeMaterialized):
             for values in message.rows:
                 self._follow(step, row.binding(step.node.outs, values) if step.node.outs else row)
+        elif isinstance(step.node, df.BatchBlock):
+            self._begin(step, row)
         elif any(step is block.graph.collect for block in self.blocks.values()):
             block = next(block for block in self.blocks.values() if step is block.graph.collect)
             block.collected.setdefault(row.task, []).append(row)
@@ -238,6 +257,8 @@ class Attempt:
             return {"CURRENT_TASK_ID": row.task, "CURRENT_TOPOLOGY_TYPE": "microbatch"}.get(
                 call.name, self.oracle.microbatches[self.topology.name]
             )
+        if isinstance(call, Dispatch):
+            return taken(call.cases, args[0])
         if function.kind == "vectorized":
             return call(*(pl.Series([arg]) for arg in args)).to_list()[0]
         found = call(*args)
@@ -247,13 +268,21 @@ class Attempt:
         """One tuple of values for each row that goes on."""
         args = [self._value(arg, row) for arg in node.args]
         call = node.function.call
+        if isinstance(call, Streamed):
+            return [
+                (item.stream, list(item.values))
+                if isinstance(item, StreamEmit)
+                else (None, list(item) if isinstance(item, tuple) else [item])
+                for item in call.operation(*args)
+            ]
         found = self._call(node.function, args, row)
         if isinstance(call, Op) and call.emits == "expand":
             return [found]
         if isinstance(call, Op) and call.emits == "many":
             return list(found)
         if node.function.kind == "operation":
-            return [emitted if isinstance(emitted, tuple) else (emitted,) for emitted in found]
+            bound = [emitted for emitted in found if not isinstance(emitted, StreamEmit)]
+            return [emitted if isinstance(emitted, tuple) else (emitted,) for emitted in bound]
         return [(found,)]
 
     def _each(self, step: Step, node: df.Each, row: Row) -> None:
@@ -421,8 +450,12 @@ class Attempt:
     # --- batch blocks ---
 
     def _batchblock(self, step: Step, node: df.BatchBlock, row: Row) -> None:
+        """It begins once all rows have come that go on before the next message."""
         if row.task != 0:
             raise OracleError("a batch block begins on task 0")
+        self._send(step, row, 0)
+
+    def _begin(self, step: Step, row: Row) -> None:
         assert step.block is not None
         block = self.blocks.setdefault(step.number, BlockRun(step, step.block))
         self.pending[row.region] += 1
@@ -438,7 +471,8 @@ class Attempt:
         self._follow(block.graph.root, Row(row.env, 0, block.step.number))
         self.pending[block.step.number] -= 1
 
-    _subbatchrows = _batchblock
+    def _subbatchrows(self, step: Step, node: df.SubBatchRows, row: Row) -> None:
+        self._begin(step, row)
 
     def _subrows(self, step: Step, node: SubRows, row: Row) -> None:
         """A row of a sub-batch goes on in the block around it."""

@@ -29,10 +29,12 @@ from oracle_structures import (
     put,
 )
 
+import tidemill
 from tidemill.language.dataflow import Function, Nav, RecordedPath
 from tidemill.values.data import sort_key
 from tidemill.values.keys import key_token
 
+_CUSTOM = ("custom_nav", "custom_nav_builder")
 Hit = tuple[Any, tuple[Any, ...]]
 Evaluate = Callable[[Any], Any]
 """The value of a recorded argument."""
@@ -77,6 +79,8 @@ class Walk:
         elif nav.name == "indexed_vals":
             for pair in map(list, enumerate(list_of(value))):
                 yield from self.select(rest, pair, collected)
+        elif nav.name in _CUSTOM:
+            yield from self._led_by(nav, rest, value, collected)
         elif nav.name not in lists.WRITE_ONLY:
             for found in self.places(nav, value)[0]:
                 yield from self.select(rest, found, collected)
@@ -106,8 +110,34 @@ class Walk:
             return self.transform(rest, value, collected) if is_true(self._call(nav, list(collected))) else UNCHANGED
         if nav.name == "indexed_vals":
             return lists.indexed(list_of(value), lambda pair: self.transform(rest, pair, collected))
+        if nav.name in _CUSTOM:
+            return self._changed_by(nav, rest, value, collected)
         found, rebuilt = self.places(nav, value)
         return rebuilt([self.transform(rest, each, collected) for each in found])
+
+    def _custom(self, nav: Nav) -> Any:
+        maker, *args = nav.args
+        return maker.call(*map(self.evaluate, args))
+
+    def _led_by(self, nav: Nav, rest: Sequence[Nav], value: Any, collected: tuple[Any, ...]) -> list[Hit]:
+        """The hits behind a navigator of the user's, in the order in which it goes on."""
+        hits: list[Hit] = []
+
+        def following(item: Any) -> Any:
+            found = list(self.select(rest, item, collected))
+            hits.extend(found)
+            return found[0][0] if found else tidemill.VOID
+
+        self._custom(nav).select(whole(value), following)
+        return hits
+
+    def _changed_by(self, nav: Nav, rest: Sequence[Nav], value: Any, collected: tuple[Any, ...]) -> Any:
+        def following(item: Any) -> Any:
+            new = self.transform(rest, item, collected)
+            return item if new is UNCHANGED else tidemill.VOID if new is VOID else new
+
+        new = self._custom(nav).transform(whole(value), following)
+        return VOID if new is tidemill.VOID else new
 
     def _one_after_the_other(self, paths: Sequence[Sequence[Nav]], value: Any, collected: tuple[Any, ...]) -> Any:
         result = UNCHANGED

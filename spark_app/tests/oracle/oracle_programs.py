@@ -17,6 +17,7 @@ from typing import Any
 import oracle_functions
 from hypothesis import strategies as st
 from oracle_pstates import NESTED, NUMBERS, TEMPLATES, Template
+from oracle_words import CLASSES, CONSTANTS, EACH, EXPRESSIONS, INTO_VARIABLES, MOVES
 
 import tidemill
 
@@ -32,7 +33,7 @@ _HEAD = "from tidemill import *\nfrom oracle_functions import *\n\n"
 class Program:
     """The text of a module, and what happens to it: in each round depots get records, then topologies run in order.
 
-    `outlets` are the depots that topologies append to.
+    `outlets` are the depots that topologies append to, `ticks` those that tick, in the rounds in which they get a record.
     """
 
     source: str
@@ -42,6 +43,7 @@ class Program:
     threads: int = 1
     is_reversed: bool = False
     outlets: tuple[str, ...] = ()
+    ticks: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         order = "reversed(topologies)" if self.is_reversed else "topologies"
@@ -87,6 +89,7 @@ _PARSED = {
         '.each(Ops.GET, "{r}", "x").out("{x}")'
     ),
 }
+_PARSED["tick"] = _PARSED["number"].replace('"{r}").out("{v}")', 'Expr(small, "{r}")).out("{v}")')
 _DEPOTS = {
     "row": ("Depot.random()", "Depot.hash_by(Ops.FIRST)"),
     "number": ("Depot.random()", "Depot.hash_by(Ops.IDENTITY)", "Depot.random()).global_("),
@@ -133,6 +136,7 @@ class Writer:
     queries: list[str] = field(default_factory=list)
     is_query: bool = False
     captured: list[str] = field(default_factory=list)
+    kind: str = ""
     count: int = 0
 
     def pick(self, options: Sequence[Any]) -> Any:
@@ -170,12 +174,12 @@ class Writer:
         known = self.variable(kind, env) if kind in ("str", "int", "any", "bool", "list", "big") else None
         if known is not None and self.number(0, 2) < 2:
             return known
-        forms = [form for form in _EXPRESSIONS[kind] if not (self.is_query and "MICROBATCH" in form)]
+        forms = [form for form in EXPRESSIONS[kind] if not (self.is_query and "MICROBATCH" in form)]
         text = self.pick(forms[: 1 + (len(forms) - 1) * (depth > 0)])
         return HOLE.sub(lambda hole: self.expression(hole[1], env, depth - 1), text)
 
     def condition(self, env: Env) -> str:
-        return HOLE.sub(lambda hole: self.expression(hole[1], env, 1), self.pick(_EXPRESSIONS["bool"]))
+        return HOLE.sub(lambda hole: self.expression(hole[1], env, 1), self.pick(EXPRESSIONS["bool"]))
 
     def out(self, kind: str, place: Place) -> str:
         """A variable to bind: sometimes one that is bound already, where it may be bound anew."""
@@ -201,13 +205,15 @@ class Writer:
         kinds += ["ask"] if self.queries else []
         if place.phase != "post":
             kinds += ["move", "move"]
+            kinds += ["stream"]
         if place.depth > 0:
-            kinds += ["if", "same", "loop", "branch", "graph", "cond"]
+            kinds += ["if", "same", "loop", "branch", "graph", "cond", "sub_source"]
+            kinds += ["block"] if place.phase == "plain" and place.microbatch else []
         text: str = getattr(self, f"_{self.pick(kinds)}")(place)
         return text
 
     def _each(self, place: Place) -> str:
-        form, kinds = self.pick(_EACH)
+        form, kinds = self.pick(EACH)
         text = self.fill(form, place.env)
         outs = [self.out(kind, place) for kind in kinds]
         while len(set(outs)) < len(outs):
@@ -227,7 +233,7 @@ class Writer:
         return f".keep_true({self.condition(place.env)})"
 
     def _move(self, place: Place) -> str:
-        form = self.fill(self.pick(_MOVES), place.env)
+        form = self.fill(self.pick(MOVES), place.env)
         place.is_zero = form.startswith(".global")
         return form
 
@@ -264,6 +270,44 @@ class Writer:
             ways.append(way)
         self._meet(place, [*ways, place])
         return f".cond({', '.join(cases)})"
+
+    def _sub_source(self, place: Place) -> str:
+        """Cases by constants, functions and classes, in this order, so that none hides another."""
+        takers: list[str] = []
+        for known, most in ((CONSTANTS, 2), (("is_odd_one", "Ops.IS_NULL"), 1), (CLASSES, 3)):
+            takers += self.draw(st.lists(st.sampled_from(known), max_size=most, unique=True))
+        if not takers or not self.chance(9):  # else a value may meet no case, which fails the microbatch
+            takers.append("object")
+        ways, cases = [], []
+        for taker in takers:
+            ways.append(place.inside())
+            cases.append(f"SubSource.create({taker}){self.nodes(ways[-1], 2) or '.each(Ops.IDENTITY, 0)'}")
+        value = self.variable("any", place.env) or self.expression("any", place.env)
+        value = value if value.startswith(('"', "Expr(")) else f"Expr(Ops.IDENTITY, {value})"
+        self._meet(place, ways)
+        return f".sub_source({value}, {', '.join(cases)})"
+
+    def _stream(self, place: Place) -> str:
+        """An operation that emits to a stream, whose rows go on beside the others, or together with them."""
+        text = self.fill(".each(sorted_out, <any>)", place.env)
+        value, number = self.fresh("any"), self.fresh("int")
+        stream, rest = f"s{self.count}", f"u{self.count}"
+        text += f'.out_stream("odd", "{stream}", "{value}", "{number}").out("{value}")'
+        place.env[value] = "any"
+        if self.chance(2):
+            beside = place.inside()
+            beside.env[number] = "int"
+            return text + (f'.branch("{stream}", {self.block(beside)})' if place.depth > 0 else "")
+        return text + f'.anchor("{rest}").unify("{stream}", "{rest}")'
+
+    def _block(self, place: Place) -> str:
+        """A batch block in a case, a loop or a branch; what it makes for later ones is not known behind that."""
+        text = "" if place.is_zero else ".global_partition()"
+        place.is_zero = True
+        kept, counted = dict(self.kept), list(self.counted)
+        text += f".batch_block({self.batch(place.microbatch, self.kind, place)})"
+        self.kept, self.counted = kept, counted
+        return text
 
     def _meet(self, place: Place, ways: Sequence[Place]) -> None:
         place.is_zero = all(way.is_zero for way in ways)
@@ -349,7 +393,7 @@ class Writer:
         text = self.nodes(place, 2) + self.pick((".all_partition()", f'.hash_partition("{key}")', ""))
         place.is_zero = place.is_zero and text == ""
         text += self._state(place) + self.nodes(place, 1) + ".origin_partition()"
-        form, _ = self.pick(_INTO_VARIABLES)
+        form, _ = self.pick(INTO_VARIABLES)
         text += f'.agg({self.fill(form, place.env)}).out("{result}").each(text_of, "{result}").out("*answer")'
         self.is_query, self.own = False, before
         self.queries.append(name)
@@ -372,10 +416,12 @@ class Writer:
 
     def chain(self, microbatch: str, kind: str) -> str:
         """All that follows a source."""
-        self.kept, self.counted = {}, []
+        self.kept, self.counted, self.kind = {}, [], kind
         if self.number(0, 2) < 2:
             place = Place({}, microbatch=microbatch)
-            return self.rows(microbatch, kind, place) + self.nodes(place, 5) + self.state_at_end(place)
+            return (
+                self.rows(microbatch, kind, place) + self.nodes(place, self.pick((4, 6, 9))) + self.state_at_end(place)
+            )
         place = Place({}, is_zero=True, depth=1, microbatch=microbatch)
         text = self.nodes(place, 1) if self.chance(3) else ""
         for _ in range(self.number(1, 3)):
@@ -545,8 +591,10 @@ class Writer:
         value = self._into_variable(place.env, post)
         text += f".group_by({shown}, Block{value})"
         wanted = ", ".join(f'"{name}"' for name in (*inner, *post.env))
-        outs = ", ".join(f'"{name}"' for name in (*keys, out))
-        return f".sub_batch(SubBatch({text}, {wanted})).out({outs})"
+        between = out.replace("**", "*___") if out.startswith("**") and self.chance(2) else out
+        outs = ", ".join(f'"{name}"' for name in (*keys, between))
+        text = f".sub_batch(SubBatch({text}, {wanted})).out({outs})"
+        return text if between == out else text + f'.each(Ops.IDENTITY, "{between}").out("{out}")'
 
     def _read_temporary(self, place: Place) -> str:
         """All counts, wherever they are."""
@@ -585,7 +633,7 @@ class Writer:
         return form
 
     def _into_variable(self, env: Env, post: Place) -> str:
-        form, kind = self.pick(_INTO_VARIABLES)
+        form, kind = self.pick(INTO_VARIABLES)
         name = self.fresh(kind)
         post.env[name] = kind
         return f'.agg({self.fill(form, env)}).out("{name}")'
@@ -596,52 +644,6 @@ class Writer:
             return self._into_variable(place.env, post)
         name = self.pick(sorted(fitting))
         return self._aggregate(place, name, fitting[name])
-
-
-_EXPRESSIONS: dict[str, tuple[str, ...]] = {
-    "str": ('"a"', "Expr(name_of, <any>)", '"b"', "Expr(name_of, <int>)", "Expr(Ops.TO_STRING, <str>)"),
-    "int": ("1", "0", "Expr(Ops.PLUS, <int>, <int>)", "Expr(small, <any>)", "-2", "Expr(Ops.MOD, <int>, 3)",
-            "Expr(Ops.SIZE, <list>)", "Expr(Ops.MINUS, <int>, <int>)", "Expr(Ops.CURRENT_TASK_ID)",
-            "Expr(Ops.CURRENT_MICROBATCH_ID)", "Expr(Ops.MAX, <int>, <int>)"),
-    "small": ("1", "Expr(small, <any>)"),
-    "any": ("None", "1", "True", "1.5", 'Constant("*")', "Constant(nan)", "Expr(half, <int>)", "Expr(Ops.TUPLE, <any>)",
-            "Expr(pair, <any>, <int>)", "Expr(record, <str>, <any>)", "Expr(text_of, <any>)", "2.0", "Constant([])"),
-    "key": ('"a"', "1", "True", "2.0", "Expr(half, <int>)", "Expr(small, <any>)", "Expr(text_of, <any>)", "Constant(nan)",
-            "Expr(pair, <int>, <str>)", "Expr(Ops.IS_NULL, <any>)", "0"),
-    "bool": ("Expr(Ops.EQUAL, <int>, <int>)", "Expr(Ops.LESS_THAN, <int>, <int>)", "Expr(Ops.IS_NULL, <any>)",
-             "Expr(Ops.NOT, <any>)", "Expr(Ops.AND, <any>, <any>)", "Expr(Ops.OR, <any>, <any>)", "Expr(Ops.IS_EVEN, <int>)",
-             "Expr(Ops.EQUAL, <str>, <str>)", "Expr(Ops.NOT_EQUAL, <int>, <int>)", "Expr(Ops.CONTAINS, <list>, <str>)"),
-    "list": ("Constant([])", "Expr(Ops.TUPLE, <any>, <any>)", "Expr(pair, <int>, <str>)", "Expr(Ops.TUPLE, <str>)"),
-    "dict": ("Expr(record, <str>, <any>)", "Expr(record, <str>, <int>)"),
-    "big": ("Expr(big, <any>)", "Expr(Ops.PLUS, <big>, <int>)"),
-    "looked": ("Expr(Ops.IDENTITY, <any>)", '"a"', "1", "True"),
-    "text": ("Expr(text_of, <any>)",),
-}  # fmt: skip
-_EACH: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (".each(Ops.IDENTITY, <any>)", ("any",)), (".each(Ops.PLUS, <int>, <int>)", ("int",)),
-    (".each(text_of, <any>)", ("any",)), (".each(name_of, <any>)", ("str",)), (".each(pair, <any>, <any>)", ("list",)),
-    (".each(up_to, <int>)", ("int",)), (".each(twice, <any>)", ("any", "int")), (".each(doubled, Expr(small, <any>))", ("int",)),
-    (".each(Ops.EXPLODE, <list>)", ("any",)), (".each(Ops.EXPLODE_INDEXED, <list>)", ("int", "any")),
-    (".each(Ops.RANGE, 0, Expr(small, <any>))", ("int",)), (".each(Ops.EXPAND, Expr(pair, <int>, <any>))", ("int", "any")),
-    (".each(Ops.AND, <any>, <any>)", ("bool",)), (".each(Ops.EQUAL, <int>, <int>)", ("bool",)), (".each(half, <int>)", ("any",)),
-    (".each(big, <any>)", ("big",)), (".each(text_of, <big>)", ("any",)), (".each(Ops.TO_STRING, <str>, <int>)", ("any",)), (".each(Ops.FIRST, <list>)", ("any",)),
-    (".each(record, <str>, <any>)", ("dict",)), (".each(Ops.GET, <dict>, <str>)", ("any",)), (".each(small, <any>)", ()),
-    (".each(Ops.CURRENT_TASK_ID)", ("int",)), (".each(Ops.EXPLODE_MAP, <dict>)", ("any", "any")),
-)  # fmt: skip
-_MOVES = (
-    ".hash_partition(<str>)", ".hash_partition(<any>)", ".global_partition()", ".all_partition()", ".shuffle_partition()",
-    ".direct_partition(0)", ".custom_partition(task_of, <any>)", ".hash_partition(<int>)",
-)  # fmt: skip
-_INTO_VARIABLES = (
-    ("Agg.count()", "int"), ("Agg.sum(<int>)", "int"), ("Agg.min(<int>)", "any"), ("Agg.max(<int>)", "any"),
-    ("Agg.list(<any>)", "list"), ("Agg.set(<str>)", "any"), ("Agg.multi_set(<str>)", "any"), ("Agg.first(<any>)", "any"),
-    ("Agg.last(<any>)", "any"), ("Agg.and_(<any>)", "any"), ("Agg.or_(<any>)", "any"), ("Agg.avg(<int>)", "any"),
-    ("Agg.median(<int>)", "any"), ("Agg.map(<str>, <any>)", "any"), ("Agg.merge(<dict>)", "any"),
-    ("Agg.top_monotonic(2, <int>)", "list"), ("Agg.combiner(BitsOr, <small>)", "int"), ("Agg.sum(<big>)", "big"),
-    ("Agg.accumulator(Digest, <any>)", "int"), ("Agg.accumulator(Longest, <any>)", "int"), ("Agg.sum(Expr(half, <int>))", "any"),
-    ("Agg.top_monotonic(2, Expr(pair, <str>, <int>), id_function=Ops.FIRST, sort_val_function=Ops.LAST)", "list"),
-    ("Agg.max(Expr(half, <int>))", "any"),
-)  # fmt: skip
 
 
 # --- whole programs --------------------------------------------------------------------------------------------------
@@ -657,17 +659,20 @@ def programs(draw: Any) -> Program:
     if writer.chance(4):
         lines.append('        setup.declare_depot("*outlet", Depot.disallow())')
         writer.outlets = ("*outlet",)
+    ticks = ("*tick",) if writer.chance(4) else ()
+    lines += [f'        setup.declare_tick_depot("{tick}", 1000)' for tick in ticks]
     for name in topologies:
-        lines += _topology(writer, name, kinds)
+        lines += _topology(writer, name, kinds, ticks)
     source = _HEAD + "\nclass Made(Module):\n    def define(self, setup, topologies):\n" + "\n".join(lines) + "\n"
-    feeds = st.fixed_dictionaries({f"*depot{i}": st.lists(_RECORDS[kind], max_size=6) for i, kind in enumerate(kinds)})
+    fed = {f"*depot{i}": st.lists(_RECORDS[kind], max_size=6) for i, kind in enumerate(kinds)}
+    feeds = st.fixed_dictionaries(fed | {tick: st.lists(st.none(), max_size=1) for tick in ticks})
     rounds = draw(st.lists(feeds, min_size=1, max_size=3))
     tasks = writer.pick(TASKS)
     threads = writer.pick([count for count in THREADS if count <= tasks])
-    return Program(source, topologies, rounds, tasks, threads, writer.chance(2), writer.outlets)
+    return Program(source, topologies, rounds, tasks, threads, writer.chance(2), writer.outlets, ticks)
 
 
-def _topology(writer: Writer, name: str, kinds: Sequence[str]) -> list[str]:
+def _topology(writer: Writer, name: str, kinds: Sequence[str], ticks: Sequence[str]) -> list[str]:
     lines = [f'        {name} = topologies.microbatch("{name}")']
     writer.others.update(writer.own)
     writer.own = {}
@@ -676,11 +681,13 @@ def _topology(writer: Writer, name: str, kinds: Sequence[str]) -> list[str]:
         pstate = f"$${name}p{len(writer.own)}"
         writer.own[pstate] = found
         lines.append(f'        {name}.pstate("{pstate}", {found.schema}){found.options}')
-    if writer.chance(4):
+    if writer.chance(2):
         lines += writer.query(f"{name}query")
     if writer.outlets and writer.chance(2):
         text = writer.chain("*taken", "row")
         lines.append(f'        ({name}.source("*outlet").out("*taken")\n           {text})')
+    for tick in ticks if writer.chance(2) else ():
+        lines.append(f'        ({name}.source("{tick}").out("*ticks")\n           {writer.chain("*ticks", "tick")})')
     for i, kind in enumerate(kinds):
         if i and writer.chance(2):
             continue

@@ -1,8 +1,8 @@
 """The orders in which the oracle lets things happen.
 
-What the language promises: messages from one task to another keep their order, and a row goes on to its end, or to the
-next partitioner, before the next one starts. Nothing else is ordered: messages of different tasks, sources, branches,
-rounds of a loop, the keys of `group_by` and of plain dicts, the tasks that a shuffle deals.
+What the language promises: messages from one task to another keep their order, and a row goes on to its end, to the
+next partitioner or to a batch block before the next one starts. Nothing else is ordered: messages of different tasks,
+sources, branches, rounds of a loop, the keys of `group_by` and of plain dicts, the tasks that a shuffle deals.
 
 `Rounds` does what an engine in supersteps does. `Chance` takes any order that is promised; programs whose results
 differ between several of those have no one right result (`oracle_comparison` says what becomes of them).
@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oracle_graph import Step
+
+from tidemill.language.dataflow import BatchBlock
 
 
 @dataclass
@@ -39,22 +41,29 @@ class Rounds:
     """All messages that are under way arrive together, task by task, and what they send arrives in the next round."""
 
     waiting: list[Message] = field(default_factory=list)
+    entering: list[Message] = field(default_factory=list)
     arriving: list[Message] = field(default_factory=list)
     finishing: list[int] = field(default_factory=list)
     sent: int = 0
+    last: Step | None = None
     loops_in_rounds: bool = True
 
     def send(self, message: Message) -> None:
         self.sent += 1
         message.number = self.sent
-        self.waiting.append(message)
+        (self.entering if isinstance(message.step.node, BatchBlock) else self.waiting).append(message)
 
     def next(self, finishable: Sequence[int]) -> Message | int | None:
-        """A message that arrives, or a batch block that is finished; None at the end."""
+        """A message that arrives, or a batch block that is finished; None at the end. A block begins when all messages
+        to one place have come.
+        """
+        if self.entering and (not self.arriving or self.arriving[0].step is not self.last):
+            return self.entering.pop(0)
         if not self.arriving and not self.finishing:
             self.arriving = sorted(self.waiting, key=lambda m: (m.step.number, m.task, m.sender, m.number))
             self.waiting, self.finishing = [], list(finishable)
         if self.arriving:
+            self.last = self.arriving[0].step
             return self.arriving.pop(0)
         return self.finishing.pop(0) if self.finishing else None
 

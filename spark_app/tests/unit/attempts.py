@@ -16,7 +16,15 @@ from tidemill.depot.segment import Segment
 from tidemill.engine.attempt import run_attempt
 from tidemill.engine.resources import infos
 from tidemill.engine.superstep import DynamicSchedule, finish_thread, step_thread
-from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork, CompactionWork, DeltaPart, SourceWork
+from tidemill.engine.work import (
+    AttemptOutcome,
+    AttemptRunner,
+    AttemptWork,
+    CompactionWork,
+    DeltaPart,
+    Pinned,
+    SourceWork,
+)
 from tidemill.journal.snapshot import Level, Snapshot, TaskSet
 from tidemill.language.dataflow import Location
 from tidemill.local.runner import LocalRunner
@@ -88,7 +96,7 @@ class Attempts:
         self._next = 0
         self.due: set[str] = set()
         self.appended: dict[str, dict[int, list[Any]]] = {}
-        self.others: dict[str, tuple[str, Snapshot]] = {}
+        self.others: dict[str, Pinned] = {}
 
     def _depot(self, name: str) -> DepotLog:
         if name not in self._depots:

@@ -126,6 +126,33 @@ def test_refused_when_a_navigator_meets_an_indexed_structure() -> None:
             (pstate.select if path.path.navs[-1].name == "custom_nav" else pstate.transform)(path)
 
 
+def test_refused_at_its_line_when_a_navigator_surely_meets_an_indexed_structure() -> None:
+    """What is taken out of one, a part or an element, is plain."""
+
+    def define(setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*d", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$p", PState.map_schema(str, PState.list_schema(int).subindexed()))
+        mb.pstate("$$q", PState.map_schema(str, list))
+        mb.pstate("$$r", PState.map_schema(str, PState.map_schema(str, int).subindexed()))
+        chain = mb.source("*d").out("*mb").explode_microbatch("*mb").out("*k").hash_partition("*k")
+        chain.local_select("$$p", Path.key("*k").sublist(0, 2).custom_nav(Each())).out("*a").local_select(
+            "$$q", Path.key("*k").custom_nav(Each())
+        ).out("*b").local_select("$$r", Path.key("*k").sorted_map_range_from("a", max_amt=2).custom_nav(Each())).out(
+            "*c"
+        ).local_select("$$q", Path.sorted_map_range_from("a", max_amt=2).custom_nav(Each())).out("*d")
+        chain.local_select("$$p", Path.key("*k").custom_nav(Each())).out("*e")
+        chain.local_transform("$$r", Path.key("*k").custom_nav_builder(every, 2).term(Ops.INC))
+        chain.local_select("$$q", Path.custom_nav(Each())).out("*f")
+
+    faults = faults_of(define)
+    assert [fault.text for fault in faults] == [
+        "custom_nav takes a structure whole, but elements of '$$p' are stored one by one here.",
+        "custom_nav_builder takes a structure whole, but elements of '$$r' are stored one by one here.",
+        "custom_nav takes a structure whole, but elements of '$$q' are stored one by one here.",
+    ]
+
+
 def test_refused_when_a_builder_gives_no_navigator() -> None:
     with pytest.raises(BadPath, match=r"list gave \[\], which has no select\(value, next\)"):
         held([1]).select(Path.custom_nav_builder(list))

@@ -256,3 +256,9 @@ def test_execute_is_refused_when_it_stands_in_a_definition() -> None:
 def test_execute_is_refused_when_tasks_are_no_power_of_two() -> None:
     with pytest.raises(BadInput, match="power of two, not 3"):
         Block.each(Ops.IDENTITY, 1).execute(tasks=3)
+
+
+@pytest.mark.parametrize("pstates", [[1], ["$$n"], 3, "$$n"])
+def test_execute_says_how_pstates_are_declared_when_they_are_no_dict(pstates: Any) -> None:
+    with pytest.raises(BadInput, match=r"a dict of schemas by name, as \{.*\}, not"):
+        Block.each(Ops.IDENTITY, 1).execute(pstates=pstates)

@@ -507,6 +507,20 @@ def test_microbatch_fails_with_the_record_when_a_call_takes_too_long(tmp_path: A
     assert (open_loops(), threading.active_count()) == before
 
 
+async def failing(value: Any) -> Any:
+    await asyncio.sleep(0)
+    raise ValueError(f"of {value}")
+
+
+def test_nothing_is_logged_and_the_first_row_is_named_when_many_calls_fail_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(UserCodeError, match=r"ValueError: of 0 \(record: \*v=0"):
+        exploded(list(range(9))).each_async(failing, "*v").out("*w").execute()
+    gc.collect()
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+
+
 async def stubborn(value: Any) -> Any:
     try:
         await asyncio.Event().wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import runpy
+from dataclasses import replace
 from pathlib import Path as File
 from typing import Any
 
@@ -126,14 +127,20 @@ def test_refused_when_an_argument_is_of_another_kind(nav: Nav, text: str) -> Non
 
 NUMBERS, NAMES = PState.map_schema(str, int).subindexed(), PState.set_schema(str).subindexed()
 WORDS = PState.list_schema(str)
+ANYWHERE = ("view", "custom_nav", "custom_nav_builder")
+"""They lead on from any value, by functions of users."""
+
+PLAIN_NUMBERS, PLAIN_NAMES = (replace(structure.schema, subindexed=False) for structure in (NUMBERS, NAMES))
+"""Parts of structures are taken out of them as plain values."""
+
 AFTER: list[tuple[Path, Any, Any]] = [
     (Path.key("a"), NUMBERS, Leaf("int")), (Path.must("a"), NUMBERS, Leaf("int")), (Path.key(1), WORDS, Leaf("str")),
     (Path.map_vals(), NUMBERS, Leaf("int")), (Path.map_keys(), NUMBERS, Leaf("str")),
-    (Path.map_key("a"), NUMBERS, Leaf("str")), (Path.sub_map("a"), NUMBERS, NUMBERS.schema),
+    (Path.map_key("a"), NUMBERS, Leaf("str")), (Path.sub_map("a"), NUMBERS, PLAIN_NUMBERS),
     (Path.all(), NAMES, Leaf("str")), (Path.all(), WORDS, Leaf("str")), (Path.all(), NUMBERS, Leaf("list")),
     (Path.subselect(Path.all()), NUMBERS, Leaf("list")),
     (Path.set_elem("a"), NAMES, Leaf("str")), (Path.void_set_elem(), NAMES, Leaf("str")),
-    (Path.subset("a"), NAMES, NAMES.schema), (Path.first(), WORDS, Leaf("str")), (Path.last(), WORDS, Leaf("str")),
+    (Path.subset("a"), NAMES, PLAIN_NAMES), (Path.first(), WORDS, Leaf("str")), (Path.last(), WORDS, Leaf("str")),
     (Path.nth(0), WORDS, Leaf("str")), (Path.index(0), WORDS, Leaf("int")), (Path.indexed_vals(), WORDS, Leaf("list")),
     *((path, WORDS, Leaf("str")) for path in (Path.before_elem(), Path.after_elem(), Path.before_index(0))),
     *((path, WORDS, WORDS.schema) for path in (
@@ -142,11 +149,13 @@ AFTER: list[tuple[Path, Any, Any]] = [
         Path.continuous_subseqs(Ops.IS_NULL),
     )),
     (Path.view(Ops.SIZE), NUMBERS, None), (Path.stop(), NUMBERS, None),
-    *((path, NUMBERS, NUMBERS.schema) for path in (
+    (Path.custom_nav(Everywhere()), WORDS, None),
+    (Path.custom_nav_builder(Everywhere), WORDS, None),
+    *((path, NUMBERS, PLAIN_NUMBERS) for path in (
         Path.sorted_map_range("a", "b"), Path.sorted_map_range_from("a"), Path.sorted_map_range_from_start(1),
         Path.sorted_map_range_to("a"), Path.sorted_map_range_to_end(1),
     )),
-    *((path, NAMES, NAMES.schema) for path in (
+    *((path, NAMES, PLAIN_NAMES) for path in (
         Path.sorted_set_range("a", "b"), Path.sorted_set_range_from("a"), Path.sorted_set_range_from_start(1),
         Path.sorted_set_range_to("a"), Path.sorted_set_range_to_end(1),
     )),
@@ -169,7 +178,7 @@ def test_a_navigator_that_needs_a_structure_says_so_when_it_meets_a_number(name:
     faults = SchemaFaults("$$p", Leaf("int"), lambda text, advice: found.append(text))
     after = NAVIGATORS[name].after(faults, recorded(name), Leaf("int"))
 
-    needs = {path.path.navs[0].name for path, _, _ in AFTER} - {"view", "stop", "subselect"}
+    needs = {path.path.navs[0].name for path, _, _ in AFTER} - {*ANYWHERE, "stop", "subselect"}
     assert [text.split("'")[0] for text in found] == ([f"{name} meets an int in "] if name in needs else [])
     assert (after == Leaf("int")) is NAVIGATORS[name].is_staying
 
@@ -236,7 +245,7 @@ class RootOf(RootValue):
 
 COLLECTIONS = [
     case[:2] for case in AFTER
-    if case[0].path.navs[0].name not in ("view", "stop") and case[0].path != Path.key(1).path
+    if case[0].path.navs[0].name not in (*ANYWHERE, "stop") and case[0].path != Path.key(1).path
 ]  # fmt: skip
 """None is no list where a key leads, but a map."""
 

@@ -24,7 +24,7 @@ from tidemill import (
     Path,
     PState,
 )
-from tidemill.clients import proxies
+from tidemill.clients import callbacks, proxies
 from tidemill.clients.diffs import (
     DestroyedDiff,
     Diff,
@@ -202,6 +202,50 @@ def test_others_are_told_when_a_callback_raises_or_hangs(games: Games) -> None:
         assert slow.get() == wrong.get() == 1
     finally:
         hold.set()
+
+
+def test_only_their_own_proxies_end_when_many_callbacks_hang(games: Games, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than there are threads for callbacks that return soon."""
+    monkeypatch.setattr(callbacks, "SLOW_MILLIS", 1.0)
+    hold = threading.Event()
+    total = games.pstate("$$total")
+    hanging = [total.proxy(callback=lambda *_: hold.wait()) for _ in range(3 * callbacks.CALLERS)]
+    found, callback = told()
+    fine = total.proxy(callback=callback)
+    games.play(("ann", "chess"))
+    try:
+        eventually(lambda: found[-1][0] == 1)
+        assert all(proxy.status is ProxyStatus.ACTIVE for proxy in hanging)
+        monkeypatch.setattr(callbacks, "HANGING_MILLIS", 1.0)
+        eventually(lambda: all(proxy.status is ProxyStatus.TERMINATED_UNGRACEFULLY for proxy in hanging))
+        assert "did not return" in hanging[0].failure
+        assert fine.status is ProxyStatus.ACTIVE
+        games.play(("ann", "go"))
+        eventually(lambda: found[-1][0] == 2)
+    finally:
+        hold.set()
+
+
+def test_a_proxy_is_refused_when_no_thread_is_left_for_its_callback(
+    games: Games, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("SLOW_MILLIS", 1.0), ("HANGING_MILLIS", 1.0), ("THREADS_MAX", 3)):
+        monkeypatch.setattr(callbacks, name, value)
+    monkeypatch.setattr(proxies, "THREADS_MAX", 3)
+    hold = threading.Event()
+    total = games.pstate("$$total")
+    try:
+        for _ in range(3):
+            total.proxy(callback=lambda *_: hold.wait())
+        eventually(lambda: total._module.proxies._callers.hanging == 3)
+        with pytest.raises(BadInput, match="3 callbacks of proxies of Scores have not returned"):
+            total.proxy(callback=lambda *_: None)
+    finally:
+        hold.set()
+    found, callback = told()
+    eventually(lambda: total._module.proxies._callers.hanging == 0)
+    total.proxy(callback=callback)
+    eventually(lambda: len(found) == 1)
 
 
 def test_changes_become_one_when_a_callback_is_slow(games: Games, monkeypatch: pytest.MonkeyPatch) -> None:

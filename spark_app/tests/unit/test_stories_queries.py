@@ -23,6 +23,7 @@ from tidemill import (
     Ops,
     Path,
     PState,
+    operation,
 )
 from tidemill.engine.query_budget import DEPTH_MAX
 from tidemill.journal.options_log import OptionsLog
@@ -38,6 +39,17 @@ from tidemill.values.errors import (
     UnknownName,
     UserCodeError,
 )
+
+LINES: list[int] = []
+
+
+@operation
+def lines_of(count: int) -> Iterator[str]:
+    """So many texts of 10 KB, no two the same object."""
+    for number in range(count):
+        LINES.append(number)
+        yield f"{number:10}" * 1000
+
 
 NAME, TASKS, WORDS = "Words", 4, [f"w{number}" for number in range(20)]
 
@@ -96,6 +108,8 @@ class Words(Module):
         pairs.out("*one").origin_partition().agg(Agg.count()).out("*sum")
         text = topologies.query("text", "*n").out("*size").each(Ops.TIMES, "x", "*n").out("*text")
         text.each(Ops.SIZE, "*text").out("*size").origin_partition()
+        lines = topologies.query("lines", "*n").out("*size").each(lines_of, "*n").out("*line")
+        lines.origin_partition().agg(Agg.count()).out("*size")
         again = Block.if_true(
             Expr(Ops.LESS_THAN, "*i", 0),
             Block.emit_loop("*i"),
@@ -322,6 +336,23 @@ def test_a_query_ends_when_it_makes_too_many_bytes(cluster: InProcessCluster, bo
     assert ask(cluster, "text", 500_000) == 500_000
     with pytest.raises(BudgetExceeded, match=r"'text' makes more than 1 MB.*topology.query.max.mb"):
         ask(cluster, "text", 1_100_000)
+
+
+def test_a_query_ends_before_it_holds_what_one_call_of_an_operation_would_emit(
+    cluster: InProcessCluster, bounded: Callable[..., None]
+) -> None:
+    bounded("lines", "topology.query.max.mb", 1)
+
+    assert ask(cluster, "lines", 90) == 90
+    LINES.clear()
+    with pytest.raises(BudgetExceeded, match=r"'lines' makes more than 1 MB.*topology.query.max.mb"):
+        ask(cluster, "lines", 10**12)
+    assert len(LINES) < 110
+
+
+def test_a_query_ends_before_one_call_makes_a_text_beyond_all_memory(cluster: InProcessCluster) -> None:
+    with pytest.raises(BudgetExceeded, match=r"'text' makes more than 128 MB"):
+        ask(cluster, "text", 10**15)
 
 
 def test_a_query_ends_when_it_calls_itself_too_deep(cluster: InProcessCluster) -> None:

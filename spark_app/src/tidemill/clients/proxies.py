@@ -8,6 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
+from tidemill.clients.callbacks import HANGING_MILLIS, THREADS_MAX, CallbackThreads
 from tidemill.clients.diffs import DestroyedDiff, Diff, EndDiff, ResyncDiff, UngracefulTerminationDiff, diff_of
 from tidemill.clients.topology import Reading, TopologyReader
 from tidemill.definition.definition import StoredDefinition
@@ -29,7 +30,6 @@ ERRORS_MAX: Final = 10
 ERRORS_MILLIS: Final = 120_000
 _LOOK_MILLIS: Final = 5.0
 _LOOK_MILLIS_MAX: Final = 250.0
-_CALLERS: Final = 2
 _CLOSE_SECONDS: Final = 5.0
 
 Look = Callable[[StoredDefinition, TopologyReader, Reading, Snapshot | None], Any]
@@ -52,7 +52,8 @@ class ProxyStatus(Enum):
 class ProxyState:
     """One value that is kept up to date; safe for several threads, and a context manager that closes it.
 
-    Its callback is called for one change at a time, in order; one that is slow gets a `ResyncDiff` for what it missed.
+    Its callback is called for one change at a time, in order; one that is slow gets a `ResyncDiff` for what it missed,
+    and one that does not return ends the proxy.
     """
 
     def __init__(self, hub: ProxyHub, look: Look, callback: Callback | None) -> None:
@@ -133,7 +134,11 @@ class ProxyState:
             if self._is_calling:
                 return
             self._is_calling = True
-        self._hub.call(self._call)
+        self._hub.call(self._call, self._hangs)
+
+    def _hangs(self) -> None:
+        self.failure = f"The callback did not return within {HANGING_MILLIS / 1000:g} s."
+        self._end(ProxyStatus.TERMINATED_UNGRACEFULLY, UngracefulTerminationDiff(self.failure))
 
     def _call(self) -> None:
         while True:
@@ -150,7 +155,7 @@ class ProxyState:
 
 
 class ProxyHub:
-    """Keeps all proxies of one module up to date: one thread looks for commits, two call back."""
+    """Keeps all proxies of one module up to date: one thread looks for commits, others call back."""
 
     def __init__(self, module: str, opened: Opened, clock: Clock) -> None:
         self._module, self._opened, self._clock = module, opened, clock
@@ -158,14 +163,17 @@ class ProxyHub:
         self._proxies: dict[str, list[ProxyState]] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._callers = _Callers(f"tidemill-callbacks-{module}")
+        self._callers = CallbackThreads(f"tidemill-callbacks-{module}", clock)
 
     def add(self, pstate: str, proxy: ProxyState) -> None:
         """Keep a proxy of a PState, which has its first value, up to date.
 
         Raises:
-            BadInput: there are `PROXIES_MAX` already.
+            BadInput: there are `PROXIES_MAX` already, or `THREADS_MAX` callbacks do not return.
         """
+        if self._callers.hanging >= THREADS_MAX:
+            text = f"{THREADS_MAX} callbacks of proxies of {self._module} have not returned, so no other can be called."
+            raise BadInput(f"{text} A callback must return: let it hand long work to a thread of its own.")
         with self._lock:
             if sum(map(len, self._proxies.values())) >= PROXIES_MAX:
                 raise BadInput(f"There are {PROXIES_MAX:,} open proxies of {self._module}; close some.")
@@ -182,9 +190,9 @@ class ProxyHub:
                 if proxy in proxies:
                     proxies.remove(proxy)
 
-    def call(self, function: Callable[[], None]) -> None:
-        """Run a callback in a thread of the hub's."""
-        self._callers.call(function)
+    def call(self, function: Callable[[], None], hangs: Callable[[], None]) -> None:
+        """Run a callback in a thread of the hub's; `hangs` is told if it does not return."""
+        self._callers.call(function, hangs)
 
     def close(self) -> None:
         """Close all proxies; their callbacks are told before this returns, unless one of them does not return."""
@@ -206,9 +214,10 @@ class ProxyHub:
         pause = _LOOK_MILLIS
         seen: dict[str, Snapshot] = {}
         while not self._clock.wait(self._stop, pause):
+            self._callers.look()
             with self._lock:
                 proxies = {pstate: list(found) for pstate, found in self._proxies.items() if found}
-                if not proxies:
+                if not proxies and not self._callers.is_waiting:
                     self._thread = None  # the next proxy starts another one
                     return
             news = [self._look(pstate, found, seen) for pstate, found in proxies.items()]
@@ -236,37 +245,3 @@ class ProxyHub:
     def _failed(self, proxy: ProxyState, error: Exception) -> None:
         if not isinstance(error, StoreUnavailable):  # the store comes back, and the newest value with it
             proxy.failed(error, self._clock.monotonic_ms())
-
-
-class _Callers:
-    """At most `_CALLERS` threads, which end when nothing is left to call; one that hangs lets a process end."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._changed = threading.Condition()
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._threads: set[threading.Thread] = set()
-
-    def call(self, function: Callable[[], None]) -> None:
-        with self._changed:
-            self._waiting.append(function)
-            if len(self._threads) < _CALLERS:
-                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._threads.add(thread)
-                thread.start()
-
-    def wait(self, seconds: float) -> None:
-        """Until all calls are done, but for those of the thread that waits; no longer than so many seconds."""
-        own = {threading.current_thread()}
-        with self._changed:
-            self._changed.wait_for(lambda: self._threads <= own, seconds)
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                if not self._waiting:
-                    self._threads.discard(threading.current_thread())
-                    self._changed.notify_all()
-                    return
-                function = self._waiting.popleft()
-            function()

@@ -63,15 +63,22 @@ class Awaiting:
         pending = set(tasks)
         try:
             while pending:
-                done, pending = await asyncio.wait(pending, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
-                for task in done:
-                    task.result()
+                _, pending = await asyncio.wait(pending, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
+                _raise_first(task for task in tasks if task not in pending)
                 self._check_cancel()
         finally:
             for task in pending:
                 task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)  # so that each failure was looked at
         return results
+
+
+def _raise_first(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Raises the failure of the first row, if tasks failed."""
+    failures = [task.exception() if not task.cancelled() else asyncio.CancelledError() for task in tasks]
+    found = [failure for failure in failures if failure is not None]
+    if found:
+        raise min(found, key=lambda failure: failure.index if isinstance(failure, FailedCall) else -1)
 
 
 async def _worker(

@@ -99,12 +99,7 @@ def walk(run: Step, start: int, frame: Frame) -> None:
 
 
 def _apply(walker: _Walk, operator: pg.Apply, frame: Frame) -> None:
-    after = apply(operator, frame, walker.run.context)
-    budget = walker.run.context.budget
-    if budget is not None:
-        for out in operator.outs:
-            budget.column(after.columns[out])
-    walker.go_on(operator.id, after)
+    walker.go_on(operator.id, apply(operator, frame, walker.run.context))
 
 
 def _keep(walker: _Walk, operator: pg.Keep, frame: Frame) -> None:

@@ -5,18 +5,21 @@ Compiled paths of queries hold `RUNNING`, which is another budget in each thread
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import polars as pl
 
+from tidemill.language.dataflow import Function
 from tidemill.language.options import find_option
 from tidemill.paths.budget import Bound, Budget
+from tidemill.paths.containers import SCALARS
 from tidemill.values.columns import Column, RecordColumn
 from tidemill.values.errors import BudgetExceeded
 
@@ -24,6 +27,8 @@ DEPTH_MAX: Final = 32
 """Queries that call each other, one in the other; each takes about 15 calls of Python, which has 1,000."""
 
 _MEGABYTE: Final = 2**20
+_ROWS_PER_LOOK: Final = 64
+_GROWING: Final = frozenset({"TIMES", "TIMES_LONG"})
 _ADVICE: Final = "Ask for less at once, or raise the option"
 
 
@@ -92,16 +97,37 @@ class RunningBudget(threading.local, Budget):
         self.look()
 
     def emitted(self, items: Iterable[Any] | None) -> Iterable[Any] | None:
-        """What an operation emits, each of them counted as a row when it is taken."""
+        """What an operation emits, each of them counted as a row, with its bytes, when it is taken."""
         return items if items is None else self._counted(items)
 
     def _counted(self, items: Iterable[Any]) -> Iterator[Any]:
+        rows = size = 0
         for item in items:
-            self.results -= 1
-            if self.results < 0:
-                raise self._exceeded("results")
-            self.spend()
+            rows += 1
+            if type(item) in SCALARS:
+                size += sys.getsizeof(item)
+            else:
+                self.charge(item)
+            if rows == _ROWS_PER_LOOK or size > self.bytes:
+                self.rows(rows)
+                self._take(size)
+                rows = size = 0
             yield item
+        self.rows(rows)
+        self._take(size)
+
+    def counting(self, function: Function, call: Callable[..., Any]) -> Callable[..., Any]:
+        """A function whose results are counted; of a built-in one that makes much of little, before it makes them."""
+        is_growing = function.kind == "builtin" and function.name in _GROWING
+
+        def counted(*args: Any) -> Any:
+            if is_growing and _repeated(args) > self.bytes:
+                raise self._exceeded("bytes")
+            made = call(*args)
+            self.charge(made)
+            return made
+
+        return counted
 
     def column(self, column: Column) -> None:
         """Count the bytes of values that a step made. Raises BudgetExceeded: too many."""
@@ -126,6 +152,13 @@ class RunningBudget(threading.local, Budget):
         }
         text, option = texts["time" if bound == "steps" else bound]
         return BudgetExceeded(f"The query '{self.query}' {text}. {_ADVICE} topology.query.{option}.")
+
+
+def _repeated(args: Sequence[Any]) -> int:
+    """About how many bytes a text, or a list of references, has that is repeated so often; 0 for numbers alone."""
+    repeated = [arg for arg in args if isinstance(arg, (str, bytes, list, tuple))]
+    sizes = [len(arg) * (1 if isinstance(arg, (str, bytes)) else 8) for arg in repeated]
+    return math.prod(max(0, arg) for arg in args if isinstance(arg, int)) * sum(sizes)
 
 
 RUNNING: Final = RunningBudget()

@@ -133,7 +133,8 @@ class RowRuntime:
             return self._awaited(function.call)
         call = function.call
         plain: Callable[..., Any] = call.call if isinstance(call, Op) else call
-        return plain
+        budget = self._run.context.budget
+        return plain if budget is None else budget.counting(function, plain)
 
     def _awaited(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Waits for one call; where many rows can wait together, they come here by columns."""
@@ -152,8 +153,11 @@ class RowRuntime:
         operator = self._apply(number)
         call, width = operator.function.call, len(operator.outs)
 
+        budget = self._run.context.budget
+
         def many(*args: Any) -> Any:
-            return as_tuples(call(*args), width)
+            emitted = call(*args)
+            return as_tuples(emitted if budget is None else budget.emitted(emitted), width)
 
         return many
 

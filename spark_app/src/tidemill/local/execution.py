@@ -45,6 +45,8 @@ def execute(
     """The rows that reach the end of the block; everything else as `Block.execute` says."""
     if isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1 or tasks & (tasks - 1):
         raise BadInput(f"The number of tasks is a power of two, not {tasks!r}.")
+    if not isinstance(pstates, Mapping):
+        raise BadInput(f'The PStates of execute() are a dict of schemas by name, as {{"$$n": int}}, not {pstates!r}.')
     at = caller_location()
     faults = list(block.faults)
     declared = tuple(_declared(pstates, at, faults))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tidemill.paths.arguments import CALL, FUNCTION
+from tidemill.paths.fitting import taken_whole
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -66,6 +67,6 @@ class CustomNav(Steps):
 
 
 NAVIGATORS: Final = (
-    Navigator("custom_nav", CustomNav, FUNCTION, copies=True, is_code=True),
-    Navigator("custom_nav_builder", CustomNav, CALL, copies=True, is_code=True),
+    Navigator("custom_nav", CustomNav, FUNCTION, taken_whole, copies=True, is_code=True),
+    Navigator("custom_nav_builder", CustomNav, CALL, taken_whole, copies=True, is_code=True),
 )

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
 
 from tidemill.language.dataflow import Const, Nav
 from tidemill.language.schema import (
@@ -17,9 +17,12 @@ from tidemill.language.schema import (
     MapSchema,
     Schema,
     SetSchema,
+    has_indexed,
     key_text,
     to_text,
 )
+
+_Structure = TypeVar("_Structure", MapSchema, SetSchema, ListSchema)
 
 _WANTED: Final[Mapping[str, tuple[tuple[type, ...], tuple[str, ...]]]] = {
     "map": ((MapSchema, FixedKeysSchema), ("object", "dict")),
@@ -89,7 +92,21 @@ def part_of_list(faults: SchemaFaults, nav: Nav, schema: Schema) -> ListSchema |
     faults.expect(nav, schema, "list")
     for number in nav.args:
         faults.check_count(nav, number)
-    return schema if isinstance(schema, ListSchema) else None
+    return plain_part(schema) if isinstance(schema, ListSchema) else None
+
+
+def plain_part(schema: _Structure) -> _Structure:
+    """The schema of a part of a structure, which is taken out of it as a plain value."""
+    return replace(schema, subindexed=False)
+
+
+def taken_whole(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
+    """The rule of navigators that are given what they meet as a plain value."""
+    is_top = schema is faults.schema and isinstance(schema, (MapSchema, FixedKeysSchema))
+    if is_top or has_indexed(schema):
+        text = f"{nav.name} takes a structure whole, but elements of '{faults.pstate}' are stored one by one here."
+        faults.fault(text, "Navigate to an element before it (key, all, map_vals), or to a part (sublist, a range).")
+    return None
 
 
 def fits(value: Any, schema: Schema | None) -> bool:

@@ -10,7 +10,7 @@ from tidemill.language.dataflow import Const, Nav
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
 from tidemill.paths.arguments import VALUE, VALUES
 from tidemill.paths.containers import PlainMap, PlainSet, list_of, map_of, set_of
-from tidemill.paths.fitting import SchemaFaults, a_list, kind_of
+from tidemill.paths.fitting import SchemaFaults, a_list, kind_of, plain_part
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -289,7 +289,7 @@ def _field(faults: SchemaFaults, key: Any, schema: FixedKeysSchema) -> Schema | 
 def _map(faults: SchemaFaults, nav: Nav, schema: Schema) -> MapSchema | None:
     """A part of the map that it meets."""
     faults.expect(nav, schema, "map")
-    return schema if isinstance(schema, MapSchema) else None
+    return plain_part(schema) if isinstance(schema, MapSchema) else None
 
 
 def _part(faults: SchemaFaults, nav: Nav, schema: Schema) -> MapSchema | None:

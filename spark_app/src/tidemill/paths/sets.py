@@ -10,7 +10,7 @@ from tidemill.language.dataflow import Nav
 from tidemill.language.schema import Leaf, Schema, SetSchema
 from tidemill.paths.arguments import VALUE, VALUES
 from tidemill.paths.containers import set_of
-from tidemill.paths.fitting import SchemaFaults
+from tidemill.paths.fitting import SchemaFaults, plain_part
 from tidemill.paths.navigator import BoundNav, Builder, Collected, Hits, Navigator, Step, Steps, Values
 from tidemill.paths.nodes import UNCHANGED
 from tidemill.paths.points import add_element, discard_element
@@ -103,7 +103,7 @@ class SortedSetRange(Subset):
 def _set(faults: SchemaFaults, nav: Nav, schema: Schema) -> SetSchema | None:
     """A part of the set that it meets."""
     faults.expect(nav, schema, "set")
-    return schema if isinstance(schema, SetSchema) else None
+    return plain_part(schema) if isinstance(schema, SetSchema) else None
 
 
 def _part(faults: SchemaFaults, nav: Nav, schema: Schema) -> SetSchema | None:

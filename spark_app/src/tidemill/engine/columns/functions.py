@@ -37,26 +37,31 @@ def column_of(frame: Frame, arg: Arg) -> Column:
 
 
 def apply(operator: Apply, frame: Frame, context: StepContext) -> Frame:
-    """The frame behind an `each`."""
-    function = operator.function
-    call = function.call
+    """The frame behind an `each`. What a query makes is counted: value by value where a call makes one, else as
+    columns.
+    """
+    function, call, budget = operator.function, operator.function.call, context.budget
     if isinstance(call, DeclaredObject):
         return frame.with_columns({operator.outs[0]: ObjectColumn([call()] * frame.rows)})
-    if isinstance(call, Op):
-        if call.needs_context:
-            return _bound(operator, frame, [_of_context(operator, call.name, frame, context)])
-        if call.emits == "expand":
-            return _expand(operator, frame)
-        if call.emits == "one":
-            return _bound(operator, frame, [_built_in(operator, call, frame)])
-        return _many(operator, frame, context.budget)
-    if function.kind == "operation":
-        return _many(operator, frame, context.budget)
-    if function.kind == "vectorized":
-        return _vectorized(operator, frame)
-    if function.kind == "async":
-        return _bound(operator, frame, [_awaited(operator, frame, context)])
-    return _bound(operator, frame, [_by_value(operator, frame)])
+    if call.emits == "many" if isinstance(call, Op) else function.kind == "operation":
+        return _many(operator, frame, budget)
+    if isinstance(call, Op) and call.needs_context:
+        after = _bound(operator, frame, [_of_context(operator, call.name, frame, context)])
+    elif isinstance(call, Op) and call.emits == "expand":
+        after = _expand(operator, frame)
+    elif function.kind == "vectorized":
+        after = _vectorized(operator, frame)
+    elif function.kind == "async":
+        after = _bound(operator, frame, [_awaited(operator, frame, context)])
+    else:
+        fast = _fast(operator, call, frame) if isinstance(call, Op) else None
+        if fast is None:
+            return _bound(operator, frame, [_by_value(operator, frame, budget)])
+        after = _bound(operator, frame, [fast])
+    if budget is not None:
+        for out in operator.outs:
+            budget.column(after.columns[out])
+    return after
 
 
 def _of_context(operator: Apply, name: str, frame: Frame, context: StepContext) -> Column:
@@ -98,17 +103,14 @@ def _expand(operator: Apply, frame: Frame) -> Frame:
     return frame.with_columns(_spread(operator, frame, column_of(frame, operator.args[0])))
 
 
-def _built_in(operator: Apply, op: Op, frame: Frame) -> Column:
+def _fast(operator: Apply, op: Op, frame: Frame) -> Column | None:
+    """What a built-in operation makes of whole columns; None where it goes value by value."""
     if op.name in ("GET", "MUST_GET") and len(operator.args) == 2 and isinstance(operator.args[1], Const):
         found = get_field([column_of(frame, operator.args[0])], operator.args[1].value)
         if found is not None:
             return found
     fast = FAST.get(op.name)
-    if fast is not None:
-        found = fast([column_of(frame, arg) for arg in operator.args])
-        if found is not None:
-            return found
-    return _by_value(operator, frame)
+    return None if fast is None else fast([column_of(frame, arg) for arg in operator.args])
 
 
 def argument_values(frame: Frame, args: Sequence[Arg]) -> Iterable[tuple[Any, ...]]:
@@ -121,8 +123,10 @@ def argument_values(frame: Frame, args: Sequence[Arg]) -> Iterable[tuple[Any, ..
     return zip(*lists, strict=True)
 
 
-def _by_value(operator: Apply, frame: Frame) -> Column:
+def _by_value(operator: Apply, frame: Frame, budget: RunningBudget | None) -> Column:
     call = operator.function.call
+    if budget is not None:
+        call = budget.counting(operator.function, call)
     values: list[Any] = []
     try:
         if len(operator.args) == 1 and isinstance(operator.args[0], Var):

@@ -19,7 +19,7 @@ from tidemill.plan.captures import captures_of
 from tidemill.plan.compile.liveness import variables_in
 from tidemill.plan.compile.mirrors import chosen_partition
 from tidemill.plan.compile.schedule import predecessors_of
-from tidemill.plan.compile.ways import Way, shared_ways
+from tidemill.plan.compile.ways import OfWay, Way, shared_ways, staying
 from tidemill.plan.nodes import binds_of
 from tidemill.plan.phases import phases
 from tidemill.plan.temporaries import declared_by
@@ -73,6 +73,7 @@ class GraphBuilder:
         self._anchors: dict[str, Attachment] = {}
         self._loops: list[LoopFrame] = []
         self._is_post = False
+        self._is_beside = False
         self._temporaries = 0
         self._following: list[Sequence[df.Node]] = []
         self._bodies: list[Sequence[df.Node]] = []
@@ -167,7 +168,7 @@ class GraphBuilder:
     # --- plain nodes -------------------------------------------------------------------------------------------------
 
     def _add_each(self, node: df.Each) -> None:
-        if node.function.kind == "async" and not self._is_at_beginning():
+        if node.function.kind == "async" and not self._is_beside and not self._is_at_beginning():
             self._gather(node.at)
         args = self._flat_all(node.args, node.at)
         self.add(pg.Apply, node.at, function=node.function, args=args, outs=self._bind_all(node.outs))
@@ -188,10 +189,9 @@ class GraphBuilder:
 
     def _gather(self, at: df.Location) -> None:
         """Rows that come one after the other meet here, each on its own task, to wait together."""
-        task = self._new_variable()
-        function = df.Function("CURRENT_TASK_ID", "builtin", Ops.CURRENT_TASK_ID)
-        self.add(pg.Apply, at, function=function, args=(), outs=(task,))
-        self.add(pg.Move, at, kind="direct", args=(df.Var(task),))
+        by, mirrored = self._place.by, self._place.mirrored
+        self._add_partition(staying(at))
+        self._place.by, self._place.mirrored = by, mirrored
 
     def _add_keep(self, node: df.KeepTrue) -> None:
         self.add(pg.Keep, node.at, condition=self.flat(node.condition, node.at))
@@ -299,7 +299,8 @@ class GraphBuilder:
     def _add_cond(self, node: df.Cond) -> None:
         """Case by case, so that a condition is evaluated only where those before it were false."""
         following = [each for nodes in (*self._following, *self._bodies) for each in nodes]
-        shared = shared_ways([body for _, body in node.cases], following, self._schemas)
+        meets = not (self._is_post or self._is_beside or self._place.mirrored)
+        shared = shared_ways(node, following, self._schemas, meets)
         ways = {number: way for number, way in shared.items() if way.partition.target not in self._mirrors}
         meeting: dict[int, Attachment] = {}
         ends: list[Attachment] = []
@@ -330,11 +331,15 @@ class GraphBuilder:
         """Lets these cases meet, pass one partitioner that knows the way of each row, and part again behind it."""
         which = self._new_variable()
         moves, needed = [], []
+        awaited: dict[int, tuple[df.Arg, ...]] = {}
         for index, (number, way) in enumerate(ways.items()):
             self._place = places[number]
             moves.append(self._move_of(way.partition))
             self._keep_value(which, df.Const(index), way.partition.at)
-            needed.append({which, *self._place.names.values(), *variables_in(moves[-1]["args"])})
+            if way.awaited is not None:
+                awaited[index] = self._flat_all(way.awaited.args, way.awaited.at)
+            args = (moves[-1]["args"], awaited.get(index, ()))
+            needed.append({which, *self._place.names.values(), *variables_in(args)})
         for number, own in zip(ways, needed, strict=True):
             self._place = places[number]
             for name in sorted(set().union(*needed) - own):
@@ -342,12 +347,25 @@ class GraphBuilder:
         self._meet([places[number] for number in ways], split, at)
         self._place.names = {name: bound for place in places.values() for name, bound in place.names.items()}
         self._add_shared_move(which, moves, next(iter(ways.values())).partition.at)
-        cases = [
-            (df.RecordedExpr(_EQUAL, (df.Var(which), df.Const(index))), way.behind)
-            for index, way in enumerate(ways.values())
-        ]
+        cases = []
+        for index, way in enumerate(ways.values()):
+            results = () if way.awaited is None else self._add_awaited(way.awaited, which, index, awaited[index])
+            is_way = df.RecordedExpr(_EQUAL, (df.Var(which), df.Const(index)))
+            cases.append((is_way, (*results, *way.behind)))
         self._add_cond(df.Cond((*cases[:-1], (df.Const(True), cases[-1][1])), at))
         return self._place
+
+    def _add_awaited(self, node: df.Each, which: str, index: int, args: tuple[df.Arg, ...]) -> tuple[df.Node, ...]:
+        """Calls a function for the rows of one way, all of which are here; the nodes that bind what it gave."""
+        call = node.function.call
+        assert isinstance(call, df.AsyncCall)
+        function = replace(node.function, call=replace(call, call=OfWay(call.call, index, len(node.outs))))
+        results = tuple(self._new_variable() for _ in node.outs)
+        self.add(pg.Apply, node.at, function=function, args=(df.Var(which), *args), outs=results)
+        return tuple(
+            df.Each(_IDENTITY, (df.Var(result),), (out,), node.at)
+            for result, out in zip(results, node.outs, strict=True)
+        )
 
     def _keep_value(self, name: str, value: df.Const, at: df.Location) -> None:
         self.add(pg.Apply, at, function=_IDENTITY, args=(value,), outs=(name,))
@@ -391,8 +409,9 @@ class GraphBuilder:
         here = self._place.copy()
         if node.anchor is not None:
             self._place = self._anchor(node.anchor, node.at)
+        outer, self._is_beside = self._is_beside, self._is_beside or node.anchor is None
         self.block(node.body)
-        self._place = here
+        self._place, self._is_beside = here, outer
 
     def _add_unify(self, node: df.Unify) -> None:
         self._meet([self._anchor(name, node.at) for name in node.anchors], None, node.at)
