@@ -18,6 +18,7 @@ class Step:
     """One node. `nexts` are the steps after it, beside each other.
 
     A condition has a step for each case in `inner`, a loop its head and what follows it, a batch block its beginning.
+    `meets`: rows may meet here before they go on, to wait for calls, or for rows of other cases that do.
     """
 
     node: Any
@@ -25,6 +26,7 @@ class Step:
     inner: list[Step] = field(default_factory=list)
     block: BlockGraph | None = None
     number: int = field(default_factory=lambda: next(_numbers))
+    meets: bool = False
 
 
 @dataclass(eq=False)
@@ -50,9 +52,10 @@ class SubRows:
 class Builder:
     """Builds the graph of one scope of anchors: a chain, the body of a loop, or a phase of a batch block."""
 
-    def __init__(self, loops: Sequence[Step] = ()) -> None:
+    def __init__(self, loops: Sequence[Step] = (), meets: bool = True) -> None:
         self.anchors: dict[str, Step] = {}
         self.loops = list(loops)
+        self.meets = meets
 
     def chain(self, nodes: Sequence[df.Node], ends: list[Step]) -> list[Step]:
         """Attaches nodes behind the `ends`; the new ends."""
@@ -64,11 +67,13 @@ class Builder:
         if isinstance(node, df.Hook):
             return [self.anchors[node.name]]
         if isinstance(node, df.Branch):
+            outer, self.meets = self.meets, self.meets and node.anchor is not None
             self.chain(node.body, ends if node.anchor is None else [self.anchors[node.anchor]])
+            self.meets = outer
             return ends
         if isinstance(node, df.Unify):
             ends = [self.anchors[name] for name in node.anchors]
-        step = Step(node)
+        step = Step(node, meets=self.meets and isinstance(node, df.Each) and _awaits(node))
         for end in ends:
             end.nexts.append(step)
         if isinstance(node, df.Anchor):
@@ -88,7 +93,7 @@ class Builder:
     def _cond(self, node: df.Cond, step: Step) -> list[Step]:
         join = Step(None)
         for _, body in node.cases:
-            entry = Step(None)
+            entry = Step(None, meets=self.meets and any(_awaits(each) for _, other in node.cases for each in other))
             step.inner.append(entry)
             for end in self.chain(body, [entry]):
                 end.nexts.append(join)
@@ -97,7 +102,7 @@ class Builder:
     def _loop(self, node: df.Loop, step: Step) -> list[Step]:
         head, after = Step(None), Step(None)
         step.inner = [head, after]
-        Builder([*self.loops, step]).chain(node.body, [head])
+        Builder([*self.loops, step], self.meets).chain(node.body, [head])
         return [after]
 
 
@@ -119,7 +124,7 @@ def block_graph(nodes: Sequence[df.Node], wanted: tuple[str, ...] | None = None)
     ends = rows.builder.chain(body[final:first], ends)
     keys = found[0].keys if found and isinstance(found[0], df.GroupBy) else None
     aggregators: Any = found[0].body if found and isinstance(found[0], df.GroupBy) else found
-    post_ends = Builder().chain(body[last:], [post])
+    post_ends = Builder(meets=False).chain(body[last:], [post])
     if wanted is not None:
         for end in post_ends if found else ends:
             end.nexts.append(Step(SubRows(wanted)))
@@ -128,6 +133,13 @@ def block_graph(nodes: Sequence[df.Node], wanted: tuple[str, ...] | None = None)
             end.nexts.append(collect)
     is_single = keys is None and final < first and _is_single(body[first - 1])
     return BlockGraph(root, collect, aggregators, keys, is_single, post, rows.joins)
+
+
+def _awaits(node: Any) -> bool:
+    """Whether rows wait here for calls."""
+    if isinstance(node, df.Cond):
+        return any(_awaits(each) for _, body in node.cases for each in body)
+    return isinstance(node, df.Each) and node.function.kind == "async"
 
 
 def _is_single(node: Any) -> bool:

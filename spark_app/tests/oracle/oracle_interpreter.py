@@ -219,6 +219,8 @@ class Attempt:
                 self._follow(step, row.binding(step.node.outs, values) if step.node.outs else row)
         elif isinstance(step.node, df.BatchBlock):
             self._begin(step, row)
+        elif step.meets:
+            self._reach(step, row)
         elif any(step is block.graph.collect for block in self.blocks.values()):
             block = next(block for block in self.blocks.values() if step is block.graph.collect)
             block.collected.setdefault(row.task, []).append(row)
@@ -230,7 +232,13 @@ class Attempt:
             self._take(after, row)
 
     def _take(self, step: Step, row: Row) -> None:
-        """A row reaches a step."""
+        """A row goes on to a step."""
+        if step.meets and self.schedule.meets(step.number):
+            self._send(step, row, row.task)
+        else:
+            self._reach(step, row)
+
+    def _reach(self, step: Step, row: Row) -> None:
         self.events += 1
         if self.events > EVENTS_MAX:
             raise TooLong
@@ -317,7 +325,7 @@ class Attempt:
     def _cond(self, step: Step, node: df.Cond, row: Row) -> None:
         for (condition, _), entry in zip(node.cases, step.inner, strict=True):
             if is_true(self._value(condition, row)):
-                self._follow(entry, row)
+                self._take(entry, row)
                 return
 
     def _loop(self, step: Step, node: df.Loop, row: Row) -> None:

@@ -3,6 +3,7 @@
 What the language promises: messages from one task to another keep their order, and a row goes on to its end, to the
 next partitioner or to a batch block before the next one starts. Nothing else is ordered: messages of different tasks,
 sources, branches, rounds of a loop, the keys of `group_by` and of plain dicts, the tasks that a shuffle deals.
+Where rows wait for calls they may meet first, those of cases beside them too.
 
 `Rounds` does what an engine in supersteps does. `Chance` takes any order that is promised; programs whose results
 differ between several of those have no one right result (`oracle_comparison` says what becomes of them).
@@ -73,6 +74,10 @@ class Rounds:
     def dealt(self, tasks: int) -> int:
         return 0
 
+    def meets(self, step: int) -> bool:
+        """Whether rows meet at a step where they may."""
+        return False
+
     def another(self) -> Rounds:
         """A schedule for a query that is called."""
         return Rounds()
@@ -90,6 +95,8 @@ class Chance:
         self.loops_in_rounds = seed % 2 == 0
         self.favours_new = seed % 3 == 1
         self.favours_old = seed % 3 == 2
+        self.meetings = self.random.choice(("all", "all", "none", "some"))
+        self.met: dict[int, bool] = {}
 
     def send(self, message: Message) -> None:
         place = None if self.strict else message.step.number
@@ -110,6 +117,11 @@ class Chance:
 
     def dealt(self, tasks: int) -> int:
         return self.random.randrange(tasks)
+
+    def meets(self, step: int) -> bool:
+        if self.meetings != "some":
+            return self.meetings == "all"
+        return self.met.setdefault(step, self.random.random() < 0.5)
 
     def another(self) -> Chance:
         return Chance(self.random.randrange(10**6), self.strict)

@@ -26,7 +26,10 @@ from tidemill import (
     UnknownName,
     UpdateOptions,
 )
+from tidemill.engine.materialized import MAX_BYTES
+from tidemill.values.errors import UserCodeError
 
+LISTED = RECORDS.hash_partition("*v").compound_agg(CompoundAgg.map("*v", Agg.list("*v"))).out("$$lists")
 COUNTED = RECORDS.hash_partition("*v").compound_agg(CompoundAgg.map("*v", Agg.count())).out("$$counts")
 ALL_COUNTS = (
     Block.all_partition().local_select("$$counts", Path.all()).out("*pair").each(Ops.EXPAND, "*pair").out("*k", "*n")
@@ -50,6 +53,24 @@ def test_counts_are_those_of_the_reference_when_they_are_aggregated_again(engine
         assert results(story) == {"max": 2, "min": 1}, "counts of the microbatch before were left"
         with pytest.raises(UnknownName):
             story.pstate("$$counts").select(Path.all())
+
+
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_attempt_fails_with_advice_when_temporary_pstates_pass_the_limit(tmp_path: Folder, as_bytes: bool) -> None:
+    """Rows that are materialized count with them."""
+
+    def define(setup: Any, topologies: Any) -> None:
+        rows = LISTED.each(Ops.IDENTITY, 0).out("*n").materialize("*n").out("$$rows")
+        topology(setup, topologies).batch_block(rows)
+
+    attempts = Attempts(tmp_path, module_of("Lists", define), tasks=4, threads=2, as_bytes=as_bytes)
+    attempts.feed("*d", [f"{number:1000}" for number in range(20)])
+    attempts.options = {MAX_BYTES: 5_000}
+    with pytest.raises(UserCodeError, match=rf"bytes of temporary PStates, and {MAX_BYTES} is 5,000: keep") as failed:
+        attempts.attempt()
+    assert "'$$lists'" in failed.value.step
+    attempts.options = {MAX_BYTES: 500_000}
+    attempts.attempt()
 
 
 def read_everywhere(setup: Any, topologies: Any) -> None:

@@ -211,7 +211,7 @@ def test_attempt_fails_with_advice_when_materialized_rows_pass_the_limit(tmp_pat
     attempts = Attempts(tmp_path, module_of("Sums", sums_of_sizes), tasks=1)
     attempts.feed("*d", values)
     attempts.options = {MAX_BYTES: 500}
-    with pytest.raises(UserCodeError, match=f"{MAX_BYTES} is 500: materialize fewer variables") as failed:
+    with pytest.raises(UserCodeError, match=f"{MAX_BYTES} is 500: keep fewer variables") as failed:
         attempts.attempt()
     assert failed.value.step.startswith("materialize($$nums) at ")
     attempts.options = {MAX_BYTES: 100_000}

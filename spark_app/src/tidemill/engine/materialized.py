@@ -1,4 +1,7 @@
-"""Rows that `materialize` keeps until the attempt ends, and `explode_materialized` emits again, each on its task."""
+"""Rows that `materialize` keeps until the attempt ends, and `explode_materialized` emits again, each on its task.
+
+They and what is aggregated into temporary PStates have one bound.
+"""
 
 from __future__ import annotations
 
@@ -54,11 +57,31 @@ def _count(run: Step, operator: pg.Retain, kept: Frame, sample: dict[str, Any]) 
     """Refuses rows that are no data, or too many."""
     held = run.materialized
     held.bytes += check_travel(operator, kept) + sum(map(_bytes_of_series, kept.columns.values())) + 4 * kept.rows
+    if (refusal := _refusal(run, held.bytes, "materialized rows")) is not None:
+        raise user_error(refusal, step_of(operator), operator.at, sample, is_general=True)
+
+
+def check_temporaries(run: Step) -> None:
+    """Refuses what was aggregated into temporary PStates where it, and the rows that are kept, are too many bytes.
+
+    Raises:
+        UserCodeError: names the temporary PState that takes most.
+    """
+    temps = run.program.temps
+    sizes = {name: run.state.changed_bytes([name]) for name in temps}
+    refusal = _refusal(run, run.materialized.bytes + sum(sizes.values()), "temporary PStates")
+    if refusal is not None:
+        largest = max(sizes, key=lambda name: sizes[name])
+        at = temps[largest].declaration.at
+        raise user_error(refusal, f"agg(…).out({largest!r})", at, None, is_general=True)
+
+
+def _refusal(run: Step, size: int, what: str) -> BadInput | None:
     limit = int(run.work.options.get(MAX_BYTES, find_option(MAX_BYTES).default))
-    if held.bytes > limit:
-        text = f"one thread would hold {held.bytes:,} bytes of materialized rows, and {MAX_BYTES} is {limit:,}"
-        advice = "materialize fewer variables or rows, take fewer records a microbatch, or raise the option"
-        raise user_error(BadInput(f"{text}: {advice}"), step_of(operator), operator.at, sample, is_general=True)
+    if size <= limit:
+        return None
+    text = f"one thread would hold {size:,} bytes of {what}, and {MAX_BYTES} is {limit:,}"
+    return BadInput(f"{text}: keep fewer variables, rows or keys, take fewer records a microbatch, or raise the option")
 
 
 def kept_rows(run: Step, operator: pg.Explode) -> Frame:

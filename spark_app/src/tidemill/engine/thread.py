@@ -19,7 +19,7 @@ from tidemill.engine.columns.functions import column_of
 from tidemill.engine.compiled import compiled_program
 from tidemill.engine.context import StepContext
 from tidemill.engine.frame import Frame, single_row
-from tidemill.engine.materialized import kept_rows
+from tidemill.engine.materialized import check_temporaries, kept_rows
 from tidemill.engine.materialized_rows import MaterializedRows
 from tidemill.engine.messages import Message, deliver
 from tidemill.engine.origins import with_origin
@@ -147,6 +147,8 @@ class ThreadRun:
                 self._start(self.program.regions[event.region])
             else:
                 blocks.finish(self, self.program.regions[event.region])
+        if self.program.temps:
+            check_temporaries(self)
         self.doing = None
         metrics = {"rows": float(self.rows), "messages": float(len(self.outbox))}
         return StepReport(dict(self.sent), tuple(self.entered), frozenset(self.exploded), metrics)

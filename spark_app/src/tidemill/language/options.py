@@ -93,7 +93,7 @@ _ALL: Final = (
     _option("topology.microbatch.pstate.flush.path.count", 100_000, "elements", (1, 1_000_000_000),
             "Changed elements that a task holds in memory before it spills a sorted chunk."),
     _option("topology.microbatch.materialized.max.bytes", 1_073_741_824, "bytes", (1, 1_000_000_000_000),
-            "Bytes of rows that one thread holds for materialize in a microbatch; past it the attempt fails."),
+            "Bytes of rows of materialize and of temporary PStates that one thread holds; past it the attempt fails."),
     _option("topology.microbatch.superstep.limit", 10_000, "supersteps", (1, 1_000_000_000),
             "Supersteps of one microbatch after which the attempt fails: a loop that never ends is noticed."),
     _option("topology.query.timeout.millis", 10_000, "milliseconds", (1, _DAY_MILLIS),
