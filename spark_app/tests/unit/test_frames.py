@@ -133,6 +133,7 @@ WRONG: list[tuple[Any, str]] = [
     (lambda f, g: f.join(g.from_frames(pl.DataFrame({"k": [1]})), "k"), "one graph"),
     (lambda f, g: f.union(f.select("k")), "equal columns"),
     (lambda f, g: f.limit(-1), "0 or more"),
+    (lambda f, g: g.from_frames([pl.DataFrame({"k": [1]}), pl.DataFrame({"k": [1.5]})]), "these differ"),
 ]
 
 
@@ -224,3 +225,21 @@ def test_days_are_not_added_up(graph: TaskGraph, kind: str) -> None:
 
     with pytest.raises((BadInput, UserCodeError, pl.exceptions.PolarsError)):
         graph.from_frames(rows).agg(getattr(c("day"), kind)()).collect()
+
+
+def test_keys_that_cannot_be_dealt_to_channels_still_meet(graph: TaskGraph, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tidemill.graphs.frames.compiling.BROADCAST_BYTES", 0)
+    rows = pl.DataFrame({"k": [1, 1, 2], "none": [None] * 3, "both": [[1], [1], [2]]})
+    frame = graph.from_frames([rows, rows])
+
+    assert frame.group_by("both").agg(pl.len()).sort("len").collect()["len"].to_list() == [2, 4]
+    assert frame.group_by("none", "k").agg(pl.len()).sort("k").collect()["len"].to_list() == [4, 2]
+    assert frame.distinct().collect().height == 2
+    assert frame.distinct("none").collect().height == 1
+    assert frame.join(graph.from_frames(rows), "both").agg(pl.len()).collect().item() == 10
+
+
+def test_a_union_takes_sources_that_have_more_columns_than_it_needs(graph: TaskGraph) -> None:
+    rows = graph.from_frames(pl.DataFrame({"k": [1, 1], "v": [2, 3]}))
+    for one, other in ((rows.distinct(), rows), (rows, rows.distinct())):
+        assert one.union(other).select("k").collect()["k"].to_list() == [1] * 4

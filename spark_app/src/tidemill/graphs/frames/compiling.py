@@ -86,7 +86,8 @@ class Compiler:
                 return self._aggregate(plan, steps, after)
             case DistinctPlan():
                 source = self.stream(plan.source, (UniqueRows(),), after)
-                return self._with(self._node(source, DistinctExecutor(), source.columns.columns), steps)
+                keys = hashable(source.columns.columns, source.columns.schema)
+                return self._with(self._node(source, DistinctExecutor(), keys, 0 if keys else 1), steps)
             case SortPlan():
                 return self._with(self._sort(plan, after), steps)
             case LimitPlan():
@@ -115,7 +116,9 @@ class Compiler:
             right_schema=right.columns.schema,
         )  # fmt: skip
         keys: dict[int, Any] = {0: list(plan.left_on), 1: list(plan.right_on)}
-        if size(built) < BROADCAST_BYTES and not _has_join(built):
+        sides = ((keys[0], left.columns.schema), (keys[1], right.columns.schema))
+        is_hashable = all(hashable(names, schema) == names for names, schema in sides)
+        if not is_hashable or (size(built) < BROADCAST_BYTES and not _has_join(built)):
             keys = {0 if builds_left else 1: None, 1 if builds_left else 0: same_channel}
         node = self._graph.new_non_blocking_node({0: left.node, 1: right.node}, None, executor, self._channels, keys)
         return NodeStream(node, self._channels, (*build.inputs, *probe.inputs), made)
@@ -127,7 +130,8 @@ class Compiler:
         )
         final = tuple(_final(n, name, kind, plan.schema[name]) for n, (name, kind, _) in enumerate(kinds))
         last = RowSteps((MakeColumns((*map(pl.col, plan.keys), *final), keeps=False), *steps))
-        channels = self._channels if plan.keys else 1
+        keys = hashable(plan.keys, plan.schema)
+        channels = self._channels if keys else 1
         if any(kind == "n_unique" for _, kind, _ in kinds):
             nulls = [
                 pl.col(f"_{n}").is_null().alias(f"_{n}_null") for n, (_, k, _) in enumerate(kinds) if k == "n_unique"
@@ -139,7 +143,7 @@ class Compiler:
             )  # fmt: skip
         else:
             source, executor = self._partial(plan, kinds, arguments, last, after)
-        node = self._node(source, executor, list(plan.keys) or None, channels=channels)
+        node = self._node(source, executor, keys, channels=channels)
         made = last(pl.DataFrame(schema={**{key: plan.schema[key] for key in plan.keys}, **_named(kinds, plan.schema)}))
         return NodeStream(node.node, channels, node.inputs, made)
 
@@ -170,10 +174,12 @@ class Compiler:
 
     def _union(self, plan: UnionPlan, steps: Sequence[RowStep], after: tuple[int, ...]) -> NodeStream:
         sources = [self.stream(source, (), after) for source in plan.sources]
-        columns = sources[0].columns
+        # A source may have more columns than are needed, as one of distinct rows does.
+        shared = [name for name in sources[0].columns.columns if all(name in each.columns for each in sources)]
+        columns = sources[0].columns.select(shared)
         numbered = dict(enumerate(source.node for source in sources))
         node = self._graph.new_non_blocking_node(
-            numbered, None, UnionExecutor(columns.columns), self._channels, dict.fromkeys(numbered, same_channel)
+            numbered, None, UnionExecutor(shared), self._channels, dict.fromkeys(numbered, same_channel)
         )
         inputs = tuple(number for source in sources for number in source.inputs)
         return self._with(NodeStream(node, self._channels, inputs, columns), steps)
@@ -189,6 +195,14 @@ class Compiler:
         channels = channels or self._channels
         node = self._graph.new_non_blocking_node({0: source.node}, None, executor, channels, {0: key})
         return NodeStream(node, channels, source.inputs, source.columns)
+
+
+def hashable(columns: Sequence[str], schema: pl.Schema) -> list[str] | None:
+    """Of these columns those by which rows can be dealt to channels; None if there is none.
+
+    Rows that are equal in all columns are equal in some of them, so they still meet.
+    """
+    return [name for name in columns if not (schema[name].is_nested() or schema[name] in (pl.Null, pl.Object))] or None
 
 
 def size(plan: Plan) -> float:

@@ -92,10 +92,16 @@ class ReadsFrames:
         return GraphFrame(self, ScanPlan(add, dataset.schema, sum(each.bytes for each in dataset.record.objects)))
 
     def from_frames(self: FrameGraph, frames: pl.DataFrame | Sequence[pl.DataFrame]) -> GraphFrame:
-        """Polars frames of this program, of equal columns. Raises BadInput where there is none."""
+        """Polars frames of this program. Raises BadInput where there is none, or where columns or types differ."""
         listed = [frames] if isinstance(frames, pl.DataFrame) else list(frames)
         if not listed:
             raise BadInput("from_frames needs at least one frame")
+        others = [frame.schema for frame in listed if frame.schema != listed[0].schema]
+        if others:
+            raise BadInput(
+                f"from_frames takes frames of equal columns, and these differ: {dict(listed[0].schema)} and "
+                f"{dict(others[0])}. Cast them to the same types first."
+            )
 
         def add(graph: Any, columns: Any, predicates: Any, batch_func: Any, dependents: Any) -> int:
             chosen = Chosen(columns, all_of(predicates), batch_func)
