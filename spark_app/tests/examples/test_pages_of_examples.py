@@ -63,4 +63,5 @@ def test_the_index_names_each_example_that_there_is() -> None:
     folders = {path.parent.name for path in (ROOT / "examples").glob("*/__init__.py")}
 
     assert set(re.findall(r"^\| \[(\w+)\]", index, re.MULTILINE)) == folders
-    assert {folder.name for folder in FOLDERS} == folders - {"flights", "seed_example"}
+    modules = {path.parent.name for path in (ROOT / "examples").glob("*/module.py")}
+    assert {folder.name for folder in FOLDERS} == modules - {"flights", "seed_example"}
