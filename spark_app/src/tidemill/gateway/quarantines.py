@@ -10,11 +10,12 @@ from fastapi import APIRouter, Request, Response
 from tidemill.clients.quarantine import DECIDED_MAX, PAGE_RECORDS, Quarantine
 from tidemill.gateway import schemas
 from tidemill.gateway.exchange import Gateway, answered, body_of, gateway_of, ticket_of
+from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
 from tidemill.gateway.guard import FACTS
 
 routes = APIRouter(tags=["quarantine"])
-Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)] | Annotated[float, msgspec.Meta(ge=0, le=2**53 - 1)]
 _PATH = "/modules/{module}/topologies/{topology}/quarantine"
 
 
@@ -27,8 +28,10 @@ class DecidedRecords(msgspec.Struct, forbid_unknown_fields=True):
 class HeldAsked(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a question for records behind a number."""
 
-    after: Annotated[int, msgspec.Meta(ge=-1, le=2**53 - 1)] = -1
-    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_RECORDS)] = PAGE_RECORDS
+    after: Annotated[int, msgspec.Meta(ge=-1, le=2**53 - 1)] | Annotated[float, msgspec.Meta(ge=-1, le=2**53 - 1)] = -1
+    limit: (
+        Annotated[int, msgspec.Meta(ge=1, le=PAGE_RECORDS)] | Annotated[float, msgspec.Meta(ge=1, le=PAGE_RECORDS)]
+    ) = PAGE_RECORDS
 
 
 @routes.post(
@@ -42,7 +45,8 @@ async def page(request: Request, module: str, topology: str) -> Response:
 
     def read() -> Any:
         asked = converted(decoded(body, kind, ticket_of(request).grow), HeldAsked)
-        return [vars(record) for record in _opened(gateway, module, topology).records(asked.limit, asked.after)]
+        limit, after = _whole(asked.limit), _whole(asked.after)
+        return [vars(record) for record in _opened(gateway, module, topology).records(limit, after)]
 
     return await answered(request, read)
 
@@ -66,12 +70,20 @@ async def _decided(request: Request, module: str, topology: str, *, is_retry: bo
 
     def change() -> Any:
         chosen = converted(decoded(body, kind, ticket_of(request).grow), DecidedRecords)
-        request.scope[FACTS] = {"numbers": chosen.numbers}
+        numbers = None if chosen.numbers is None else [_whole(number) for number in chosen.numbers]
+        request.scope[FACTS] = {"numbers": numbers}
         found = _opened(gateway, module, topology)
-        count = found.retry(chosen.numbers) if is_retry else found.drop(chosen.numbers)
+        count = found.retry(numbers) if is_retry else found.drop(numbers)
         return {"retried" if is_retry else "dropped": count}
 
     return await answered(request, change)
+
+
+def _whole(number: int | float) -> int:
+    """A whole number of JSON, which may be written as 1.0. Raises HttpRefusal: 400, it is none."""
+    if number != int(number):
+        raise malformed(f"Numbers of records are whole, not {number}.")
+    return int(number)
 
 
 def _opened(gateway: Gateway, module: str, topology: str) -> Quarantine:

@@ -22,7 +22,7 @@ from tidemill.testing.counting_runner import CountingRunner
 from tidemill.testing.faulty_store import Crash
 from tidemill.testing.simulation import MODULE, PATIENCE, TOPOLOGY, Simulation
 from tidemill.values.columns import to_values
-from tidemill.values.errors import CorruptState, OutcomeUnknown, StoreUnavailable, UserCodeError, invariant
+from tidemill.values.errors import CorruptState, OutcomeUnknown, StoreUnavailable, UnknownName, UserCodeError, invariant
 from tidemill.values.ids import Ids
 from tidemill.values.offsets import OffsetRanges
 
@@ -159,7 +159,7 @@ class QuarantineSimulation(Simulation):
         except Crash as crash:
             self.crashes += 1
             self.trace.append(f"the person who decides dies: {crash}")
-        except (OutcomeUnknown, StoreUnavailable, CorruptState, NotFound) as error:
+        except (OutcomeUnknown, StoreUnavailable, CorruptState, NotFound, UnknownName) as error:
             self.trace.append(f"no decision: {error}")
 
     def finish(self) -> None:
