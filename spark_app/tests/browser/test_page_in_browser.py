@@ -18,7 +18,7 @@ import pytest
 import watched
 from axe_playwright_python.sync_playwright import Axe
 from gateways import served
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill.api.recording import record_module
@@ -39,7 +39,7 @@ VIEWS = (
 )  # fmt: skip
 
 
-def picture(page: Page, name: str) -> None:
+def picture(page: Page | Locator, name: str) -> None:
     if PICTURES:
         page.screenshot(path=str(Path(PICTURES) / f"{name}.png"))
 
@@ -180,6 +180,19 @@ def test_a_topology_rests_and_goes_on_when_it_is_paused_and_resumed(page: Page, 
     expect(page.locator("[data-state=paused]")).to_be_visible()
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("[data-state=running]")).to_be_visible()
+
+
+def test_the_plan_is_drawn_when_the_gateway_has_the_code(page: Page, shop: Shown) -> None:
+    shop.go(page, "#/m/Shop/t/sum")
+    page.get_by_role("heading", name="Plan").click()
+    plan = page.get_by_label("Picture of the plan")
+    for text in ("each(priced)", "*price → *paid", "$$sales"):
+        expect(plan.locator("text").filter(has_text=re.compile(f"^{re.escape(text)}$")).first).to_be_visible()
+    picture(plan, "plan")
+    with served(Modules(shop.cluster.store)) as without:
+        page.goto(f"{without.url}/#/m/Shop/t/sum")
+        page.get_by_role("heading", name="Plan").click()
+        expect(page.get_by_role("alert")).to_contain_text("NeedsCode")
 
 
 # --- killed ----------------------------------------------------------------------------------------------------------

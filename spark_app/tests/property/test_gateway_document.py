@@ -52,6 +52,7 @@ NAMES = {"module": "Documented", "depot": "events", "pstate": "total", "topology
 OPERATIONS = (
     "GET /healthz", "GET /readyz", "GET /metrics", "GET /api/v1/modules", "GET /api/v1/modules/{module}",
     "GET /api/v1/overview", "GET /api/v1/options", "GET /api/v1/modules/{module}/topologies/{topology}/log",
+    "GET /api/v1/modules/{module}/topologies/{topology}/plan",
     "POST /api/v1/modules/{module}/wait",
     "POST /api/v1/modules/{module}/depots/{depot}/append",
     "GET /api/v1/modules/{module}/depots/{depot}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,6 +28,9 @@ from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.language.migrations import location_text
 from tidemill.values.errors import BadInput
 
+if TYPE_CHECKING:
+    from tidemill.plan.program import Program
+
 
 @command
 def describe(
@@ -35,6 +38,9 @@ def describe(
     plan: Annotated[
         bool, typer.Option("--plan", help="Show which segments run by columns or by rows, and why.")
     ] = False,
+    svg: Annotated[
+        str, typer.Option("--svg", help="Draw the plan of this topology or query as SVG, to the output.")
+    ] = "",
     json_: JsonOption = False,
     against: Annotated[
         str, typer.Option("--against", help="A store: say whether the module may follow what it holds.")
@@ -67,6 +73,11 @@ def describe(
             raise typer.Exit(EXIT_REFUSED)
         return
     declaration = checked(record_module(load_module(name)))
+    if svg:
+        from tidemill.plan.picture import picture
+
+        typer.echo(picture(_program(declaration, svg)), nl=False)
+        return
     plans = list(_segments(declaration)) if plan else None
     found = warnings_of(declaration)
     if json_:
@@ -148,14 +159,26 @@ def _described(declaration: ModuleDeclaration) -> dict[str, Any]:
     }
 
 
-def _segments(declaration: ModuleDeclaration) -> Iterator[dict[str, Any]]:
+def _programs(declaration: ModuleDeclaration) -> dict[str, Program]:
+    """The compiled topologies and queries by name."""
     from tidemill.plan.compile.topology import compile_queries, compile_topology
 
     if declaration.mirrors:
         text = f"{declaration.name} mirrors objects of other modules, so what runs is known on their stores only."
         raise BadInput(f"{text} Ask for it without its plan.")
-    programs = [compile_topology(declaration, topology.name) for topology in declaration.topologies]
-    for program in (*programs, *compile_queries(declaration).values()):
+    topologies = {one.name: compile_topology(declaration, one.name) for one in declaration.topologies}
+    return {**topologies, **compile_queries(declaration)}
+
+
+def _program(declaration: ModuleDeclaration, name: str) -> Program:
+    found = _programs(declaration)
+    if name not in found:
+        raise BadInput(f"{declaration.name} has no topology or query {name!r}; it has {', '.join(sorted(found))}.")
+    return found[name]
+
+
+def _segments(declaration: ModuleDeclaration) -> Iterator[dict[str, Any]]:
+    for program in _programs(declaration).values():
         for segment in program.segments.values():
             start = program.operators[segment.start]
             names = [type(program.operators[operator]).__name__.lower() for operator in segment.operators]

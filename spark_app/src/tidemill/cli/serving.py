@@ -83,7 +83,7 @@ def ui(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
-    """Show a store's modules on a page in the browser of this machine, until Ctrl-C."""
+    """Show a store's modules on a page in the browser of this machine."""
     wants_json(json_)
     with needing("gateway"):
         from tidemill.gateway.modules import Modules

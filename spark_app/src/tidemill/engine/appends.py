@@ -19,12 +19,13 @@ from tidemill.depot.rows import PartitionedRows, check_records, split_by_partiti
 from tidemill.depot.segment import encode_segment
 from tidemill.engine.columns.access import partitions_of
 from tidemill.engine.columns.functions import row_values
-from tidemill.engine.failures import step_of, user_error
+from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame, concat
 from tidemill.engine.step import AppendedRow
 from tidemill.engine.work import AttemptWork, DeltaPart
 from tidemill.journal.snapshot import Part, TaskSet
 from tidemill.plan import program as pg
+from tidemill.plan.steps import step_of
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
 from tidemill.tables.record_schema import check_column, check_record

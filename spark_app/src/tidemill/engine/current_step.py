@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from itertools import dropwhile
 from types import FrameType
 
-from tidemill.engine.failures import step_of
 from tidemill.engine.rows.code import SegmentCode
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import CurrentStep
 from tidemill.plan import program as pg
 from tidemill.plan.compile.schedule import operators_of
+from tidemill.plan.steps import step_of
 
 STEPS_SHOWN = 5
 _SILENT = (pg.Start, pg.Join, pg.Assign, pg.Keep, pg.Split, pg.Enter)

@@ -12,12 +12,13 @@ import numpy as np
 import polars as pl
 
 from tidemill.engine.columns.functions import column_of, row_values
-from tidemill.engine.failures import step_of, user_error
+from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame, concat
 from tidemill.engine.step import RetainedRow, Step
 from tidemill.engine.travel import check_travel
 from tidemill.language.options import find_option
 from tidemill.plan import program as pg
+from tidemill.plan.steps import step_of
 from tidemill.values import columns as cols
 from tidemill.values.columns import Column, RecordColumn
 from tidemill.values.errors import BadInput

@@ -9,9 +9,10 @@ from functools import partial
 import numpy as np
 
 from tidemill.engine.columns.functions import row_values
-from tidemill.engine.failures import error_of, failing_row, step_of, user_error
+from tidemill.engine.failures import error_of, failing_row, user_error
 from tidemill.engine.frame import Frame
 from tidemill.plan.program import Operator
+from tidemill.plan.steps import step_of
 from tidemill.values.columns import Column, RecordColumn
 from tidemill.values.packing import pack_message
 

@@ -9,13 +9,16 @@ from fastapi import APIRouter, Request, Response
 from tidemill.clients.history import lines_of
 from tidemill.gateway import schemas
 from tidemill.gateway.access import Access
-from tidemill.gateway.exchange import answer, answered, check_query, gateway_of, number_of
+from tidemill.gateway.exchange import answer, answered, check_query, gateway_of, number_of, ticket_of
 from tidemill.gateway.faults import unfitting
 from tidemill.gateway.guard import ACCESS, Receive, Scope, Send
 from tidemill.gateway.live import LiveStream, module_changes, topology_changes
 from tidemill.gateway.topologies import definition_of
 from tidemill.journal.commit_log import CommitLog
 from tidemill.language.options import ENGINES, OPTIONS
+from tidemill.plan.compile.topology import compile_topology
+from tidemill.plan.picture import picture
+from tidemill.values.errors import NeedsCode
 
 LINES_MAX: Final = 500
 """Lines of a log in one answer."""
@@ -76,6 +79,26 @@ async def log(request: Request, module: str, topology: str) -> Response:
         return lines_of(entries, limit, before)
 
     return await answered(request, read)
+
+
+@routes.get(
+    "/modules/{module}/topologies/{topology}/plan", responses=schemas.picture_answers(), response_class=Response
+)
+async def plan(request: Request, module: str, topology: str) -> Response:
+    """The topology's plan as SVG; the gateway needs the module's code for it, as for its queries."""
+    gateway = gateway_of(request)
+
+    def draw() -> str:
+        client = gateway.modules.module(module).client
+        client.definition().topology(topology)
+        if client.code is None:
+            text = f"The code of {module} is not here: start the gateway with --entry, or run it with --port."
+            raise NeedsCode(text, name=module)
+        if topology not in {one.name for one in client.code.topologies}:
+            raise NeedsCode(f"The code of {module} here has no topology {topology}: load the version that runs.")
+        return picture(compile_topology(client.code, topology))
+
+    return Response(await gateway.work.read(draw, ticket_of(request)), media_type=schemas.SVG)
 
 
 @routes.get(

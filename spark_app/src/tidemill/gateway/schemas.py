@@ -11,6 +11,7 @@ from tidemill.clients.status import TopologyStatus
 from tidemill.gateway.formats import ARROW, JSON, MSGPACK, NDJSON
 
 Schema = dict[str, Any]
+SVG = "image/svg+xml"
 
 ANYTHING: Schema = {"description": "Any JSON value."}
 BINARY: Schema = {"type": "string", "format": "binary"}
@@ -262,6 +263,13 @@ def event_answers() -> dict[int | str, dict[str, Any]]:
     text = "Server-sent events: `resync` with the value, `diff` with what changed in it, `end` with a reason."
     found = answers(ANYTHING)
     found[200] = {"description": text, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    return found
+
+
+def picture_answers() -> dict[int | str, dict[str, Any]]:
+    """The answers of a picture for the OpenAPI document, by status."""
+    found = answers(ANYTHING)
+    found[200] = {"description": "A picture.", "content": {SVG: {"schema": {"type": "string"}}}}
     return found
 
 

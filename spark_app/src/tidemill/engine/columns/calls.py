@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tidemill.engine.columns.functions import argument_values, row_values
-from tidemill.engine.failures import step_of, user_error
+from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame
 from tidemill.engine.step import Step
 from tidemill.plan.program import Invoke
+from tidemill.plan.steps import step_of
 from tidemill.values import columns as cols
 from tidemill.values.errors import BudgetExceeded
 

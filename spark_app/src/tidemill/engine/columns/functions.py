@@ -11,7 +11,7 @@ import polars as pl
 from tidemill.engine.awaiting import FailedCall
 from tidemill.engine.columns.arithmetic import FAST, get_field
 from tidemill.engine.context import StepContext
-from tidemill.engine.failures import step_name, user_error
+from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame
 from tidemill.engine.query_budget import RunningBudget
 from tidemill.language.dataflow import HIDDEN, Arg, Const, Var
@@ -19,6 +19,7 @@ from tidemill.language.emits import StreamEmit
 from tidemill.language.objects import DeclaredObject
 from tidemill.language.operations import Op, expanded
 from tidemill.plan.program import Apply
+from tidemill.plan.steps import step_name
 from tidemill.values import columns as cols
 from tidemill.values.columns import Column, RecordColumn
 from tidemill.values.errors import BadInput

@@ -1,6 +1,6 @@
 // One topology as it goes on: its newest microbatches, what waits, where time goes, and why it failed.
-import { html, useMemo, useState } from "./vendor/preact-htm.js";
-import { ask, segment, useAsked, useEvents } from "./api.js";
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
+import { ask, picture, segment, useAsked, useEvents } from "./api.js";
 import { Chart, Facts, Notice, State, Table, Timeline, ago, bytes, clock, milliseconds, moment, number, total, useTick } from "./parts.js";
 
 const LINES_MAX = 1000;
@@ -31,6 +31,7 @@ export function Topology({ module, name, query, may }) {
     <section class="card"><h2>Now</h2><${Now} status=${status} /></section>
     <section class="card"><h2>Microbatches</h2><${Microbatches} lines=${lines} chosen=${chosen} choose=${choose} /></section>
     <${Charts} lines=${lines} samples=${samples} />
+    <${Plan} path=${path} />
     <section class="card"><h2>Sources</h2><${Sources} module=${module} status=${status} /></section>
     <section class="card"><h2>Log</h2><${Log} lines=${lines} chosen=${chosen} choose=${choose} />
       ${lines.length > 0 && lines[0].entry > 1 && html`<p><button onClick=${older}>Older entries</button></p>`}</section>`;
@@ -128,6 +129,20 @@ function Charts({ lines, samples }) {
   return html`<div class="grid">
     <section class="card"><h2>Records a second</h2><${Chart} label="Records a second of each microbatch" series=${[["records/s", "--process"]]} data=${rates} /></section>
     <section class="card"><h2>Records that wait</h2><${Chart} label="Records that wait, since this view was opened" series=${[["waiting", "--commit"]]} data=${waiting} /></section></div>`;
+}
+
+// --- plan -----------------------------------------------------------------------------------------------------------
+
+function Plan({ path }) {
+  const [isOpen, setOpen] = useState(false), [share, setShare] = useState(100), place = useRef(null);
+  const found = useAsked(isOpen ? `${path} plan` : null, () => picture(`${path}/plan`));
+  useEffect(() => { if (found.value && place.current) place.current.replaceChildren(found.value); }, [found.value, isOpen]);
+  useEffect(() => { found.value?.setAttribute("width", `${found.value.viewBox.baseVal.width * share / 100}`); found.value?.removeAttribute("height"); }, [found.value, share]);
+  return html`<section class="card"><details open=${isOpen} onToggle=${(event) => setOpen(event.target.open)}><summary><h2 class="inline">Plan</h2></summary>
+    ${found.error && html`<${Notice} error=${found.error} />`}
+    ${found.value && html`<p class="soft">Thick arrows move rows to other tasks, dashed ones go to and from the store; <em>rows</em> marks the steps that go row by row, all others go by columns. Point at a step for its line.
+      <label class="inline">Size <input type="range" min="30" max="200" value=${share} aria-label="Size of the picture" onInput=${(event) => setShare(Number(event.target.value))} /></label></p>`}
+    <div class="scroll" tabindex="0" role="region" aria-label="Picture of the plan" ref=${place}></div></details></section>`;
 }
 
 // --- sources and log ------------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Pictures of graphs for people: boxes in layers with arrows between them, as SVG; knows nothing of what is drawn."""
