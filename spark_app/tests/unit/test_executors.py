@@ -57,6 +57,24 @@ def test_a_match_goes_on_when_its_second_row_comes() -> None:
     assert sum(frame.height for frame in frames_of(executor.execute([ROWS], 1, 0))) == 3
 
 
+NAN = pl.DataFrame({"k": [float("nan")], "i": [1]})
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_values_are_counted_where_the_key_is_nan(rows: int) -> None:
+    check(AggExecutor("k", {"n": ("i", "count_distinct")}), {0: pl.concat([NAN] * rows)}, NAN.select("k", n="i"))
+
+
+def test_a_left_row_goes_on_once_when_its_key_comes_before_and_behind_the_spilling() -> None:
+    rows = pl.DataFrame({"k": list(range(20))})
+    executor = OOCJoinExecutor("k", how="semi", memory_limit=200)
+
+    assert run(executor, {0: [rows.slice(start, 1) for start in range(20)], 1: [rows.slice(0, 1)] * 30}).height == 1
+    for limit in (1, 100, 170, 250):
+        twice = pl.concat([rows, rows])
+        check(OOCJoinExecutor("k", how="semi", memory_limit=limit), {0: rows, 1: twice}, rows)
+
+
 def test_probing_rows_wait_only_while_the_other_side_is_built() -> None:
     executor = JoinExecutor("k", build=1)
     assert frames_of(executor.execute([ROWS], 1, 0)) + frames_of(executor.execute([ROWS], 0, 0)) == []

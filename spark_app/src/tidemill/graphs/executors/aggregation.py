@@ -166,7 +166,9 @@ class Groups:
         if not self.keys:
             return merged.with_columns(pl.lit(seen.height).alias(name))
         counts = seen.group_by(self.keys).agg(pl.len().cast(pl.Int64).alias(name))
-        return merged.join(counts, on=self.keys, how="left", nulls_equal=True)
+        # Not a join: Polars has keys of NaN meet in a grouping always, in a join of single rows not.
+        both = pl.concat([merged, counts], how="diagonal")
+        return both.group_by(self.keys).agg(pl.all().drop_nulls().first())
 
 
 class AggExecutor(Executor):

@@ -93,10 +93,16 @@ class OOCJoinExecutor(JoinExecutor):
         """The matches in which one row at least came after the first ones went to disk, and what has no partner."""
         for number in range(PARTITIONS):
             met = _levels(early[RIGHT].part(number))
-            new = _levels(late[RIGHT].part(number))
-            self._right = _levels([*met, *new])
+            new = _levels([self._unknown(frame, met) for frame in late[RIGHT].part(number)])
+            self._right = _levels([*met, *late[RIGHT].part(number)])
             yield from self._joined(early[LEFT].part(number), new)
             yield from self._joined(late[LEFT].part(number), self._right)
+
+    def _unknown(self, right: pl.DataFrame, met: Levels) -> pl.DataFrame:
+        """Of right rows those that early left rows have not met; by keys, a left row goes on with the first one."""
+        for known in list(met) if self._shape.is_by_keys else ():
+            right = right.join(known, on=self._shape.right_on, how="anti")
+        return right
 
     def _joined(self, lefts: Sequence[pl.DataFrame], rights: Levels) -> Iterator[pl.DataFrame]:
         right = concatenated(list(rights)) if rights.rows else None
