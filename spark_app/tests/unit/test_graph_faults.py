@@ -138,9 +138,9 @@ def test_both_orders_of_arguments_give_the_same_graph(tmp_path: Path) -> None:
     graph.initialize()
 
     lines = graph.explain().splitlines()
-    assert lines[0] == "0: input_frames, 2 channel(s)"
-    assert len([line for line in lines if line.endswith("Pass, 2 channel(s)")]) == 5
-    assert len([line for line in lines if line.endswith("Count, 3 channel(s)")]) == 5
+    assert lines[0] == "0: input_frames, 2 channels"
+    assert len([line for line in lines if line.endswith("Pass, 2 channels")]) == 5
+    assert len([line for line in lines if line.endswith("Count, 3 channels")]) == 5
     assert lines.count("   stream 0 from 0, by k") == 5
 
 

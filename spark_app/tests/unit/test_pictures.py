@@ -55,7 +55,7 @@ def test_an_arrow_to_no_box_is_an_error_when_it_is_laid_out() -> None:
 @given(st.text())
 def test_the_svg_is_xml_when_texts_hold_anything(text: str) -> None:
     box = Box("1", text, text, text, mark=text)
-    root = ElementTree.fromstring(to_svg(layout([box], [Arrow("1", "1")]), text))
+    root = ElementTree.fromstring(to_svg(layout([box], [Arrow("1", "1", label=text)]), text))
     assert root.tag.endswith("svg")
 
 

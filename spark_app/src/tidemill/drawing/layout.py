@@ -40,6 +40,7 @@ class Arrow:
     source: str
     target: str
     way: Way = "rows"
+    label: str = ""
 
 
 @dataclass(frozen=True)

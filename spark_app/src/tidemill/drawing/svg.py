@@ -47,7 +47,12 @@ def _arrow(route: Route) -> str:
             middle = (y + to_y) / 2
             path += f" C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y:.1f}"
     line = _LINES[route.arrow.way]
-    return f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity="0.65" {line} marker-end="url(#tip)"/>'
+    drawn = f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity="0.65" {line} marker-end="url(#tip)"/>'
+    if not route.arrow.label:
+        return drawn
+    (x, y), (to_x, to_y) = points[:2]
+    place = f'x="{(x + to_x) / 2 + 4:.1f}" y="{(y + to_y) / 2 + 3:.1f}"'
+    return f'{drawn}<text {place} font-size="10" opacity="0.8">{_short(route.arrow.label)}</text>'
 
 
 def _box(placed: Placed) -> Iterator[str]:

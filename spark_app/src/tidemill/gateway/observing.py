@@ -96,6 +96,8 @@ async def plan(request: Request, module: str, topology: str) -> Response:
             raise NeedsCode(text, name=module)
         if topology not in {one.name for one in client.code.topologies}:
             raise NeedsCode(f"The code of {module} here has no topology {topology}: load the version that runs.")
+        if client.code.mirrors:
+            raise unfitting(f"{module} mirrors objects of other modules: its plan is known where it runs only.")
         return picture(compile_topology(client.code, topology))
 
     return Response(await gateway.work.read(draw, ticket_of(request)), media_type=schemas.SVG)

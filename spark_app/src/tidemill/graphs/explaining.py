@@ -12,7 +12,7 @@ def explained(graph: GraphDefinition) -> str:
 
 
 def _lines(graph: GraphDefinition, node: InputNode | TaskNode) -> list[str]:
-    head = f"{node.id}: {title(node)}, {node.channels} channel(s)"
+    head = f"{node.id}: {title(node)}, {channels_text(node)}"
     if isinstance(node, InputNode):
         lines = [head, f"   reads {node.reader.describe()}"]
         if node.batch_function is not None:
@@ -32,6 +32,11 @@ def _lines(graph: GraphDefinition, node: InputNode | TaskNode) -> list[str]:
 def title(node: InputNode | TaskNode) -> str:
     """What a node is called: its kind, or its executor's class."""
     return node.call.removeprefix("new_") if isinstance(node, InputNode) else type(node.executor).__name__
+
+
+def channels_text(node: InputNode | TaskNode) -> str:
+    """How many channels it has."""
+    return "1 channel" if node.channels == 1 else f"{node.channels} channels"
 
 
 def sink_text(sink: DatasetSink | DepotSink) -> str:
