@@ -14,7 +14,7 @@ from tidemill.language import dataflow
 from tidemill.language.dataflow import Const, Location, Node, Var
 from tidemill.language.emits import Streamed, values_of
 from tidemill.language.operations import Ops
-from tidemill.values.errors import Fault
+from tidemill.values.errors import Fault, message_of
 from tidemill.values.suggestions import SuggestingInstances
 
 ASYNC_CONCURRENCY = 64
@@ -85,7 +85,7 @@ def made(macro: Callable[..., Any], args: tuple[Any, ...], at: Location, faults:
         return macro(*args)
     except Exception as error:  # noqa: BLE001 - whatever the user's function raises is a fault of the definition
         own = raised_location(error.__traceback__)
-        text = f"The macro '{name_of(macro)}' raised {type(error).__name__}: {error}".rstrip(".")
+        text = f"The macro '{name_of(macro)}' raised {type(error).__name__}: {message_of(error)}".rstrip(".")
         faults.append(Fault(str(at if own == Location() else own), f"{text}.", "Correct it."))
         return args[0]
 

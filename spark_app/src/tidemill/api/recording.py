@@ -11,7 +11,7 @@ from tidemill.api.locations import defined_location, raised_location
 from tidemill.api.module import Module, Setup, Topologies
 from tidemill.language.dataflow import Location, MirrorDeclaration, ModuleDeclaration
 from tidemill.language.objects import DeclaredObject, with_objects
-from tidemill.values.errors import DefinitionError, Fault, TidemillError
+from tidemill.values.errors import DefinitionError, Fault, TidemillError, message_of
 from tidemill.values.ids import nonce
 
 
@@ -91,7 +91,7 @@ def _define(instance: Any, setup: Setup, topologies: Topologies) -> list[Fault]:
     except TidemillError as error:
         return [Fault(str(raised_location(error.__traceback__)), str(error))]
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises is a fault of the definition
-        text = f"define raised {type(error).__name__}: {error}"
+        text = f"define raised {type(error).__name__}: {message_of(error)}"
         at = raised_location(error.__traceback__)
         if at == Location():  # raised by the call itself: `define` does not take what it is given
             at = defined_location(getattr(getattr(instance.define, "__func__", instance.define), "__code__", None))

@@ -19,7 +19,7 @@ from tidemill.language.operations import Op, op_named
 from tidemill.values import columns
 from tidemill.values.columns import Column, RecordColumn
 from tidemill.values.data import route
-from tidemill.values.errors import RecordRefused, UserCodeError
+from tidemill.values.errors import RecordRefused, UserCodeError, message_of
 from tidemill.values.routing import route_column
 
 Partitions = NDArray[np.int32]
@@ -135,7 +135,8 @@ def _call(depot: StoredDepot, function: Function, call: Callable[[], Any], recor
         raise
     except Exception as error:
         given = "" if record is _MANY else f" on {str(record)[:_SHOWN_CHARS]!r}"
-        text = f"The partitioner {function.name} of {depot.name} raised {type(error).__name__}{given}: {error}."
+        said = f"{type(error).__name__}{given}: {message_of(error)}"
+        text = f"The partitioner {function.name} of {depot.name} raised {said}."
         if isinstance(function.call, Op):
             raise RecordRefused(f"{text} Append records that it can take.", depot=depot.name, index=index) from error
         trace = "".join(traceback.format_exception(error))

@@ -15,6 +15,8 @@ from tidemill.clients.module import ModuleClient
 from tidemill.definition.definition import StoredDefinition
 from tidemill.depot.appender import DepotAppender
 from tidemill.depot.header import Offsets
+from tidemill.depot.log import DepotLog
+from tidemill.journal.definition_log import DefinitionLog
 from tidemill.values.errors import Deleted, DepotClosed, StoreUnavailable, UnknownName
 
 MOVES_MAX = 10
@@ -57,6 +59,22 @@ def moved(module: ModuleClient, name: str, refused: DepotTarget, error: Deleted)
     else:
         raise error
     return found
+
+
+def reopen(log: DepotLog) -> None:
+    """Let a closed depot take appends again where the newest definition of its module has it: a rollback brought it
+    back.
+
+    Raises:
+        DepotClosed: its module, which may be another than that of who appends, does not have it any more.
+        StoreUnavailable: the store cannot be asked.
+    """
+    prefix = log.files.prefix
+    owner = DefinitionLog(log.files.store, prefix.partition("/")[0]).newest()
+    known = {} if owner is None or owner.is_destroyed else owner.depots
+    if owner is None or all(owner.depot_prefix(name) != prefix for name in known):
+        raise DepotClosed(f"{prefix} in {log.files.store.url} was deleted by an update of its module.")
+    log.reopen(owner.number)
 
 
 def moves_often(name: str) -> StoreUnavailable:

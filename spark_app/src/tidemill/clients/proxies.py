@@ -15,7 +15,7 @@ from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import Clock
 from tidemill.journal.snapshot import Snapshot
 from tidemill.store.objects import NotFound
-from tidemill.values.errors import BadInput, StoreUnavailable, TidemillError, UnknownName
+from tidemill.values.errors import BadInput, StoreUnavailable, TidemillError, UnknownName, message_of
 
 Callback = Callable[[Any, Diff, Any], None]
 """(new value, diff, old value)."""
@@ -151,7 +151,7 @@ class ProxyState:
             try:
                 self._callback(new, diff, old)
             except BaseException as error:  # noqa: BLE001 - a user's function may raise anything; others go on
-                self.failure = f"The callback raised {type(error).__name__}: {error}"
+                self.failure = f"The callback raised {type(error).__name__}: {message_of(error)}"
 
 
 class ProxyHub:

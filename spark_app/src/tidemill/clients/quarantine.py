@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from tidemill.clients.depot_target import reopen
 from tidemill.definition.definition import StoredDefinition
+from tidemill.definition.mirrors import check_copies
 from tidemill.depot.append_identity import Producer
 from tidemill.depot.log import DepotLog
-from tidemill.depot.producers import producer_of
 from tidemill.depot.rows import split_by_partition
 from tidemill.journal.clock import Clock, SystemClock
-from tidemill.journal.entries import QUARANTINE
-from tidemill.journal.settlements import Action, Settlement, SettlementLog, Span, quarantine_prefix, spans
+from tidemill.journal.settlements import Action, Settlement, SettlementLog, Span, quarantine_prefix, retries_of, spans
 from tidemill.store.log import PATIENCE, Lost
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import store_at
@@ -59,6 +59,11 @@ class QuarantinedRecord:
     step: str
     trace: str
     sample: str
+
+    @property
+    def depot_place(self) -> tuple[str, str]:
+        """The depot by its name and its id."""
+        return self.depot, self.depot_id
 
 
 class Quarantine:
@@ -181,11 +186,24 @@ class Quarantine:
         return islice(chain.from_iterable(range(*span) for span in self._open()), DECIDED_MAX)
 
     def _check_depots(self, numbers: Sequence[int]) -> None:
-        for held in self._read_all(spans(numbers)):
-            if self._depot_of(held) is None:
+        for held in _one_each(self._read_all(spans(numbers))):
+            if not self._takes_records(held):
                 text = f"The depot {held.depot} of record {held.number} was deleted, or is outside the store"
                 advice = "so it cannot be retried; `tidemill quarantine drop` forgets it"
                 raise BadInput(f"{text}, {advice}.", number=held.number)
+
+    def _takes_records(self, held: QuarantinedRecord) -> bool:
+        """Whether the depot of the record is there; what another module deleted, our definition does not know."""
+        depot = self._depot_of(held)
+        if depot is None:
+            return False
+        try:
+            depot.follow()
+            if depot.newest().gate.is_closed:
+                reopen(depot)
+        except (Deleted, DepotClosed):
+            return False
+        return True
 
     def _depot_of(self, held: QuarantinedRecord) -> DepotLog | None:
         """The depot that the record came from; None where it is gone, though another one may have its name, or is
@@ -197,22 +215,28 @@ class Quarantine:
             return None
         if not definition.source_depot(name).has_log:
             return None
+        check_copies(mirror for mirror in (definition.mirrors.get(name),) if mirror is not None)
         store = store_at(self._store, definition.store_of(name))
         prefix, partitions = definition.depot_prefix(name), definition.partitions(name)
         return DepotLog(store, prefix, partitions, self._clock.now_ms, self._patience)
 
     def _append_again(self, settlement: Settlement, records: Sequence[QuarantinedRecord]) -> None:
         """One append a depot; whose depot is gone meanwhile went with it."""
-        for name, depot_id in dict.fromkeys((held.depot, held.depot_id) for held in records):
-            mine = [held for held in records if (held.depot, held.depot_id) == (name, depot_id)]
-            depot = self._depot_of(mine[0])
+        for one in _one_each(records):
+            mine = [held for held in records if held.depot_place == one.depot_place]
+            depot = self._depot_of(one)
             if depot is None:
                 continue
             column = columns.from_values([held.record for held in mine])
             rows = split_by_partition(column, np.array([held.partition for held in mine]))
-            producer = Producer(f"{producer_of(self._prefix)}/{QUARANTINE}", settlement.number, settlement.nonce)
+            producer = Producer(retries_of(self._prefix), settlement.number, settlement.nonce)
             try:
                 depot.append(rows, producer)
             except (SequenceUnknown, Deleted, DepotClosed):
                 continue  # a later decision is there already, so this one is; or there is no such depot any more
             self._tell(depot.files.prefix)
+
+
+def _one_each(records: Sequence[QuarantinedRecord]) -> list[QuarantinedRecord]:
+    """The first record of each depot."""
+    return list({held.depot_place: held for held in reversed(records)}.values())

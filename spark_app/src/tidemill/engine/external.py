@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tidemill.engine.failures import message_of
 from tidemill.engine.work import AttemptWork, SourceWork
 from tidemill.journal.snapshot import TaskSet
 from tidemill.language.external import ExternalDepot
@@ -16,7 +15,7 @@ from tidemill.language.objects import DeclaredObject
 from tidemill.values import columns as cols
 from tidemill.values.columns import Column
 from tidemill.values.data import check_data
-from tidemill.values.errors import RecordsTrimmed, TidemillError, UserCodeError
+from tidemill.values.errors import RecordsTrimmed, TidemillError, UserCodeError, message_of
 
 Rows = tuple[Column, np.ndarray[Any, Any]]
 

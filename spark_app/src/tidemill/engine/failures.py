@@ -20,6 +20,7 @@ from tidemill.values.errors import (
     RetryableError,
     SnapshotExpired,
     UserCodeError,
+    message_of,
 )
 
 SAMPLE_CHARS_MAX = 2000
@@ -56,14 +57,6 @@ def user_error(
     found.row = sample
     found.context.update({"is_general": True} if is_general or isinstance(error, (TimeoutError, MemoryError)) else {})
     return found
-
-
-def message_of(error: BaseException) -> str:
-    """What an exception says; an exception whose `str` fails must not hide where it came from."""
-    try:
-        return str(error)
-    except Exception as inner:  # noqa: BLE001 - user code
-        return f"<{type(inner).__name__} in str>"
 
 
 def failing_row(rows: int, is_good: Callable[[int, int], None]) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from tidemill.depot.producers import producer_of
 from tidemill.journal.entries import QUARANTINE
 from tidemill.store.entry_log import EntryLog
 from tidemill.store.json_codec import SUFFIX, JsonCodec
@@ -66,6 +67,11 @@ JSON: Final[JsonCodec[Settlement]] = JsonCodec(Settlement)
 def quarantine_prefix(topology_prefix: str) -> str:
     """Where the quarantine of a topology lives: a depot of one partition."""
     return f"{topology_prefix}/{QUARANTINE}"
+
+
+def retries_of(topology_prefix: str) -> str:
+    """The producer under whose name retried records are appended to their depots."""
+    return f"{producer_of(topology_prefix)}/{QUARANTINE}"
 
 
 class SettlementLog(EntryLog[Settlement]):

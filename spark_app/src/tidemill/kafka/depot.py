@@ -21,7 +21,7 @@ from tidemill.kafka.connection import (
 )
 from tidemill.language.external import ExternalDepot
 from tidemill.language.objects import TaskGlobalContext
-from tidemill.values.errors import BadInput, UserCodeError
+from tidemill.values.errors import BadInput, UserCodeError, message_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
@@ -229,7 +229,7 @@ class KafkaDepot(ExternalDepot):
             at = f"message {message.offset()} of {self.topic} partition {message.partition()}"
             shown = repr(message.value())[:_SHOWN_CHARS]
             raise UserCodeError(
-                f"{at} cannot be decoded: {type(error).__name__}: {error}",
+                f"{at} cannot be decoded: {type(error).__name__}: {message_of(error)}",
                 step=f"decode of {self.topic}", trace="".join(traceback.format_exception(error)), sample=shown,
                 is_general=True,
             ) from error  # fmt: skip

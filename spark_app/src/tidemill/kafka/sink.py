@@ -18,7 +18,7 @@ from tidemill.api.block import Block
 from tidemill.kafka.connection import checked_config, checked_seconds, checked_topic, quiet, unavailable
 from tidemill.language.objects import TaskGlobalContext, TaskGlobalObject
 from tidemill.language.operations import Ops
-from tidemill.values.errors import BadInput, CorruptState, UserCodeError
+from tidemill.values.errors import BadInput, CorruptState, UserCodeError, message_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer, TopicPartition
@@ -174,7 +174,7 @@ class KafkaSink(TaskGlobalObject):
         try:
             return _encoded(row[0]), self._encode(row[1])
         except Exception as error:
-            text = f"A message to {self.topic} cannot be encoded: {type(error).__name__}: {error}"
+            text = f"A message to {self.topic} cannot be encoded: {type(error).__name__}: {message_of(error)}"
             trace = "".join(traceback.format_exception(error))
             raise UserCodeError(text, step=f"encode for {self.topic}", trace=trace, sample=repr(row)[:500]) from error
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final
 
 from tidemill.language.dataflow import Const, Function, Location, RecordedExpr, Var
-from tidemill.values.errors import BadInput, SchemaOutdated, UserCodeError
+from tidemill.values.errors import BadInput, SchemaOutdated, UserCodeError, message_of
 
 CLOSED_MAX: Final = 1_000
 """So many closed modules a process remembers, to open nothing for a step that comes late."""
@@ -143,7 +143,8 @@ def _prepared(declared: DeclaredObject) -> Any:
 
 def _not_opened(declared: DeclaredObject, error: Exception) -> UserCodeError:
     step = f"declare_object({declared.name}) at {declared.at}"
-    text = f"The object '{declared.name}', declared at {declared.at}, cannot be opened: {type(error).__name__}: {error}"
+    said = f"{type(error).__name__}: {message_of(error)}"
+    text = f"The object '{declared.name}', declared at {declared.at}, cannot be opened: {said}"
     return UserCodeError(text, step=step, trace="".join(traceback.format_exception(error)), is_general=True)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import traceback
 
-from tidemill.engine.failures import message_of
 from tidemill.leader.events import AttemptFailed, CompactionFailed
 from tidemill.values.data import with_utf8
-from tidemill.values.errors import TidemillError, UserCodeError
+from tidemill.values.errors import TidemillError, UserCodeError, message_of
 
 TRACE_CHARS_MAX = 8_000
 SAMPLE_CHARS_MAX = 2_000

@@ -87,6 +87,8 @@ class _Look:
             raise CorruptState(f"The definition of module {name} is gone.", module=name)
         self.definition = definition
         self.depots, topologies = _living(store, definition)
+        prefixes = [topology_folder(name, topology) for topology in topologies]
+        self.decisions = {prefix: SettlementLog(store, prefix).newest().number for prefix in prefixes}
         logs = [(topology, CommitLog(store, topology_folder(name, topology))) for topology in topologies]
         self.heads = [(topology, log, head) for topology, log in logs if (head := log.head()) is not None]
         if any(entry.definition > definition.number for _, _, (_, entry) in self.heads):
@@ -197,7 +199,7 @@ class BackupRun:
         name, number = look.definition.module, look.definition.number
         for topology, log, (at, entry) in look.heads:
             _check_covered(entry, saved, topology.name)
-            self._quarantine(found, look.definition, log.log.prefix.rpartition("/")[0], entry.last_id)
+            self._quarantine(found, look, log.log.prefix.rpartition("/")[0], entry.last_id)
             found.topologies.append(self._topology(found, log.log, topology, at, entry))
         self._log(found, self._small_log(f"{name}/definition"), number)
         options = self._small_log(f"{name}/options")
@@ -241,15 +243,19 @@ class BackupRun:
         prefix = depot_folder(definition.module, depot)
         return self._records(found, definition, prefix, 1 if depot.is_global else definition.tasks, committed)
 
-    def _quarantine(self, found: _Module, definition: StoredDefinition, prefix: str, last_id: int) -> None:
-        """Save the quarantine of a topology. The decisions come after the depots to which they append, and before the
-        records that they are on. Raises _Overtaken where a decision is on one that is cut off.
+    def _quarantine(self, found: _Module, look: _Look, prefix: str, last_id: int) -> None:
+        """Save the quarantine of a topology: the decisions, then the records that they are on. Of decisions only the
+        newest one is finished by whoever comes, so none may be newer than the saved depots.
+
+        Raises _Overtaken where one is, or is on a record that is cut off.
         """
         settlements = SettlementLog(self._store, prefix)
         newest = settlements.newest()
+        if newest.number != look.decisions[prefix]:
+            raise _Overtaken
         if newest.number:
             self._log(found, settlements.log, newest.number)
-        saved = self._records(found, definition, quarantine_prefix(prefix), 1, {producer_of(prefix): last_id})
+        saved = self._records(found, look.definition, quarantine_prefix(prefix), 1, {producer_of(prefix): last_id})
         if newest.settled and newest.settled[-1][1] > saved.ends[0]:
             raise _Overtaken
 

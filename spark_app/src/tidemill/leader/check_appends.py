@@ -12,7 +12,7 @@ from tidemill.depot.producers import producer_of
 from tidemill.depot.reading import find_produced, produced_back
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import QUARANTINE, SEGMENTS_MAX, AppendIdentity, Entry, StagedAppend
-from tidemill.journal.settlements import quarantine_prefix
+from tidemill.journal.settlements import SettlementLog, quarantine_prefix, retries_of
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.store.urls import store_at
 from tidemill.tables.stored_parts import read_part
@@ -46,6 +46,9 @@ def append_faults(
         )
         for name in (*own, *mirrored)
     }
+    for name, depot in depots.items():
+        with suppress(CorruptState, Deleted):
+            yield from ((f"{topology} retries to {name}", text) for text in _retry_faults(store, prefix, depot))
     depots[QUARANTINE] = DepotLog(store, quarantine_prefix(prefix), 1)
     for name, depot in depots.items():
         check = _DepotCheck(store, prefix, depot)
@@ -55,6 +58,20 @@ def append_faults(
         except (CorruptState, Deleted):
             continue  # the check of the depot says so
         yield from ((f"{topology} appends to {name}", text) for text in faults)
+
+
+def _retry_faults(store: ObjectStore, prefix: str, depot: DepotLog) -> Iterator[str]:
+    """No record was retried by a decision that the topology does not know: it would be retried again. The depot first:
+    who decides meanwhile is no fault.
+    """
+    last = depot.last_of(retries_of(prefix))
+    newest = SettlementLog(store, prefix).newest()
+    if last is None:
+        return
+    if last.sequence > newest.number:
+        yield f"the records of decision {last.sequence} are there, but the last one that was made is {newest.number}"
+    elif last.sequence == newest.number and last.digest != newest.nonce:
+        yield f"the records of another decision {newest.number} than the one that was made are there"
 
 
 class _DepotCheck:

@@ -9,7 +9,7 @@ from tidemill.language.dataflow import StartFrom
 from tidemill.language.external import ExternalDepot
 from tidemill.language.objects import DeclaredObject
 from tidemill.leader.events import DepotEnds
-from tidemill.values.errors import ExternalUnavailable, TidemillError
+from tidemill.values.errors import ExternalUnavailable, TidemillError, message_of
 
 POLL_MILLIS: Final = 100
 """How often another system is asked for its ends, at most."""
@@ -80,5 +80,5 @@ class ExternalLog:
         return depot
 
     def _unavailable(self, error: Exception) -> ExternalUnavailable:
-        said = str(error) if isinstance(error, TidemillError) else f"{type(error).__name__}: {error}"
+        said = str(error) if isinstance(error, TidemillError) else f"{type(error).__name__}: {message_of(error)}"
         return ExternalUnavailable(f"The external depot '{self._declared.name}' does not answer: {said}")

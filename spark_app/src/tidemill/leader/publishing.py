@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from tidemill.clients.depot_target import reopen
 from tidemill.depot.append_identity import Producer
 from tidemill.depot.commit import SegmentBatch
 from tidemill.depot.log import DepotLog
@@ -109,8 +110,8 @@ def _append(topology_store: TopologyStore, log: DepotLog, name: str, group: Sequ
     batches = [SegmentBatch(_rows(topology_store, each), Producer(name, each.sequence, each.digest)) for each in group]
     try:
         found = log.append_group(batches)
-    except DepotClosed:  # a rollback brought the depot back, or a later definition than ours deleted it
-        log.reopen(topology_store.definition.number)
+    except DepotClosed:
+        reopen(log)
         found = log.append_group(batches)
     for each, at in zip(group, found, strict=True):
         if isinstance(at, BadInput):

@@ -30,7 +30,7 @@ from tidemill.plan.program import Program
 from tidemill.store.lease import FileLease, LeaderLease, describe_process
 from tidemill.store.objects import ObjectStore
 from tidemill.tables.compaction_plan import plan
-from tidemill.values.errors import Deleted, Fenced, RetryableError
+from tidemill.values.errors import Deleted, Fenced, RetryableError, message_of
 from tidemill.values.ids import Ids
 
 PROBE_MS_MIN: Final = 5.0
@@ -267,7 +267,7 @@ class TopologyRunner:
         try:
             collect(self._topology_store, instruction.retention_ms)
         except BaseException as error:  # noqa: BLE001 - the next collection tries again; without an answer there is none
-            text = f"{type(error).__name__}: {error}"
+            text = f"{type(error).__name__}: {message_of(error)}"
         self._events.put(events.CollectionDone(text))
         self.wake()  # the collection followed the depots: what it saw is no news to the probes after it
 
@@ -275,7 +275,9 @@ class TopologyRunner:
         try:
             event = publish(self._topology_store, instruction, lambda: self._is_killed, self._hub.notify)
         except BaseException as error:  # noqa: BLE001 - tried again; the text says why nothing new is begun meanwhile
-            event = events.AppendsPublished(instruction.token, frozenset(), f"{type(error).__name__}: {error}")
+            event = events.AppendsPublished(
+                instruction.token, frozenset(), f"{type(error).__name__}: {message_of(error)}"
+            )
         self._events.put(event)
 
     def _wait(self, wait: events.Wait) -> events.Event:

@@ -70,10 +70,12 @@ def pack_failure(error: BaseException) -> TaskFailure:
 
 def _plain(error: BaseException) -> errors.TidemillError:
     if isinstance(error, errors.UserCodeError):
-        return errors.UserCodeError(str(error), step=error.step, trace=error.trace, sample=error.sample)
+        return errors.UserCodeError(
+            str(error), step=error.step, trace=error.trace, sample=error.sample, **error.context
+        )
     if isinstance(error, errors.TidemillError):
-        return type(error)(str(error))
-    return errors.InvariantViolation(f"{type(error).__name__}: {error}")
+        return type(error)(str(error), **error.context)
+    return errors.InvariantViolation(f"{type(error).__name__}: {errors.message_of(error)}")
 
 
 def raise_failure(failure: TaskFailure) -> None:
@@ -81,4 +83,6 @@ def raise_failure(failure: TaskFailure) -> None:
     error = pickle.loads(failure.error)
     if isinstance(error, Exception):
         raise error
-    raise errors.UserCodeError(f"A function of the module ended the process: {type(error).__name__}({error})")
+    raise errors.UserCodeError(
+        f"A function of the module ended the process: {type(error).__name__}({errors.message_of(error)})"
+    )

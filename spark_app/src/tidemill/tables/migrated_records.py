@@ -14,7 +14,7 @@ from tidemill.tables.record_schema import DepotSchema, check_record
 from tidemill.values import columns
 from tidemill.values.columns import Column
 from tidemill.values.data import check_data
-from tidemill.values.errors import NeedsCode, RecordRefused, UserCodeError
+from tidemill.values.errors import NeedsCode, RecordRefused, UserCodeError, message_of
 
 _GONE: Final = object()
 _SHOWN_CHARS: Final = 200
@@ -58,7 +58,7 @@ def _migrated(depot: DepotSchema, migration: DepotMigration, record: Any) -> Any
     try:
         made = migration.function.call(record)
     except Exception as error:
-        text = f"{what} at {migration.at} raised {type(error).__name__}: {error}."
+        text = f"{what} at {migration.at} raised {type(error).__name__}: {message_of(error)}."
         raise _failure(migration, text, record) from error
     if isinstance(made, str) and made == TOMBSTONE:
         return _GONE

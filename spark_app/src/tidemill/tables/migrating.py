@@ -21,7 +21,7 @@ from tidemill.tables.container import OPERAND, PUT
 from tidemill.tables.folding import CombinerNames, cell_columns, clears_applied, key_columns, key_rows, resolve
 from tidemill.tables.null_keys import shown
 from tidemill.tables.tables import Table, value_schema
-from tidemill.values.errors import NeedsCode, UserCodeError
+from tidemill.values.errors import NeedsCode, UserCodeError, message_of
 
 _SHOWN_CHARS: Final = 200
 
@@ -77,7 +77,7 @@ def migrated_cell(table: Table, cell: Any, keys: Sequence[Any]) -> Any:
     try:
         made = step.function.call(cell)
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
+        said = f"{type(error).__name__}: {message_of(error)}"
         raise _failure(f"{where}: {name} at {step.at} raised {said}", step.at, cell, error) from error
     try:
         checked = checker(value_schema(table))(made)

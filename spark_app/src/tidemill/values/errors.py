@@ -323,6 +323,14 @@ def reading_object(key: str) -> Iterator[None]:
         raise type(error)(f"{key}: {error}", **error.context, key=key) from error
 
 
+def message_of(error: BaseException) -> str:
+    """What an exception says; an exception whose `str` fails must not hide where it came from."""
+    try:
+        return str(error)
+    except Exception as inner:  # noqa: BLE001 - user code
+        return f"<{type(inner).__name__} in str>"
+
+
 def check_place(written: object, key: str) -> None:
     """Compare the key that an object says it was written under with the one at which it was found.
 

@@ -38,7 +38,7 @@ from tidemill.plan.check.query import check_query
 from tidemill.plan.check.scope import Scope
 from tidemill.plan.check.temps import TempCheck
 from tidemill.values.data import check_data, has_utf8
-from tidemill.values.errors import DefinitionError, Fault, OptionError, RecordRefused
+from tidemill.values.errors import DefinitionError, Fault, OptionError, RecordRefused, message_of
 
 
 def check(declaration: ModuleDeclaration) -> list[Fault]:
@@ -163,7 +163,8 @@ def _check_objects(context: Context, declaration: ModuleDeclaration) -> None:
         try:
             cloudpickle.dumps(declared.value)
         except Exception as error:  # noqa: BLE001 - a user's object may raise anything
-            text = f"The object '{declared.name}' cannot be sent to other processes: {type(error).__name__}: {error}."
+            said = f"{type(error).__name__}: {message_of(error)}"
+            text = f"The object '{declared.name}' cannot be sent to other processes: {said}."
             advice = "Pass a function that makes it there, or a TaskGlobalObject that opens it in prepare_for_task."
             context.fault(declared.at, text, advice)
     _check_places(context, declaration)

@@ -19,7 +19,7 @@ from tidemill.plan.compile.liveness import live_behind
 from tidemill.plan.compile.order import leaves, merging_trees, ordered_points
 from tidemill.plan.compile.schedule import certain_operators, schedule_of, with_waits
 from tidemill.plan.compile.segments import segments_of
-from tidemill.values.errors import DefinitionError, Fault, UnknownName
+from tidemill.values.errors import DefinitionError, Fault, UnknownName, message_of
 
 T = TypeVar("T")
 
@@ -175,7 +175,7 @@ def _travel_fault(thing: pg.Operator | df.MigrationStep | df.DepotMigration) -> 
     try:
         cloudpickle.dumps(thing)
     except Exception as error:  # noqa: BLE001 - a user's object may raise anything
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {message_of(error)}"
     return ""
 
 
