@@ -67,11 +67,14 @@ def status(
 def _status_row(row: TopologyStatus) -> tuple[Any, ...]:
     under_way = "{}/{}".format(*row.under_way) if row.under_way else None
     where = (row.module, row.topology, row.state, row.microbatch, under_way)
-    return (*where, row.processed, row.waiting, row.rows_per_second)
+    waiting = None if row.lag is None else row.waiting
+    return (*where, row.processed, waiting, row.rows_per_second)
 
 
 def _show_troubles(row: TopologyStatus) -> None:
     title = f"{row.module} {row.topology}"
+    if row.trouble:
+        console().print(f"{title}: {row.trouble}", style="bold red", markup=False)
     if row.failure is not None:
         show_failure(title, row.failure)
     if row.clock_ahead_seconds:

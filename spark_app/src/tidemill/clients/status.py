@@ -34,8 +34,8 @@ class TopologyStatus:
     many rows wait for them. `under_way` and `microbatch_id` with `version` name an attempt: ID, version.
 
     `role`, `phase`, `failures_in_row` and `commits_since_claim` are None where the store alone tells; `trouble` is why
-    a runner in this process gets no further, `background_trouble` why its compaction or collection failed last, which
-    holds up nothing else.
+    a runner in this process gets no further, or what is wrong with a depot of another module, `background_trouble` why
+    its compaction or collection failed last, which holds up nothing else.
     """
 
     module: str

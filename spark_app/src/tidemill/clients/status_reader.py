@@ -16,6 +16,7 @@ from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.settlements import SettlementLog
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import store_at
+from tidemill.values.errors import Deleted, RetryableError, StoreRefused
 
 AHEAD_MS: Final = 60_000
 """Clocks of machines that are kept in time differ by less."""
@@ -72,22 +73,35 @@ class StatusReader:
         self._options = OptionsLog(store, definition.module)
         self._settlements = SettlementLog(store, definition.topology_prefix(topology))
 
-    def read(self) -> TopologyStatus:
-        """How the topology stands now. Raises StoreUnavailable: the store does not answer."""
+    def read(self, *, bears_mirrors: bool = False) -> TopologyStatus:
+        """How the topology stands now. `bears_mirrors`: a mirrored depot that is gone, or whose store does not answer,
+        is its trouble; what waits is not known then.
+
+        Raises:
+            Deleted: a depot that the topology mirrors is gone.
+            StoreUnavailable: a store does not answer.
+        """
         leader = self._leader.leader()
         head = self._log.head()
         pause = self._options.read().paused.get(self._topology)
         found = entry_status(self._definition, self._topology, head, is_running=bool(leader), pause=pause)
         ahead_ms = found.written_ms - self._clock.now_ms() if head else 0
-        waits = unpublished_in(self._store, self._definition, self._topology, head[1]) if head else 0
-        return replace(
+        found = replace(
             found,
             leader=leader or None,
-            lag=self._lags.read(head[1] if head else None),
-            unpublished=waits,
             in_quarantine=self._undecided(found.quarantined),
             clock_ahead_seconds=ahead_ms // 1000 if ahead_ms >= AHEAD_MS else 0,
         )
+        try:
+            return self._with_depots(found, head[1] if head else None)
+        except (Deleted, RetryableError, StoreRefused) as error:
+            if not bears_mirrors or not self._definition.mirrors:
+                raise
+            return replace(found, trouble=str(error))
+
+    def _with_depots(self, found: TopologyStatus, entry: Entry | None) -> TopologyStatus:
+        waits = unpublished_in(self._store, self._definition, self._topology, entry) if entry is not None else 0
+        return replace(found, lag=self._lags.read(entry), unpublished=waits)
 
     def _undecided(self, quarantined: int) -> int:
         """How many quarantined records nobody decided on; where there was never one, the store is not asked."""
@@ -97,13 +111,13 @@ class StatusReader:
 def topology_status(
     store: ObjectStore, definition: StoredDefinition, topology: str, clock: Clock | None = None
 ) -> TopologyStatus:
-    """How a topology stands.
+    """How a topology stands; what is wrong with a depot of another module is its trouble.
 
     Raises:
         UnknownName: the module has no such topology.
         StoreUnavailable: the store does not answer.
     """
-    return StatusReader(store, definition, topology, clock).read()
+    return StatusReader(store, definition, topology, clock).read(bears_mirrors=True)
 
 
 def unpublished_in(store: ObjectStore, definition: StoredDefinition, topology: str, entry: Entry) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredMirror, StoredPState, StoredQuery
-from tidemill.definition.mirrors import bound
+from tidemill.definition.mirrors import bound, depot_migration
 from tidemill.journal.definition_log import DefinitionLog, no_such_module
 from tidemill.language.dataflow import MirrorDeclaration, ModuleDeclaration
 from tidemill.plan.check.module import check, checked
@@ -123,6 +123,7 @@ def _object(
         if not depot.has_log:
             text = f"'{name}' of module '{definition.module}' is an external depot, whose records are in no store."
             raise _Unfit(text, "Declare the object here, too: setup.declare_object(…).")
+        _check_migration(definition, depot, mirror)
         return depot, ""
     if mirror.kind == "query":
         query = definition.queries.get(name) or _missing(definition, "query", name, definition.queries)
@@ -138,6 +139,20 @@ def _object(
         text = f"'{name}' of module '{definition.module}' has a key partitioner, which is code of that module."
         raise _Unfit(text, f"Give the class of {definition.module} in the place of its name.")
     return found, f"{topology.name}-{topology.id}"
+
+
+def _check_migration(definition: StoredDefinition, depot: StoredDepot, mirror: MirrorDeclaration) -> None:
+    """All records of a depot with a migration are read through its function, for good."""
+    made = depot_migration(mirror, depot)
+    if made is None or made.function is not None:
+        return
+    text = f"The records of '{depot.name}' of module '{definition.module}' go through the migration '{depot.migration}'"
+    if mirror.code is None:
+        raise _Unfit(
+            f"{text}, which is code of that module.", f"Give the class of {definition.module} in the place of its name."
+        )
+    text = f"{text}, which the class of {definition.module} that is given here does not have."
+    raise _Unfit(text, "Give the version that runs, or update that module first.")
 
 
 def _missing(definition: StoredDefinition, kind: str, name: str, known: Iterable[str]) -> StoredDepot:

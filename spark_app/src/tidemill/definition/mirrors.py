@@ -39,7 +39,7 @@ def _object(declared: MirrorDeclaration, stored: StoredMirror) -> MirroredObject
     if isinstance(item, StoredDepot):
         made = DepotDeclaration(
             stored.name, item.partitioner, declared.at, is_global=item.is_global, tick_millis=item.tick_millis,
-            fields=item.fields, schema=item.schema, migration=_depot_migration(declared, item),
+            fields=item.fields, schema=item.schema, migration=depot_migration(declared, item),
         )  # fmt: skip
     elif isinstance(item, StoredPState):
         made = PStateDeclaration(
@@ -58,7 +58,7 @@ def _migrations(declared: MirrorDeclaration) -> Known:
     return known_migrations(declared.code) if isinstance(declared.code, ModuleDeclaration) else {}
 
 
-def _depot_migration(declared: MirrorDeclaration, item: StoredDepot) -> DepotMigration | None:
+def depot_migration(declared: MirrorDeclaration, item: StoredDepot) -> DepotMigration | None:
     """That of the other module's code; without its function where only its name is known."""
     depots = declared.code.depots if isinstance(declared.code, ModuleDeclaration) else ()
     known = (depot.migration for depot in depots if depot.name == item.name)
