@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from datetime import date, datetime, timedelta
@@ -285,3 +286,29 @@ def test_a_matrix_is_multiplied_with_a_vector(matrix: pl.DataFrame, vector: pl.D
     expected = pl.DataFrame(kept, schema={"y": pl.Int64, "val": pl.Int64}, orient="row")
 
     check(SpMVExecutor(weight="w"), {0: vector}, expected, datasets=[Matrix(matrix)])
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("kind", [pl.Datetime, pl.Duration])
+@pytest.mark.parametrize("falling", [False, True])
+def test_times_are_sorted_to_their_last_digit_when_runs_are_merged(kind: Any, unit: Any, falling: bool) -> None:
+    rows = pl.DataFrame({"t": [10**18 + number * 7919 % 100 for number in range(100)]}).cast(kind(unit))
+    executor = SortExecutor("t", falling, memory_limit=100)
+    for batch in rows.iter_slices(10):
+        executor.execute([batch], 0, 0)
+
+    made: Any = executor.done(0)
+    found = list(itertools.islice(made, 1000))  # a merge that takes no row goes on for ever
+
+    assert pl.concat(found).equals(rows.sort("t", descending=falling))
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+@pytest.mark.parametrize(("one", "other"), [(pl.Int32, pl.Int64), (pl.Int8, pl.UInt64), (pl.Float32, pl.Float64)])
+def test_keys_meet_on_disk_when_their_columns_have_other_widths(how: Any, one: Any, other: Any) -> None:
+    left = pl.DataFrame({"k": range(100), "a": range(100)}, schema_overrides={"k": one})
+    right = pl.DataFrame({"k": range(50, 120), "b": range(70)}, schema_overrides={"k": other})
+
+    made = OOCJoinExecutor("k", how=how, memory_limit=1, right_schema=right.schema)
+
+    check(made, {0: left, 1: right}, left.join(right, on="k", how=how))

@@ -149,3 +149,36 @@ def test_rows_are_those_of_the_folder_when_files_are_in_a_bucket(s3_url: str, tm
     assert [row for channel in read for row in channel] == [(n, "a\nb") for n in range(300)] * 2
     with pytest.raises(BadInput, match="no file"):
         find_files(s3_url, "other")
+
+
+LINES = st.lists(
+    st.sampled_from(["", "", "a", "a,", ",", ",b", "a,b", '"a\n\n",b', '"\n",', '"""",""', '"a\r\n\r\n,"']), max_size=12
+)
+
+
+@settings(max_examples=150)
+@given(lines=LINES, stride=st.integers(1, 40), channels=st.integers(1, 5),
+       line_end=st.sampled_from(["\n", "\r\n"]), has_last_end=st.booleans())  # fmt: skip
+def test_empty_lines_are_no_rows_and_short_rows_end_with_nulls_when_files_are_cut_anywhere(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], stride: int, channels: int, line_end: str,
+    has_last_end: bool,
+) -> None:  # fmt: skip
+    folder = tmp_path_factory.mktemp("csv")
+    (folder / "a.csv").write_bytes((line_end.join(lines) + (line_end if has_last_end and lines else "")).encode())
+    files, types = find_files(str(folder), "a.csv"), {"a": pl.String(), "b": pl.String()}
+
+    read = rows_read(CsvInput(files, types, CsvFormat(), stride), channels)
+
+    expected = [(row + [""])[:2] for line in lines if line for row in csv.reader(io.StringIO(line, newline=""))]
+    found = [[value or "" for value in row] for channel in read for row in channel]
+    assert found == expected
+
+
+@pytest.mark.parametrize("names", [None, ["x", "y"]])
+def test_files_are_refused_when_their_headers_differ(tmp_path: Path, names: list[str] | None) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "b.csv").write_text("")
+    (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"b,a\n2,1\n"))
+
+    with pytest.raises(BadInput, match="c.csv.gz has the columns b, a, and .*a.csv has a, b"):
+        sniffed(find_files(str(tmp_path), ""), names, CsvFormat(has_header=True), None)

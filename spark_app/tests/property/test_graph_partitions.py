@@ -16,6 +16,7 @@ from tidemill.values.errors import BadInput
 
 KEYS: dict[Any, st.SearchStrategy[Any]] = {
     pl.Int64: st.integers(-(2**63), 2**63 - 1), pl.Int8: st.integers(-128, 127), pl.UInt64: st.integers(0, 2**64 - 1),
+    pl.Int128: st.integers(-(2**127), 2**127 - 1),
     pl.Float64: st.floats(allow_nan=True), pl.String: st.text(max_size=5), pl.Boolean: st.booleans(),
     pl.Date: st.dates(datetime.date(1900, 1, 1)), pl.Datetime("us"): st.datetimes(datetime.datetime(1900, 1, 1)),
     pl.Decimal(10, 2): st.decimals(-999, 999, places=2), pl.Binary: st.binary(max_size=4),
@@ -55,13 +56,24 @@ def test_each_row_goes_to_the_one_channel_of_its_key_and_keeps_its_order(
 @given(values=st.lists(st.none() | st.integers(-128, 127)), channels=st.integers(1, 6))
 def test_equal_keys_meet_when_their_columns_have_other_widths(values: list[int | None], channels: int) -> None:
     owner: dict[Any, int] = {}
-    for kind in (pl.Int8, pl.Int16, pl.Int32, pl.Int64):
+    for kind in (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Int128):
         frame = pl.DataFrame({"k": pl.Series(values, dtype=kind)})
         for key in ("k", ["k", "k"]):
             for channel, piece in split(frame, key, 0, channels) if values else ():
                 for value in piece["k"]:
                     assert owner.setdefault((str(key), value), channel) == channel
                     assert key != "k" or value is None or channel == value % channels
+
+
+@pytest.mark.parametrize("kind", [pl.Int8, pl.UInt64, pl.Int128, pl.Float64, pl.String, pl.Date])
+@pytest.mark.parametrize("key", ["k", ["k", "other"]])
+def test_nulls_meet_when_one_batch_has_nothing_else(kind: Any, key: Any) -> None:
+    typed = pl.DataFrame({"k": pl.Series([None], dtype=kind), "other": [1]})
+    untyped = pl.DataFrame({"k": [None], "other": [1]})
+
+    ((one, _),), ((two, _),) = split(typed, key, 0, 97), split(untyped, key, 0, 97)
+
+    assert one == two
 
 
 @pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["a", "b"])])
@@ -94,6 +106,7 @@ def test_rows_are_dealt_as_asked_when_the_key_is_no_column() -> None:
         ("x", "partition key x is no column"),
         (lambda batch: pl.Series([0, 1, 2, 3]), "channel 3"),
         (lambda batch: pl.Series([0, 1, 2, -1]), "channel -1"),
+        (lambda batch: pl.Series([0, 1]), "2 channels for 4 rows"),
         (lambda batch, source, channels: {7: batch}, "channel 7"),
     ],
 )

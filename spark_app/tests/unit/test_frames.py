@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 import pytest
 
 from tidemill import Executor
@@ -125,6 +126,10 @@ WRONG: list[tuple[Any, str]] = [
     (lambda f, g: f.with_columns(c("v").shift()), "several"),
     (lambda f, g: f.select(c("v").sum()), "several"),
     (lambda f, g: f.select(c("v").rank().over("k")), "several"),
+    (lambda f, g: f.select(pl.all().max()), "several"),
+    (lambda f, g: f.with_columns(pl.col("^v.*$").cum_sum()), "several"),
+    (lambda f, g: f.filter(pl.all_horizontal(cs.numeric() > cs.numeric().mean())), "several"),
+    (lambda f, g: f.agg(c("k").cast(pl.Date).mean()), "mean of numbers"),
     (lambda f, g: f.agg(c("v").sum() / pl.len()), "behind agg"),
     (lambda f, g: f.agg(c("v").median()), "agg takes"),
     (lambda f, g: f.agg(c("v").cum_sum().max()), "several"),
@@ -243,3 +248,26 @@ def test_a_union_takes_sources_that_have_more_columns_than_it_needs(graph: TaskG
     rows = graph.from_frames(pl.DataFrame({"k": [1, 1], "v": [2, 3]}))
     for one, other in ((rows.distinct(), rows), (rows, rows.distinct())):
         assert one.union(other).select("k").collect()["k"].to_list() == [1] * 4
+
+
+def test_a_selection_of_columns_is_taken_when_it_looks_at_one_row(graph: TaskGraph) -> None:
+    found = csv(graph, "small").select((cs.numeric() * 2).name.suffix("_2"), pl.exclude("k", "v")).sort("k_2").collect()
+
+    assert found.columns == ["k_2", "v_2", "w"]
+    assert found["k_2"].to_list() == [0, 2, 4]
+
+
+def test_an_aggregate_reads_the_column_itself_when_a_key_takes_its_name(graph: TaskGraph) -> None:
+    found = csv(graph, "small").group_by(c("v") % 2).agg(total=c("v").sum(), n=pl.len()).sort("v").collect()
+
+    assert found.columns == ["v", "total", "n"]
+    assert found.rows() == [(0, 2, 2), (1, 1, 1)]
+
+
+@pytest.mark.parametrize("of", [c("v").sum(), c("v").n_unique(), pl.len()])
+def test_a_row_of_all_rows_stays_one_when_none_of_its_columns_is_wanted(graph: TaskGraph, of: pl.Expr) -> None:
+    found = csv(graph, "small").agg(of.alias("a"))
+
+    assert found.select(x=pl.lit(1)).collect().rows() == [(1,)]
+    assert found.filter(pl.lit(False)).collect().rows() == []
+    assert found.filter(pl.lit(True)).collect().height == 1

@@ -113,3 +113,12 @@ def test_a_file_is_refused_when_it_is_no_parquet_or_of_other_columns(folder: Pat
         graph.new_blocking_node({0: graph.new_input_parquet(folder, "data")}, Pass(), 1, {0: None})
         with pytest.raises(DefinitionError, match="no Parquet file" if content else "other columns"):
             graph.initialize()
+
+
+@pytest.mark.parametrize("how", [">", ">="])
+def test_a_row_group_is_read_when_it_may_have_nan_which_is_above_all_numbers(tmp_path: Path, how: str) -> None:
+    pl.DataFrame({"f": [1.0, float("nan")]}).write_parquet(tmp_path / "a.parquet")
+
+    found = parquet_input(find_files(str(tmp_path), "a.parquet"), None, [("f", how, 5.0)], 1 << 26)
+
+    assert [found.read(cursor)[0]["f"].is_nan().to_list() for cursor in found.plan(1)] == [[True]]

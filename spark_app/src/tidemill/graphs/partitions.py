@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tidemill.values.data import key_hash
 from tidemill.values.errors import BadInput
 from tidemill.values.routing import route_column
 
@@ -81,11 +82,17 @@ def hash_channels(columns: Sequence[pl.Series], channels: int) -> NDArray[np.int
 
 
 def _remainders(numbers: pl.Series, channels: int) -> NDArray[np.int64]:
-    """Never negative, as Python has it; nulls go to channel 0."""
+    """Never negative, as Python has it; nulls go where those of other types go."""
+    if numbers.dtype in (pl.Int128, pl.UInt128):  # numpy has none
+        remainder = pl.lit(numbers) % pl.lit(channels, dtype=numbers.dtype)
+        numbers = pl.select(remainder.cast(pl.Int64)).to_series()
     found = numbers.fill_null(0).to_numpy()
     if found.dtype.kind == "u":
-        return (found % np.uint64(channels)).astype(np.int64)
-    remainders: NDArray[np.int64] = np.mod(found.astype(np.int64, copy=False), channels)
+        remainders = (found % np.uint64(channels)).astype(np.int64)
+    else:
+        remainders = np.mod(found.astype(np.int64, copy=False), channels)
+    if numbers.null_count():
+        remainders[numbers.is_null().to_numpy()] = key_hash(None) % (1 << 31) % channels
     return remainders
 
 
@@ -96,6 +103,10 @@ def _plain(column: pl.Series) -> pl.Series:
         return column
     if kind == pl.UInt64:
         return column.reinterpret(signed=True)
+    if kind in (pl.Int128, pl.UInt128):
+        return column.cast(pl.Int64, wrap_numerical=True)
+    if kind == pl.Null:
+        return column.cast(pl.Int64)
     if kind.is_integer() or kind == pl.Boolean:
         return column.cast(pl.Int64)
     if kind.is_float():
@@ -139,11 +150,13 @@ def split_by_function(frame: pl.DataFrame, function: Callable[..., Any], source_
     `f(batch, source_channel, channels)` a dict of channels and their rows.
 
     Raises:
-        BadInput: a channel does not exist.
+        BadInput: a channel does not exist, or the series has not one for each row.
     """
     arity = len(inspect.signature(function).parameters)
     if arity == 1:
         numbers = pl.Series(function(frame)).to_numpy().astype(np.int64)
+        if len(numbers) != frame.height:
+            raise BadInput(f"it gave {len(numbers)} channels for {frame.height} rows")
         if len(numbers) and numbers.min() < 0:
             raise BadInput(f"a row goes to channel {numbers.min()}, but the channels are 0 to {channels - 1}")
         return _dealt(frame, numbers, channels)

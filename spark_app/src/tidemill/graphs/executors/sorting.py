@@ -37,12 +37,13 @@ class Order:
         ties = [name for name, kind in rows.schema.items() if not kind.is_nested() and name not in self.by]
         return self.sorted(rows, *ties).head(count)
 
-    def up_to(self, row: dict[str, Any], schema: pl.Schema) -> pl.Expr:
-        """Whether a row comes before this one or is equal to it in this order."""
+    def up_to(self, row: pl.DataFrame) -> pl.Expr:
+        """Whether a row comes before this one, the first of a frame, or is equal to it in this order."""
         within = pl.lit(True)
         for name, falling in reversed(list(zip(self.by, self.descending, strict=True))):
-            column, value = pl.col(name), pl.lit(row[name], dtype=schema[name])
-            if row[name] is None:
+            # A value of Python would lose the nanoseconds of a time.
+            column, value = pl.col(name), pl.lit(row.get_column(name).head(1)).first()
+            if row.get_column(name).head(1).null_count():
                 before, same = pl.lit(False) if not self.nulls_last else column.is_not_null(), column.is_null()
             else:
                 less = (column > value) if falling else (column < value)
@@ -118,7 +119,7 @@ class SortExecutor(Executor):
         if not heads:
             return []
         lasts = self._order.sorted(concatenated([head.select(self._order.by).tail(1) for head in heads]))
-        within = self._order.up_to(lasts.row(0, named=True), lasts.schema)
+        within = self._order.up_to(lasts)
         return [head.filter(within) for head in heads]
 
 

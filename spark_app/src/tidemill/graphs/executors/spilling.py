@@ -35,6 +35,13 @@ def spilled(frame: pl.DataFrame, folder: str | None = None) -> pl.DataFrame:
     return made
 
 
+def hashed_keys(keys: Sequence[str], schema: pl.Schema) -> list[pl.Expr]:
+    """Keys in types in which values that a join finds equal have equal hashes, whatever the width of a number."""
+    wide = {name: pl.Int128 if schema[name].is_integer() else pl.Float64 for name in keys if schema[name].is_numeric()}
+    kept = {name for name in wide if schema[name].is_decimal()}
+    return [pl.col(name).cast(wide[name]) if name in wide.keys() - kept else pl.col(name) for name in keys]
+
+
 class SpilledParts:
     """Rows by the hash of their keys, in memory up to a number of bytes and on disk beyond."""
 
@@ -59,7 +66,7 @@ class SpilledParts:
             return
         rows = concatenated(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
-        part = (pl.struct(self._keys).hash(0) % PARTITIONS).alias("__tidemill_part")
+        part = (pl.struct(hashed_keys(self._keys, rows.schema)).hash(0) % PARTITIONS).alias("__tidemill_part")
         rows = rows.with_columns(part).sort("__tidemill_part")
         starts = rows.group_by("__tidemill_part", maintain_order=True).len().rows()
         mapped, start = spilled(rows.drop("__tidemill_part"), self._folder), 0

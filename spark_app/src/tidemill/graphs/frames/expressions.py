@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import operator
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -119,7 +121,24 @@ def _is_of_one_row(expression: pl.Expr) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Polars may still change the question
         try:
-            return expression.meta.is_row_separable()
-        except pl.exceptions.PolarsError:
-            # It depends on the columns, as a selection does; functions of users are trusted.
-            return True
+            return _with_a_column(expression).meta.is_row_separable()
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError):
+            return True  # functions of users, which are trusted; fields of a struct, of which Polars does not answer
+
+
+def _with_a_column(expression: pl.Expr) -> pl.Expr:
+    """The expression with one column in place of each selection of columns, of which Polars does not answer."""
+    if not expression.meta.has_multiple_outputs():
+        return expression
+    tree = _replaced(json.loads(expression.meta.serialize(format="json")))
+    return pl.Expr.deserialize(io.StringIO(json.dumps(tree)), format="json")
+
+
+def _replaced(tree: Any) -> Any:
+    if isinstance(tree, list):
+        return [_replaced(part) for part in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if tree.keys() == {"Selector"}:
+        return {"Column": "selected"}
+    return {name: _replaced(part) for name, part in tree.items()}

@@ -108,13 +108,19 @@ class GraphFrame:
 
     def group_by(self, *keys: Name) -> Grouped:
         """Groups of equal keys, for `agg`; null is a key like others."""
-        names = [as_expression(key).meta.output_name() for key in keys]
-        made = [key for key in keys if not isinstance(key, str)]
-        return Grouped(self.with_columns(*made) if made else self, tuple(names))
+        expressions = [as_expression(key) for key in keys]
+        names = tuple(key.meta.output_name() for key in expressions)
+        # A key that is made has a name of its own: aggregates may read the column whose name it takes.
+        hidden = tuple(
+            name if key.meta.is_column() else f"__tidemill_key_{number}"
+            for number, (name, key) in enumerate(zip(names, expressions, strict=True))
+        )
+        made = [key.alias(own) for own, key in zip(hidden, expressions, strict=True) if not key.meta.is_column()]
+        return Grouped(self.with_columns(*made) if made else self, hidden, names)
 
     def agg(self, *aggregates: pl.Expr, **named: pl.Expr) -> GraphFrame:
         """One row of aggregates of all rows: see `Grouped.agg`."""
-        return Grouped(self, ()).agg(*aggregates, **named)
+        return Grouped(self, (), ()).agg(*aggregates, **named)
 
     def distinct(self, keys: str | Sequence[str] | None = None) -> GraphFrame:
         """Each row once; with `keys` each combination of these columns, and no others."""
@@ -236,9 +242,11 @@ class GraphFrame:
 class Grouped:
     """A frame in groups of equal keys."""
 
-    def __init__(self, frame: GraphFrame, keys: tuple[str, ...]) -> None:
+    def __init__(self, frame: GraphFrame, keys: tuple[str, ...], names: tuple[str, ...]) -> None:
+        """`keys` are columns of the frame, `names` those that they have in the result."""
         self._frame = frame
         self._keys = keys
+        self._names = names
 
     def agg(self, *aggregates: pl.Expr, **named: pl.Expr) -> GraphFrame:
         """One row per group: its keys, and for each of these its value.
@@ -253,8 +261,16 @@ class Grouped:
         made = (*aggregates, *(value.alias(name) for name, value in named.items()))
         if not made:
             raise BadInput("agg needs at least one aggregate, as pl.len()")
-        for expression in made:
-            aggregate_of(expression)
         rows = empty(self._frame.schema)
+        for expression in made:
+            kind, inner = aggregate_of(expression)
+            of = rows.select(inner).dtypes[0]
+            is_number = of.is_numeric() or of in (pl.Boolean, pl.Null)
+            if kind in ("sum", "mean") and not (is_number or (kind == "sum" and of == pl.Duration)):
+                raise BadInput(f"agg takes the {kind} of numbers, and {inner} is {of}")
         shown = rows.group_by(self._keys).agg(made) if self._keys else rows.select(made)
-        return GraphFrame(self._frame._owner, AggregatePlan(self._frame._plan, self._keys, made, shown.schema))
+        found = GraphFrame(self._frame._owner, AggregatePlan(self._frame._plan, self._keys, made, shown.schema))
+        if self._keys == self._names:
+            return found
+        keys = [pl.col(key).alias(name) for key, name in zip(self._keys, self._names, strict=True)]
+        return found.select(*keys, *(pl.col(name) for name in shown.columns[len(keys) :]))

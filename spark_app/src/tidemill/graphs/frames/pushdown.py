@@ -71,8 +71,12 @@ def _name(expression: pl.Expr) -> str:
 
 
 def _parted(predicates: Sequence[pl.Expr], columns: set[str], schema: pl.Schema) -> tuple[list[pl.Expr], list[pl.Expr]]:
-    """Those that read these columns only, and the others."""
-    below = [roots([predicate], schema) <= columns for predicate in predicates]
+    """Those that read these columns only, and the others.
+
+    One that reads no column decides about a row that an aggregation makes of none, so it stays above.
+    """
+    read = [roots([predicate], schema) for predicate in predicates]
+    below = [bool(names) and names <= columns for names in read]
     chosen = [predicate for predicate, fits in zip(predicates, below, strict=True) if fits]
     return chosen, [predicate for predicate, fits in zip(predicates, below, strict=True) if not fits]
 
@@ -99,6 +103,7 @@ def with_columns_below(plan: Plan, needed: set[str]) -> Plan:
             return _narrow_join(plan, needed)
         case AggregatePlan():
             made = tuple(each for each in plan.expressions if _name(each) in needed)
+            made = made or (() if plan.keys else plan.expressions[:1])  # a row of no columns is none
             below = {*plan.keys, *roots(made, plan.source.schema)}
             return replace(plan, source=with_columns_below(plan.source, below), expressions=made)
         case SortPlan():

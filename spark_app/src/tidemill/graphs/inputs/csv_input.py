@@ -17,13 +17,14 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from tidemill.graphs.inputs.csv_rows import first_row_end, last_row_end, quotes_in
+from tidemill.graphs.inputs.csv_rows import first_row_end, last_row_end, quotes_in, without_empty_lines
 from tidemill.graphs.inputs.files import SourceFile
 from tidemill.graphs.nodes import Cursor, LazyBatch
 from tidemill.values.errors import BadInput
 
 STRIDE = 64 * 1024 * 1024
 SAMPLE_BYTES = 1024 * 1024
+HEADER_BYTES = 64 * 1024
 SCAN_BYTES = 4 * 1024 * 1024
 COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -157,10 +158,13 @@ class CsvInput:
     def _parsed(self, chunk: bytes, file: SourceFile, start: int) -> LazyBatch | None:
         if start == 0:
             chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
-        if not chunk or (len(self.types) > 1 and not chunk.strip(b"\r\n")):
+        if len(self.types) > 1:
+            chunk = without_empty_lines(chunk, self.form.quote_byte)
+        if not chunk:
             return None
         lazy = pl.scan_csv(
-            chunk, has_header=False, schema=self.types, separator=self.form.separator, quote_char=self.form.quote
+            chunk, has_header=False, schema=self.types, separator=self.form.separator, quote_char=self.form.quote,
+            missing_columns="insert",
         )  # fmt: skip
         lazy = lazy if self.predicate is None else lazy.filter(self.predicate)
         lazy = lazy if self.columns is None else lazy.select(self.columns)
@@ -203,19 +207,21 @@ def sniffed(
     unknown = set(types or {}) - set(found_names)
     if unknown:
         raise BadInput(f"schema names {', '.join(sorted(unknown))}, which is none of {', '.join(found_names)}.")
+    if form.has_header:
+        _check_headers(files, form)
     if not sample[1].strip():
         inferred: list[pl.DataType] = [pl.String()] * len(found_names)
     else:
-        inferred = _inferred(sample[1], form)
+        inferred = _inferred(without_empty_lines(sample[1], form.quote_byte), form)
         if len(inferred) != len(found_names):
             text = f"{files[0].path} has {len(inferred)} columns and there are {len(found_names)} names."
             raise BadInput(f"{text} A row that ends with {form.separator!r} has one more column: name it 'null'.")
     return {name: (types or {}).get(name, kind) for name, kind in zip(found_names, inferred, strict=True)}
 
 
-def _sample(file: SourceFile, form: CsvFormat) -> tuple[bytes, bytes]:
-    """The header of a file (empty where it has none) and its first rows."""
-    chunk, size = b"", SAMPLE_BYTES
+def _sample(file: SourceFile, form: CsvFormat, size: int = SAMPLE_BYTES) -> tuple[bytes, bytes]:
+    """The header of a file (empty where it has none) and its first rows, of about `size` bytes."""
+    chunk = b""
     whole = 0
     while not whole:
         chunk = decompressed(file) if _codec(file) else file.read(0, size)
@@ -229,6 +235,19 @@ def _sample(file: SourceFile, form: CsvFormat) -> tuple[bytes, bytes]:
         return b"", chunk
     cut = first_row_end(chunk, form.quote_byte, 0) or len(chunk)
     return chunk[:cut], chunk[cut:]
+
+
+def _check_headers(files: Sequence[SourceFile], form: CsvFormat) -> None:
+    """Columns are told by their place, so all files must have them in the same order."""
+    first: tuple[SourceFile, list[str]] | None = None
+    for file in files:
+        names = _split_row(_sample(file, form, HEADER_BYTES)[0], form)
+        first = first or ((file, names) if names else None)
+        if names and first is not None and names != first[1]:
+            raise BadInput(
+                f"{file.path} has the columns {', '.join(names)}, and {first[0].path} has {', '.join(first[1])}. "
+                f"Read files whose headers differ with two inputs."
+            )
 
 
 def _split_row(row: bytes, form: CsvFormat) -> list[str]:

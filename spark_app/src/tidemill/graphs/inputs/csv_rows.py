@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _NEWLINE = 10
+_RETURN = 13
 
 
 def last_row_end(chunk: bytes, quote: bytes | None) -> int:
@@ -31,6 +32,26 @@ def quotes_in(chunk: bytes, quote: bytes) -> int:
     if quote not in chunk:
         return 0
     return int(np.count_nonzero(np.frombuffer(chunk, dtype=np.uint8) == quote[0]))
+
+
+def without_empty_lines(chunk: bytes, quote: bytes | None) -> bytes:
+    """The rows of a chunk, which begins with a row, without the lines that have nothing in them.
+
+    Polars makes a row of nulls of an empty line, but not of one at the beginning, so rows would depend on where a file
+    is cut.
+    """
+    if not (b"\n\n" in chunk or b"\n\r\n" in chunk or chunk.startswith((b"\n", b"\r\n")) or chunk.endswith(b"\n\r")):
+        return chunk
+    data = np.frombuffer(chunk, dtype=np.uint8)
+    ends = np.flatnonzero(data == _NEWLINE) if quote is None else _row_ends(chunk, quote, 0)
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), ends + 1])
+    lengths = np.append(ends, len(data)) - starts
+    first = data[np.minimum(starts, len(data) - 1)]
+    is_empty = (lengths == 0) | ((lengths == 1) & (first == _RETURN))
+    kept = np.ones(len(data) + 1, dtype=bool)
+    kept[starts[is_empty]] = False
+    kept[(starts + lengths)[is_empty]] = False
+    return data[kept[:-1]].tobytes()
 
 
 def _row_ends(chunk: bytes, quote: bytes, parity: int) -> NDArray[np.int64]:
