@@ -312,3 +312,19 @@ def test_keys_meet_on_disk_when_their_columns_have_other_widths(how: Any, one: A
     made = OOCJoinExecutor("k", how=how, memory_limit=1, right_schema=right.schema)
 
     check(made, {0: left, 1: right}, left.join(right, on="k", how=how))
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+@pytest.mark.parametrize("make", [JoinExecutor, OOCJoinExecutor])
+def test_nan_meets_nan_however_few_rows_come_at_once(make: Any, how: Any) -> None:
+    left = pl.DataFrame({"f": [math.nan, 1.0, 2.0, None]})
+    right = pl.DataFrame({"f": [2.0, math.nan, 0.0], "x": [1, 2, 3]})
+    expected = {
+        "inner": [(math.nan, 2), (2.0, 1)], "left": [(math.nan, 2), (1.0, None), (2.0, 1), (None, None)],
+        "semi": [(math.nan,), (2.0,)], "anti": [(1.0,), (None,)],
+    }[how]  # fmt: skip
+    streams = {0: list(left.iter_slices(1)), 1: list(right.sort("f").iter_slices(1))}
+
+    found = run(make("f", how=how, right_schema=right.schema), streams, ())
+
+    assert sorted(map(str, found.rows())) == sorted(map(str, expected))

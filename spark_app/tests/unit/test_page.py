@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
+import shutil
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,14 +23,17 @@ from tidemill import InProcessCluster, LaunchConfig
 from tidemill.clients.history import RANGES_MAX
 from tidemill.gateway import live
 from tidemill.gateway.app import PREFIX, make_app
-from tidemill.gateway.live import module_changes, topology_changes
+from tidemill.gateway.live import LiveStream, module_changes, topology_changes
+from tidemill.gateway.looks import SharedLook
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.overview import Overview
 from tidemill.gateway.page import FILES, page_files
 from tidemill.gateway.sessions import COOKIE, MARK, cookie_value
 from tidemill.gateway.settings import GatewaySettings
+from tidemill.gateway.subscriptions import Subscriptions
 from tidemill.gateway.tokens import Tokens
 from tidemill.language.options import OPTIONS
+from tidemill.values.errors import UnknownName
 
 VENDORED = {
     "vendor/preact-htm.js": "72284e8e9079c87817145df1110f74e8a2aa040b2fc384922e18dfcb46fc1fd7",
@@ -179,6 +185,85 @@ def test_a_client_is_told_new_lines_and_the_one_before_when_it_follows_a_topolog
     assert list(tell({"status": 1, "log": lines[:3]})) == []
     assert list(tell({"status": 2, "log": lines})) == [("status", 2), ("log", lines[2:])]
     assert list(topology_changes()({"status": 1, "log": []})) == [("status", 1), ("log", [])]
+
+
+def test_a_client_is_told_that_a_log_began_anew_when_its_module_was_launched_again() -> None:
+    def log(first: int, last: int, owner: str) -> dict[str, Any]:
+        return {"status": 1, "log": [{"entry": number, "owner": owner} for number in range(first, last + 1)]}
+
+    for anew in (log(1, 3, "b"), log(1, 4, "b"), log(1, 2, "a"), {"status": 1, "log": []}):
+        tell = topology_changes()
+        list(tell(log(1, 3, "a")))
+        assert list(tell(anew)) == [("restart", {}), ("log", anew["log"])]
+        assert list(tell(anew)) == []
+    tell = topology_changes()
+    list(tell(log(1, 3, "a")))
+    assert [name for name, _ in tell(log(7, 9, "a"))] == ["log"]
+
+
+def test_a_look_shows_the_new_log_when_its_module_was_destroyed_and_launched_again() -> None:
+    with InProcessCluster.create(engine="local") as cluster:
+        look, tell = live.TopologyLook(Modules(cluster.store), "Guarded", "mb"), topology_changes()
+        for expected in ([], ["restart"]):
+            cluster.launch_module(Guarded(), LaunchConfig(1, 1))
+            cluster.cluster_depot("Guarded", "*log").append(1)
+            cluster.wait_until_processed("Guarded")
+            found = look.look()
+            events = list(tell(found))
+            assert [name for name, _ in events if name != "status"] == [*expected, "log"]
+            assert events[-1] == ("log", found["log"]) and found["log"][0]["entry"] == 1
+            cluster.destroy_module("Guarded")
+            with pytest.raises(UnknownName):
+                look.look()
+
+
+def test_a_look_goes_on_when_its_entries_are_gone_at_this_moment(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = live.TopologyLook(Modules(cluster.store), "Guarded", "mb")
+    with monkeypatch.context() as patched:
+        patched.setattr(live, "lines_of", lambda *_: [])
+        assert look.look()["log"] == []
+    assert look.look()["log"]
+
+
+def test_a_client_is_sent_away_when_its_look_fails_unexpectedly() -> None:
+    def broken() -> Any:
+        raise KeyError("x")
+
+    sent: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def follow() -> None:
+        look = SharedLook("broken", broken, 5.0)
+        await LiveStream(Subscriptions(lambda _: None), look, topology_changes())({}, receive, send)
+        look.close()
+
+    asyncio.run(asyncio.wait_for(follow(), 30))
+    assert sent[-1].startswith(b"event: end") and b"KeyError" not in b"".join(sent)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's own JavaScript with node")
+def test_a_number_beyond_2_to_53_is_kept_or_refused_when_a_person_writes_it(tmp_path: Path) -> None:
+    text = page_files()["api.js"].content.decode()
+    script = text[text.index("const LONG") : text.index("export async function ask")].replace("export ", "")
+    (tmp_path / "numbers.js").write_text(
+        script
+        + """
+        const outcome = (text) => {
+          try { return JSON.stringify(written(text)); } catch (error) { return error.message; }
+        };
+        console.log(JSON.stringify(["9007199254740993", "[1, 2.5, 1e3]", "[9007199254740991]"].map(outcome)));"""
+    )
+    answer = subprocess.run(["node", tmp_path / "numbers.js"], capture_output=True, text=True, check=True, timeout=60)
+    long, *short = json.loads(answer.stdout)
+    assert long == "9007199254740993" or "would round" in long
+    assert short == ["[1,2.5,1000]", "[9007199254740991]"]
 
 
 def test_a_look_has_the_whole_log_once_when_entries_come(cluster: InProcessCluster) -> None:

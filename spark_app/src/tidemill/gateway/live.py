@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from tidemill.gateway.modules import Modules
 from tidemill.gateway.subscriptions import EventStream, Subscriptions
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
-from tidemill.values.errors import Busy, TidemillError, UnknownName
+from tidemill.values.errors import Busy, StoreUnavailable, TidemillError, UnknownName
 
 PACE_SECONDS: Final = 1.0
 LINES_MAX: Final = 200
@@ -25,6 +26,7 @@ LINES_MAX: Final = 200
 TOPOLOGIES_MAX: Final = 64
 """Topologies that clients of one gateway look at at once, each with a thread."""
 
+_log = logging.getLogger(__name__)
 Event = tuple[str, Any]
 Tell = Callable[[Any], Iterator[Event]]
 
@@ -40,10 +42,18 @@ class LiveStream(EventStream):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with events until the client goes, or an end is told."""
         looking = asyncio.ensure_future(self._follow())
+        looking.add_done_callback(self._end_with)
         try:
             await super().__call__(scope, receive, send)
         finally:
             looking.cancel()
+
+    def _end_with(self, looking: asyncio.Future[None]) -> None:
+        """A look that nobody follows any more must not seem to go on."""
+        error = None if looking.cancelled() else looking.exception()
+        if error is not None:
+            _log.error("A look failed unexpectedly.", exc_info=error)
+            self.end("The gateway met an error; come again.")
 
     async def _follow(self) -> None:
         while not self.is_over:
@@ -98,17 +108,28 @@ class TopologyLook:
             UnknownName: there is no such topology now.
             StoreUnavailable: the store does not answer.
         """
-        definition = self._definitions.newest()
-        if definition is None or definition.is_destroyed:
-            raise UnknownName(f"There is no module {self._module!r} here.", name=self._module)
-        status, log = self._open(definition)
+        try:
+            definition = self._definitions.newest()
+            if definition is None or definition.is_destroyed:
+                raise UnknownName(f"There is no module {self._module!r} here.", name=self._module)
+            status, log = self._open(definition)
+            self._read_lines(log)
+            return {"status": status.read().to_json(), "log": self._lines}
+        except StoreUnavailable:
+            raise
+        except TidemillError:
+            # A store that was put back has other logs: what is known of the old ones is forgotten.
+            self._definitions, self._opened = DefinitionLog(self._modules.store, self._module), None
+            raise
+
+    def _read_lines(self, log: CommitLog) -> None:
         newest = log.newest_number()
         known = self._lines[-1]["entry"] if self._lines else 0
         if newest > known:  # the entry behind a commit says how long it took: the line that was last is made anew
             found = lines_of(log, min(LINES_MAX, newest - known + 1))
-            self._lines = [line for line in self._lines if line["entry"] < found[0]["entry"]] + found
+            first = found[0]["entry"] if found else known + 1  # none: they are trimmed, or deleted, at this moment
+            self._lines = [line for line in self._lines if line["entry"] < first] + found
             self._lines = self._lines[-LINES_MAX:]
-        return {"status": status.read().to_json(), "log": self._lines}
 
     def _open(self, definition: StoredDefinition) -> tuple[StatusReader, CommitLog]:
         if self._opened is None or self._opened[0].number != definition.number:
@@ -157,12 +178,20 @@ class TopologyLooks:
 
 
 def topology_changes() -> Tell:
-    """Events for one client of a topology: `status` where it changed, `log` with new lines and the one before them."""
+    """Events for one client of a topology: `status` where it changed, `log` with new lines and the one before them.
+
+    `restart` where the log began anew, as that of a module that was destroyed and launched again: no line told before
+    counts any more.
+    """
     status: Any = None
     newest = -1
+    known: dict[str, Any] = {}
 
     def tell(found: dict[str, Any]) -> Iterator[Event]:
-        nonlocal status, newest
+        nonlocal status, newest, known
+        if newest > 0 and not _goes_on(found["log"], known):
+            newest = -1
+            yield "restart", {}
         if found["status"] != status:
             status = found["status"]
             yield "status", status
@@ -170,5 +199,19 @@ def topology_changes() -> Tell:
         if last > newest:
             yield "log", [line for line in found["log"] if line["entry"] >= newest]
             newest = last
+            known = found["log"][-1] if found["log"] else {}
 
     return tell
+
+
+def _goes_on(lines: list[dict[str, Any]], known: dict[str, Any]) -> bool:
+    """Whether the lines are of the log of which this was the newest line; it may be trimmed by now."""
+    if not lines or lines[-1]["entry"] < known["entry"]:
+        return False
+    same = [line for line in lines if line["entry"] == known["entry"]]
+    return not same or _mark(same[0]) == _mark(known)
+
+
+def _mark(line: dict[str, Any]) -> tuple[Any, ...]:
+    """What of a line stays as it is: who wrote it, and when."""
+    return line.get("written_ms"), line.get("owner"), line.get("kind")

@@ -8,13 +8,26 @@ export class Refused extends Error {
 // Relative, so that a gateway behind a path of a proxy works, too.
 const address = (path) => path.startsWith("/session") ? path.slice(1) : `api/v1${path}`;
 
+// JSON whose whole numbers beyond 2^53 keep their digits, where the browser can; JSON.stringify writes them as they were.
+const LONG = (_, value, context) => isLong(value) && JSON.rawJSON && /^-?\d+$/.test(context.source) ? JSON.rawJSON(context.source) : value;
+const isLong = (value) => Number.isInteger(value) && !Number.isSafeInteger(value);
+const parse = (text) => JSON.parse(text, LONG);
+
+// What a person wrote as JSON: a number that would be changed on its way is refused.
+export function written(text) {
+  return JSON.parse(text, (name, value, context) => {
+    if (isLong(value) && !JSON.rawJSON) throw new Error(`this browser would round ${value}: use a newer one, or the command line`);
+    return LONG(name, value, context);
+  });
+}
+
 export async function ask(path, { method = "GET", body } = {}) {
   const headers = { accept: "application/json", "x-tidemill-page": "1" };
   if (body !== undefined) headers["content-type"] = "application/json";
   const answer = await fetch(address(path), { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
   const text = await answer.text();
   let found = null;
-  try { found = text ? JSON.parse(text) : null; } catch { found = null; }
+  try { found = text ? parse(text) : null; } catch { found = null; }
   if (answer.ok) return found;
   const error = found?.error ?? { code: "Unknown", message: `${answer.status} ${answer.statusText}` };
   if (answer.status === 401) window.dispatchEvent(new Event("signed-out"));

@@ -1,6 +1,6 @@
 // One depot: its partitions, its records by offset, and an append by hand.
 import { html, useState } from "./vendor/preact-htm.js";
-import { ask, segment, useAsked } from "./api.js";
+import { ask, segment, useAsked, written } from "./api.js";
 import { Facts, Notice, Table, Values, number } from "./parts.js";
 
 const PAGE = 50;
@@ -46,7 +46,7 @@ function Append({ path, done }) {
     event.preventDefault();
     setAnswer(null); setError(null);
     let record;
-    try { record = JSON.parse(text); } catch (problem) { setError({ code: "JSON", message: String(problem.message) }); return; }
+    try { record = written(text); } catch (problem) { setError({ code: "JSON", message: String(problem.message) }); return; }
     try { setAnswer(await ask(`${path}/append`, { method: "POST", body: { record } })); done(); } catch (refused) { setError(refused); }
   };
   return html`<section class="card"><h2>Append a record</h2>${error && html`<${Notice} error=${error} />`}

@@ -1,6 +1,6 @@
 // One PState: its schema, its keys in pages, what a path selects, now or as of a microbatch, and what microbatches changed.
 import { html, useState } from "./vendor/preact-htm.js";
-import { ask, bare, segment, useAsked } from "./api.js";
+import { ask, bare, segment, useAsked, written } from "./api.js";
 import { Facts, Notice, Schema, Table, Values, number } from "./parts.js";
 
 // What is shown of a value that is too large to be taken whole: how many elements it has.
@@ -57,7 +57,7 @@ function Select({ path, query, schema, address }) {
 
 async function select(path, text, microbatch) {
   let navigators;
-  try { navigators = JSON.parse(text); } catch (problem) { throw Object.assign(new Error(`The path is no JSON: ${problem.message}`), { code: "JSON" }); }
+  try { navigators = written(text); } catch (problem) { throw Object.assign(new Error(`The path is no JSON: ${problem.message}`), { code: "JSON" }); }
   const at = microbatch ? (await ask(`${path}?microbatch=${segment(microbatch)}`)).entry : null;
   return ask(`${path}/select`, { method: "POST", body: { path: navigators, ...(at === null ? {} : { at }) } });
 }
@@ -98,5 +98,5 @@ function Changes({ path, below }) {
 
 // A path that is no JSON goes as it is: then the gateway says what is wrong with it.
 function parsed(text) {
-  try { return JSON.parse(text); } catch { return text; }
+  try { return written(text); } catch { return text; }
 }

@@ -1,6 +1,6 @@
 // One query topology: call it with arguments.
 import { html, useState } from "./vendor/preact-htm.js";
-import { ask, segment, useAsked } from "./api.js";
+import { ask, segment, useAsked, written } from "./api.js";
 import { Facts, Notice, Values, milliseconds } from "./parts.js";
 
 export function Query({ module, name, query }) {
@@ -12,7 +12,7 @@ export function Query({ module, name, query }) {
     setAnswer(null); setError(null);
     const began = performance.now();
     try {
-      const given = JSON.parse(text || "[]");
+      const given = written(text || "[]");
       const value = await ask(`${path}/invoke`, { method: "POST", body: given });
       setAnswer({ value, millis: performance.now() - began });
     } catch (problem) { setError(problem.code ? problem : { code: "JSON", message: problem.message }); }

@@ -12,6 +12,7 @@ export function Topology({ module, name, query, may }) {
   const [trouble, setTrouble] = useState("");
   const isOpen = useEvents(`${path}/subscribe`, {
     status: (found) => { setStatus(found); setSamples((known) => [...known, [Date.now() / 1000, found.waiting]].slice(-SAMPLES_MAX)); },
+    restart: () => { setLines([]); setSamples([]); },
     log: (found) => setLines((known) => merged(known, found)),
     trouble: ({ message }) => setTrouble(message),
   });

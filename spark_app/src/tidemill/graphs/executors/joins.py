@@ -15,6 +15,8 @@ from tidemill.values.errors import BadInput
 
 How = Literal["inner", "left", "semi", "anti"]
 LEFT, RIGHT = 0, 1
+_ONE = "__tidemill_one"
+"""A second key beside a float: Polars merges single keys that are in order, as those of one row, and loses NaN then."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,17 @@ class JoinShape:
                 left = left.with_columns(pl.col(a).cast(right.schema[b]))
             if right.schema[b] == pl.Null:
                 right = right.with_columns(pl.col(b).cast(left.schema[a]))
+        left_on, right_on = list(self.left_on), list(self.right_on)
+        is_float = len(left_on) == 1 and left.schema[left_on[0]].is_float()
+        if is_float:
+            one = pl.lit(1, pl.Int8).alias(_ONE)
+            left, right = left.with_columns(one), right.with_columns(one)
+            left_on, right_on = [*left_on, _ONE], [*right_on, _ONE]
         if how in ("semi", "anti"):
-            return left.join(right, left_on=self.left_on, right_on=self.right_on, how=how)
-        return left.join(right, left_on=self.left_on, right_on=self.right_on, how=how, suffix=self.suffix)
+            made = left.join(right, left_on=left_on, right_on=right_on, how=how)
+        else:
+            made = left.join(right, left_on=left_on, right_on=right_on, how=how, suffix=self.suffix)
+        return made.drop(_ONE) if is_float else made
 
 
 class JoinExecutor(Executor):
