@@ -21,11 +21,11 @@ def bank(setup: Any, topologies: Any) -> None:
     rows.compound_agg("$$sums", CompoundAgg.map("*k", Agg.sum("*v")))
 
 
-def report(**where: Any) -> Callable[[Any, Any], None]:
-    """Counts the moves of the bank, and notes what it says of each account that is asked for."""
+def report(of: Any = "Bank", **where: Any) -> Callable[[Any, Any], None]:
+    """Counts the moves of the bank (`of`: its name, or its class), and notes what it says of each account asked for."""
 
     def define(setup: Any, topologies: Any) -> None:
-        setup.cluster_depot("*theirs", "Bank", "*moves", **where)
+        setup.cluster_depot("*theirs", of, "*moves", **where)
         setup.cluster_pstate("$$theirs", "Bank", "$$sums", **where)
         setup.declare_depot("*asks", Depot.random())
         mb = topologies.microbatch("mb")

@@ -336,3 +336,13 @@ def test_a_mirrored_depot_is_not_migrated_under_its_readers_unless_the_update_sa
         with pytest.raises(Exception, match=r"\*moves.*would have its records migrated, and module .Report."):
             cluster.update_module(module_of("Bank", migrating))
         cluster.update_module(module_of("Bank", migrating), UpdateOptions().break_mirrors())
+
+        cluster.cluster_depot("Bank", "*moves").append_many(MOVES)
+        runner = cluster._running["Report"].topologies["mb"]
+        failure = runner.wait_for(lambda now: now.report.failure is not None, 20).report.failure
+        assert failure is not None and "go through the migration 'twice': update this module" in failure.message
+        assert values(cluster, "Report", "$$counts", KEYS) == {}, "no record is taken as it was appended"
+
+        cluster.update_module(module_of("Report", report(of=module_of("Bank", migrating))))
+        cluster.wait_for_microbatch_processed_count("Report", "mb", len(MOVES))
+        assert values(cluster, "Report", "$$counts", KEYS) == COUNTS

@@ -33,6 +33,7 @@ from tidemill.leader.deletions import DeletionDecision, Deletions
 from tidemill.leader.events import DepotEnds, SourceSpec, TopologySpec
 from tidemill.leader.external_log import ExternalLog
 from tidemill.leader.log_ages import LogAges
+from tidemill.leader.mirrored_depots import MirroredDepots
 from tidemill.leader.transitions import entry_name
 from tidemill.plan.program import Program
 from tidemill.plan.traced import traced
@@ -136,6 +137,7 @@ class TopologyStore:
             for source in self.spec.sources
             if source.is_external
         }
+        self._mirrored_depots = MirroredDepots(store, definition)
         self._patience = patience
         self._targets: dict[str, DepotLog] = {}
         self._written: Mapping[str, bytes] = {}
@@ -287,7 +289,10 @@ class TopologyStore:
 
         Raises:
             SnapshotExpired: what it reads of another topology was collected; it must be pinned anew.
+            SchemaOutdated: another module has the records of its depot read otherwise by now.
         """
+        sources = self._sources(start.attempt, start.options)
+        self._mirrored_depots.check(each.depot for each in sources.values() if each.ranges.records)
         return AttemptWork(
             store_url=self.store.url,
             module=self.definition.module,
@@ -298,7 +303,7 @@ class TopologyStore:
             microbatch_id=start.attempt.microbatch_id,
             version=start.attempt.version,
             snapshot=start.entry.snapshot,
-            sources=self._sources(start.attempt, start.options),
+            sources=sources,
             reads=self._reads(start.attempt),
             options=self._options(start.options),
             now_millis=self.clock.now_ms(),
