@@ -21,12 +21,14 @@ from gateways import served
 from playwright.sync_api import Locator, Page, expect
 
 from tidemill import InProcessCluster, LaunchConfig
+from tidemill import Path as At
 from tidemill.api.recording import record_module
 from tidemill.definition.definition import launch
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.tokens import Tokens
 from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.options_log import OptionsLog
 from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.store.urls import open_store
 from tidemill.values.ids import Ids
@@ -193,6 +195,23 @@ def test_the_plan_is_drawn_when_the_gateway_has_the_code(page: Page, shop: Shown
         page.goto(f"{without.url}/#/m/Shop/t/sum")
         page.get_by_role("heading", name="Plan").click()
         expect(page.get_by_role("alert")).to_contain_text("NeedsCode")
+
+
+def test_a_poison_record_is_shown_and_tried_again_when_it_was_left_out(page: Page, shop: Shown) -> None:
+    OptionsLog(shop.cluster.store, "Shop").set("topology", "sum", "topology.on.record.error", "quarantine")
+    shop.sales.append_many([["eve", "tea", 13], ["eve", "milk", 2]])
+    shop.cluster.wait_until_processed("Shop")
+    shop.go(page, "#/m/Shop/t/sum")
+    held = page.get_by_label("Quarantine", exact=True)
+    expect(held).to_contain_text('["eve","tea",13]')
+    expect(held).to_contain_text("nobody pays 13")
+    picture(page, "quarantine")
+    watched.FLAG.touch()
+    page.get_by_role("button", name="Retry").click()
+    expect(page.get_by_text("Appended 1 record again.")).to_be_visible()
+    expect(page.get_by_text("Nothing waits for a decision.")).to_be_visible()
+    shop.cluster.wait_until_processed("Shop")
+    assert shop.cluster.cluster_pstate("Shop", "$$sales").select(At.key("eve").all()) == [["milk", 2], ["tea", 13]]
 
 
 # --- killed ----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // One topology as it goes on: its newest microbatches, what waits, where time goes, and why it failed.
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { ask, picture, segment, useAsked, useEvents } from "./api.js";
+import { Quarantine } from "./quarantine.js";
 import { Chart, Facts, Notice, State, Table, Timeline, ago, bytes, clock, milliseconds, moment, number, total, useTick } from "./parts.js";
 
 const LINES_MAX = 1000;
@@ -28,10 +29,12 @@ export function Topology({ module, name, query, may }) {
   };
   return html`<${Head} module=${module} name=${name} status=${status} path=${path} may=${may} isOpen=${isOpen} />
     ${trouble && html`<${Notice} error=${{ code: "Store", message: trouble }} />`}
+    ${status.background_trouble && html`<${Notice} error=${{ code: "Background work", message: status.background_trouble }} />`}
     ${status.failure && html`<${Failure} failure=${status.failure} />`}
     <section class="card"><h2>Now</h2><${Now} status=${status} /></section>
     <section class="card"><h2>Microbatches</h2><${Microbatches} lines=${lines} chosen=${chosen} choose=${choose} /></section>
     <${Charts} lines=${lines} samples=${samples} />
+    ${status.quarantined > 0 && html`<${Quarantine} path=${path} status=${status} may=${may} />`}
     <${Plan} path=${path} />
     <section class="card"><h2>Sources</h2><${Sources} module=${module} status=${status} /></section>
     <section class="card"><h2>Log</h2><${Log} lines=${lines} chosen=${chosen} choose=${choose} />
@@ -67,7 +70,11 @@ const Now = ({ status }) => html`<${Facts} facts=${{
   "State": `${bytes(status.state_bytes)}, ${number(status.state_rows)} rows`,
   "Levels": number(status.levels),
   "Appends not published": number(status.unpublished),
+  ...(status.quarantined ? { "Left out": html`${number(status.quarantined)}, of which ${number(status.in_quarantine)} wait` } : {}),
+  ...Object.fromEntries(status.migrations.map((one) => [`Migration ${one.id}`, migrated(one)])),
 }} />`;
+
+const migrated = (one) => one.waiting ? `${number(one.waiting)} of ${number(one.rows)} rows to go` : "done";
 
 const Failure = ({ failure }) => html`<section class="notice bad" aria-label="The last failure">
   <h2>Microbatch ${failure.microbatch_id}, version ${failure.version} failed in ${failure.phase}</h2>
