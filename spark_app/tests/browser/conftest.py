@@ -17,7 +17,7 @@ FLAGS = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is there, its event loop runs in this thread, where other tests run theirs
 def chromium() -> Iterator[Browser]:
     found = subprocess.run(["sh", str(SCRIPT)], capture_output=True, text=True, check=True, timeout=280)
     with sync_playwright() as playwright:
