@@ -199,7 +199,7 @@ def test_handles_refuse_when_their_cluster_is_closed(tmp_path: Folder) -> None:
         ("topology.microbatch.phase.timeout.seconds", float("nan"), "number"),
         ("topology.microbatch.phase.timeout.seconds", -1, "must be in"),
         ("topology.microbatch.placement", "here", r"auto \| spread"),
-        ("topology.on.record.error", "quarantine", "there is no option"),
+        ("topology.on.record.error", "skip", r"retry \| quarantine"),
     ],
 )
 def test_option_is_refused_in_code_and_on_a_running_module_when_it_is_unknown_or_out_of_range(

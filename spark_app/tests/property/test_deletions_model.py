@@ -270,7 +270,7 @@ class Deleting(RuleBasedStateMachine):
         )
 
     def _topology_store(self, number: int, store: Any) -> TopologyStore:
-        program: Any = SimpleNamespace(reads={})
+        program: Any = SimpleNamespace(reads={}, pins=())
         lease: Any = None
         return TopologyStore(store, self.log.read(number), "core", program, lease, CLOCK)
 

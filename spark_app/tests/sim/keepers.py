@@ -38,7 +38,7 @@ class KeepingAuditor(Auditor):
         super().__init__(*args)
         self._rows: dict[int, list[Any]] = {}
 
-    def _records(self, entry: Entry) -> list[int]:
+    def records(self, entry: Entry) -> list[int]:
         found: list[int] = []
         self._depot.follow()
         for progress in entry.progress.values():

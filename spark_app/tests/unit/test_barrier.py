@@ -30,9 +30,11 @@ from tidemill.api.recording import record_module
 from tidemill.clients.barrier import Barrier, ProcessedWatch
 from tidemill.clients.status_reader import LagReader, topology_status
 from tidemill.cluster.launch import update
+from tidemill.depot.log import DepotLog
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry, SourceProgress
+from tidemill.journal.options_log import OptionsLog
 from tidemill.leader.collection import _needed
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.check.module import checked
@@ -119,8 +121,13 @@ def test_a_source_is_not_met_when_its_progress_is_of_another_one_of_its_id(
     assert LagReader(store, definition, "mb").read(head[1]).keys() == {"other"}
     status = topology_status(store, definition, "mb")
     assert status.progress.keys() == {"other"}
-    topology_store = SimpleNamespace(store=store, definition=definition, restorable=lambda: ())
-    assert _needed(cast(TopologyStore, topology_store), changes[-1] or "") is None  # so retention deletes nothing
+    topology_store = SimpleNamespace(
+        store=store, definition=definition, restorable=lambda: (), clock=SystemClock(),
+        options=OptionsLog(store, "Moved"),
+    )  # fmt: skip
+    depot = changes[-1] or ""
+    log = DepotLog(store, definition.depot_prefix(depot), definition.partitions(depot))
+    assert _needed(cast(TopologyStore, topology_store), depot, log, ()) is None  # so retention deletes nothing
 
     with InProcessCluster.create("local", store=url) as cluster:
         cluster.launch_module(Moved(changes[-1]), LaunchConfig(4, 2))

@@ -23,6 +23,7 @@ from tidemill import (
     operation,
     vectorized,
 )
+from tidemill.engine.work import Pinned
 from tidemill.values.data import route
 from tidemill.values.errors import AttemptTimeout, UserCodeError
 
@@ -315,7 +316,7 @@ def test_other_topologies_are_read_as_they_were_committed(tmp_path: Any, threads
     first.attempt()
     second = Attempts(tmp_path, Two(), 4, threads, "second")
     second.microbatch_id = 100
-    second.others["first"] = ("m/topologies/t", first.snapshot)
+    second.others["first"] = Pinned("m/topologies/t", first.snapshot)
     second.attempt()
     assert merged(second) == {"a": 2, "b": 1}
     assert second.program.reads == {"$$seen": "first"}

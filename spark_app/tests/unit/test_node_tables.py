@@ -13,7 +13,6 @@ import pytest
 
 from tidemill import Block
 from tidemill.engine import column_walk
-from tidemill.engine.failures import step_of
 from tidemill.engine.rows.source import SourceWriter
 from tidemill.language import dataflow as df
 from tidemill.language.schema import Leaf
@@ -25,6 +24,7 @@ from tidemill.plan.compile.liveness import binds_of, reads_of
 from tidemill.plan.compile.order import merging_trees, observes_order
 from tidemill.plan.compile.segments import segments_of
 from tidemill.plan.nodes import every_node
+from tidemill.plan.steps import step_of
 from tidemill.plan.warn_constants import _bound
 
 AT = df.Location("m.py", 1)

@@ -357,6 +357,8 @@ PUBLIC = [
     "InProcessCluster",
     "JoinExecutor",
     "KVDataset",
+    "KafkaDepot",
+    "KafkaSink",
     "KeyDiff",
     "KeyRemoveDiff",
     "KeysDiff",
@@ -417,6 +419,7 @@ PUBLIC = [
     "VOID",
     "emit_stream",
     "operation",
+    "to_kafka",
     "to_text",
     "vectorized",
 ]
