@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from tidemill.clients.status import met_sources
 from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredMirror, StoredPState, StoredQuery
@@ -121,35 +121,48 @@ def _is_living(mark: ReaderMark, module: str, definition: StoredDefinition | Non
 
 def broken_mirrors(store: ObjectStore, old: StoredDefinition, new: StoredDefinition | None, now_ms: int) -> list[Fault]:
     """What the next definition (None: the module is destroyed) takes from other modules, one sentence each."""
-    before, after = _items(old), {} if new is None else _items(new)
+    before, after = items_of(old), {} if new is None else items_of(new)
     faults = []
     for reader in readers_of(store, old.module, now_ms):
         for identity in reader.mark.objects:
-            if identity in before and (changed := _change(before[identity], after.get(identity))):
-                text = f"{changed}, and {reader.mark} mirrors it."
+            if identity in before and (change := change_of(before[identity], after.get(identity))):
+                text = f"{_WOULD[change]}, and {reader.mark} mirrors it."
                 faults.append(Fault(before[identity].name, text, "Update or destroy that module first."))
     return list(dict.fromkeys(faults))
 
 
-def _items(definition: StoredDefinition) -> dict[str, StoredDepot | StoredPState | StoredQuery]:
+def items_of(definition: StoredDefinition) -> dict[str, StoredDepot | StoredPState | StoredQuery]:
+    """What others may mirror, by what tells it from any other."""
     found: dict[str, StoredDepot | StoredPState | StoredQuery] = {d.id: d for d in definition.depots.values()}
     found |= {p.id: p for topology in definition.topologies.values() for p in topology.pstates.values()}
     return found | {f"query {name}": query for name, query in definition.queries.items()}
 
 
-def _change(was: StoredDepot | StoredPState | StoredQuery, now: StoredDepot | StoredPState | StoredQuery | None) -> str:
+Change = Literal["", "gone", "private", "schema", "records", "inputs"]
+
+_WOULD: Final[dict[Change, str]] = {
+    "gone": "would be gone",
+    "private": "would be private",
+    "schema": "would have another schema, or be migrated",
+    "records": "would have its records migrated",
+    "inputs": "would have other inputs",
+}
+
+
+def change_of(
+    was: StoredDepot | StoredPState | StoredQuery, now: StoredDepot | StoredPState | StoredQuery | None
+) -> Change:
     """What a reader would notice of a change; empty for nothing."""
     if now is None:
-        return "would be gone"
+        return "gone"
     if isinstance(was, StoredPState) and isinstance(now, StoredPState):
         if now.is_private and not was.is_private:
-            return "would be private"
-        is_same = (was.schema, was.migrations) == (now.schema, now.migrations)
-        return "" if is_same else "would have another schema, or be migrated"
+            return "private"
+        return "" if (was.schema, was.migrations) == (now.schema, now.migrations) else "schema"
     if isinstance(was, StoredDepot) and isinstance(now, StoredDepot) and was.migration != now.migration:
-        return "would have its records migrated"
+        return "records"
     if isinstance(was, StoredQuery) and was != now:
-        return "would have other inputs"
+        return "inputs"
     return ""
 
 

@@ -33,7 +33,7 @@ from tidemill.leader.deletions import DeletionDecision, Deletions
 from tidemill.leader.events import DepotEnds, SourceSpec, TopologySpec
 from tidemill.leader.external_log import ExternalLog
 from tidemill.leader.log_ages import LogAges
-from tidemill.leader.mirrored_depots import MirroredDepots
+from tidemill.leader.mirrored_objects import MirroredObjects
 from tidemill.leader.transitions import entry_name
 from tidemill.plan.program import Program
 from tidemill.plan.traced import traced
@@ -137,7 +137,7 @@ class TopologyStore:
             for source in self.spec.sources
             if source.is_external
         }
-        self._mirrored_depots = MirroredDepots(store, definition)
+        self._mirrored = MirroredObjects(store, definition)
         self._patience = patience
         self._targets: dict[str, DepotLog] = {}
         self._written: Mapping[str, bytes] = {}
@@ -289,10 +289,10 @@ class TopologyStore:
 
         Raises:
             SnapshotExpired: what it reads of another topology was collected; it must be pinned anew.
-            SchemaOutdated: another module has the records of its depot read otherwise by now.
+            SchemaOutdated: what is mirrored of another module is otherwise by now.
         """
         sources = self._sources(start.attempt, start.options)
-        self._mirrored_depots.check(each.depot for each in sources.values() if each.ranges.records)
+        self._mirrored.check((each.depot for each in sources.values() if each.ranges.records), self.others)
         return AttemptWork(
             store_url=self.store.url,
             module=self.definition.module,

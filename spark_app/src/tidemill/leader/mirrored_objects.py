@@ -1,0 +1,72 @@
+"""Whether other modules still have what a module mirrors as its definition says.
+
+An update that breaks mirrors holds for all readers from then on. A reader that went on would take records as they were
+appended, and values that are not migrated or not kept any more, and nobody would notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredMirror, StoredPState, StoredQuery
+from tidemill.journal.definition_log import DefinitionLog
+from tidemill.leader.readers import Change, change_of, items_of
+from tidemill.store.objects import ObjectStore
+from tidemill.store.urls import store_at
+from tidemill.values.errors import SchemaOutdated
+
+_IS: Final[dict[Change, str]] = {
+    "gone": "is gone",
+    "private": "is private",
+    "schema": "has another schema, or is migrated",
+    "records": "has its records migrated",
+}
+
+
+class MirroredObjects:
+    """What one definition mirrors of other modules; for one thread at a time."""
+
+    def __init__(self, store: ObjectStore, definition: StoredDefinition) -> None:
+        self._mirrors = tuple(definition.mirrors.values())
+        places = {(mirror.store, mirror.module) for mirror in self._mirrors}
+        self._logs = {(url, module): DefinitionLog(store_at(store, url), module) for url, module in places}
+        self._checked: dict[str, int] = {}
+
+    def check(self, depots: Iterable[str], reads: Iterable[str]) -> None:
+        """Look at the definitions of the modules that have these depots, and PStates in these topologies, by the names
+        that this module has for them: one request each.
+
+        Raises:
+            SchemaOutdated: one is otherwise by now; this module is to be updated.
+            StoreUnavailable: a store does not answer.
+        """
+        names = {*depots, *reads}
+        for mirror in self._mirrors:
+            if mirror.name in names or not names.isdisjoint(mirror.places):
+                self._check_one(mirror)
+
+    def _check_one(self, mirror: StoredMirror) -> None:
+        log = self._logs[mirror.store, mirror.module]
+        number = log.newest_number()
+        if number and self._checked.get(mirror.name) != number:
+            _check_kept(mirror, log.read(number))
+            self._checked[mirror.name] = number
+
+
+def _check_kept(mirror: StoredMirror, newest: StoredDefinition) -> None:
+    what = f"What {mirror} reads" if isinstance(mirror.item, StoredQuery) else str(mirror)
+    for change in _changes(mirror, {} if newest.is_destroyed else items_of(newest)):
+        if change:
+            text = f"{what} {_IS[change]} since definition {newest.number} of that module"
+            raise SchemaOutdated(f"{text}: update this module, so that it mirrors what is there.", name=mirror.name)
+
+
+def _changes(mirror: StoredMirror, there: Mapping[str, StoredDepot | StoredPState | StoredQuery]) -> Iterator[Change]:
+    item = mirror.item
+    if isinstance(item, StoredQuery):  # its code is here; it reads PStates without migrations
+        for identity, _ in mirror.reads.values():
+            now = there.get(identity)
+            yield "schema" if isinstance(now, StoredPState) and now.migrations else "" if now is not None else "gone"
+    elif isinstance(item, StoredPState) or item.id in there:  # the log of a depot says itself that it is deleted
+        yield change_of(item, there.get(item.id))
