@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import threading
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import pytest
 from graph_executors import Pass
 
-from tidemill import Dataset, DefinitionError, Executor, TaskGraph, UserCodeError
+from tidemill import (
+    Dataset,
+    DefinitionError,
+    Executor,
+    RangePartition,
+    StatelessExecutor,
+    StorageExecutor,
+    TaskGraph,
+    TumblingWindowExecutor,
+    UserCodeError,
+)
 from tidemill.graphs import run
 from tidemill.graphs.run_log import RunLog
 from tidemill.store.urls import open_store
+from tidemill.values.errors import BadInput
 
 FRAMES = [pl.DataFrame({"k": [n, n + 1]}) for n in range(6)]
 
@@ -95,3 +107,68 @@ def test_a_name_of_columns_is_said_when_it_holds_no_strings(graph: TaskGraph, tm
     graph.new_blocking_node({0: graph.new_input_csv(tmp_path, "a.csv", [1, 2])}, Pass(), 1, {0: None})  # type: ignore[list-item]  # the mistake
     with pytest.raises(DefinitionError, match="names are texts"):
         graph.initialize()
+
+
+class SharesAList(Executor):
+    """Keeps rows on its class."""
+
+    rows: ClassVar[list[pl.DataFrame]] = []
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
+        self.rows.extend(batches)
+
+
+class SharesANumber(Executor):
+    """Counts on its class."""
+
+    count = 0
+    COLUMNS: ClassVar[list[str]] = ["k"]
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
+        type(self).count += len(self.COLUMNS)
+
+
+class AppendsWithoutState(StatelessExecutor):
+    """Keeps rows, though it says that it keeps none."""
+
+    def __init__(self) -> None:
+        self.rows: list[pl.DataFrame] = []
+
+    def execute(self, batch: pl.DataFrame, stream_id: int, channel: int) -> Any:
+        self.rows.append(batch)
+
+
+@pytest.mark.parametrize(
+    ("executor", "said"),
+    [
+        (SharesAList(), r"set SharesAList\.rows, and all channels share a class"),
+        (SharesANumber(), r"set SharesANumber\.count, and all channels share a class"),
+        (AppendsWithoutState(), "set rows, and a StatelessExecutor keeps no state"),
+    ],
+)
+def test_state_that_would_be_shared_or_lost_is_refused_when_it_changes(
+    graph: TaskGraph, executor: Any, said: str
+) -> None:
+    source = graph.new_input_frames([pl.DataFrame({"k": [0, 1]})], 1)
+    graph.new_blocking_node({0: source}, executor, 2, {0: "k"})
+
+    with pytest.raises(UserCodeError, match=said):
+        graph.run()
+
+
+@pytest.mark.parametrize("bounds", [(8, 2), (1, None)])
+def test_a_range_is_refused_when_its_bounds_do_not_rise(graph: TaskGraph, bounds: Any) -> None:
+    source = graph.new_input_frames([pl.DataFrame({"k": [0, 1]})], 1)
+    graph.new_blocking_node({0: source}, StorageExecutor(), 3, {0: RangePartition("k", bounds)})
+
+    with pytest.raises(DefinitionError, match="do not rise"):
+        graph.initialize()
+
+
+def test_a_window_is_refused_when_its_spans_do_not_fit() -> None:
+    made = TumblingWindowExecutor("t", timedelta(microseconds=500), aggregations={"n": "len"})
+    with pytest.raises(BadInput, match="parts of a millisecond"):
+        made.execute([pl.DataFrame({"t": [datetime(2024, 1, 1)]}).cast(pl.Datetime("ms"))], 0, 0)
+    for lateness, size in ((-1, 10), (timedelta(-1), timedelta(1))):
+        with pytest.raises(BadInput, match="0 or more"):
+            TumblingWindowExecutor("t", size, aggregations={"n": "len"}, allowed_lateness=lateness)

@@ -10,7 +10,7 @@ import cloudpickle
 import polars as pl
 
 from tidemill.graphs.dataset_writer import DatasetWriter
-from tidemill.graphs.executor import StatelessExecutor, attributes_of, has_ended_early
+from tidemill.graphs.executor import StatelessExecutor, changed, class_marks_of, has_ended_early, marks_of
 from tidemill.graphs.failures import calling, placing
 from tidemill.graphs.inputs.frame_input import frame_from
 from tidemill.graphs.messages import SentBatch, StepResult, StepWork
@@ -110,6 +110,18 @@ class LiveChannel:
         return None
 
     def _execute(self, work: StepWork) -> dict[str, Any]:
+        before = class_marks_of(self._executor)
+        found = self._executed(work)
+        names = changed(before, class_marks_of(self._executor))
+        if names:
+            text = (
+                f"{self.node.name} set {', '.join(names)}, and all channels share a class: its state would be counted "
+                "several times, and be lost when the graph is resumed. Set it on self, in __init__."
+            )
+            raise UserCodeError(text, step=f"execute of {self.node.name}")
+        return found
+
+    def _executed(self, work: StepWork) -> dict[str, Any]:
         frames, rows_in = list[pl.DataFrame](), 0
         inbox = dict(work.inbox)
         # Of streams that have ended first: what their end lets go on need not wait with the others.
@@ -149,7 +161,7 @@ class LiveChannel:
                 yield from self._frames(self._executor.execute(batches, stream, self.number))
             return
         for batch in batches:
-            before = attributes_of(self._executor)
+            before = marks_of(self._executor)
             with calling(self.node.name, "execute", self.number, [batch]):
                 yield from self._frames(self._executor.execute(batch, stream, self.number))
             self._check_stateless(before)
@@ -157,11 +169,10 @@ class LiveChannel:
                 return
 
     def _check_stateless(self, before: dict[str, Any]) -> None:
-        after = attributes_of(self._executor)
-        changed = [name for name, value in after.items() if name not in before or before[name] is not value]
-        if changed:
+        names = changed(before, marks_of(self._executor))
+        if names:
             text = (
-                f"execute of {self.node.name} set {', '.join(changed)}, and a StatelessExecutor keeps no state: "
+                f"execute of {self.node.name} set {', '.join(names)}, and a StatelessExecutor keeps no state: "
                 "it would be lost when the graph is resumed. Derive the class from Executor."
             )
             raise UserCodeError(text, step=f"execute of {self.node.name}")

@@ -78,6 +78,8 @@ def _faults_of_partition(graph: GraphDefinition, node: TaskNode, stream: int, so
     if isinstance(key, RangePartition) and len(key.bounds) != node.channels - 1:
         text = f"the range of stream {stream!r} has {len(key.bounds)} bounds for {node.channels} channels."
         yield Fault(at, text, "Give one bound less than channels.")
+    if isinstance(key, RangePartition) and not _rise(key.bounds):
+        yield Fault(at, f"the bounds of stream {stream!r} do not rise: {key.bounds!r}.", "Give the lowest one first.")
     if not (key is None or callable(key) or isinstance(key, (str, RangePartition)) or _is_columns(key)):
         yield Fault(at, f"the partition key of stream {stream!r} is {key!r}.", "Use a column, several, or a function.")
         return
@@ -86,6 +88,13 @@ def _faults_of_partition(graph: GraphDefinition, node: TaskNode, stream: int, so
         if columns is not None and column not in columns:
             text = f"the partition key {column!r} of stream {stream!r} is no column of {graph.nodes[source].name}."
             yield Fault(at, text, f"It has {', '.join(columns)}.")
+
+
+def _rise(bounds: tuple[Any, ...]) -> bool:
+    try:
+        return all(low <= high for low, high in zip(bounds, bounds[1:], strict=False))
+    except TypeError:  # they cannot be compared, as None cannot
+        return False
 
 
 def _is_columns(key: Any) -> bool:

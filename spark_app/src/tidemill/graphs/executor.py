@@ -15,6 +15,7 @@ Output: TypeAlias = "pl.DataFrame | Iterable[pl.DataFrame] | None"
 """What `execute` and `done` give: nothing, a frame, or several (a list or a generator), each sent as a batch."""
 
 _ENDED = "_has_ended_early"
+_PLAIN = (int, str, bytes)
 
 
 class Executor:
@@ -89,3 +90,28 @@ def has_ended_early(executor: Any) -> bool:
 def attributes_of(executor: Any) -> dict[str, Any]:
     """The attributes of an executor without the mark that it ended early."""
     return {name: value for name, value in vars(executor).items() if name != _ENDED}
+
+
+def marks_of(executor: Any) -> dict[str, Any]:
+    """What tells, before and after a call, that an attribute was set, or a list, dict or set in one grew or shrank."""
+    # The values are held, so that no other object gets their identity meanwhile.
+    return {name: (id(value), _size(value), value) for name, value in attributes_of(executor).items()}
+
+
+def class_marks_of(executor: Any) -> dict[str, Any]:
+    """The same of what users keep on the executor's class, which all channels share.
+
+    Each copy of an executor may set what its class had at first anew, so equal values are the same here.
+    """
+    classes = [kind for kind in type(executor).__mro__ if not kind.__module__.startswith(("tidemill.", "builtins"))]
+    kept = [(f"{kind.__name__}.{name}", value) for kind in classes for name, value in list(vars(kind).items())]
+    return {name: value if isinstance(value, _PLAIN) else _size(value) for name, value in kept}
+
+
+def changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """The names whose marks differ."""
+    return sorted(name for name, mark in after.items() if name not in before or before[name] != mark)
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, (list, dict, set, bytearray)) else 0

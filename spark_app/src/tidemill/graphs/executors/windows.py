@@ -40,6 +40,8 @@ class _WindowExecutor(Executor):
         self._time = time
         self._keys = columns_of(keys)
         self._aggregations = aggregations_of(aggregations)
+        if allowed_lateness is not None and _is_below_zero(allowed_lateness):
+            raise BadInput(f"allowed_lateness is 0 or more, this one is {allowed_lateness}")
         self._lateness = allowed_lateness
         self._streams = streams
         self._newest: dict[int, int] = {}
@@ -100,7 +102,10 @@ class _WindowExecutor(Executor):
         if isinstance(span, int):
             return span
         micros = span // timedelta(microseconds=1)
-        return {"ms": micros // 1000, "us": micros, "ns": micros * 1000}[str(unit)]
+        ticks = {"ms": micros // 1000, "us": micros, "ns": micros * 1000}[str(unit)]
+        if unit == "ms" and micros % 1000:
+            raise BadInput(f"the span {span!r} has parts of a millisecond, and the times in {self._time!r} have none")
+        return ticks
 
     def _shown(self, windows: pl.DataFrame | None) -> pl.DataFrame | None:
         if windows is None or windows.is_empty():
@@ -219,6 +224,10 @@ class SessionWindowExecutor(_WindowExecutor):
         groups = Groups(["__tidemill_session", *self._keys, START, END], self._aggregations)
         groups.add(closed)
         return groups.result()
+
+
+def _is_below_zero(span: Span) -> bool:
+    return span < timedelta(0) if isinstance(span, timedelta) else span < 0
 
 
 def _check_span(name: str, span: Span) -> None:
