@@ -68,7 +68,7 @@ def browser(cluster: InProcessCluster, tmp_path: Path) -> Iterator[TestClient]:
 
 
 def sign_in(browser: TestClient, token: str) -> Any:
-    return browser.post("/session", json={"token": token})
+    return browser.post("/session", json={"token": token}, headers={MARK: "1"})
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -115,7 +115,9 @@ def test_a_cookie_holds_the_token_when_a_browser_signs_in(browser: TestClient) -
     flags = answer.headers["set-cookie"].lower()
     assert all(flag in flags for flag in ("httponly", "samesite=strict", "secure", "max-age=43200"))
     assert browser.get(f"{PREFIX}/modules").json() == ["Guarded", "Other"]
-    assert browser.delete("/session").status_code == 204
+    assert browser.delete("/session").status_code == 403
+    assert browser.delete("/session", headers={MARK: "1"}).status_code == 204
+    assert browser.post("/session", json={"token": "all"}).status_code == 403
     assert browser.get(f"{PREFIX}/modules").status_code == 401
 
 

@@ -22,7 +22,7 @@ from tidemill.gateway.exchange import body_of, gateway_of, ticket_of
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.formats import JSON, converted, decoded
 from tidemill.gateway.guard import ACCESS, FILES_PATH, SESSION_PATH
-from tidemill.gateway.sessions import COOKIE, cookie_token, cookie_value
+from tidemill.gateway.sessions import COOKIE, check_sent_by_page, cookie_token, cookie_value
 
 FILES: Final = Path(__file__).parent / "assets"
 SESSION_SECONDS: Final = 12 * 3600
@@ -106,7 +106,8 @@ async def session(request: Request) -> Response:
 
 @routes.post(SESSION_PATH)
 async def sign_in(request: Request) -> Response:
-    """Keep a token in a cookie for the page."""
+    """Keep a token in a cookie for the page; no other site may sign a browser in."""
+    check_sent_by_page(request.method, dict(request.scope["headers"]))
     asked = converted(decoded(await body_of(request, TOKEN_BYTES_MAX), JSON, ticket_of(request).grow), SignIn)
     tokens = gateway_of(request).settings.tokens
     given = asked.token.strip().encode()
@@ -122,6 +123,7 @@ async def sign_in(request: Request) -> Response:
 @routes.delete(SESSION_PATH)
 async def sign_out(request: Request) -> Response:
     """Forget the token."""
+    check_sent_by_page(request.method, dict(request.scope["headers"]))
     answer = Response(status_code=204)
     _set(answer, request, "", 0)
     return answer
