@@ -81,7 +81,7 @@ def blame_the_first(old: Callable[..., Any]) -> Callable[..., Any]:
     ("place", "name", "mistake"),
     [
         (transitions, "_kept_attempt", forget_poison),
-        (quarantine, "producer_of", number_anew),
+        (quarantine, "retries_of", number_anew),
         (transitions, "with_poison", blame_the_first),
         (Settlement, "open", lambda old: lambda self, first, end: iter([(first, end)] if first < end else [])),
     ],

@@ -35,7 +35,7 @@ class MirroredObjects:
 
     def check(self, depots: Iterable[str], reads: Iterable[str]) -> None:
         """Look at the definitions of the modules that have these depots, and PStates in these topologies, by the names
-        that this module has for them: one request each.
+        that this module has for them: two requests each.
 
         Raises:
             SchemaOutdated: one is otherwise by now; this module is to be updated.
@@ -48,10 +48,10 @@ class MirroredObjects:
 
     def _check_one(self, mirror: StoredMirror) -> None:
         log = self._logs[mirror.store, mirror.module]
-        number = log.newest_number()
-        if number and self._checked.get(mirror.name) != number:
-            _check_kept(mirror, log.read(number))
-            self._checked[mirror.name] = number
+        head = log.head()
+        if head is not None and self._checked.get(mirror.name) != head[0]:
+            _check_kept(mirror, head[1])
+            self._checked[mirror.name] = head[0]
 
 
 def _check_kept(mirror: StoredMirror, newest: StoredDefinition) -> None:
