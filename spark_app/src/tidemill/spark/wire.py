@@ -71,7 +71,11 @@ def pack_failure(error: BaseException) -> TaskFailure:
 def _plain(error: BaseException) -> errors.TidemillError:
     if isinstance(error, errors.UserCodeError):
         return errors.UserCodeError(
-            str(error), step=error.step, trace=error.trace, sample=error.sample, **error.context
+            str(error),
+            step=error.step,
+            trace=error.trace,
+            sample=error.sample,
+            **{name: value for name, value in error.context.items() if isinstance(value, (bool, int, str))},
         )
     if isinstance(error, errors.TidemillError):
         return type(error)(str(error), **error.context)

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
-from tidemill.definition.migrating import steps_of
+from tidemill.definition.migrating import MigrationStatus, steps_of
 from tidemill.definition.stored import StoredPState
 from tidemill.journal.snapshot import Snapshot
 from tidemill.language.migrations import Location, location_text
 from tidemill.tables.tables import Table, layout_of, row_key
-
-
-@dataclass(frozen=True)
-class MigrationStatus:
-    """The newest migration of values at `location`: `waiting` of `rows` stored rows are still to be rewritten."""
-
-    pstate: str
-    location: str
-    id: str
-    waiting: int
-    rows: int
 
 
 def migrated_tables(pstates: Iterable[StoredPState]) -> Iterator[tuple[StoredPState, Location, str, Table]]:
