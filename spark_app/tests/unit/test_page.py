@@ -224,7 +224,7 @@ def test_a_look_goes_on_when_its_entries_are_gone_at_this_moment(
 ) -> None:
     look = live.TopologyLook(Modules(cluster.store), "Guarded", "mb")
     with monkeypatch.context() as patched:
-        patched.setattr(live, "lines_of", lambda *_: [])
+        patched.setattr(live, "lines_of", lambda *_, **__: [])
         assert look.look()["log"] == []
     assert look.look()["log"]
 

@@ -69,7 +69,7 @@ class StatusReader:
         self._clock = clock or SystemClock()
         self._lags = LagReader(store, definition, topology)
         self._leader = LeaderWatch(store, definition, topology, self._clock)
-        self._log = CommitLog(store, definition.topology_prefix(topology))
+        self.log = CommitLog(store, definition.topology_prefix(topology))
         self._options = OptionsLog(store, definition.module)
         self._settlements = SettlementLog(store, definition.topology_prefix(topology))
 
@@ -82,7 +82,7 @@ class StatusReader:
             StoreUnavailable: a store does not answer.
         """
         leader = self._leader.leader()
-        head = self._log.head()
+        head = self.log.head()
         pause = self._options.read().paused.get(self._topology)
         found = entry_status(self._definition, self._topology, head, is_running=bool(leader), pause=pause)
         ahead_ms = found.written_ms - self._clock.now_ms() if head else 0

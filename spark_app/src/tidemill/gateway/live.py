@@ -73,18 +73,15 @@ class LiveStream(EventStream):
 
 def module_changes(may_see: Callable[[str], bool]) -> Tell:
     """Events for one client of the overview: `modules` has those that changed by name, null for one that is gone."""
-    known: dict[str, Any] = {}
-    is_first = True
+    known: dict[str, Any] | None = None
 
     def tell(found: dict[str, Any]) -> Iterator[Event]:
-        nonlocal is_first
-        seen = {name: module for name, module in found.items() if may_see(name)}
-        changed = {name: seen.get(name) for name in known | seen if seen.get(name) != known.get(name)}
-        known.clear()
-        known.update(seen)
-        if changed or is_first:
+        nonlocal known
+        before, seen = known or {}, {name: module for name, module in found.items() if may_see(name)}
+        changed = {name: seen.get(name) for name in before | seen if seen.get(name) != before.get(name)}
+        if changed or known is None:
             yield "modules", changed
-        is_first = False
+        known = seen
 
     return tell
 
@@ -98,7 +95,7 @@ class TopologyLook:
     def __init__(self, modules: Modules, module: str, topology: str) -> None:
         self._modules, self._module, self._topology = modules, module, topology
         self._definitions = DefinitionLog(modules.store, module)
-        self._opened: tuple[StoredDefinition, StatusReader, CommitLog] | None = None
+        self._opened: tuple[StoredDefinition, StatusReader] | None = None
         self._lines: list[dict[str, Any]] = []
 
     def look(self) -> dict[str, Any]:
@@ -112,9 +109,10 @@ class TopologyLook:
             definition = self._definitions.newest()
             if definition is None or definition.is_destroyed:
                 raise UnknownName(f"There is no module {self._module!r} here.", name=self._module)
-            status, log = self._open(definition)
-            self._read_lines(log)
-            return {"status": status.read().to_json(), "log": self._lines}
+            reader = self._open(definition)
+            status = reader.read()
+            self._read_lines(reader.log, status.entry)
+            return {"status": status.to_json(), "log": self._lines}
         except StoreUnavailable:
             raise
         except TidemillError:
@@ -122,22 +120,19 @@ class TopologyLook:
             self._definitions, self._opened = DefinitionLog(self._modules.store, self._module), None
             raise
 
-    def _read_lines(self, log: CommitLog) -> None:
-        newest = log.newest_number()
+    def _read_lines(self, log: CommitLog, newest: int) -> None:
         known = self._lines[-1]["entry"] if self._lines else 0
         if newest > known:  # the entry behind a commit says how long it took: the line that was last is made anew
-            found = lines_of(log, min(LINES_MAX, newest - known + 1))
+            found = lines_of(log, min(LINES_MAX, newest - known + 1), before=newest + 1)
             first = found[0]["entry"] if found else known + 1  # none: they are trimmed, or deleted, at this moment
             self._lines = [line for line in self._lines if line["entry"] < first] + found
             self._lines = self._lines[-LINES_MAX:]
 
-    def _open(self, definition: StoredDefinition) -> tuple[StatusReader, CommitLog]:
+    def _open(self, definition: StoredDefinition) -> StatusReader:
         if self._opened is None or self._opened[0].number != definition.number:
-            store = self._modules.store
-            log = CommitLog(store, definition.topology_prefix(self._topology))
-            status = StatusReader(store, definition, self._topology, self._modules.clock)
-            self._opened, self._lines = (definition, status, log), []
-        return self._opened[1:]
+            reader = StatusReader(self._modules.store, definition, self._topology, self._modules.clock)
+            self._opened, self._lines = (definition, reader), []
+        return self._opened[1]
 
 
 class TopologyLooks:
@@ -184,22 +179,21 @@ def topology_changes() -> Tell:
     counts any more.
     """
     status: Any = None
-    newest = -1
-    known: dict[str, Any] = {}
+    told: dict[str, Any] | None = None  # the newest line, empty where there was none
 
     def tell(found: dict[str, Any]) -> Iterator[Event]:
-        nonlocal status, newest, known
-        if newest > 0 and not _goes_on(found["log"], known):
-            newest = -1
+        nonlocal status, told
+        lines = found["log"]
+        if told and not _goes_on(lines, told):
+            told = None
             yield "restart", {}
         if found["status"] != status:
             status = found["status"]
             yield "status", status
-        last = found["log"][-1]["entry"] if found["log"] else 0
-        if last > newest:
-            yield "log", [line for line in found["log"] if line["entry"] >= newest]
-            newest = last
-            known = found["log"][-1] if found["log"] else {}
+        newest, since = lines[-1] if lines else {}, told.get("entry", 0) if told else 0
+        if told is None or newest.get("entry", 0) > since:
+            yield "log", [line for line in lines if line["entry"] >= since]
+            told = newest
 
     return tell
 
