@@ -159,26 +159,19 @@ def _described(declaration: ModuleDeclaration) -> dict[str, Any]:
     }
 
 
-def _programs(declaration: ModuleDeclaration) -> dict[str, Program]:
-    """The compiled topologies and queries by name."""
-    from tidemill.plan.compile.topology import compile_queries, compile_topology
-
-    if declaration.mirrors:
-        text = f"{declaration.name} mirrors objects of other modules, so what runs is known on their stores only."
-        raise BadInput(f"{text} Ask for it without its plan.")
-    topologies = {one.name: compile_topology(declaration, one.name) for one in declaration.topologies}
-    return {**topologies, **compile_queries(declaration)}
-
-
 def _program(declaration: ModuleDeclaration, name: str) -> Program:
-    found = _programs(declaration)
+    from tidemill.plan.compile.topology import compile_alone
+
+    found = compile_alone(declaration)
     if name not in found:
         raise BadInput(f"{declaration.name} has no topology or query {name!r}; it has {', '.join(sorted(found))}.")
     return found[name]
 
 
 def _segments(declaration: ModuleDeclaration) -> Iterator[dict[str, Any]]:
-    for program in _programs(declaration).values():
+    from tidemill.plan.compile.topology import compile_alone
+
+    for program in compile_alone(declaration).values():
         for segment in program.segments.values():
             start = program.operators[segment.start]
             names = [type(program.operators[operator]).__name__.lower() for operator in segment.operators]

@@ -16,7 +16,7 @@ from tidemill.gateway.live import LiveStream, module_changes, topology_changes
 from tidemill.gateway.topologies import definition_of
 from tidemill.journal.commit_log import CommitLog
 from tidemill.language.options import ENGINES, OPTIONS
-from tidemill.plan.compile.topology import compile_topology
+from tidemill.plan.compile.topology import compile_alone
 from tidemill.plan.picture import picture
 from tidemill.values.errors import NeedsCode
 
@@ -94,11 +94,10 @@ async def plan(request: Request, module: str, topology: str) -> Response:
         if client.code is None:
             text = f"The code of {module} is not here: start the gateway with --entry, or run it with --port."
             raise NeedsCode(text, name=module)
-        if topology not in {one.name for one in client.code.topologies}:
+        programs = compile_alone(client.code)
+        if topology not in programs:
             raise NeedsCode(f"The code of {module} here has no topology {topology}: load the version that runs.")
-        if client.code.mirrors:
-            raise unfitting(f"{module} mirrors objects of other modules: its plan is known where it runs only.")
-        return picture(compile_topology(client.code, topology))
+        return picture(programs[topology])
 
     return Response(await gateway.work.read(draw, ticket_of(request)), media_type=schemas.SVG)
 

@@ -19,7 +19,7 @@ from tidemill.plan.compile.liveness import live_behind
 from tidemill.plan.compile.order import leaves, merging_trees, ordered_points
 from tidemill.plan.compile.schedule import certain_operators, schedule_of, with_waits
 from tidemill.plan.compile.segments import segments_of
-from tidemill.values.errors import DefinitionError, Fault, UnknownName, message_of
+from tidemill.values.errors import BadInput, DefinitionError, Fault, UnknownName, message_of
 
 T = TypeVar("T")
 
@@ -58,6 +58,20 @@ def _used(*programs: pg.Program) -> dict[str, DeclaredObject]:
     """The objects that operators use."""
     calls = (getattr(op, "function", None) for program in programs for op in program.operators)
     return {f.call.name: f.call for f in calls if f is not None and isinstance(f.call, DeclaredObject)}
+
+
+def compile_alone(declaration: df.ModuleDeclaration) -> dict[str, pg.Program]:
+    """The programs of all topologies and queries by name, for people who look at them without a store.
+
+    Raises:
+        BadInput: the module mirrors objects of others, which decide of its programs.
+        DefinitionError: as `compile_topology`.
+    """
+    if declaration.mirrors:
+        text = f"{declaration.name} mirrors objects of other modules, so what runs is known on their stores only."
+        raise BadInput(f"{text} Ask for it without its plan.")
+    topologies = {one.name: compile_topology(declaration, one.name) for one in declaration.topologies}
+    return {**topologies, **compile_queries(declaration)}
 
 
 def compile_queries(declaration: df.ModuleDeclaration, ids: Mapping[str, str] | None = None) -> dict[str, pg.Program]:
