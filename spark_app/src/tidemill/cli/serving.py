@@ -7,14 +7,18 @@ import logging
 import os
 import threading
 import webbrowser
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store, load_module
 from tidemill.cli.output import command, say, show_json, wants_json
 from tidemill.values.extras import needing
+
+if TYPE_CHECKING:
+    from tidemill.gateway.server import GatewayServer
+    from tidemill.store.objects import ObjectStore
 
 _MEGABYTE = 1024 * 1024
 
@@ -85,14 +89,9 @@ def ui(
 ) -> None:
     """Show a store's modules on a page in the browser of this machine."""
     wants_json(json_)
-    with needing("gateway"):
-        from tidemill.gateway.modules import Modules
-        from tidemill.gateway.server import GatewayServer
-        from tidemill.gateway.settings import GatewaySettings
-
     logging.basicConfig(level=logging.WARNING)
     opened = existing_store(store)
-    server = GatewayServer(Modules(opened), GatewaySettings(), "127.0.0.1", port)
+    server = _on_loopback(port, {}, opened)
     if json_:
         show_json({"url": f"{server.url}/"})
     else:
@@ -109,14 +108,7 @@ def serving_beside(running: Any, port: int, is_json: bool) -> Iterator[None]:
     if not port:
         yield
         return
-    with needing("gateway"):
-        from tidemill.gateway.modules import Modules
-        from tidemill.gateway.server import GatewayServer
-        from tidemill.gateway.settings import GatewaySettings
-        from tidemill.gateway.tokens import tokens_from
-
-    modules = Modules(running.store, declaration=running.declaration, hub=running.hub)
-    server = GatewayServer(modules, GatewaySettings(tokens=tokens_from("", os.environ)), "127.0.0.1", port)
+    server = _on_loopback(port, os.environ, running.store, declaration=running.declaration, hub=running.hub)
     server.start()
     try:
         if not is_json:
@@ -124,6 +116,18 @@ def serving_beside(running: Any, port: int, is_json: bool) -> Iterator[None]:
         yield
     finally:
         server.stop()
+
+
+def _on_loopback(port: int, environment: Mapping[str, str], store: ObjectStore, **of_modules: Any) -> GatewayServer:
+    """A gateway for this machine, with the tokens that the environment names."""
+    with needing("gateway"):
+        from tidemill.gateway.modules import Modules
+        from tidemill.gateway.server import GatewayServer
+        from tidemill.gateway.settings import GatewaySettings
+        from tidemill.gateway.tokens import tokens_from
+
+    settings = GatewaySettings(tokens=tokens_from("", environment))
+    return GatewayServer(Modules(store, **of_modules), settings, "127.0.0.1", port)
 
 
 def _declared(entry: str) -> Any:

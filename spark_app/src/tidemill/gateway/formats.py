@@ -203,6 +203,13 @@ def _matches(pattern: str, kind: str) -> bool:
     return pattern in (kind, "*/*", f"{kind.partition('/')[0]}/*")
 
 
+def whole(number: int | float, name: str, least: int = 0) -> int:
+    """A JSON integer, which may be written as 1.0. Raises HttpRefusal: 400, it is none, or beyond its bounds."""
+    if not least <= number < 2**53 or number != int(number):
+        raise malformed(f"{name} is a whole number from {least} to 2^53 - 1.")
+    return int(number)
+
+
 def encoded(value: Any, kind: str) -> bytes:
     """A value as JSON or MessagePack."""
     return pack(value) if kind == MSGPACK else msgspec.json.encode(jsonable(value))

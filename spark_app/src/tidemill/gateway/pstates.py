@@ -14,7 +14,7 @@ from tidemill.clients.pstate import PStateHandle
 from tidemill.gateway import schemas
 from tidemill.gateway.exchange import answered, body_of, check_query, gateway_of, ticket_of
 from tidemill.gateway.faults import malformed
-from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
+from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type, whole
 from tidemill.gateway.subscriptions import VALUE_BYTES_MAX, Subscription
 from tidemill.language.dataflow import RecordedPath
 from tidemill.paths.budget import Budget
@@ -124,7 +124,7 @@ async def page(request: Request, module: str, pstate: str) -> Response:
     def read() -> Any:
         asked = form.asked(body, PageAsked)
         found = form.handle(asked.at).page(
-            _whole(asked.limit, "limit"),
+            whole(asked.limit, "limit"),
             path=_below(asked.path, "page"),
             after=asked.after,
             budget=form.budget(first=0),
@@ -147,9 +147,9 @@ async def diff(request: Request, module: str, pstate: str) -> Response:
     def read() -> Any:
         asked = form.asked(body, DiffAsked)
         found = form.handle(None).diff_page(
-            _whole(asked.before, "before"),
-            _whole(asked.after, "after"),
-            _whole(asked.limit, "limit"),
+            whole(asked.before, "before"),
+            whole(asked.after, "after"),
+            whole(asked.limit, "limit"),
             path=_below(asked.path, "diff"),
             cursor=asked.cursor,
             budget=form.budget(first=0),
@@ -183,7 +183,7 @@ class _Form:
 
     def handle(self, at: int | float | None) -> PStateHandle:
         handle = self.gateway.modules.module(self._module).pstate(self._pstate)
-        return handle if at is None else handle.at(_whole(at, "at"))
+        return handle if at is None else handle.at(whole(at, "at"))
 
     def budget(self, first: int) -> Budget:
         deadline = self._began + self.gateway.settings.seconds_max
@@ -220,13 +220,6 @@ def _staleness(milliseconds: float) -> float:
     if not 0 <= milliseconds <= STALENESS_MS_MAX:
         raise malformed(f"maxStalenessMs is a number from 0 to {STALENESS_MS_MAX:,.0f}.")
     return milliseconds
-
-
-def _whole(number: int | float, name: str) -> int:
-    """A JSON integer, which may be written as 1.0."""
-    if not 0 <= number < 2**53 or number != int(number):
-        raise malformed(f"{name} is a whole number from 0 to 2^53 - 1.")
-    return int(number)
 
 
 @routes.get(

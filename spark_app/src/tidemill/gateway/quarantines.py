@@ -10,8 +10,7 @@ from fastapi import APIRouter, Request, Response
 from tidemill.clients.quarantine import DECIDED_MAX, PAGE_RECORDS, Quarantine
 from tidemill.gateway import schemas
 from tidemill.gateway.exchange import Gateway, answered, body_of, gateway_of, ticket_of
-from tidemill.gateway.faults import malformed
-from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
+from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type, whole
 from tidemill.gateway.guard import FACTS
 
 routes = APIRouter(tags=["quarantine"])
@@ -45,7 +44,7 @@ async def page(request: Request, module: str, topology: str) -> Response:
 
     def read() -> Any:
         asked = converted(decoded(body, kind, ticket_of(request).grow), HeldAsked)
-        limit, after = _whole(asked.limit), _whole(asked.after)
+        limit, after = whole(asked.limit, "limit"), whole(asked.after, "after", least=-1)
         return [vars(record) for record in _opened(gateway, module, topology).records(limit, after)]
 
     return await answered(request, read)
@@ -70,20 +69,13 @@ async def _decided(request: Request, module: str, topology: str, *, is_retry: bo
 
     def change() -> Any:
         chosen = converted(decoded(body, kind, ticket_of(request).grow), DecidedRecords)
-        numbers = None if chosen.numbers is None else [_whole(number) for number in chosen.numbers]
+        numbers = None if chosen.numbers is None else [whole(number, "numbers") for number in chosen.numbers]
         request.scope[FACTS] = {"numbers": numbers}
         found = _opened(gateway, module, topology)
         count = found.retry(numbers) if is_retry else found.drop(numbers)
         return {"retried" if is_retry else "dropped": count}
 
     return await answered(request, change)
-
-
-def _whole(number: int | float) -> int:
-    """A whole number of JSON, which may be written as 1.0. Raises HttpRefusal: 400, it is none."""
-    if number != int(number):
-        raise malformed(f"Numbers of records are whole, not {number}.")
-    return int(number)
 
 
 def _opened(gateway: Gateway, module: str, topology: str) -> Quarantine:

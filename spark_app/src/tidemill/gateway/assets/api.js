@@ -1,7 +1,7 @@
 // Requests to the gateway that serves this page, and what it tells by itself.
 import { useEffect, useReducer, useState } from "./vendor/preact-htm.js";
 
-export class Refused extends Error {
+class Refused extends Error {
   constructor(status, code, message) { super(message); this.status = status; this.code = code; }
 }
 
@@ -26,19 +26,26 @@ export async function ask(path, { method = "GET", body } = {}) {
   if (body !== undefined) headers["content-type"] = "application/json";
   const answer = await fetch(address(path), { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
   const text = await answer.text();
-  let found = null;
-  try { found = text ? parse(text) : null; } catch { found = null; }
-  if (answer.ok) return found;
+  const found = parsed(text);
+  if (!answer.ok) throw refusal(answer, found);
+  return found;
+}
+
+function parsed(text) {
+  try { return text ? parse(text) : null; } catch { return null; }
+}
+
+function refusal(answer, found) {
   const error = found?.error ?? { code: "Unknown", message: `${answer.status} ${answer.statusText}` };
   if (answer.status === 401) window.dispatchEvent(new Event("signed-out"));
-  throw new Refused(answer.status, error.code, error.message);
+  return new Refused(answer.status, error.code, error.message);
 }
 
 // A picture that the gateway draws, as an element; it comes as SVG, of which no script runs.
 export async function picture(path) {
   const answer = await fetch(address(path), { headers: { "x-tidemill-page": "1" } });
   const text = await answer.text();
-  if (!answer.ok) throw new Refused(answer.status, ...Object.values(JSON.parse(text).error));
+  if (!answer.ok) throw refusal(answer, parsed(text));
   return document.importNode(new DOMParser().parseFromString(text, "image/svg+xml").documentElement, true);
 }
 
