@@ -17,7 +17,7 @@ export function Topology({ module, name, query, may }) {
     log: (found) => setLines((known) => merged(known, found)),
     trouble: ({ message }) => setTrouble(message),
   });
-  const known = useAsked(path, () => ask(path));
+  const known = useAsked(path, () => ask(path)); // events that are refused come without a reason: this has it
   const chosen = Number(query.get("entry")) || null;
   const choose = (entry) => { window.location.hash = `/m/${segment(module)}/t/${segment(name)}?entry=${entry}`; };
   useTick(1);
