@@ -12,7 +12,8 @@ from test_appends_kept import LARGE, Relay
 
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill.depot.log import DepotLog
-from tidemill.depot.producers import Producers, producer_of
+from tidemill.depot.producer_names import producer_of
+from tidemill.depot.producers import Producers
 from tidemill.depot.rows import in_one_partition
 from tidemill.journal import entries
 from tidemill.journal.definition_log import DefinitionLog

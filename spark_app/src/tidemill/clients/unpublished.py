@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tidemill.definition.definition import StoredDefinition, StoredDepot
 from tidemill.depot.log import DepotLog
-from tidemill.depot.producers import producer_of
+from tidemill.depot.producer_names import producer_of
 from tidemill.journal.entries import QUARANTINE, Entry
 from tidemill.journal.settlements import quarantine_prefix
 from tidemill.store.objects import ObjectStore

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tidemill.depot import producers as depot_producers
 from tidemill.depot.append_identity import Numbered, Producer, identified
 from tidemill.depot.header import Gate, Header, LastSequence, Offsets, Produced, SegmentSummary
+from tidemill.depot.producer_names import KEY_PREFIX
 from tidemill.depot.producers import Producers
 from tidemill.depot.rows import PartitionedRows, merge
 from tidemill.values.columns import Column
@@ -107,7 +108,7 @@ def _repeated(
     name, sequence, digest = producer
     known = placed.get((name, sequence)) or producers.find(newest, name, sequence)
     kept = last.digest if sequence == last.sequence else known and known.digest
-    shown = name.removeprefix(depot_producers.KEY_PREFIX)
+    shown = name.removeprefix(KEY_PREFIX)
     if kept is None:
         text = f"The last append of '{shown}' has the number {last.sequence}; of number {sequence} nothing is known."
         return SequenceUnknown(f"{text} Nothing was appended; go on above the last.", last=last.sequence)

@@ -12,30 +12,20 @@ from collections.abc import Mapping, Sequence
 from tidemill.depot import reading
 from tidemill.depot.files import DepotFiles
 from tidemill.depot.header import Header, LastSequence, Produced
+from tidemill.depot.producer_names import KEY_PREFIX, TOPOLOGY_PREFIX
 from tidemill.store.objects import NotFound
 from tidemill.values.errors import CorruptState, invariant
 
-TOPOLOGY_PREFIX = "topology/"
-"""Producers whose id begins so are never forgotten."""
-
-KEY_PREFIX = "key/"
-"""Producers whose id begins so are the idempotency keys of clients that come and go, often one for each append."""
-
 KEYS_MAX = 8_192
-"""How many of them a depot remembers, those used last; as many of those that number their appends, and of other
-producers, apart: who uses a new key for each append does not push out who numbers them. Nothing is forgotten by time: a
-clock that is ahead would make a repeated append a second one."""
+"""How many idempotency keys a depot remembers, those used last; as many of those that number their appends, and of
+other producers, apart: who uses a new key for each append does not push out who numbers them. Nothing is forgotten by
+time: a clock that is ahead would make a repeated append a second one."""
 
 TABLE_EVERY = 64
 """A segment carries the table when this many came since the last one that did; so many headers a reader needs."""
 
 SMALL_TABLE = 16
 """A table of so few producers rides along always: then nobody has to look back."""
-
-
-def producer_of(prefix: str) -> str:
-    """The name under which the topology below `prefix` appends; with its id, so that no other one ever has it."""
-    return TOPOLOGY_PREFIX + prefix.rpartition("/")[2]
 
 
 class HeaderMissing(CorruptState):

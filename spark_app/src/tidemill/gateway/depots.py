@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from tidemill.clients.barrier import ProcessedWatch, barrier_of
 from tidemill.clients.depot import Appended
 from tidemill.depot.append_identity import digest_of_bytes
-from tidemill.depot.producers import KEY_PREFIX
+from tidemill.depot.producer_names import KEY_PREFIX
 from tidemill.gateway import schemas
 from tidemill.gateway.exchange import (
     Gateway,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from tidemill.depot.producer_names import producer_of
 from tidemill.journal.entries import QUARANTINE
 from tidemill.store.entry_log import EntryLog
 from tidemill.store.json_codec import SUFFIX, JsonCodec
@@ -70,8 +71,6 @@ def quarantine_prefix(topology_prefix: str) -> str:
 
 def retries_of(topology_prefix: str) -> str:
     """The producer under whose name retried records are appended to their depots."""
-    from tidemill.depot.producers import producer_of  # loads what reads columns, which who only counts does without
-
     return f"{producer_of(topology_prefix)}/{QUARANTINE}"
 
 

@@ -21,7 +21,8 @@ from tidemill.definition.definition import StoredDefinition, StoredDepot, Stored
 from tidemill.definition.stored import depot_folder, topology_folder
 from tidemill.depot.header import LastSequence
 from tidemill.depot.log import DepotLog
-from tidemill.depot.producers import HeaderMissing, ProducerTable, brought_up, producer_of
+from tidemill.depot.producer_names import producer_of
+from tidemill.depot.producers import HeaderMissing, ProducerTable, brought_up
 from tidemill.depot.reading import produced_back
 from tidemill.journal import entries
 from tidemill.journal.commit_log import CommitLog

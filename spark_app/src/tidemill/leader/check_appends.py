@@ -8,7 +8,7 @@ from contextlib import suppress
 from tidemill.definition.definition import StoredDefinition, StoredDepot
 from tidemill.depot.header import LastSequence
 from tidemill.depot.log import DepotLog
-from tidemill.depot.producers import producer_of
+from tidemill.depot.producer_names import producer_of
 from tidemill.depot.reading import find_produced, produced_back
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import QUARANTINE, SEGMENTS_MAX, AppendIdentity, Entry, StagedAppend

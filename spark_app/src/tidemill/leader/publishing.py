@@ -15,7 +15,7 @@ from tidemill.clients.depot_target import reopen
 from tidemill.depot.append_identity import Producer
 from tidemill.depot.commit import SegmentBatch
 from tidemill.depot.log import DepotLog
-from tidemill.depot.producers import producer_of
+from tidemill.depot.producer_names import producer_of
 from tidemill.depot.rows import PartitionedRows, merge
 from tidemill.depot.segment import Segment
 from tidemill.journal.entries import AppendIdentity, StagedAppend
