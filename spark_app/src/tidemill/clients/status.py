@@ -14,8 +14,8 @@ from typing import Any, Literal
 import msgspec
 
 from tidemill.definition.definition import StoredDefinition
-from tidemill.definition.migrating import MigrationStatus
 from tidemill.journal.entries import Committed, Entry, Failure, SourceProgress
+from tidemill.tables.migration_progress import MigrationStatus, progress_of
 
 State = Literal["stopped", "stopped, paused", "starting", "pausing", "paused", "failing", "running"]
 Role = Literal["standby", "claiming", "leader", "stopped", "fenced", "superseded", "failed"]
@@ -161,7 +161,7 @@ def entry_status(
         levels=len(entry.snapshot.levels),
         state_bytes=sum(part.bytes for part in parts),
         state_rows=sum(sum(part.rows.values()) for part in parts),
-        migrations=_migrations(definition, topology, entry),
+        migrations=progress_of(definition.topology(topology).pstates.values(), entry.snapshot),
         paused_seen=entry.paused_seen,
         written_ms=entry.written_ms,
         owner=entry.owner,
@@ -203,12 +203,3 @@ def met_sources(definition: StoredDefinition, topology: str, entry: Entry | None
         and source.since <= entry.definition
         and entry.progress[source.source_id].depot == definition.depot_identity(source.depot)
     }
-
-
-def _migrations(definition: StoredDefinition, topology: str, entry: Entry) -> tuple[MigrationStatus, ...]:
-    pstates = definition.topology(topology).pstates.values()
-    if not any(pstate.migrations for pstate in pstates):
-        return ()
-    from tidemill.tables.migration_progress import progress  # loads what reads columns, which most do without
-
-    return progress(pstates, entry.snapshot)

@@ -8,7 +8,7 @@ have gone through it before; its ID is not used again, for nobody could tell the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from tidemill.definition.stored import StoredDefinition, StoredMigration, StoredPState
@@ -158,14 +158,3 @@ def _schema_faults(was: StoredPState, made: list[Migration]) -> Iterator[Fault]:
 
 
 _WHOLE: Final = "Migrate the values inside it, or declare a PState of another name and fill it from the depots."
-
-
-@dataclass(frozen=True)
-class MigrationStatus:
-    """The newest migration of values at `location`: `waiting` of `rows` stored rows are still to be rewritten."""
-
-    pstate: str
-    location: str
-    id: str
-    waiting: int
-    rows: int

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from tidemill.definition.migrating import MigrationStatus, steps_of
+from tidemill.definition.migrating import steps_of
 from tidemill.definition.stored import StoredPState
 from tidemill.journal.snapshot import Snapshot
 from tidemill.language.migrations import Location, location_text
 from tidemill.tables.tables import Table, layout_of, row_key
+
+
+@dataclass(frozen=True)
+class MigrationStatus:
+    """The newest migration of values at `location`: `waiting` of `rows` stored rows are still to be rewritten."""
+
+    pstate: str
+    location: str
+    id: str
+    waiting: int
+    rows: int
 
 
 def migrated_tables(pstates: Iterable[StoredPState]) -> Iterator[tuple[StoredPState, Location, str, Table]]:
@@ -24,20 +36,16 @@ def generations(pstates: Iterable[StoredPState]) -> dict[str, int]:
     return {name: table.generation for _, _, name, table in migrated_tables(pstates)}
 
 
-def progress(pstates: Iterable[StoredPState], snapshot: Snapshot) -> tuple[MigrationStatus, ...]:
+def progress_of(pstates: Iterable[StoredPState], snapshot: Snapshot) -> tuple[MigrationStatus, ...]:
     """The newest migration of each location, if the code still declares it."""
     found = []
     for pstate, location, name, table in migrated_tables(pstates):
         newest = [made for made in pstate.migrations if made.location == location][-1]
         if newest.is_declared:
-            waiting = _waiting(snapshot, {name: table.generation})
+            waiting = sum(part.behind({name: table.generation}).get(name, 0) for part in snapshot.parts())
             rows = sum(part.rows.get(name, 0) for part in snapshot.parts())
             found.append(MigrationStatus(pstate.name, location_text(location), newest.id, waiting, rows))
     return tuple(found)
-
-
-def _waiting(snapshot: Snapshot, generations: Mapping[str, int]) -> int:
-    return sum(sum(part.behind(generations).values()) for part in snapshot.parts())
 
 
 def done_generations(pstates: Iterable[StoredPState], snapshot: Snapshot) -> dict[str, dict[Location, int]]:
