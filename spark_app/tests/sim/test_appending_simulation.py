@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from simulation_runs import crashes_and_places, is_caught, run
 
 from tidemill.journal.entries import StagedAppend
 from tidemill.leader import collection, publishing, transitions
 from tidemill.leader.publication import Publication
 from tidemill.testing.appending_simulation import AppendingSimulation
-from tidemill.testing.simulation import CALM, Chances, CrashAt
-from tidemill.values.errors import TidemillError
+from tidemill.testing.simulation import Chances
 
 SEEDS = int(os.environ.get("TIDEMILL_SIM_SEEDS", "200"))
 FIRST_SEED = int(os.environ.get("TIDEMILL_SIM_FIRST_SEED", "1"))
@@ -22,35 +22,20 @@ SEED_OF_CRASHES = 3
 STEPS = 150
 
 
-def run(simulation: AppendingSimulation) -> AppendingSimulation:
-    try:
-        simulation.run(STEPS)
-    except BaseException as error:
-        error.add_note(f"seed {simulation.seed}, crash {simulation.crash_at}; the last events:")
-        error.add_note("\n".join(simulation.trace[-25:]))
-        raise
-    return simulation
-
-
 @pytest.mark.parametrize("block", range(10))
 def test_appends_are_there_once_when_anything_fails_at_any_time(block: int) -> None:
     for seed in range(FIRST_SEED + block, FIRST_SEED + SEEDS, 10):
-        run(AppendingSimulation(seed))
+        run(AppendingSimulation(seed), STEPS)
 
 
 @pytest.mark.parametrize("moment", ["before write", "after write", "before event"])
 def test_appends_are_there_once_when_a_runner_dies_at_each_write_and_event(moment: Any) -> None:
-    calm = run(AppendingSimulation(SEED_OF_CRASHES, CALM))
-    places = calm.turns if moment == "before event" else calm.writes
-    crashes = sum(
-        run(AppendingSimulation(SEED_OF_CRASHES, CALM, CrashAt(number, moment))).crashes
-        for number in range(1, places + 1)
-    )
+    crashes, places = crashes_and_places(AppendingSimulation, SEED_OF_CRASHES, moment, STEPS)
     assert crashes == places
 
 
 def test_publications_fail_and_are_repeated_when_a_simulation_is_not_calm() -> None:
-    text = "\n".join(line for seed in range(1, 31) for line in run(AppendingSimulation(seed)).trace)
+    text = "\n".join(line for seed in range(1, 31) for line in run(AppendingSimulation(seed), STEPS).trace)
     assert "PublishAppends" in text
     assert "AppendsPublished" in text
 
@@ -81,11 +66,4 @@ def test_mistake_with_appends_is_caught_when_made_on_purpose(
     monkeypatch: pytest.MonkeyPatch, place: Any, name: str, mistake: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(place, name, mistake(getattr(place, name)))
-    caught = False
-    for seed in range(1, 200):
-        try:
-            AppendingSimulation(seed, Chances(wrong_lease=0.1)).run()
-        except TidemillError:
-            caught = True
-            break
-    assert caught
+    assert is_caught(lambda seed: AppendingSimulation(seed, Chances(wrong_lease=0.1)), range(1, 200))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from simulation_runs import run
 
 from tidemill.testing.bank_simulation import BankSimulation
 
@@ -13,9 +14,4 @@ SEEDS = int(os.environ.get("TIDEMILL_BANK_SEEDS", "12"))
 
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 def test_total_stays_when_anything_fails_at_any_time(seed: int) -> None:
-    simulation = BankSimulation(seed)
-    try:
-        simulation.run(150)
-    except BaseException as error:
-        error.add_note(f"seed {seed}; the last events:\n" + "\n".join(simulation.trace[-25:]))
-        raise
+    run(BankSimulation(seed), 150)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import pytest
+from simulation_runs import run
 
 from tidemill import Agg, Block, CompoundAgg, Depot, MicrobatchSourceOptions, Module, Ops, PState, SubBatch
 from tidemill.api.recording import record_module
@@ -62,9 +63,4 @@ class JoinSimulation(BankSimulation):
 
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 def test_joined_transfers_count_once_when_anything_fails_at_any_time(seed: int) -> None:
-    simulation = JoinSimulation(seed)
-    try:
-        simulation.run(150)
-    except BaseException as error:
-        error.add_note(f"seed {seed}; the last events:\n" + "\n".join(simulation.trace[-25:]))
-        raise
+    run(JoinSimulation(seed), 150)

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from simulation_runs import run
 
 from tidemill.api.aggregators import Agg, CompoundAgg
 from tidemill.api.depots import Depot
@@ -169,24 +170,14 @@ class MigratingSimulation(BankSimulation):
         invariant(not check_module(self.store, MODULE), "a migrated store has no fault")
 
 
-def run(simulation: MigratingSimulation, steps: int = 150) -> None:
-    try:
-        simulation.run(steps)
-    except BaseException as error:
-        error.add_note(f"seed {simulation.seed}, crash {simulation.crash_at}; the last events:")
-        error.add_note("\n".join(simulation.trace[-25:]))
-        raise
-
-
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 def test_balances_are_migrated_once_when_anything_fails_at_any_time(seed: int) -> None:
-    run(MigratingSimulation(seed))
+    run(MigratingSimulation(seed), 150)
 
 
 @pytest.mark.parametrize("moment", ["before write", "after write"])
 def test_balances_are_migrated_once_when_a_runner_dies_at_each_write_after_the_update(moment: Any) -> None:
-    calm = MigratingSimulation(5, CALM, update_after=40)
-    run(calm, 60)
+    calm = run(MigratingSimulation(5, CALM, update_after=40), 60)
     at_update = MigratingSimulation(5, CALM, update_after=40)
     with at_update._folder:
         for _ in range(39):
@@ -194,8 +185,6 @@ def test_balances_are_migrated_once_when_a_runner_dies_at_each_write_after_the_u
         first = at_update.writes + 1
     crashes = 0
     for number in range(first, calm.writes + 1):
-        simulation = MigratingSimulation(5, CALM, CrashAt(number, moment), update_after=40)
-        run(simulation, 60)
-        crashes += simulation.crashes
+        crashes += run(MigratingSimulation(5, CALM, CrashAt(number, moment), update_after=40), 60).crashes
     assert crashes == calm.writes + 1 - first
     assert crashes > 5

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from simulation_runs import crashes_and_places, is_caught, run
 
 from tidemill.clients import quarantine
 from tidemill.journal.settlements import Settlement
 from tidemill.leader import events, transitions
 from tidemill.testing.quarantine_simulation import QuarantineSimulation
-from tidemill.testing.simulation import CALM, Chances, CrashAt
-from tidemill.values.errors import TidemillError
+from tidemill.testing.simulation import Chances
 
 SEEDS = int(os.environ.get("TIDEMILL_SIM_SEEDS", "60"))
 FIRST_SEED = int(os.environ.get("TIDEMILL_SIM_FIRST_SEED", "1"))
@@ -22,35 +22,20 @@ SEED_OF_CRASHES = 3
 STEPS, STEPS_OF_CRASHES = 120, 40
 
 
-def run(simulation: QuarantineSimulation, steps: int = STEPS) -> QuarantineSimulation:
-    try:
-        simulation.run(steps)
-    except BaseException as error:
-        error.add_note(f"seed {simulation.seed}, crash {simulation.crash_at}; the last events:")
-        error.add_note("\n".join(simulation.trace[-25:]))
-        raise
-    return simulation
-
-
 @pytest.mark.parametrize("block", range(10))
 def test_poison_is_in_quarantine_once_when_anything_fails_at_any_time(block: int) -> None:
     for seed in range(FIRST_SEED + block, FIRST_SEED + SEEDS, 10):
-        run(QuarantineSimulation(seed))
+        run(QuarantineSimulation(seed), STEPS)
 
 
 @pytest.mark.parametrize("moment", ["before write", "after write", "before event"])
 def test_poison_is_in_quarantine_once_when_somebody_dies_at_each_write_and_event(moment: Any) -> None:
-    calm = run(QuarantineSimulation(SEED_OF_CRASHES, CALM), STEPS_OF_CRASHES)
-    places = calm.turns if moment == "before event" else calm.writes
-    crashes = sum(
-        run(QuarantineSimulation(SEED_OF_CRASHES, CALM, CrashAt(number, moment)), STEPS_OF_CRASHES).crashes
-        for number in range(1, places + 1)
-    )
+    crashes, places = crashes_and_places(QuarantineSimulation, SEED_OF_CRASHES, moment, STEPS_OF_CRASHES)
     assert crashes == places
 
 
 def test_records_are_retried_and_dropped_when_a_simulation_is_not_calm() -> None:
-    text = "\n".join(line for seed in range(1, 21) for line in run(QuarantineSimulation(seed)).trace)
+    text = "\n".join(line for seed in range(1, 21) for line in run(QuarantineSimulation(seed), STEPS).trace)
     assert "ProbeStarted" in text
     assert "retry [" in text
     assert "drop [" in text
@@ -91,11 +76,4 @@ def test_mistake_with_poison_is_caught_when_made_on_purpose(
     monkeypatch: pytest.MonkeyPatch, place: Any, name: str, mistake: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(place, name, mistake(getattr(place, name)))
-    caught = False
-    for seed in range(1, 60):
-        try:
-            QuarantineSimulation(seed, Chances(wrong_lease=0.1)).run()
-        except TidemillError:
-            caught = True
-            break
-    assert caught
+    assert is_caught(lambda seed: QuarantineSimulation(seed, Chances(wrong_lease=0.1)), range(1, 60))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from simulation_runs import is_caught
 
 from tidemill.journal.entries import Attempt, Entry
 from tidemill.journal.snapshot import Part
@@ -15,7 +16,6 @@ from tidemill.leader.machine import Machine
 from tidemill.store import json_codec
 from tidemill.store.log import Log
 from tidemill.testing.simulation import CALM, Chances, Simulation
-from tidemill.values.errors import TidemillError
 
 SEEDS = 200
 CONTROL_SEEDS = 40
@@ -25,15 +25,6 @@ QUARREL = Chances(wrong_lease=0.1)
 
 BAD_DISK = replace(CALM, spoiled_read=0.2, crash=0.02)
 """Reads fail: what comes back is cut, or another object. Processes begin anew at times, and so read what they knew."""
-
-
-def is_caught(chances: Chances = QUARREL) -> bool:
-    for seed in range(1, SEEDS):
-        try:
-            Simulation(seed, chances).run()
-        except TidemillError:
-            return True
-    return False
 
 
 @pytest.mark.parametrize("chances", [QUARREL, BAD_DISK], ids=["quarrel", "bad disk"])
@@ -80,7 +71,7 @@ def test_mistake_is_caught_when_made_on_purpose(
     monkeypatch: pytest.MonkeyPatch, place: Any, name: str, mistake: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(place, name, mistake(getattr(place, name)))
-    assert is_caught()
+    assert is_caught(lambda seed: Simulation(seed, QUARREL), range(1, SEEDS))
 
 
 @pytest.mark.parametrize(
@@ -96,4 +87,4 @@ def test_spoiled_reads_give_wrong_results_when_nobody_compares_what_was_read(
     monkeypatch: pytest.MonkeyPatch, place: Any, name: str, mistake: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(place, name, mistake)
-    assert is_caught(BAD_DISK)
+    assert is_caught(lambda seed: Simulation(seed, BAD_DISK), range(1, SEEDS))
