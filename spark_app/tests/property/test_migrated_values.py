@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_operands_model import ROWS, N, agg, by_key, expected_after, plain
 from test_operands_model import Store as Columns
-from test_pstate_model import CHUNK_ROWS, THREADS, USED_TASKS, Store, is_plain_root, read, same
+from test_pstate_model import CHUNK_ROWS, THREADS, USED_TASKS, Store, is_plain_root
 from test_pstate_model import schemas as SCHEMAS
-from test_widened_schemas import columns_of, position, without_empty, write
+from test_widened_schemas import columns_of, compare, position, write
 
 from tidemill.language.dataflow import Function, MigrationStep
 from tidemill.language.migrations import Location, schema_at, with_schema_at
@@ -118,18 +118,6 @@ def compact(draw: Any, store: Store) -> None:
     store.compact(first, last, draw(THREADS), draw(CHUNK_ROWS))
     if first == 0 and levels:
         assert store.snapshot.migrated_from(generations) == 0
-
-
-def compare(store: Store, models: dict[int, Any]) -> None:
-    store.begin(1)
-    schema = store.info.schema
-    for task in USED_TASKS:
-        root = store.root(task)
-        if is_plain_root(schema):
-            assert same(models[task], root.get_value())
-            continue
-        expected, actual = without_empty(schema, models[task]), without_empty(schema, read(schema, root))
-        assert same(expected, actual), (expected, actual)
 
 
 @SETTINGS
