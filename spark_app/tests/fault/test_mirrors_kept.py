@@ -19,6 +19,7 @@ from tidemill.journal.entries import Attempt
 from tidemill.journal.options_log import OptionsLog
 from tidemill.leader.collection import collect
 from tidemill.leader.events import StartAttempt
+from tidemill.leader.mirrored_objects import MirroredObjects
 from tidemill.leader.readers import BEGINNING_MS, readers_of
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.check.module import checked
@@ -247,3 +248,21 @@ def test_a_reader_says_what_is_gone_when_the_other_module_was_destroyed_all_the_
 
     assert "Bank/depots/moves" in f"{state.error} {state.report.store_trouble}"
     assert values(cluster, "Report", "$$counts", ["a"]) == {"a": 1}
+
+
+def test_a_module_is_asked_once_when_several_of_its_objects_are_mirrored(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch(cluster, "Bank", bank)
+    launch(cluster, "Report", report())
+    reader = topology_store(cluster, "Report")
+    asked = []
+
+    def head(log: DefinitionLog, old: Any = DefinitionLog.head) -> Any:
+        asked.append(log.log.prefix)
+        return old(log)
+
+    mirrored = MirroredObjects(cluster.store, reader.definition)
+    monkeypatch.setattr(DefinitionLog, "head", head)
+    mirrored.check(["*theirs"], reader.others)
+    assert len(reader.definition.mirrors) == 2 and asked == ["Bank/definition"]

@@ -28,9 +28,10 @@ class MirroredObjects:
     """What one definition mirrors of other modules; for one thread at a time."""
 
     def __init__(self, store: ObjectStore, definition: StoredDefinition) -> None:
-        self._mirrors = tuple(definition.mirrors.values())
-        places = {(mirror.store, mirror.module) for mirror in self._mirrors}
-        self._logs = {(url, module): DefinitionLog(store_at(store, url), module) for url, module in places}
+        mirrors: dict[tuple[str, str], list[StoredMirror]] = {}
+        for mirror in definition.mirrors.values():
+            mirrors.setdefault((mirror.store, mirror.module), []).append(mirror)
+        self._modules = [(DefinitionLog(store_at(store, url), name), mine) for (url, name), mine in mirrors.items()]
         self._checked: dict[str, int] = {}
 
     def check(self, depots: Iterable[str], reads: Iterable[str]) -> None:
@@ -42,16 +43,17 @@ class MirroredObjects:
             StoreUnavailable: a store does not answer.
         """
         names = {*depots, *reads}
-        for mirror in self._mirrors:
-            if mirror.name in names or not names.isdisjoint(mirror.places):
-                self._check_one(mirror)
+        for log, mirrors in self._modules:
+            wanted = [mirror for mirror in mirrors if mirror.name in names or not names.isdisjoint(mirror.places)]
+            head = log.head() if wanted else None
+            if head is not None:
+                self._check_all(wanted, *head)
 
-    def _check_one(self, mirror: StoredMirror) -> None:
-        log = self._logs[mirror.store, mirror.module]
-        head = log.head()
-        if head is not None and self._checked.get(mirror.name) != head[0]:
-            _check_kept(mirror, head[1])
-            self._checked[mirror.name] = head[0]
+    def _check_all(self, mirrors: Iterable[StoredMirror], number: int, newest: StoredDefinition) -> None:
+        for mirror in mirrors:
+            if self._checked.get(mirror.name) != number:
+                _check_kept(mirror, newest)
+                self._checked[mirror.name] = number
 
 
 def _check_kept(mirror: StoredMirror, newest: StoredDefinition) -> None:
