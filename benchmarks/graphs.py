@@ -11,16 +11,17 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from examples.taskgraph import pagerank, queries
-from examples.taskgraph.data import TABLES, generate, scheme
+from examples.taskgraph.data import TABLES, generate
 from polars import col
 
-from tidemill import TaskGraph
+from tidemill import GraphFrame, TaskGraph
 
 WIDE = [f"value{number}" for number in range(20)]
 PAGES, LINKS, RANK_ROUNDS, DAMPING = 200_000, 2_000_000, 10, 0.85
@@ -54,25 +55,24 @@ def scan(folder: Path, table: str, kind: str) -> pl.LazyFrame:
     return lazy.select(*TABLES[table])
 
 
-class GraphTables:
+class GraphTables(queries.Tables):
     """The tables as frames of a graph, with the names that the queries use."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        self._folder, self._kind = folder, kind
-        self._graph = TaskGraph(folder / "store", checkpoint_waves=None)
+        super().__init__(TaskGraph(folder / "store", checkpoint_waves=None), str(folder))
+        self._kind = kind
 
-    def __getattr__(self, table: str) -> Any:
+    def __getattr__(self, table: str) -> GraphFrame:
         if self._kind == "parquet":
-            return self._graph.read_parquet(str(self._folder / f"{table}.parquet"))
+            return self._graph.read_parquet(f"{self._folder}/{table}.parquet")
         if table not in TABLES:
-            return self._graph.read_csv(str(self._folder / f"{table}.csv"), quote_char=None)
-        file, types = str(self._folder / f"{table}.tbl"), TABLES[table]
-        return self._graph.read_csv(file, scheme(table), sep="|", schema=types, quote_char=None).select(*types)
+            return self._graph.read_csv(f"{self._folder}/{table}.csv", quote_char=None)
+        return super().__getattr__(table)
 
 
 def in_graphs(folder: Path, kind: str) -> dict[str, Callable[[], Result]]:
     """The queries as task graphs."""
-    tables: Any = GraphTables(folder, kind)
+    tables = GraphTables(folder, kind)
     return {
         "tpch_q6": lambda: queries.q6(tables).collect().rows(),
         "tpch_q12": lambda: queries.q12(tables).collect().rows(),
@@ -100,7 +100,12 @@ def in_polars(folder: Path, kind: str) -> dict[str, Callable[[], Result]]:
     twelve = joined.group_by("l_shipmode").agg(high.sum(), low=(~high).sum()).sort("l_shipmode")
     count = scan(folder, "a", kind).join(scan(folder, "b", kind), on="key").select(pl.len())
     plans = {"tpch_q6": six, "tpch_q12": twelve, "join_count": count}
-    return {name: lambda plan=plan: plan.collect(engine="streaming").rows() for name, plan in plans.items()}  # type: ignore[misc]  # the default binds the loop's plan
+    return {name: partial(streamed, plan) for name, plan in plans.items()}
+
+
+def streamed(plan: pl.LazyFrame) -> Result:
+    """The rows of a plan, which Polars' streaming engine runs."""
+    return plan.collect(engine="streaming").rows()
 
 
 def ranks_in_graphs(folder: Path) -> Callable[[], Result]:

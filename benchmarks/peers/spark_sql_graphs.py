@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -21,7 +22,7 @@ from examples.taskgraph.data import TABLES
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from benchmarks.graphs import DAMPING, PAGES, RANK_ROUNDS, WIDE
+from benchmarks.graphs import DAMPING, PAGES, RANK_ROUNDS, WIDE, shown
 
 TYPES = {pl.Int64(): "bigint", pl.Float64(): "double", pl.String(): "string", pl.Date(): "date"}
 QUERIES = {
@@ -64,6 +65,11 @@ def define(spark: SparkSession, folder: str, kind: str) -> None:
         rows.createOrReplaceTempView(table)
 
 
+def rows_of(spark: SparkSession, text: str) -> list[Any]:
+    """The rows of a query."""
+    return [list(row) for row in spark.sql(text).collect()]
+
+
 def rank(spark: SparkSession, folder: str) -> Callable[[], list[Any]]:
     """PageRank as a loop over DataFrames; the links are cached."""
     links = spark.read.parquet(f"{folder}/links.parquet")
@@ -87,8 +93,7 @@ def rank(spark: SparkSession, folder: str) -> Callable[[], list[Any]]:
                 .select("y", (DAMPING * f.coalesce("s", f.lit(0.0)) + base).alias("val"))
                 .localCheckpoint()
             )
-        found = pl.DataFrame(vector.toArrow()).sort("y")["val"]
-        return [round(value, 12) for value in (found.sum(), found.max(), found[7])]
+        return shown(pl.DataFrame(vector.toArrow()).sort("y")["val"])
 
     return run
 
@@ -111,7 +116,7 @@ def main() -> None:
         for kind in ("csv", "parquet"):
             define(spark, folder, kind)
             for name, text in QUERIES.items():
-                measure(f"{name}_{kind}", lambda text=text: [list(row) for row in spark.sql(text).collect()])  # type: ignore[misc]  # the default binds the loop's text
+                measure(f"{name}_{kind}", partial(rows_of, spark, text))
     spark.stop()
     medians = {name: statistics.median(found[2:]) for name, found in seconds.items()}
     sys.stdout.write(json.dumps({**medians, "seconds": seconds, "results": results}) + "\n")
