@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 from tidemill.language.dataflow import Location
@@ -21,6 +19,7 @@ from tidemill.values.errors import (
     SnapshotExpired,
     UserCodeError,
     message_of,
+    own_trace,
 )
 
 SAMPLE_CHARS_MAX = 2000
@@ -49,11 +48,10 @@ def user_error(
     if isinstance(error, _NOT_THE_MODULES):
         return error
     text = f"{step} at {at} raised {type(error).__name__}: {message_of(error)}"
-    trace = "".join(traceback.format_exception(type(error), error, own_frames(error)))
     shown = sample_text(sample) if sample is not None else ""
     if shown:
         text += f" (record: {shown[:300]})"
-    found = UserCodeError(text, step=f"{step} at {at}", trace=trace, sample=shown)
+    found = UserCodeError(text, step=f"{step} at {at}", trace=own_trace(error), sample=shown)
     found.row = sample
     found.context.update({"is_general": True} if is_general or isinstance(error, (TimeoutError, MemoryError)) else {})
     return found
@@ -83,19 +81,6 @@ def error_of(operation: Callable[[], object]) -> Exception | None:
     except Exception as error:  # noqa: BLE001 - whatever the operation raises
         return error
     return None
-
-
-def own_frames(error: BaseException) -> TracebackType | None:
-    """The traceback without the engine's frames at its top: it begins where the module's code was called."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None and _is_engine(trace):
-        trace = trace.tb_next
-    return trace
-
-
-def _is_engine(trace: TracebackType) -> bool:
-    name = trace.tb_frame.f_globals.get("__name__", "")
-    return str(name).startswith("tidemill.")
 
 
 def sample_text(sample: Mapping[str, Any]) -> str:

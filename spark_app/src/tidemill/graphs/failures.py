@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 import polars as pl
 
-from tidemill.values.errors import BadInput, CorruptState, RetryableError, TidemillError, UserCodeError
+from tidemill.values.errors import (
+    BadInput,
+    CorruptState,
+    RetryableError,
+    TidemillError,
+    UserCodeError,
+    message_of,
+    own_trace,
+)
 
 SAMPLE_ROWS = 3
 _NOT_THE_USERS = (UserCodeError, RetryableError, CorruptState)
@@ -26,9 +32,8 @@ def calling(name: str, function: str, channel: int, batches: Sequence[Any] = ())
     except (Exception, SystemExit) as error:
         step = f"{function} of {name}, channel {channel},"
         sample = sample_of(batches)
-        text = f"{step} raised {type(error).__name__}: {error}" + (f" (batch: {sample})" if sample else "")
-        trace = "".join(traceback.format_exception(type(error), error, _own_frames(error)))
-        raise UserCodeError(text, step=step, trace=trace, sample=sample) from error
+        text = f"{step} raised {type(error).__name__}: {message_of(error)}" + (f" (batch: {sample})" if sample else "")
+        raise UserCodeError(text, step=step, trace=own_trace(error), sample=sample) from error
 
 
 @contextmanager
@@ -39,7 +44,7 @@ def saving(name: str, channel: int) -> Iterator[None]:
     except TidemillError:
         raise
     except Exception as error:
-        text = f"The state of {name}, channel {channel}, cannot be saved: {error}."
+        text = f"The state of {name}, channel {channel}, cannot be saved: {message_of(error)}."
         advice = "Write serialize and deserialize, so that they give and take what pickles."
         raise UserCodeError(f"{text} {advice}", step=f"serialize of {name}") from error
 
@@ -61,15 +66,3 @@ def sample_of(batches: Sequence[Any]) -> str:
     rows = ", ".join(repr(row) for row in frames[0].head(SAMPLE_ROWS).iter_rows(named=True))
     total = sum(frame.height for frame in frames)
     return f"{rows[:2000]}{', …' if total > SAMPLE_ROWS else ''} - {total} rows"
-
-
-def _own_frames(error: BaseException) -> TracebackType | None:
-    """The traceback without the frames of Tidemill at its top."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None and _is_tidemill(trace):
-        trace = trace.tb_next
-    return trace
-
-
-def _is_tidemill(trace: TracebackType) -> bool:
-    return str(trace.tb_frame.f_globals.get("__name__", "")).startswith("tidemill.")

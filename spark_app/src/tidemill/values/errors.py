@@ -24,6 +24,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -329,6 +330,18 @@ def message_of(error: BaseException) -> str:
         return str(error)
     except Exception as inner:  # noqa: BLE001 - user code
         return f"<{type(inner).__name__} in str>"
+
+
+def own_trace(error: BaseException) -> str:
+    """The traceback as text without Tidemill's frames at its top: it begins where the user's code was called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and _is_tidemill(trace.tb_frame.f_globals):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
+def _is_tidemill(names: dict[str, Any]) -> bool:
+    return str(names.get("__name__", "")).startswith("tidemill.")
 
 
 def check_place(written: object, key: str) -> None:
