@@ -12,6 +12,7 @@ import pytest
 from graph_executors import Count, First, Pass
 
 from tidemill import Dataset, KVDataset, RangeDataset, TaskGraph
+from tidemill.graphs import dataset
 from tidemill.graphs.dataset import delete_dataset, list_datasets
 from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput, CorruptState, UnknownName
@@ -138,6 +139,32 @@ def test_datasets_are_listed_and_deleted_when_a_store_has_some(tmp_path: Path) -
         delete_dataset(store, first.id)
     with pytest.raises(CorruptState, match="cannot be read"):
         first.to_polars()  # it was known before it was deleted
+
+
+def test_a_range_that_was_deleted_is_said_to_be_gone_when_it_was_known_before(tmp_path: Path) -> None:
+    out = made(tmp_path, RangeDataset, "v")
+    assert out.num_rows == 200
+    delete_dataset(open_store(str(tmp_path)), out.id)
+
+    with pytest.raises(CorruptState, match="cannot be read"):
+        out.range(20, 30)
+
+
+def test_one_partition_is_read_for_a_key_when_the_columns_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = made(tmp_path, KVDataset, "k")
+    asked: list[str] = []
+    monkeypatch.setattr(
+        dataset, "read_object", lambda store, key, real=dataset.read_object: [asked.append(key), real(store, key)][1]
+    )
+    out.get(1)
+    asked.clear()
+    found = out.get(2)
+
+    partitions = {each.key: each.partition for each in out.record.objects}
+    assert found["k"].unique().to_list() == [2]
+    assert len({partitions[key] for key in asked}) == 1 and len(asked) == len(set(asked))
 
 
 def test_a_class_of_the_user_is_given_when_a_node_names_it(tmp_path: Path) -> None:

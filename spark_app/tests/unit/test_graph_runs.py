@@ -131,6 +131,24 @@ def test_the_build_side_is_whole_when_it_ends_with_an_aggregation(graph: TaskGra
     assert set(out.to_polars()["seen"]) == {7}
 
 
+class Later(StatelessExecutor):
+    """Sends on one of its streams."""
+
+    def execute(self, batch: pl.DataFrame, stream_id: int, channel: int) -> Output:
+        return batch if stream_id == 1 else None
+
+
+def test_an_input_waits_when_streams_part_and_meet_many_times_before(graph: TaskGraph) -> None:
+    build = node = graph.new_input_frames(frames(2), 1)
+    probe = graph.new_input_frames(frames(3), 1, dependents=[build])
+    for _ in range(40):
+        node = graph.new_non_blocking_node({0: node, 1: node}, Later(), 1, {0: None, 1: None})
+    out = graph.new_blocking_node({0: probe, 1: node}, Probe(), 1, {0: None, 1: None})
+    run(graph)
+
+    assert set(out.to_polars()["seen"]) == {20}
+
+
 class Grows(StatelessExecutor):
     """Sends each batch many times."""
 

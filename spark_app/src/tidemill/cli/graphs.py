@@ -129,9 +129,7 @@ def _dataset(store: str, dataset: str) -> Dataset:
     from tidemill.graphs.dataset import Dataset
 
     existing_store(store)
-    found = Dataset(store, dataset)
-    assert found.record is not None
-    return found
+    return Dataset(store, dataset)
 
 
 def _summary(record: DatasetRecord) -> dict[str, Any]:

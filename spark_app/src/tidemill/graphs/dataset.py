@@ -7,9 +7,11 @@ all objects are there: without it nobody sees any of them.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import polars as pl
@@ -23,7 +25,6 @@ from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput, CorruptState, UnknownName
 
 FOLDER = f"{RESERVED}/datasets"
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -69,21 +70,18 @@ class Dataset:
         """`store` is a store's URL or folder, `dataset` the ID that its graph gave it."""
         self.store = absolute_url(store)
         self.id = dataset
-        self._record: DatasetRecord | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.store!r}, {self.id!r})"
 
-    @property
+    @cached_property
     def record(self) -> DatasetRecord:
         """What the store says of it.
 
         Raises:
             UnknownName: its graph has not run to its end, or it was deleted.
         """
-        if self._record is None:
-            self._record = read_record(self._objects, self.id)
-        return self._record
+        return read_record(self._objects, self.id)
 
     @property
     def is_complete(self) -> bool:
@@ -102,7 +100,7 @@ class Dataset:
         """The rows of all its objects."""
         return sum(each.rows for each in self.record.objects)
 
-    @property
+    @cached_property
     def schema(self) -> pl.Schema:
         """Names and types of the columns; empty if the node never sent a batch."""
         return self._read(self.record.objects[0]).schema if self.record.objects else pl.Schema()
@@ -147,9 +145,7 @@ class Dataset:
         return read_object(self._objects, each.key)
 
     def _joined(self, objects: Sequence[DatasetObject]) -> pl.DataFrame:
-        frames = [self._read(each) for each in objects]
-        with_rows = [frame for frame in frames if frame.height] or frames[:1]
-        return pl.concat(with_rows, how="vertical_relaxed") if with_rows else pl.DataFrame()
+        return _together([self._read(each) for each in objects])
 
 
 class KVDataset(Dataset):
@@ -188,16 +184,18 @@ class RangeDataset(Dataset):
         """The rows whose key is in [low, high), in order of the key; None is no bound."""
         column = pl.col(self.record.key_columns[0])
         conditions = ([] if low is None else [column >= low]) + ([] if high is None else [column < high])
-        frames = [self._within(each, conditions) for each in self.record.objects]
-        with_rows = [frame for frame in frames if frame.height] or frames[:1]
-        return (
-            pl.concat(with_rows, how="vertical_relaxed").sort(self.record.key_columns) if with_rows else pl.DataFrame()
-        )
+        found = _together([self._within(each, conditions) for each in self.record.objects])
+        return found.sort(self.record.key_columns) if found.width else found
 
     def _within(self, each: DatasetObject, conditions: list[pl.Expr]) -> pl.DataFrame:
-        path = self._objects.local_path(each.key)
-        source: Any = path if path is not None else io.BytesIO(self._objects.get(each.key))
+        source = _source(self._objects, each.key)
         return pl.scan_parquet(source).filter(*conditions).collect()  # row groups that have none are not read
+
+
+def _together(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The rows of all; where there are none, the columns of the first."""
+    with_rows = [frame for frame in frames if frame.height] or frames[:1]
+    return pl.concat(with_rows, how="vertical_relaxed") if with_rows else pl.DataFrame()
 
 
 def read_record(store: ObjectStore, dataset: str) -> DatasetRecord:
@@ -212,12 +210,26 @@ def read_record(store: ObjectStore, dataset: str) -> DatasetRecord:
 
 def read_object(store: ObjectStore, key: str) -> pl.DataFrame:
     """The rows of one object. Raises CorruptState where it is gone or damaged."""
+    source = _source(store, key)
     try:
-        path = store.local_path(key)
-        found = pl.read_parquet(path if path is not None and path.exists() else io.BytesIO(store.get(key)))
-    except (NotFound, pl.exceptions.PolarsError, OSError) as error:
-        raise CorruptState(f"{key}: this object of a Dataset cannot be read: {error}", key=key) from error
-    return found
+        return pl.read_parquet(source)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _unreadable(key, error) from error
+
+
+def _source(store: ObjectStore, key: str) -> Path | io.BytesIO:
+    """What Polars reads an object from: its file if there is one, else its bytes. Raises CorruptState if it is gone."""
+    path = store.local_path(key)
+    if path is not None and path.exists():
+        return path
+    try:
+        return io.BytesIO(store.get(key))
+    except NotFound as error:
+        raise _unreadable(key, error) from error
+
+
+def _unreadable(key: str, error: Exception) -> CorruptState:
+    return CorruptState(f"{key}: this object of a Dataset cannot be read: {error}", key=key)
 
 
 def write_object(store: ObjectStore, key: str, frame: pl.DataFrame) -> int:
@@ -259,8 +271,3 @@ def delete_dataset(store: ObjectStore, dataset: str) -> int:
 
 
 KINDS: dict[str, type[Dataset]] = {kind.KIND: kind for kind in (Dataset, KVDataset, RangeDataset)}
-
-
-def dataset_of(store: str, record: DatasetRecord, make: Callable[[str, str], Dataset] | None = None) -> Dataset:
-    """A Dataset of the kind that its record names; of a class that is not Tidemill's own, a plain one."""
-    return (make or KINDS.get(record.kind, Dataset))(store, record.id)

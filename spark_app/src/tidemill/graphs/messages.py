@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tidemill.graphs.dataset import DatasetObject
@@ -60,5 +60,5 @@ class StepResult:
     bytes_read: int = 0
     seconds: float = 0.0
     state: Any = None
-    stored: tuple[str, ...] = field(default=())
+    stored: tuple[str, ...] = ()
     """Keys of objects that the step created to carry messages and state."""

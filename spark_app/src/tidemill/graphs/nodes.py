@@ -146,9 +146,12 @@ class GraphDefinition:
         """The nodes that take batches."""
         return [node for node in self.nodes if isinstance(node, TaskNode)]
 
-    def feeding(self, node: int) -> frozenset[int]:
-        """The inputs from which rows come to a node, directly or through others."""
-        found = self.nodes[node]
-        if isinstance(found, InputNode):
-            return frozenset([node])
-        return frozenset(each for source in found.sources.values() for each in self.feeding(source))
+    def feeding(self) -> list[frozenset[int]]:
+        """For each node the inputs from which rows come to it, directly or through others."""
+        found: list[frozenset[int]] = []
+        for node in self.nodes:  # sources stand before those that take them
+            if isinstance(node, InputNode):
+                found.append(frozenset([node.id]))
+            else:
+                found.append(frozenset().union(*(found[source] for source in node.sources.values())))
+        return found

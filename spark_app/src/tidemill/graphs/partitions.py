@@ -59,7 +59,7 @@ def split(frame: pl.DataFrame, key: PartitionKey, source_channel: int, channels:
     """
     if key is None:
         return [(channel, frame) for channel in range(channels)]
-    if callable(key) and not isinstance(key, RangePartition):
+    if callable(key):
         return split_by_function(frame, key, source_channel, channels)
     missing = [column for column in key_columns(key) if column not in frame.columns]
     if missing:

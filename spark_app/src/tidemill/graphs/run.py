@@ -22,11 +22,12 @@ from tidemill.graphs.depot_output import DepotOutput
 from tidemill.graphs.failures import saving
 from tidemill.graphs.messages import ChannelId, Payload, StepResult, StepWork
 from tidemill.graphs.nodes import DatasetSink, DepotSink, GraphDefinition
-from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder, new_nonce
+from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder
 from tidemill.graphs.waves import Waves
 from tidemill.journal.clock import Clock
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import Fenced, TidemillError, invariant
+from tidemill.values.ids import nonce
 
 CHECKPOINT_SHARE = 0.1
 """Checkpoints take at most this share of the time, but for those that a depot waits for."""
@@ -153,16 +154,15 @@ class GraphRun:
         invariant(bool(works) or waves.is_finished, "a graph that has not ended has work", wave=waves.wave)
         if works:
             waves.accept(self._placement.run(works))
-        if not waves.is_finished:
-            must_stop = self._after_wave(waves)
-            if must_stop or self._is_due(waves):
-                self._take_checkpoint(waves)
-            elif self._options.checkpoint_waves is None and waves.wave % COLLECT_WAVES == 0:
-                self._placement.collect({*self._kept, *self._placement.named(waves)})
-            if must_stop:
-                raise KeyboardInterrupt
-        else:
-            self._after_wave(waves)
+        must_stop = self._after_wave(waves)
+        if waves.is_finished:
+            return
+        if must_stop or self._is_due(waves):
+            self._take_checkpoint(waves)
+        elif self._options.checkpoint_waves is None and waves.wave % COLLECT_WAVES == 0:
+            self._placement.collect({*self._kept, *self._placement.named(waves)})
+        if must_stop:
+            raise KeyboardInterrupt
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class GraphRun:
         """Write the state, then the entry that makes it count; then what the one before alone named may go."""
         begin = time.perf_counter()
         content, frames = self._dumped(waves)
-        key = f"{self._folder}/checkpoints/{waves.wave:08d}-{new_nonce()}"
+        key = f"{self._folder}/checkpoints/{waves.wave:08d}-{nonce()}"
         self._store.create(key, content)
         self._checkpoint, self._checkpoint_wave = key, waves.wave
         self._append("checkpoint")
@@ -259,7 +259,7 @@ class GraphRun:
         waves = self.waves
         nodes = [] if waves is None else waves.node_records()
         entry = RunEntry(
-            kind, new_nonce(), self._clock.now_ms(), waves.wave if waves else 0, self._checkpoint, nodes=nodes,
+            kind, nonce(), self._clock.now_ms(), waves.wave if waves else 0, self._checkpoint, nodes=nodes,
             engine=self._options.engine, shape=self._options.shape, seconds=round(time.perf_counter() - self._begin, 6),
             checkpoint_seconds=round(self._checkpoint_seconds, 6),
         )  # fmt: skip

@@ -15,7 +15,6 @@ from tidemill.store.json_codec import JsonCodec
 from tidemill.store.log import Log, Lost
 from tidemill.store.objects import RESERVED, NotFound, ObjectStore
 from tidemill.values.errors import Fenced, UnknownName
-from tidemill.values.ids import nonce
 
 FOLDER = f"{RESERVED}/graphs"
 
@@ -76,11 +75,6 @@ class RunLog:
             self._entries.put(number, entry, ENTRIES.encode(entry, key))
         except Lost as error:
             raise Fenced(f"Another process resumed the graph {self._graph}: this one stops.") from error
-
-
-def new_nonce() -> str:
-    """For the next entry."""
-    return nonce()
 
 
 def list_graphs(store: ObjectStore) -> list[tuple[str, Sequence[RunEntry]]]:

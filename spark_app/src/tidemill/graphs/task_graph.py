@@ -23,7 +23,7 @@ from tidemill.clients.module import ModuleClient
 from tidemill.cluster.stores import absolute_url
 from tidemill.graphs import explaining
 from tidemill.graphs.checks import faults_of
-from tidemill.graphs.dataset import Dataset
+from tidemill.graphs.dataset import KINDS, Dataset
 from tidemill.graphs.drawing import drawn
 from tidemill.graphs.executor import Relay
 from tidemill.graphs.frames.reading import ReadsFrames
@@ -501,8 +501,6 @@ class TaskGraph(ReadsFrames):
 
     def datasets(self) -> dict[int, Dataset]:
         """The Datasets of this graph, by node; where the graph was resumed they are not in anybody's hands."""
-        from tidemill.graphs.dataset import KINDS
-
         return {
             node.id: KINDS.get(node.sink.kind, Dataset)(self.store, node.sink.dataset)
             for node in self._definition.tasks

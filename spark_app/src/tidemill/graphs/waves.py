@@ -59,14 +59,13 @@ class Waves:
 
     def __init__(self, graph: GraphDefinition, cursors: dict[int, list[Cursor]], memory_bytes: int = MEMORY_BYTES):
         """`cursors`: where the channels of each input begin."""
-        self._graph = graph
+        self.go_on(graph)
         self.memory_bytes = memory_bytes
         self.wave = 0
         self.channels: dict[ChannelId, ChannelProgress] = {}
         self._counts = [NodeRecord(node.id, node.call, node.channels) for node in graph.nodes]
         self._next_input = 0
         self._stride_bytes = {node.id: node.reader.batch_bytes for node in graph.inputs}
-        self._takers = [tuple({edge.target for edge in graph.edges(node.id)}) for node in graph.nodes]
         for node in graph.nodes:
             for number in range(node.channels):
                 progress = self.channels[node.id, number] = ChannelProgress()
@@ -75,12 +74,13 @@ class Waves:
                     progress.has_ended = progress.cursor is None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_graph", "_takers")}
+        return {name: value for name, value in vars(self).items() if name not in ("_graph", "_takers", "_feeding")}
 
     def go_on(self, graph: GraphDefinition) -> None:
-        """Put back what is not part of a checkpoint."""
+        """Take what the graph says, which is no part of a checkpoint."""
         self._graph = graph
         self._takers = [tuple({edge.target for edge in graph.edges(node.id)}) for node in graph.nodes]
+        self._feeding = graph.feeding()
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class Waves:
             return False
         ended = frozenset(each.id for each in self._graph.inputs if self.has_ended(each.id))
         for task in self._graph.tasks:
-            feeding = self._graph.feeding(task.id)
+            feeding = self._feeding[task.id]
             if feeding.isdisjoint(node.dependents):
                 continue
             if feeding <= ended and not self.has_ended(task.id):
@@ -190,7 +190,7 @@ class Waves:
 
     def _waits_from(self, task: TaskNode, source: int, ended: frozenset[int]) -> bool:
         """Whether batches from a source that is fed by ended inputs alone still wait in a task's inboxes."""
-        if not self._graph.feeding(source) <= ended:
+        if not self._feeding[source] <= ended:
             return False
         streams = [stream for stream, each in task.sources.items() if each == source]
         return any(

@@ -92,7 +92,7 @@ class Aggregation:
             )
         if self.kind == "mean" or kind.is_float():
             wide: pl.DataType | type[pl.DataType] = pl.Float64
-        elif kind.is_unsigned_integer() and kind == pl.UInt64:
+        elif kind == pl.UInt64:
             wide = pl.UInt64
         elif kind.is_integer() or kind in (pl.Boolean, pl.Null):
             wide = pl.Int64

@@ -179,7 +179,7 @@ class GraphFrame:
     def collect(self) -> pl.DataFrame:
         """Run it; the rows."""
         dataset = self.materialize()
-        rows = [batch for batch in dataset if batch.height]
+        rows = list(dataset)
         delete_dataset(open_store(dataset.store), dataset.id)
         return pl.concat(rows) if rows else empty(self.schema)
 

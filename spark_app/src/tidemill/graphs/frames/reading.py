@@ -68,7 +68,7 @@ class ReadsFrames:
         found = parquet_input(find_files(bucket, key), None, None, stride)
 
         def add(graph: Any, columns: Any, predicates: Any, batch_func: Any, dependents: Any) -> int:
-            conditions = [condition for each in predicates for condition in comparisons(each) or ()]
+            conditions = [condition for each in predicates for condition in comparisons(each)]
             others = all_of([each for each in predicates if not comparisons(each)])
             function = batch_func if others is None else Chosen(columns, others, batch_func)
             return int(
