@@ -18,6 +18,7 @@ from tidemill.api.locations import caller_location
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Arg, Const, Function, FunctionKind, Location, Var
 from tidemill.language.operations import Op, Ops, is_true
+from tidemill.values.data import has_utf8
 from tidemill.values.errors import BadInput, Fault
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -160,11 +161,6 @@ def to_args(values: Iterable[Any], at: Location, faults: list[Fault]) -> tuple[d
     return tuple(to_arg(value, at, faults) for value in values)
 
 
-def later_fault(feature: str, at: Location) -> Fault:
-    """The fault of a feature that a later version brings."""
-    return Fault(str(at), f"{feature}: not supported by this version of Tidemill.", "Remove it for now.")
-
-
 def to_var(name: Any, at: Location, faults: list[Fault], what: str = "A variable") -> str:
     """Record a variable's name; a wrong one is a fault and is recorded under a legal name."""
     if isinstance(name, str) and name.startswith("$$"):
@@ -189,6 +185,14 @@ def to_name(name: Any, sigil: str, what: str, at: Location, faults: list[Fault])
     text = f"The name of a {what} begins with '{sigil}'; {name!r} does not."
     faults.append(Fault(str(at), text, f'Write it like "{sigil}name".'))
     return sigil + str(name).lstrip("*$")
+
+
+def to_migration_id(migration_id: Any, example: str, at: Location, faults: list[Fault]) -> str:
+    """Record the ID of a migration; `example` is how a whole one is written."""
+    if not isinstance(migration_id, str) or not migration_id or not has_utf8(migration_id):
+        text = f"The ID of a migration is a string that is not empty, not {migration_id!r}."
+        faults.append(Fault(str(at), text, f"Write it like {example}."))
+    return str(migration_id)
 
 
 def to_function(function: Any, at: Location, faults: list[Fault]) -> Function:

@@ -6,7 +6,15 @@ import inspect
 from dataclasses import replace
 from typing import Any
 
-from tidemill.api.arguments import Constant, later_fault, name_of, to_name, to_plain_function, to_var
+from tidemill.api.arguments import (
+    Constant,
+    arity_faults,
+    name_of,
+    to_migration_id,
+    to_name,
+    to_plain_function,
+    to_var,
+)
 from tidemill.api.depots import to_partitioning
 from tidemill.api.locations import caller_location
 from tidemill.api.mirrors import recorded_mirror
@@ -16,8 +24,7 @@ from tidemill.api.topology import MicrobatchTopology
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Location
 from tidemill.language.external import ExternalDepot
-from tidemill.language.objects import DeclaredObject, TaskGlobalObject, needs_arguments
-from tidemill.values.data import has_utf8
+from tidemill.language.objects import DeclaredObject, TaskGlobalObject
 from tidemill.values.errors import Fault
 from tidemill.values.suggestions import SuggestingInstances
 
@@ -62,18 +69,16 @@ class DepotBuilder(SuggestingInstances):
         are appended later pass through it, too: the function leaves those as they are.
         """
         at = caller_location()
-        if not isinstance(migration_id, str) or not migration_id or not has_utf8(migration_id):
-            text = f"The ID of a migration is a string that is not empty, not {migration_id!r}."
-            self._faults.append(Fault(str(at), text, 'Write it like .migration("with-currency", add_currency).'))
+        known = to_migration_id(migration_id, '.migration("with-currency", add_currency)', at, self._faults)
         if self.declaration.migration is not None:
             before = self.declaration.migration.at
             text = f"The depot '{self.declaration.name}' has two migrations; the first at {before}."
             self._faults.append(Fault(str(at), text, "Make one function of both."))
-        if self.declaration.tick_millis is not None or self.declaration.partitioner == "external":
+        if not self.declaration.has_log:
             text = f"The depot '{self.declaration.name}' has no records in the store to migrate."
             self._faults.append(Fault(str(at), text, "Remove the migration."))
         recorded = to_plain_function(function, 1, at, self._faults)
-        migration = dataflow.DepotMigration(str(migration_id), recorded, at)
+        migration = dataflow.DepotMigration(known, recorded, at)
         self.declaration = replace(self.declaration, migration=migration)
         return self
 
@@ -182,15 +187,12 @@ class Setup(SuggestingInstances):
     def _mirror(self, kind: dataflow.MirrorKind, name: Any, module: Any, object_name: Any, store: Any) -> None:
         self.mirrors.append(recorded_mirror(kind, name, module, object_name, store, caller_location(), self.faults))
 
-    def _later(self, feature: str) -> None:
-        self.faults.append(later_fault(feature, caller_location()))
-
 
 def _factory_faults(name: str, factory: Any, at: Location) -> list[Fault]:
     if inspect.iscoroutinefunction(factory) or inspect.isgeneratorfunction(factory):
         text = f"'{name_of(factory)}' gives a coroutine or a generator, and not the object '{name}'."
         return [Fault(str(at), text, "Pass a plain function that returns the object.")]
-    if needs_arguments(factory):
+    if arity_faults(dataflow.Function(name_of(factory), "function", factory), 0, at):
         text = f"'{name_of(factory)}', which makes the object '{name}', needs arguments."
         return [Fault(str(at), text, "Pass lambda: f(…); to use the function itself as the object, Constant(f).")]
     return []

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.api.arguments import to_plain_function
+from tidemill.api.arguments import to_migration_id, to_plain_function
 from tidemill.api.locations import caller_location
 from tidemill.api.starters import starter
 from tidemill.language import schema as model
@@ -140,11 +140,9 @@ class PState(metaclass=Suggesting):
 def _migrated(schema: Any, migration_id: Any, function: Any, at: Location, before: Schema | None = None) -> Schema:
     found = list(before.faults) if before is not None else []
     recorded, inside = to_pstate_schema(schema, at, found)
-    if not isinstance(migration_id, str) or not migration_id or not has_utf8(migration_id):
-        text = f"The ID of a migration is a string that is not empty, not {migration_id!r}."
-        found.append(Fault(str(at), text, 'Write it like PState.migrated(str, "as-text", str).'))
+    known = to_migration_id(migration_id, 'PState.migrated(str, "as-text", str)', at, found)
     called = to_plain_function(function, 1, at, found)
-    made = Migration((), str(migration_id), recorded, called, at)
+    made = Migration((), known, recorded, called, at)
     return Schema(recorded, at, found, (*(before.migrations if before is not None else ()), *inside, made))
 
 

@@ -12,11 +12,12 @@ import copy
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidemill.language.dataflow import Const, Function, Location, RecordedExpr, Var
+from tidemill.language.dataflow import Function, Location, RecordedExpr, Var
+from tidemill.language.rewriting import inner_parts, rewritten
 from tidemill.values.errors import BadInput, SchemaOutdated, UserCodeError, message_of
 
 CLOSED_MAX: Final = 1_000
@@ -200,50 +201,18 @@ def _close_all() -> None:
 
 def with_objects(part: Any, objects: Mapping[str, DeclaredObject]) -> Any:
     """The recorded part with an expression in the place of each variable that is the name of an object."""
-    if isinstance(part, Var):
-        found = objects.get(part.name)
-        return part if found is None else found.expression()
-    if isinstance(part, tuple):
-        changed = [with_objects(inner, objects) for inner in part]
-        is_same = all(new is old for new, old in zip(changed, part, strict=True))
-        return part if is_same else tuple(changed)
-    if _is_recorded(part):
-        found_new = {
-            each.name: new
-            for each in fields(part)
-            if (new := with_objects(old := getattr(part, each.name), objects)) is not old
-        }
-        return replace(part, **found_new) if found_new else part
-    return part
+
+    def expression(inner: Any) -> Any:
+        found = objects.get(inner.name) if isinstance(inner, Var) else None
+        return inner if found is None else found.expression()
+
+    return rewritten(part, expression)
 
 
-def _is_recorded(part: Any) -> bool:
-    """Whether this is a record of the dataflow that may hold arguments; values of users are left alone."""
-    return is_dataclass(part) and type(part).__module__ == Var.__module__ and not isinstance(part, (Const, Function))
-
-
-def objects_in(part: Any, found: list[DeclaredObject] | None = None) -> list[DeclaredObject]:
+def objects_in(part: Any) -> Iterator[DeclaredObject]:
     """The objects that a recorded part names, once for each place."""
-    found = [] if found is None else found
     if isinstance(part, RecordedExpr) and isinstance(part.function.call, DeclaredObject):
-        found.append(part.function.call)
-    elif isinstance(part, tuple):
-        for inner in part:
-            objects_in(inner, found)
-    elif _is_recorded(part):
-        for each in fields(part):
-            objects_in(getattr(part, each.name), found)
-    return found
-
-
-def needs_arguments(factory: Callable[..., Any]) -> bool:
-    """Whether a factory cannot be called without arguments."""
-    import inspect
-
-    try:
-        inspect.signature(factory).bind()
-    except TypeError:
-        return True
-    except ValueError:  # one that is written in C and does not say
-        return False
-    return False
+        yield part.function.call
+    else:
+        for inner in inner_parts(part):
+            yield from objects_in(inner)
