@@ -88,15 +88,16 @@ class KafkaDepot(ExternalDepot):
         self._fetch_seconds = checked_seconds("fetch_seconds", fetch_seconds)
         self._fetch_rows = checked_count("fetch_rows", fetch_rows)
         held = checked_count("fetch_bytes", fetch_bytes)
-        own = {
-            "bootstrap.servers": bootstrap_servers, "group.id": "tidemill", "enable.auto.commit": False,
-            "enable.auto.offset.store": False, "auto.offset.reset": "error", "isolation.level": "read_committed",
-            "enable.partition.eof": True, "fetch.message.max.bytes": held, "fetch.max.bytes": held,
-            "message.max.bytes": min(held, 1_000_000_000),
+        reading: dict[str, Any] = {
+            "group.id": "tidemill", "enable.auto.commit": False, "enable.auto.offset.store": False,
+            "auto.offset.reset": "error", "isolation.level": "read_committed", "enable.partition.eof": True,
+            "fetch.message.max.bytes": held, "fetch.max.bytes": held, "message.max.bytes": min(held, 1_000_000_000),
             "queued.max.messages.kbytes": max(1, held // 1024), "fetch.wait.max.ms": _WAIT_MILLIS,
             "fetch.queue.backoff.ms": _WAIT_MILLIS,
         }  # fmt: skip
-        self._config = checked_config(config, own)
+        every = checked_config(config, {"bootstrap.servers": bootstrap_servers, **reading})
+        self._asking = {name: value for name, value in every.items() if name not in reading} | {"error_cb": quiet}
+        self._reading = {**self._asking, **reading}
 
     # --- lifecycle ---
 
@@ -104,9 +105,7 @@ class KafkaDepot(ExternalDepot):
         """Make the client that asks for offsets; connections are made when they are needed."""
         from confluent_kafka.admin import AdminClient
 
-        kept: dict[str, Any] = {name: value for name, value in self._config.items() if name not in _OF_CONSUMERS}
-        kept["error_cb"] = quiet
-        self._admin: AdminClient = AdminClient(kept)
+        self._admin: AdminClient = AdminClient(self._asking)
         self._lock = threading.Lock()
         self._idle: list[Consumer] = []
         self._partitions: tuple[float, int] = (float("-inf"), 0)
@@ -185,7 +184,7 @@ class KafkaDepot(ExternalDepot):
         from confluent_kafka import Consumer, TopicPartition
 
         with self._lock:
-            consumer = self._idle.pop() if self._idle else Consumer({**self._config, "error_cb": quiet})
+            consumer = self._idle.pop() if self._idle else Consumer(self._reading)
         try:
             place: TopicPartition = TopicPartition(self.topic, partition, start)
             consumer.assign([place])
@@ -236,8 +235,3 @@ class KafkaDepot(ExternalDepot):
 
 
 _SHOWN_CHARS: Final = 500
-_OF_CONSUMERS: Final = {
-    "group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset", "isolation.level",
-    "enable.partition.eof", "fetch.message.max.bytes", "fetch.max.bytes", "message.max.bytes",
-    "queued.max.messages.kbytes", "fetch.wait.max.ms", "fetch.queue.backoff.ms",
-}  # fmt: skip
