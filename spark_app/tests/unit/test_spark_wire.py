@@ -41,6 +41,18 @@ def test_a_user_error_keeps_its_texts_when_its_context_cannot_be_pickled() -> No
     assert (str(error), error.step, error.sample) == ("boom", "each f", "x=1")
 
 
+def test_any_of_our_errors_keeps_each_fact_that_can_be_pickled_when_another_cannot() -> None:
+    class Mine(errors.UserCodeError):
+        def __reduce__(self) -> str:
+            raise RuntimeError("no")
+
+    for kind in (errors.UserCodeError, errors.RecordRefused, errors.RetryableError, Mine):
+        error = raised(kind("boom", index=3, ranges=[(0, 5)], lock=threading.Lock()))
+
+        assert isinstance(error, errors.UserCodeError if kind is Mine else kind)
+        assert (str(error), error.context) == ("boom", {"index": 3, "ranges": [(0, 5)]})
+
+
 def test_an_error_becomes_text_when_it_cannot_be_pickled() -> None:
     class Odd(Exception):
         def __reduce__(self) -> str:

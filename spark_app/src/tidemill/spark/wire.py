@@ -7,7 +7,7 @@ nothing, and nothing is logged twice. The stages after it only pass it on.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,7 +61,7 @@ def read_inbox(records: Iterable[bytes]) -> Inbox:
 
 
 def pack_failure(error: BaseException) -> TaskFailure:
-    """Any exception as data; one that cannot be pickled keeps its texts."""
+    """Any exception as data; one that cannot be pickled keeps its text, and one of ours all of its facts that can."""
     try:
         return TaskFailure(cloudpickle.dumps(error))
     except Exception:  # noqa: BLE001 - an exception's own pickling may raise anything
@@ -69,17 +69,24 @@ def pack_failure(error: BaseException) -> TaskFailure:
 
 
 def _plain(error: BaseException) -> errors.TidemillError:
-    if isinstance(error, errors.UserCodeError):
-        return errors.UserCodeError(
-            str(error),
-            step=error.step,
-            trace=error.trace,
-            sample=error.sample,
-            **{name: value for name, value in error.context.items() if isinstance(value, (bool, int, str))},
-        )
-    if isinstance(error, errors.TidemillError):
-        return type(error)(str(error), **error.context)
-    return errors.InvariantViolation(f"{type(error).__name__}: {errors.message_of(error)}")
+    if not isinstance(error, errors.TidemillError):
+        return errors.InvariantViolation(f"{type(error).__name__}: {errors.message_of(error)}")
+    kind = next(known for known in type(error).__mro__ if known.__module__.startswith("tidemill."))
+    plain: errors.TidemillError = kind(errors.message_of(error))
+    plain.__dict__.update(_that_travel(vars(error)), context=_that_travel(error.context))
+    return plain
+
+
+def _that_travel(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if _travels(value)}
+
+
+def _travels(value: Any) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:  # noqa: BLE001 - a value's own pickling may raise anything
+        return False
+    return True
 
 
 def raise_failure(failure: TaskFailure) -> None:
