@@ -81,16 +81,17 @@ def append_frame(
     Raises:
         UserCodeError: one of them is no record that the depot takes; names the step, the task and the value.
     """
-    frame = Frame(at.rows, partitions_of(operator, at), {VALUE: _records(values)})
+    frame = Frame(at.rows, partitions_of(operator.partition, at), {VALUE: _records(values)})
     _check(work.program.targets[operator.depot], frame, lambda index: (operator, row_values(at, index)))
     staged.add(work, thread, operator.depot, frame)
 
 
 def append_rows(staged: Staged, work: AttemptWork, thread: int, depot: str, rows: Iterable[AppendedRow]) -> None:
-    """Stage records that were appended row by row. Raises as `append_frame`."""
+    """Stage records that were appended row by row, each as it is now for good. Raises as `append_frame`."""
     held = list(rows)
     tasks = pl.Series("", [row.task for row in held], dtype=pl.Int32)
-    frame = Frame(len(held), tasks, {VALUE: _records([row.value for row in held])})
+    values = cols.from_values([row.value for row in held], tuples_as_lists=True)
+    frame = Frame(len(held), tasks, {VALUE: values})
 
     operators = work.program.operators
     _check(work.program.targets[depot], frame, lambda index: (operators[held[index].operator], {}))

@@ -53,7 +53,8 @@ def user_error(
         text += f" (record: {shown[:300]})"
     found = UserCodeError(text, step=f"{step} at {at}", trace=own_trace(error), sample=shown)
     found.row = sample
-    found.context.update({"is_general": True} if is_general or isinstance(error, (TimeoutError, MemoryError)) else {})
+    if is_general or isinstance(error, (TimeoutError, MemoryError)):
+        found.context["is_general"] = True
     return found
 
 

@@ -6,7 +6,6 @@ They and what is aggregated into temporary PStates have one bound.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -34,7 +33,7 @@ def keep(run: Step, operator: pg.Retain, frame: Frame) -> None:
     """
     columns = {str(i): column_of(frame, arg) for i, arg in enumerate(operator.args)}
     kept = Frame(frame.rows, frame.task, columns)
-    _count(run, operator, kept, row_values(frame, 0))
+    _count(run, operator, kept, frame)
     run.materialized.frames.setdefault(operator.temp, []).append(kept)
 
 
@@ -49,17 +48,17 @@ def keep_rows(run: Step, temp: str, rows: Sequence[RetainedRow]) -> None:
         own = [rows[place] for place in places[-1].tolist()]
         columns = {str(i): cols.from_values([row.values[i] for row in own]) for i in range(len(operator.args))}
         frames.append(Frame(len(own), pl.Series("", [row.task for row in own], dtype=pl.Int32), columns))
-        _count(run, operator, frames[-1], row_values(frames[-1], 0))
+        _count(run, operator, frames[-1], frames[-1])
     in_order = np.argsort(np.concatenate(places), kind="stable")
     run.materialized.frames.setdefault(temp, []).append(concat(frames).gather(in_order))
 
 
-def _count(run: Step, operator: pg.Retain, kept: Frame, sample: dict[str, Any]) -> None:
-    """Refuses rows that are no data, or too many."""
+def _count(run: Step, operator: pg.Retain, kept: Frame, rows: Frame) -> None:
+    """Refuses rows that are no data, or too many; `rows` are those of which they were made."""
     held = run.materialized
     held.bytes += check_travel(operator, kept) + sum(map(_bytes_of_series, kept.columns.values())) + 4 * kept.rows
     if (refusal := _refusal(run, held.bytes, "materialized rows")) is not None:
-        raise user_error(refusal, step_of(operator), operator.at, sample, is_general=True)
+        raise user_error(refusal, step_of(operator), operator.at, row_values(rows, 0), is_general=True)
 
 
 def check_temporaries(run: Step) -> None:
@@ -69,7 +68,7 @@ def check_temporaries(run: Step) -> None:
         UserCodeError: names the temporary PState that takes most.
     """
     temps = run.program.temps
-    sizes = {name: run.state.changed_bytes([name]) for name in temps}
+    sizes = {name: run.state.changed_bytes(name) for name in temps}
     refusal = _refusal(run, run.materialized.bytes + sum(sizes.values()), "temporary PStates")
     if refusal is not None:
         largest = max(sizes, key=lambda name: sizes[name])

@@ -48,7 +48,7 @@ def _origins(work: AttemptWork, row: Mapping[str, Any]) -> Iterator[tuple[Source
         if not isinstance(operator, Explode) or not row.keys() & set(operator.outs):
             continue
         source = work.sources.get(operator.source_id)
-        if source is not None and source.ranges:
+        if source is not None and source.ranges and not source.is_external:
             yield from _places(work, source, row[operator.outs[0]])
 
 

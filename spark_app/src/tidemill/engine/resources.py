@@ -72,12 +72,9 @@ def open_others(work: AttemptWork, thread: int) -> dict[str, ThreadState]:
     states: dict[str, ThreadState] = {}
     for topology in sorted(set(work.program.reads.values())):
         pinned = work.reads[topology]
-        snapshot = pinned.snapshot
         names = [name for name, owner in work.program.reads.items() if owner == topology]
         plans = {name: work.program.others[name] for name in names}
-        loader = part_loader(pinned.store_url or work.store_url, pinned.prefix, True)
-        loader.note(snapshot)
-        view = SnapshotView(snapshot, TaskSet(work.threads, thread), loader)
+        view = SnapshotView(pinned.snapshot, TaskSet(work.threads, thread), _loader(work, pinned))
         state = ThreadState(infos(plans), view)
         states.update(dict.fromkeys(names, state))
     return states
@@ -90,29 +87,34 @@ def open_committed(work: AttemptWork) -> dict[str, CommittedState]:
     queries = work.program.queries.values()
     owners = {name: owner for query in queries for name, owner in query.reads.items()}
     plans = {name: query.others[name] for query in queries for name in query.reads}
-    states: dict[str, CommittedState] = {}
-    for topology in sorted(set(owners.values())):
-        is_own = topology == work.program.topology
-        pinned = Pinned(work.prefix, work.snapshot) if is_own else work.reads[topology]
-        names = [name for name, owner in owners.items() if owner == topology]
-        loader = part_loader(pinned.store_url or work.store_url, pinned.prefix, not is_own)
-        loader.note(pinned.snapshot)
-        reader = SnapshotReader(infos({name: plans[name] for name in names}), pinned.snapshot, loader)
-        states.update(dict.fromkeys(names, CommittedState(reader)))
-    return states
+    return _committed(work, owners, plans)
 
 
 def open_mirrored(work: AttemptWork, query: MirroredQuery) -> dict[str, CommittedState]:
     """The PStates that a query of another module reads, by name there: as they were pinned for this attempt."""
+    return _committed(work, query.places, query.plans)
+
+
+def _committed(
+    work: AttemptWork, owners: Mapping[str, str], plans: Mapping[str, PStatePlan]
+) -> dict[str, CommittedState]:
+    """PStates by name, those of one owner in one state: the topology's own, or what is pinned of another."""
     states: dict[str, CommittedState] = {}
-    for place in sorted(set(query.places.values())):
-        pinned = work.reads[place]
-        names = [name for name, at in query.places.items() if at == place]
-        loader = part_loader(pinned.store_url or work.store_url, pinned.prefix, True)
-        loader.note(pinned.snapshot)
-        reader = SnapshotReader(infos({name: query.plans[name] for name in names}), pinned.snapshot, loader)
+    for owner in sorted(set(owners.values())):
+        is_own = owner == work.program.topology
+        pinned = Pinned(work.prefix, work.snapshot) if is_own else work.reads[owner]
+        names = [name for name in owners if owners[name] == owner]
+        reader = SnapshotReader(
+            infos({name: plans[name] for name in names}), pinned.snapshot, _loader(work, pinned, not is_own)
+        )
         states.update(dict.fromkeys(names, CommittedState(reader)))
     return states
+
+
+def _loader(work: AttemptWork, pinned: Pinned, checks_floor: bool = True) -> PartLoader:
+    loader = part_loader(pinned.store_url or work.store_url, pinned.prefix, checks_floor)
+    loader.note(pinned.snapshot)
+    return loader
 
 
 def read_source(work: AttemptWork, source: SourceWork, tasks: TaskSet) -> tuple[Column, np.ndarray[Any, Any]]:

@@ -99,11 +99,11 @@ def _prefetch(run: Step, start: int, frame: Frame) -> None:
         partition = operator.partition if isinstance(operator, pg.Select) else None
         if isinstance(partition, Var) and partition.name not in frame.columns:
             continue
-        partitions = access.partitions_of(operator, frame) if isinstance(operator, pg.Select) else frame.tasks()
         for key in _leading_keys(run, operator):
             if not isinstance(key, Var) or key.name not in frame.columns or (operator.pstate, key.name) in fetched:
                 continue
             fetched.add((operator.pstate, key.name))
+            partitions = access.partitions_of(partition, frame)
             run.state_of(operator.pstate).prefetch(operator.pstate, partitions, column_of(frame, key))
 
 

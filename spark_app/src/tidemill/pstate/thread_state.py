@@ -7,7 +7,7 @@ levels, one list a table, oldest first; `to_bytes` packs them to travel with the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -350,10 +350,9 @@ class ThreadState:
             for key in self._task_tables:
                 self._forget(key)
 
-    def changed_bytes(self, pstates: Iterable[str]) -> int:
-        """About how many bytes the changes of these PStates take in memory."""
-        ids = {self.pstates[name].id for name in pstates}
-        keys = [key for key in self._tables if key[0] in ids]
+    def changed_bytes(self, pstate: str) -> int:
+        """About how many bytes the changes of a PState take in memory."""
+        keys = [key for key in self._tables if key[0] == self.pstates[pstate].id]
         for key in keys:
             self._flush_table(key)
         return sum(int(level.frame.estimated_size()) for key in keys for level in self._overlay.get(key, ()))

@@ -13,10 +13,10 @@ from tidemill.engine.compiled import CompiledFold
 from tidemill.engine.failures import error_of, failing_row, user_error
 from tidemill.engine.frame import Frame
 from tidemill.engine.step import Step
+from tidemill.language.dataflow import Arg
 from tidemill.paths.compiled import CompiledPath
 from tidemill.plan import program as pg
 from tidemill.values import columns as cols
-from tidemill.values.columns import to_values
 
 
 def select(run: Step, operator: pg.Select, frame: Frame) -> Frame:
@@ -25,22 +25,22 @@ def select(run: Step, operator: pg.Select, frame: Frame) -> Frame:
     state = run.state_of(operator.pstate)
     if path.point_keys is not None and state.prefers_columns(frame.rows):
         keys = [column_of(frame, path.arguments[i]) for i in path.point_keys]
-        values, _ = state.get_points(operator.pstate, "0", partitions_of(operator, frame), keys)
+        values, _ = state.get_points(operator.pstate, "0", partitions_of(operator.partition, frame), keys)
         if run.context.budget is not None:
             run.context.budget.column(values)
         return frame.with_columns(dict.fromkeys(operator.outs, values))
     return _select_by_row(run, operator, path, frame)
 
 
-def partitions_of(operator: pg.Select | pg.Append, frame: Frame) -> pl.Series:
+def partitions_of(partition: Arg | None, frame: Frame) -> pl.Series:
     """The partition of each row that a step reads or appends to: its task's, or one of another module."""
-    if operator.partition is None:
+    if partition is None:
         return frame.tasks()
-    return pl.Series("", to_values(column_of(frame, operator.partition)), dtype=pl.Int32)
+    return pl.Series("", cols.to_values(column_of(frame, partition)), dtype=pl.Int32)
 
 
 def _select_by_row(run: Step, operator: pg.Select, path: CompiledPath, frame: Frame) -> Frame:
-    partitions = partitions_of(operator, frame)
+    partitions = partitions_of(operator.partition, frame)
     prefetch(run, operator.pstate, path, frame, partitions)
     state = run.state_of(operator.pstate)
     counts: list[int] = []
@@ -70,12 +70,13 @@ def prefetch(run: Step, pstate: str, path: CompiledPath, frame: Frame, partition
 def transform(run: Step, operator: pg.Transform, frame: Frame) -> None:
     """Changes the partitions row by row, in the order of the frame."""
     path = run.compiled.paths[operator.id]
-    prefetch(run, operator.pstate, path, frame, frame.tasks())
+    tasks = frame.tasks()
+    prefetch(run, operator.pstate, path, frame, tasks)
     state = run.state
     done = 0
     try:
         rows = argument_values(frame, path.arguments)
-        for task, values in zip(frame.tasks().to_list(), rows, strict=True):
+        for task, values in zip(tasks.to_list(), rows, strict=True):
             path.transform(state.root(operator.pstate, task), values)
             done += 1
     except Exception as error:

@@ -258,7 +258,7 @@ def _check_sources(context: Context, topology: TopologyDeclaration) -> None:
         elif depot is None:
             advice = advice_for(source.depot, context.depots, "Declare it with setup.declare_depot(…).")
             context.fault(source.at, f"There is no depot '{source.depot}'.", advice)
-        elif depot is not None and depot.tick_millis is not None and source.start_from != StartFrom():
+        elif depot.tick_millis is not None and source.start_from != StartFrom():
             text = f"The tick depot '{source.depot}' holds no records, so it has no place to start from."
             context.fault(source.at, text, "Remove the start_from option.")
         ends_of(context, topology.name, source)

@@ -168,16 +168,13 @@ def _shipped(program: pg.Program) -> bytes:
             for operator in program.operators
             if (reason := _travel_fault(operator))
         ]
+        plans = (*program.pstates.values(), *program.others.values())
+        made: list[df.MigrationStep | df.DepotMigration] = [step for plan in plans for step in plan.declaration.steps]
+        made += [depot.migration for depot in program.migrated.values()]
         faults += [
-            Fault(str(step.at), f"the migration '{step.id}' cannot be sent to workers: {reason}.", _TRAVEL)
-            for plan in (*program.pstates.values(), *program.others.values())
-            for step in plan.declaration.steps
-            if (reason := _travel_fault(step))
-        ]
-        faults += [
-            Fault(str(made.at), f"the migration '{made.id}' cannot be sent to workers: {reason}.", _TRAVEL)
-            for made in (depot.migration for depot in program.migrated.values())
-            if (reason := _travel_fault(made))
+            Fault(str(each.at), f"the migration '{each.id}' cannot be sent to workers: {reason}.", _TRAVEL)
+            for each in made
+            if (reason := _travel_fault(each))
         ]
         raise DefinitionError(faults or f"The module cannot be sent to workers: {error}.") from error
 
