@@ -7,7 +7,7 @@ PYTEST := -m pytest --numprocesses auto --maxprocesses 2 --dist loadfile
 MINUTES ?= 60
 export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
 
-.PHONY: help setup fmt check test test-kubernetes coverage soak demo bench e2e promises fresh-machine spec lock audit sbom clean
+.PHONY: help setup fmt check test test-kubernetes coverage soak demo bench e2e promises fresh-machine spec lock audit sbom dist clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -81,5 +81,8 @@ sbom: setup ## the bill of materials of the locked packages, as CycloneDX JSON i
 	@mkdir -p dist && $$(bash scripts/supply.sh cyclonedx-py) requirements requirements.lock --pyproject pyproject.toml \
 		--output-reproducible --of JSON -o dist/tidemill.cdx.json && echo dist/tidemill.cdx.json
 
+dist: setup ## wheels and source packages of tidemill and tidemill-operator in dist/
+	@bash scripts/dist.sh dist
+
 clean: ## remove what the other targets made in this folder
-	rm -rf .venv tidemill-data demo-data .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv dist tidemill-data demo-data .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis

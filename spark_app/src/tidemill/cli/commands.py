@@ -38,6 +38,11 @@ def _no_garbage() -> Iterator[None]:
 
 
 COMMANDS = {
+    "init": CommandSource(
+        "starting",
+        "init",
+        "Write a new project into the folder NAME: a module, tests, an image, manifests, and a file for CI.",
+    ),
     "run": CommandSource(
         "running",
         "run",
