@@ -271,3 +271,22 @@ def test_a_row_of_all_rows_stays_one_when_none_of_its_columns_is_wanted(graph: T
     assert found.select(x=pl.lit(1)).collect().rows() == [(1,)]
     assert found.filter(pl.lit(False)).collect().rows() == []
     assert found.filter(pl.lit(True)).collect().height == 1
+
+
+@pytest.mark.parametrize("kind", [pl.Int32, pl.UInt32, pl.Int8])
+def test_a_sum_is_right_when_it_does_not_fit_the_type_of_its_column(tmp_path: Path, kind: Any) -> None:
+    largest = pl.select(kind.max()).item()
+    table = pl.DataFrame({"k": [1, 1, 2], "v": [largest, largest, 5]}, schema={"k": pl.Int64, "v": kind})
+    frame = TaskGraph(tmp_path).from_frames(table)
+
+    by_key = frame.group_by("k").agg(pl.col("v").sum()).sort("k")
+    total = frame.agg(pl.col("v").sum())
+
+    assert by_key.collect().rows() == [(1, 2 * largest), (2, 5)]
+    assert total.collect().rows() == [(2 * largest + 5,)]
+    assert by_key.schema["v"] == total.schema["v"] == total.collect().schema["v"] == pl.Int64
+
+
+def test_a_sum_is_right_when_its_column_has_128_bits(tmp_path: Path) -> None:
+    table = pl.DataFrame({"v": [2**70, 2**70]}, schema={"v": pl.Int128})
+    assert TaskGraph(tmp_path).from_frames(table).agg(pl.col("v").sum()).collect().item() == 2**71

@@ -9,6 +9,7 @@ from typing import Any
 import cloudpickle
 import polars as pl
 
+from tidemill.graphs.dataset import DatasetObject
 from tidemill.graphs.dataset_writer import DatasetWriter
 from tidemill.graphs.executor import StatelessExecutor, changed, class_marks_of, has_ended_early, marks_of
 from tidemill.graphs.failures import calling, placing
@@ -94,7 +95,7 @@ class LiveChannel:
         if batch is None or function is None:
             return (0, []) if batch is None else (batch.height, [batch])
         with calling(node.name, "batch_func", self.number, [batch]):
-            return batch.height, self._frames(function(batch))
+            return batch.height, list(self._frames(function(batch)))
 
     def _made_lazily(self, function: Any, read: LazyBatch) -> pl.DataFrame | None:
         """What a batch function makes of a batch that is not read yet, so that only what it wants is read; None where
@@ -122,36 +123,44 @@ class LiveChannel:
         return found
 
     def _executed(self, work: StepWork) -> dict[str, Any]:
-        frames, rows_in = list[pl.DataFrame](), 0
-        inbox = dict(work.inbox)
-        # Of streams that have ended first: what their end lets go on need not wait with the others.
-        for stream in sorted({*inbox, *work.ended}, key=lambda stream: (stream not in work.ended, stream)):
-            batches = inbox.get(stream, ())
-            rows_in += sum(batch.height for batch in batches)
-            frames += self._taken(list(batches), stream)
-            if has_ended_early(self._executor):
-                break
-            frames += self._told(stream) if stream in work.ended else ()
+        frames, objects, rows_out = list[pl.DataFrame](), list[DatasetObject](), 0
+        for frame in self._given(work):
+            rows_out += frame.height
+            if self._writer is not None:
+                objects += self._writer.write(frame)  # as it comes: of what goes into the store nothing is gathered
+            else:
+                frames.append(frame)
         is_done = work.is_last or has_ended_early(self._executor)
-        if is_done:
-            with calling(self.node.name, "done", self.number):
-                frames += self._frames(self._executor.done(self.number))
-        found: dict[str, Any] = {"cursor": None, "has_ended": is_done, "rows_in": rows_in}
-        found["rows_out"] = sum(frame.height for frame in frames)
+        rows_in = sum(batch.height for _, batches in work.inbox for batch in batches)
+        found: dict[str, Any] = {"cursor": None, "has_ended": is_done, "rows_in": rows_in, "rows_out": rows_out}
         assert isinstance(self.node, TaskNode)
         if self._writer is not None:
-            return found | {"objects": tuple(self._writer.write(frames, is_done))}
+            return found | {"objects": (*objects, *(self._writer.end() if is_done else ()))}
         if self.node.sink is not None:
             return found | {"staged": tuple(frame for frame in frames if frame.height)}
         return found | {"messages": tuple(self._sent(frames))}
 
-    def _told(self, stream: int) -> list[pl.DataFrame]:
+    def _given(self, work: StepWork) -> Iterator[pl.DataFrame]:
+        """What the executor gives for a wave's work, while it gives it."""
+        inbox = dict(work.inbox)
+        # Of streams that have ended first: what their end lets go on need not wait with the others.
+        for stream in sorted({*inbox, *work.ended}, key=lambda stream: (stream not in work.ended, stream)):
+            yield from self._taken(list(inbox.get(stream, ())), stream)
+            if has_ended_early(self._executor):
+                break
+            if stream in work.ended:
+                yield from self._told(stream)
+        if work.is_last or has_ended_early(self._executor):
+            with calling(self.node.name, "done", self.number):
+                yield from self._frames(self._executor.done(self.number))
+
+    def _told(self, stream: int) -> Iterator[pl.DataFrame]:
         """What the executor gives when it hears that a stream has ended; it hears it once."""
         if stream in self._ended:
-            return []
+            return
         self._ended = (*self._ended, stream)
         with calling(self.node.name, "ended", self.number):
-            return self._frames(self._executor.ended(stream, self.number))
+            yield from self._frames(self._executor.ended(stream, self.number))
 
     def _taken(self, batches: list[pl.DataFrame], stream: int) -> Iterator[pl.DataFrame]:
         if not batches:
@@ -177,15 +186,16 @@ class LiveChannel:
             )
             raise UserCodeError(text, step=f"execute of {self.node.name}")
 
-    def _frames(self, output: Any) -> list[pl.DataFrame]:
+    def _frames(self, output: Any) -> Iterator[pl.DataFrame]:
         """What a function of the user gave, as frames."""
         if output is None:
-            return []
+            return
         if isinstance(output, pl.DataFrame):
-            return [output]
+            yield output
+            return
         if not isinstance(output, Iterable) or isinstance(output, (str, bytes, dict, pl.Series)):
             raise BadInput(f"it gave {type(output).__name__}; give None, a frame, or several in a list or a generator")
-        return [frame_from(frame) for frame in output if frame is not None]
+        yield from (frame_from(frame) for frame in output if frame is not None)
 
     def _split(self, frame: pl.DataFrame, edge: Edge) -> Pieces:
         if not callable(edge.key):

@@ -2,11 +2,13 @@
 
 A frame that an earlier checkpoint wrote is named and not written again, so a state that only grows costs what was
 added. Reading a checkpoint runs code, as reading any pickle does: who may write to the store may run code in a graph.
+Its first line can be read without that: the keys of all objects that the state needs, as JSON.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import pickle
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +17,7 @@ from typing import Any
 import cloudpickle
 import polars as pl
 
+from tidemill.graphs.dataset import DatasetObject
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.values.errors import CorruptState
 from tidemill.values.ids import nonce
@@ -33,8 +36,12 @@ class FrameStore:
         # The frames are kept with their keys: an identity means something only while its object lives.
         self._known: dict[int, tuple[pl.DataFrame, int, str]] = {}
 
-    def dump(self, value: Any) -> tuple[bytes, tuple[str, ...]]:
-        """The pickle of anything, and the keys of the frames that it names, all of them written."""
+    def dump(self, value: Any, also: Iterable[str] = ()) -> tuple[bytes, tuple[str, ...]]:
+        """Anything as bytes, and the keys of the frames that it names, all of them written.
+
+        `also` are keys of other objects that it needs, beside frames and those of Datasets.
+        """
+        written: set[str] = set(also)
         named: dict[int, tuple[pl.DataFrame, int, str]] = {}
         new: list[tuple[str, pl.DataFrame]] = []
 
@@ -47,11 +54,12 @@ class FrameStore:
             return found[2]
 
         buffer = io.BytesIO()
-        _FramePickler(buffer, name).dump(value)
+        _FramePickler(buffer, name, written.add).dump(value)
         with ThreadPoolExecutor(_WRITERS) as pool:
             list(pool.map(lambda each: write_frame(self._store, *each), new))
         self._known = named
-        return buffer.getvalue(), tuple(key for _, _, key in named.values())
+        frames = tuple(key for _, _, key in named.values())
+        return json.dumps(sorted({*frames, *written})).encode() + b"\n" + buffer.getvalue(), frames
 
     def load(self, content: bytes) -> tuple[Any, tuple[str, ...]]:
         """What was dumped, and the keys of the frames that it names."""
@@ -62,20 +70,23 @@ class FrameStore:
                 frames[key] = read_frame(self._store, key)
             return frames[key]
 
-        value = _FrameUnpickler(io.BytesIO(content), find).load()
+        pickled = memoryview(content)[content.index(b"\n") + 1 :]
+        value = _FrameUnpickler(io.BytesIO(pickled), find).load()
         self._known = {id(frame): (frame, frame.height, key) for key, frame in frames.items()}
         return value, tuple(frames)
 
 
 class _FramePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Puts a name in the place of each frame that is not small."""
+    """Puts a name in the place of each frame that is not small, and notes the objects of Datasets."""
 
-    def __init__(self, buffer: io.BytesIO, name: Callable[[pl.DataFrame], str]) -> None:
+    def __init__(self, buffer: io.BytesIO, name: Callable[[pl.DataFrame], str], note: Callable[[str], object]) -> None:
         super().__init__(buffer, protocol=pickle.HIGHEST_PROTOCOL)
-        self._name = name
+        self._name, self._note = name, note
 
     def persistent_id(self, value: Any) -> str | None:
         """The name of a frame; None for all else, which is pickled."""
+        if type(value) is DatasetObject:
+            self._note(value.key)
         if type(value) is pl.DataFrame and value.estimated_size() >= INLINE_BYTES:
             return self._name(value)
         return None
@@ -89,6 +100,12 @@ class _FrameUnpickler(pickle.Unpickler):
     def persistent_load(self, key: str) -> pl.DataFrame:
         """The frame of a name."""
         return self._find(key)
+
+
+def names_of(content: bytes) -> list[str]:
+    """The keys of the objects that a checkpoint needs."""
+    found: list[str] = json.loads(content[: content.index(b"\n")])
+    return found
 
 
 def write_frame(store: ObjectStore, key: str, frame: pl.DataFrame) -> None:

@@ -18,7 +18,9 @@ import polars as pl
 import pyarrow as pa
 
 from tidemill.cluster.stores import absolute_url
+from tidemill.graphs.columns import in_order, stacked
 from tidemill.graphs.partitions import hash_channels
+from tidemill.journal.snapshot import checksum_of
 from tidemill.store.json_codec import JsonCodec
 from tidemill.store.objects import RESERVED, AlreadyExists, NotFound, ObjectStore
 from tidemill.store.urls import open_store
@@ -29,18 +31,19 @@ FOLDER = f"{RESERVED}/datasets"
 
 @dataclass(frozen=True)
 class DatasetObject:
-    """One object: a batch that a channel of the node sent; `partition` of a KVDataset, `bounds` as text of a range."""
+    """One object: a batch that a channel of the node sent; `partition` of a KVDataset."""
 
     key: str
     channel: int
     rows: int
     bytes: int
+    checksum: str
     partition: int = 0
 
 
 @dataclass(frozen=True)
 class DatasetRecord:
-    """What `dataset.json` holds. `is_empty`: the only object has the columns, and no row."""
+    """What `dataset.json` holds. `expires_ms`: from then on `tidemill datasets collect` deletes it; 0 is never."""
 
     id: str
     kind: str
@@ -51,6 +54,7 @@ class DatasetRecord:
     objects: list[DatasetObject] = field(default_factory=list)
     key_columns: list[str] = field(default_factory=list)
     partitions: int = 1
+    expires_ms: int = 0
 
 
 RECORDS: JsonCodec[DatasetRecord] = JsonCodec(DatasetRecord)
@@ -103,7 +107,8 @@ class Dataset:
     @cached_property
     def schema(self) -> pl.Schema:
         """Names and types of the columns; empty if the node never sent a batch."""
-        return self._read(self.record.objects[0]).schema if self.record.objects else pl.Schema()
+        objects = self.record.objects
+        return read_object(self._objects, objects[0].key).schema if objects else pl.Schema()
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
         """Its batches with rows, by channel and in the order in which each channel sent them."""
@@ -125,7 +130,7 @@ class Dataset:
         return self._read(self.record.objects[number])
 
     def to_polars(self) -> pl.DataFrame:
-        """All rows as one frame."""
+        """All rows as one frame. Raises BadInput where its batches have other columns than the first one."""
         return self._joined(self.record.objects)
 
     def to_arrow(self) -> pa.Table:
@@ -142,7 +147,8 @@ class Dataset:
         return [f"{folder}/{each.key}" for each in self.record.objects]
 
     def _read(self, each: DatasetObject) -> pl.DataFrame:
-        return read_object(self._objects, each.key)
+        """The rows of an object, in the order of columns that the first one has."""
+        return in_order(read_object(self._objects, each.key), self.schema.names())
 
     def _joined(self, objects: Sequence[DatasetObject]) -> pl.DataFrame:
         return _together([self._read(each) for each in objects])
@@ -193,9 +199,12 @@ class RangeDataset(Dataset):
 
 
 def _together(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The rows of all; where there are none, the columns of the first."""
+    """The rows of all; where there are none, the columns of the first. Raises BadInput where columns differ."""
     with_rows = [frame for frame in frames if frame.height] or frames[:1]
-    return pl.concat(with_rows, how="vertical_relaxed") if with_rows else pl.DataFrame()
+    names = {", ".join(sorted(frame.columns)): None for frame in with_rows}
+    if len(names) > 1:
+        raise BadInput(f"The batches of this Dataset are no one frame: their columns are {' and '.join(names)}.")
+    return stacked(with_rows) if with_rows else pl.DataFrame()
 
 
 def read_record(store: ObjectStore, dataset: str) -> DatasetRecord:
@@ -232,17 +241,22 @@ def _unreadable(key: str, error: Exception) -> CorruptState:
     return CorruptState(f"{key}: this object of a Dataset cannot be read: {error}", key=key)
 
 
-def write_object(store: ObjectStore, key: str, frame: pl.DataFrame) -> int:
-    """Create an object; the bytes it takes."""
+def write_object(
+    store: ObjectStore, key: str, frame: pl.DataFrame, channel: int = 0, partition: int = 0
+) -> DatasetObject:
+    """Create an object of a Dataset."""
     buffer = io.BytesIO()
     frame.write_parquet(buffer, compression="lz4", statistics=True)
-    store.create(key, buffer.getbuffer())
-    return buffer.tell()
+    content = buffer.getbuffer()
+    store.create(key, content)
+    return DatasetObject(key, channel, frame.height, content.nbytes, checksum_of(content), partition)
 
 
 def publish(store: ObjectStore, record: DatasetRecord) -> None:
-    """Let a Dataset be seen; again is no error."""
+    """Let a Dataset be seen; again is no error. One whose objects were deleted already is seen no more."""
     key = record_key(record.id)
+    if record.objects and not store.exists(record.objects[0].key):
+        return
     try:
         store.create(key, RECORDS.encode(record, key))
     except AlreadyExists:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from tidemill.graphs.columns import stacked
 from tidemill.graphs.dataset import FOLDER, DatasetObject, KVDataset, write_object
 from tidemill.graphs.nodes import DatasetSink
 from tidemill.graphs.partitions import split
@@ -28,26 +29,27 @@ class DatasetWriter:
         self._channels = channels
         self.pending: list[pl.DataFrame] = []
 
-    def write(self, frames: list[pl.DataFrame], is_last: bool) -> list[DatasetObject]:
-        """Take batches; the objects that are written now, all that is left if these are the last."""
-        written = []
-        for frame in frames:
-            if frame.height and self.pending and not self._fits(frame):
-                written += self._flush()
-            if frame.height or not self.pending:
-                self.pending = [*(each for each in self.pending if each.height), frame]
-        return written + (self._flush() if is_last and self.pending else [])
+    def write(self, frame: pl.DataFrame) -> list[DatasetObject]:
+        """Take a batch; the objects that are written now."""
+        written = self._flush() if frame.height and self.pending and not self._fits(frame) else []
+        if frame.height or not self.pending:
+            self.pending = [*(each for each in self.pending if each.height), frame]
+        return written
+
+    def end(self) -> list[DatasetObject]:
+        """No batch comes any more: what waits is written."""
+        return self._flush() if self.pending else []
 
     def _fits(self, frame: pl.DataFrame) -> bool:
         together = [*self.pending, frame]
         return (
-            self.pending[0].schema == frame.schema
+            dict(self.pending[0].schema) == dict(frame.schema)
             and sum(each.height for each in together) <= OBJECT_ROWS
             and sum(each.estimated_size() for each in together) <= OBJECT_BYTES
         )
 
     def _flush(self) -> list[DatasetObject]:
-        frame, self.pending = pl.concat(self.pending), []
+        frame, self.pending = stacked(self.pending), []
         missing = [column for column in self._sink.key if column not in frame.columns]
         if missing:
             raise BadInput(f"The key {', '.join(missing)} of {self._sink.dataset} is no column of its batches.")
@@ -58,4 +60,4 @@ class DatasetWriter:
 
     def _create(self, frame: pl.DataFrame, partition: int) -> DatasetObject:
         key = f"{FOLDER}/{self._sink.dataset}/{self._channel:05d}-{nonce()}.parquet"
-        return DatasetObject(key, self._channel, frame.height, write_object(self._store, key, frame), partition)
+        return write_object(self._store, key, frame, self._channel, partition)

@@ -193,7 +193,7 @@ class GraphRun:
     def _dumped(self, waves: Waves) -> tuple[bytes, tuple[str, ...]]:
         states = self._placement.states()
         try:
-            return self._frames.dump((waves, states))
+            return self._frames.dump((waves, states), self._placement.named(waves))
         except TidemillError:
             raise
         except Exception:

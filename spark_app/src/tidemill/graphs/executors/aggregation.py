@@ -92,8 +92,8 @@ class Aggregation:
             )
         if self.kind == "mean" or kind.is_float():
             wide: pl.DataType | type[pl.DataType] = pl.Float64
-        elif kind == pl.UInt64:
-            wide = pl.UInt64
+        elif kind in (pl.UInt64, pl.Int128, pl.UInt128):
+            wide = kind
         elif kind.is_integer() or kind in (pl.Boolean, pl.Null):
             wide = pl.Int64
         else:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import polars as pl
 
+from tidemill.graphs.columns import stacked
+
 SEALED_ROWS = 1 << 20
 """A frame of so many rows is merged no more, so a checkpoint that has it never writes its rows again."""
 
 
 def concatenated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """One frame in one piece; types that differ between batches (ints and floats, nulls only) are widened."""
-    if len(frames) == 1:
-        return frames[0]
-    return pl.concat(frames, how="vertical_relaxed", rechunk=True)
+    return stacked(frames, rechunk=True)
 
 
 class Levels:

@@ -253,7 +253,8 @@ class Grouped:
 
         Takes `sum`, `min`, `max`, `mean`, `count`, `n_unique` of an expression of columns, as
         `(pl.col("price") * pl.col("count")).sum().alias("total")`, and `pl.len()`. Batches are aggregated before they
-        are sent where that makes fewer rows.
+        are sent where that makes fewer rows. Sums of Int32 and UInt32 are Int64, as Polars has it for smaller types:
+        there they would wrap around.
 
         Raises:
             BadInput: an expression is none of these. The errors of Polars: a column is missing, types do not fit.
@@ -262,13 +263,17 @@ class Grouped:
         if not made:
             raise BadInput("agg needs at least one aggregate, as pl.len()")
         rows = empty(self._frame.schema)
+        wide = []
         for expression in made:
             kind, inner = aggregate_of(expression)
             of = rows.select(inner).dtypes[0]
             is_number = of.is_numeric() or of in (pl.Boolean, pl.Null)
             if kind in ("sum", "mean") and not (is_number or (kind == "sum" and of == pl.Duration)):
                 raise BadInput(f"agg takes the {kind} of numbers, and {inner} is {of}")
+            if kind == "sum" and of in (pl.Int32, pl.UInt32):
+                wide.append(expression.meta.output_name())
         shown = rows.group_by(self._keys).agg(made) if self._keys else rows.select(made)
+        shown = shown.with_columns(pl.col(name).cast(pl.Int64) for name in wide)
         found = GraphFrame(self._frame._owner, AggregatePlan(self._frame._plan, self._keys, made, shown.schema))
         if self._keys == self._names:
             return found
