@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from tidemill.graphs.frames.frame import GraphFrame
     from tidemill.graphs.partitions import RangePartition
     from tidemill.graphs.task_graph import TaskGraph
+    from tidemill.graphs.windowed_dataset import WindowedDataset
     from tidemill.kafka.depot import KafkaDepot
     from tidemill.kafka.sink import KafkaSink, to_kafka
     from tidemill.language.emits import emit_stream
@@ -190,6 +191,7 @@ _NAMES = {
     "tidemill.graphs.frames.frame": ("GraphFrame",),
     "tidemill.graphs.partitions": ("RangePartition",),
     "tidemill.graphs.task_graph": ("TaskGraph",),
+    "tidemill.graphs.windowed_dataset": ("WindowedDataset",),
     "tidemill.kafka.depot": ("KafkaDepot",),
     "tidemill.kafka.sink": ("KafkaSink", "to_kafka"),
     "tidemill.language.emits": ("emit_stream",),
@@ -347,6 +349,7 @@ __all__ = [
     "UpdateOptions",
     "UserCodeError",
     "VOID",
+    "WindowedDataset",
     "emit_stream",
     "operation",
     "to_kafka",

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from graph_executors import Count, First, Join, Killed, Pass, results
 
-from tidemill import Dataset, Executor, TaskGraph, UserCodeError
+from tidemill import Dataset, Depot, Executor, InProcessCluster, LaunchConfig, Module, TaskGraph, UserCodeError
 from tidemill.graphs import run
 from tidemill.spark.session import Session
 
@@ -55,6 +55,30 @@ def test_results_are_those_of_threads_when_a_graph_runs_on_spark(
         found[engine] = [results(*made), made[1].to_polars().rows(), [row.rows_out for row in graph.metrics()]]
         assert scratch(sources / f"store-{engine}") == []
     assert found["spark"] == found["local"]
+
+
+class Ticks(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*ticks", Depot.random())
+        setup.declare_depot("*out", Depot.random())
+
+
+def test_a_graph_without_end_goes_on_on_spark_when_it_was_stopped(
+    spark: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "CHECKPOINT_SHARE", 1e9)
+    with InProcessCluster.create(store=tmp_path / "store") as cluster:
+        cluster.launch_module(Ticks(), LaunchConfig(2, 1))
+        for first in (0, 20):
+            cluster.cluster_depot("Ticks", "*ticks").append_many([{"at": n} for n in range(first, first + 20)])
+            graph = TaskGraph(tmp_path / "store", engine="spark", id="job")
+            ticks = graph.new_input_depot("Ticks", "*ticks", 2, endless=True)
+            graph.new_output_depot({0: ticks}, "Ticks", "*out", 1, {0: None})
+            graph.observe(lambda waves, stop=graph.stop: stop() if waves.is_idle and not waves.staged_rows else None)
+            graph.run()
+        out = cluster.cluster_depot("Ticks", "*out")
+        ends = [out.get_partition_info(number).end_offset for number in range(2)]
+        assert sorted(row["at"] for n, end in enumerate(ends) for row in out.read(n, 0, end)) == list(range(40))
 
 
 def test_a_graph_goes_on_on_spark_when_its_driver_died_between_waves(

@@ -11,6 +11,7 @@ from graph_executors import Count, Killed, Pass
 
 from tidemill import DefinitionError, Depot, InProcessCluster, LaunchConfig, Module, TaskGraph, UnknownName
 from tidemill.graphs import run
+from tidemill.graphs.inputs import depot_input
 
 
 class Flows(Module):
@@ -80,6 +81,7 @@ def test_each_record_is_appended_once_when_the_process_dies_around_an_append(
     from tidemill.graphs.depot_output import DepotOutput
 
     real, left = DepotOutput.append, [at]
+    monkeypatch.setattr(depot_input, "BATCH_RECORDS", 10)  # so that there are several appends
 
     def dying(self: DepotOutput, *arguments: Any) -> int:
         left[0] -= 1

@@ -19,7 +19,10 @@ DatasetArgument = Annotated[str, typer.Argument(metavar="DATASET", help="ID of a
 YesOption = Annotated[bool, typer.Option("--yes", help="Needed: nothing can bring the rows back.")]
 
 datasets = typer.Typer(help="Datasets: what task graphs left in a store.", no_args_is_help=True)
-_STATES = {"begin": "running or killed", "checkpoint": "running or killed", "finish": "finished", "fail": "failed"}
+_STATES = {
+    "begin": "running or killed", "checkpoint": "running or killed", "stop": "stopped", "finish": "finished",
+    "fail": "failed",
+}  # fmt: skip
 
 
 @command
@@ -29,23 +32,22 @@ def graphs(store: StoreOption = STORE_DEFAULT, json_: JsonOption = False) -> Non
     from tidemill.graphs.run_log import list_graphs
 
     rows = []
-    for name, entries in list_graphs(existing_store(store)):
-        last = entries[-1]
+    for name, last in list_graphs(existing_store(store)):
         rows.append(
             {
-                "graph": name, "began": time_text(entries[0].time_ms), "state": _STATES[last.kind],
+                "graph": name, "began": time_text(last.began_ms), "state": _STATES[last.kind],
                 "engine": last.engine, "wave": last.wave, "seconds": last.seconds,
                 "checkpoint_seconds": last.checkpoint_seconds,
-                "checkpoints": sum(entry.kind == "checkpoint" for entry in entries),
-                "starts": sum(entry.kind == "begin" for entry in entries), "text": last.text,
+                "checkpoints": last.checkpoints, "starts": last.starts, "lag": sum(node.lag for node in last.nodes),
+                "text": last.text,
                 "datasets": [record.id for record in last.datasets], "nodes": [vars(node) for node in last.nodes],
             }
         )  # fmt: skip
     if json_:
         show_json(rows)
         return
-    shown = ["graph", "began", "state", "engine", "wave", "seconds", "checkpoints", "starts", "text"]
-    show_table("", shown, [[row[name] for name in shown] for row in rows], right=shown[4:8])
+    shown = ["graph", "began", "state", "engine", "wave", "seconds", "checkpoints", "starts", "lag", "text"]
+    show_table("", shown, [[row[name] for name in shown] for row in rows], right=shown[4:9])
 
 
 @datasets.command("list")

@@ -15,8 +15,9 @@ from tidemill.graphs.executor import StatelessExecutor, changed, class_marks_of,
 from tidemill.graphs.failures import calling, placing
 from tidemill.graphs.inputs.frame_input import frame_from
 from tidemill.graphs.messages import SentBatch, StepResult, StepWork
-from tidemill.graphs.nodes import DatasetSink, Edge, GraphDefinition, InputNode, LazyBatch, TaskNode
+from tidemill.graphs.nodes import DatasetSink, Edge, Follower, GraphDefinition, InputNode, LazyBatch, TaskNode
 from tidemill.graphs.partitions import Pieces, split
+from tidemill.graphs.windowed_dataset import WindowWriter
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import BadInput, UserCodeError
 
@@ -30,12 +31,12 @@ class LiveChannel:
         self._edges: list[Edge] = graph.edges(node)
         self._works_lazily = True
         self._executor: Any = None
-        self._writer: DatasetWriter | None = None
+        self._writer: DatasetWriter | WindowWriter | None = None
         self._ended: tuple[int, ...] = ()
         if isinstance(self.node, TaskNode):
             self._executor = cloudpickle.loads(cloudpickle.dumps(self.node.executor))
             if isinstance(self.node.sink, DatasetSink):
-                self._writer = DatasetWriter(store, self.node.sink, number, self.node.channels)
+                self._writer = _writer(store, self.node, self.node.sink, number)
             with calling(self.node.name, "initialize", number):
                 self._executor.initialize(list(self.node.datasets), number)
 
@@ -79,9 +80,11 @@ class LiveChannel:
         size = 0 if read is None else read.bytes if isinstance(read, LazyBatch) else int(read.estimated_size())
         rows, frames = self._made(self.node, read)
         sent = self._sent(frames)
+        reader = self.node.reader
         return {
             "cursor": cursor, "has_ended": cursor is None, "messages": tuple(sent), "bytes_read": size,
             "rows_in": rows, "rows_out": sum(frame.height for frame in frames),
+            "behind": reader.behind(cursor) if isinstance(reader, Follower) else 0,
         }  # fmt: skip
 
     def _made(self, node: InputNode, read: pl.DataFrame | LazyBatch | None) -> tuple[int, list[pl.DataFrame]]:
@@ -126,7 +129,7 @@ class LiveChannel:
         frames, objects, rows_out = list[pl.DataFrame](), list[DatasetObject](), 0
         for frame in self._given(work):
             rows_out += frame.height
-            if self._writer is not None:
+            if isinstance(self._writer, DatasetWriter):
                 objects += self._writer.write(frame)  # as it comes: of what goes into the store nothing is gathered
             else:
                 frames.append(frame)
@@ -134,6 +137,8 @@ class LiveChannel:
         rows_in = sum(batch.height for _, batches in work.inbox for batch in batches)
         found: dict[str, Any] = {"cursor": None, "has_ended": is_done, "rows_in": rows_in, "rows_out": rows_out}
         assert isinstance(self.node, TaskNode)
+        if isinstance(self._writer, WindowWriter):
+            return found | {"windows": self._writer.write(frames)}
         if self._writer is not None:
             return found | {"objects": (*objects, *(self._writer.end() if is_done else ()))}
         if self.node.sink is not None:
@@ -214,3 +219,9 @@ class LiveChannel:
                         target = (edge.target, channel)
                         sent.append(SentBatch(target, edge.stream, self.number, piece.height, size, piece))
         return sent
+
+
+def _writer(store: ObjectStore, node: TaskNode, sink: DatasetSink, channel: int) -> DatasetWriter | WindowWriter:
+    if node.keeps_windows:
+        return WindowWriter(store, sink, channel)
+    return DatasetWriter(store, sink, channel, node.channels)

@@ -44,6 +44,8 @@ def _faults_of_input(graph: GraphDefinition, node: InputNode) -> Iterator[Fault]
             )
         elif not isinstance(graph.nodes[other], InputNode):
             yield Fault(str(node.location), f"dependents name {graph.nodes[other].name}, which is no input.")
+        elif getattr(graph.nodes[other], "is_endless", False):
+            yield Fault(str(node.location), f"dependents name {graph.nodes[other].name}, which is endless.")
         elif other >= node.id:
             yield Fault(str(node.location), f"dependents name {graph.nodes[other].name}: they wait for each other.")
     if node.batch_function is not None and not callable(node.batch_function):

@@ -282,6 +282,3 @@ def delete_dataset(store: ObjectStore, dataset: str) -> int:
     for key in keys:
         store.delete(key)
     return len(keys)
-
-
-KINDS: dict[str, type[Dataset]] = {kind.KIND: kind for kind in (Dataset, KVDataset, RangeDataset)}

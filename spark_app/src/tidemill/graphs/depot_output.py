@@ -7,6 +7,9 @@ same numbers, which the depot knows already (`depot.append_identity`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
+
 import polars as pl
 
 from tidemill.clients.depot import DepotHandle
@@ -39,6 +42,14 @@ class DepotOutput:
         for column in chunks(records):
             handle.append_column_async(column, producer=producer, sequence=sequence).result()
             sequence += 1
+        return sequence
+
+    def append_all(
+        self, sink: DepotSink, node: int, channel: int, sequence: int, frames: Iterable[pl.DataFrame]
+    ) -> int:
+        """Append batches in their order, those that have the same columns together; else as `append`."""
+        for _, alike in groupby(frames, key=lambda frame: frame.schema):
+            sequence = self.append(sink, node, channel, sequence, pl.concat(alike))
         return sequence
 
     def close(self) -> None:

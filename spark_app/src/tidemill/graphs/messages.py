@@ -46,6 +46,8 @@ class StepWork:
 class StepResult:
     """What came of it. `objects` are new ones of the node's Dataset, `staged` are batches for its depot.
 
+    `windows`: of a node that keeps a Dataset for each window those that ended, in rising order, and their rows.
+    `behind`: the records that an input has still to read, as far as it knows.
     `state`: how the channel is found again, where it is not kept in this process.
     """
 
@@ -54,11 +56,13 @@ class StepResult:
     has_ended: bool
     messages: tuple[SentBatch, ...] = ()
     objects: tuple[DatasetObject, ...] = ()
+    windows: tuple[tuple[Any, DatasetObject], ...] = ()
     staged: tuple[Payload, ...] = ()
     rows_in: int = 0
     rows_out: int = 0
     bytes_read: int = 0
     seconds: float = 0.0
+    behind: int = 0
     state: Any = None
     stored: tuple[str, ...] = ()
     """Keys of objects that the step created to carry messages and state."""

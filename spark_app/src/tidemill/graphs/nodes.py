@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import polars as pl
 
@@ -58,6 +58,22 @@ class Reader(Protocol):
         """What it reads, for `explain`."""
 
 
+@runtime_checkable
+class Follower(Protocol):
+    """A reader of a log, which may grow for ever."""
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it reads on when it is at the end of the log, instead of ending there."""
+
+    def behind(self, cursor: Cursor) -> int:
+        """The records that follow a cursor, as of the last read."""
+
+
+WINDOWS = "windows"
+"""The kind of Datasets of which each window is one."""
+
+
 @dataclass(frozen=True)
 class DatasetSink:
     """A node's output becomes a Dataset: `dataset` names it, `key` are the columns by which it is looked up."""
@@ -98,6 +114,11 @@ class InputNode(GraphNode):
     batch_function: BatchFunction | None = None
     dependents: tuple[int, ...] = ()
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether it ends only when nobody takes its rows any more."""
+        return isinstance(self.reader, Follower) and self.reader.is_endless
+
 
 @dataclass(frozen=True)
 class TaskNode(GraphNode):
@@ -108,6 +129,11 @@ class TaskNode(GraphNode):
     partitions: Mapping[int, PartitionKey]
     datasets: tuple[Any, ...] = ()
     sink: DatasetSink | DepotSink | None = None
+
+    @property
+    def keeps_windows(self) -> bool:
+        """Whether each window becomes a Dataset as soon as it has ended."""
+        return isinstance(self.sink, DatasetSink) and self.sink.kind == WINDOWS
 
 
 @dataclass(frozen=True)

@@ -45,19 +45,21 @@ class GraphProgress:
         elif time.monotonic() - self._said >= LINE_SECONDS:
             self._said = time.monotonic()
             rows = sum(record.rows_in for record in waves.node_records() if not waves.takes(record.node))
-            self._stream.write(f"wave {waves.wave}: {rows:,} rows read, {waves.backlog / 1e6:,.1f} MB wait\n")
+            lag = sum(record.lag for record in waves.node_records())
+            behind = f", {lag:,} records behind" if lag else ""
+            self._stream.write(f"wave {waves.wave}: {rows:,} rows read, {waves.backlog / 1e6:,.1f} MB wait{behind}\n")
             self._stream.flush()
 
     def _table(self, waves: Waves) -> Any:
         from rich.table import Table
 
-        table = Table("node", "rows in", "rows out", "MB read", "steps", "MB waiting", "", box=None)
+        table = Table("node", "rows in", "rows out", "MB read", "steps", "MB waiting", "lag", "", box=None)
         for record in waves.node_records():
             ended = "done" if waves.has_ended(record.node) else ""
             name = f"{record.node}: {title(self._graph.nodes[record.node])}"
             table.add_row(
                 name, f"{record.rows_in:,}", f"{record.rows_out:,}",
                 f"{record.bytes_read / 1e6:,.1f}", f"{record.steps:,}", f"{waves.node_backlog(record.node) / 1e6:,.1f}",
-                ended,
+                f"{record.lag:,}" if record.lag else "", ended,
             )  # fmt: skip
         return table

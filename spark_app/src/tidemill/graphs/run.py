@@ -10,29 +10,37 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import cloudpickle
 import polars as pl
 
 from tidemill.graphs.checkpoints import FrameStore, delete_but
 from tidemill.graphs.dataset import FOLDER as DATASETS
-from tidemill.graphs.dataset import DatasetRecord, publish
+from tidemill.graphs.dataset import Dataset, DatasetObject, DatasetRecord, publish, record_key
 from tidemill.graphs.depot_output import DepotOutput
 from tidemill.graphs.failures import saving
 from tidemill.graphs.messages import ChannelId, Payload, StepResult, StepWork
-from tidemill.graphs.nodes import DatasetSink, DepotSink, GraphDefinition
-from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder
+from tidemill.graphs.nodes import DatasetSink, DepotSink, GraphDefinition, TaskNode
+from tidemill.graphs.run_log import Kind, RunEntry, RunLog, graph_folder
 from tidemill.graphs.waves import Waves
+from tidemill.graphs.windowed_dataset import window_id
 from tidemill.journal.clock import Clock
+from tidemill.store.log import wait_for
 from tidemill.store.objects import ObjectStore
-from tidemill.values.errors import Fenced, TidemillError, invariant
+from tidemill.values.errors import BadInput, Fenced, TidemillError, invariant
 from tidemill.values.ids import nonce
 
 CHECKPOINT_SHARE = 0.1
 """Checkpoints take at most this share of the time, but for those that a depot waits for."""
 STAGED_ROWS_MAX = 100_000
 """Rows that wait to be appended to depots; then a checkpoint is taken, so that they can be."""
+WINDOWS_MAX = 1_000
+"""Windows that have ended and wait to be published; then a checkpoint is taken, so that they can be."""
+OPEN_WINDOWS_MAX = 10_000
+"""Windows that some channels of a node have ended, while others have not."""
+IDLE_SECONDS = (0.01, 0.25)
+"""How long a graph waits that found nothing to do: more each time, from the first to the second."""
 COLLECT_WAVES = 8
 """How often what channels made and need no more is deleted, where no checkpoint does it."""
 
@@ -100,18 +108,21 @@ class GraphRun:
         self._checkpoint_wave = 0
         self._checkpoint_seconds = 0.0
         self._begin = time.perf_counter()
+        self._idle_seconds = IDLE_SECONDS[0]
+        self._last: RunEntry | None = None
         self.waves: Waves | None = None
 
     # --- the way -----------------------------------------------------------------------------------------------------
 
     def run(self) -> RunEntry:
-        """From the beginning, or from where the graph was left; the entry with which it ended.
+        """From the beginning, or from where the graph was left; the entry with which it ended. Where `after_wave` said
+        so it is one of kind "stop", a checkpoint from which the run goes on when it is resumed.
 
         Raises:
             UserCodeError: a function of the graph raised; the run can be resumed from its last checkpoint.
-            KeyboardInterrupt: `after_wave` said so; a checkpoint was taken before. Fenced: another process resumed it.
+            Fenced: another process resumed it.
         """
-        newest = self._log.newest()
+        newest = self._last = self._log.newest()
         if newest is not None and newest.kind == "finish":
             if self._store.exists(f"{self._folder}/program"):  # deleted last: all is published where it is gone
                 self._publish(newest)
@@ -121,8 +132,9 @@ class GraphRun:
         self.waves = self._restored() if self._checkpoint else self._fresh()
         try:
             while not self.waves.is_finished:
-                self._wave(self.waves)
-            if self.waves.staged_rows:
+                if self._wave(self.waves):
+                    return self._take_checkpoint(self.waves, "stop")
+            if self.waves.staged_rows or self._ended_windows(self.waves):
                 self._take_checkpoint(self.waves)
         except Fenced:
             raise
@@ -144,51 +156,59 @@ class GraphRun:
         waves.go_on(self._definition)
         self._kept = [self._checkpoint, *frames, *self._placement.named(waves)]
         self._checkpoint_wave = waves.wave
+        self._clean()
         self._placement.go_on(states)
         self._publish_staged(waves)
         found: Waves = waves
         return found
 
-    def _wave(self, waves: Waves) -> None:
+    def _wave(self, waves: Waves) -> bool:
+        """Whether the run must stop here."""
         works = waves.plan()
         invariant(bool(works) or waves.is_finished, "a graph that has not ended has work", wave=waves.wave)
         if works:
             waves.accept(self._placement.run(works))
         must_stop = self._after_wave(waves)
-        if waves.is_finished:
-            return
-        if must_stop or self._is_due(waves):
+        if waves.is_finished or must_stop:
+            return must_stop and not waves.is_finished
+        if self._is_due(waves):
             self._take_checkpoint(waves)
         elif self._options.checkpoint_waves is None and waves.wave % COLLECT_WAVES == 0:
             self._placement.collect({*self._kept, *self._placement.named(waves)})
-        if must_stop:
-            raise KeyboardInterrupt
+        self._wait(waves.is_idle)
+        return False
+
+    def _wait(self, is_idle: bool) -> None:
+        if is_idle:
+            wait_for(self._idle_seconds)
+        self._idle_seconds = min(2 * self._idle_seconds, IDLE_SECONDS[1]) if is_idle else IDLE_SECONDS[0]
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
     def _is_due(self, waves: Waves) -> bool:
-        if waves.staged_rows >= STAGED_ROWS_MAX:
+        if waves.staged_rows >= STAGED_ROWS_MAX or self._ended_windows(waves) >= WINDOWS_MAX:
             return True
-        every = self._options.checkpoint_waves
-        if every is None or waves.wave - self._checkpoint_wave < every:
+        every, new = self._options.checkpoint_waves, waves.wave - self._checkpoint_wave
+        if every is None or not new or (new < every and not waves.is_idle):
             return False
         spent = time.perf_counter() - self._begin
         return self._checkpoint_seconds <= CHECKPOINT_SHARE * spent
 
-    def _take_checkpoint(self, waves: Waves) -> None:
+    def _take_checkpoint(self, waves: Waves, kind: Kind = "checkpoint") -> RunEntry:
         """Write the state, then the entry that makes it count; then what the one before alone named may go."""
         begin = time.perf_counter()
         content, frames = self._dumped(waves)
         key = f"{self._folder}/checkpoints/{waves.wave:08d}-{nonce()}"
         self._store.create(key, content)
         self._checkpoint, self._checkpoint_wave = key, waves.wave
-        self._append("checkpoint")
+        entry = self._append(kind)
         before, self._kept = self._kept, [key, *frames, *self._placement.named(waves)]
         for each in set(before) - set(self._kept):
             self._store.delete(each)
         self._placement.collect(self._kept)
         self._publish_staged(waves)
         self._checkpoint_seconds += time.perf_counter() - begin
+        return entry
 
     def _dumped(self, waves: Waves) -> tuple[bytes, tuple[str, ...]]:
         states = self._placement.states()
@@ -203,16 +223,33 @@ class GraphRun:
             raise
 
     def _publish_staged(self, waves: Waves) -> None:
-        """Append to depots what the checkpoint holds for them, and forget it: the next checkpoint counts it."""
+        """Publish what the checkpoint holds for depots and windows, and forget it: the next checkpoint counts it."""
         for node in self._definition.tasks:
-            if not isinstance(node.sink, DepotSink):
-                continue
-            for number in range(node.channels):
-                progress = waves.channels[node.id, number]
-                for payload in progress.staged:
-                    frame = self._placement.frame(payload)
-                    progress.published = self._output.append(node.sink, node.id, number, progress.published, frame)
-                progress.staged, progress.staged_rows = [], 0
+            if isinstance(node.sink, DepotSink):
+                self._append_staged(waves, node, node.sink)
+            elif node.keeps_windows:
+                self._publish_windows(waves, node)
+
+    def _append_staged(self, waves: Waves, node: TaskNode, sink: DepotSink) -> None:
+        for number in range(node.channels):
+            progress = waves.channels[node.id, number]
+            frames = map(self._placement.frame, progress.staged)
+            progress.published = self._output.append_all(sink, node.id, number, progress.published, frames)
+            progress.staged, progress.staged_rows = [], 0
+
+    def _ended_windows(self, waves: Waves) -> int:
+        return sum(len(waves.ended_windows(node.id)) for node in self._definition.tasks if node.keeps_windows)
+
+    def _publish_windows(self, waves: Waves, node: TaskNode) -> None:
+        """Let windows be seen."""
+        ended = waves.ended_windows(node.id)
+        for value, objects in ended.items():
+            record = self._record(node, objects, value)
+            publish(self._store, record)
+            self._clean_dataset(record.id, record)
+        if (waiting := waves.forget_windows(node.id, ended)) > OPEN_WINDOWS_MAX:
+            text = f"{node.name} has channels that ended none of {waiting:,} windows, which others ended."
+            raise BadInput(f"{text} Give it one channel, or a partition key by which each channel gets rows.")
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -227,18 +264,21 @@ class GraphRun:
         self._clean(entry)
 
     def _records(self, waves: Waves) -> list[DatasetRecord]:
-        found = []
-        for node in self._definition.tasks:
-            if isinstance(node.sink, DatasetSink):
-                objects = [o for n in range(node.channels) for o in waves.channels[node.id, n].objects]
-                sink = node.sink
-                found.append(
-                    DatasetRecord(
-                        sink.dataset, sink.kind, self._options.graph, node.id, node.channels, self._clock.now_ms(),
-                        objects, list(sink.key), node.channels,
-                    )
-                )  # fmt: skip
-        return found
+        return [
+            self._record(node, [o for n in range(node.channels) for o in waves.channels[node.id, n].objects])
+            for node in self._definition.tasks
+            if isinstance(node.sink, DatasetSink) and not node.keeps_windows
+        ]
+
+    def _record(self, node: TaskNode, objects: list[DatasetObject], window: Any = None) -> DatasetRecord:
+        """What a node's Dataset is, or one of its windows."""
+        assert isinstance(node.sink, DatasetSink)
+        sink = node.sink
+        name, kind = (sink.dataset, sink.kind) if window is None else (window_id(sink.dataset, window), Dataset.KIND)
+        return DatasetRecord(
+            name, kind, self._options.graph, node.id, node.channels, self._clock.now_ms(), objects, list(sink.key),
+            node.channels,
+        )  # fmt: skip
 
     def _clean(self, ended: RunEntry | None = None) -> None:
         """Delete what a run leaves that nothing names: all but the log when it has ended, else all but a checkpoint."""
@@ -247,22 +287,27 @@ class GraphRun:
             delete_but(self._store, f"{self._folder}/{folder}", kept)
         if ended is not None or not self._checkpoint:
             for node in self._definition.tasks:
-                if isinstance(node.sink, DatasetSink):
-                    records = [record for record in ended.datasets if record.id == node.sink.dataset] if ended else []
-                    named = [each.key for record in records for each in record.objects]
-                    folder = f"{DATASETS}/{node.sink.dataset}"
-                    delete_but(self._store, folder, [*named, f"{folder}/dataset.json"])
+                if isinstance(node.sink, DatasetSink) and not (ended and node.keeps_windows):
+                    records = {record.id: record for record in ended.datasets} if ended else {}
+                    self._clean_dataset(node.sink.dataset, records.get(node.sink.dataset))
         if ended is not None:
             self._store.delete(f"{self._folder}/program")
 
-    def _append(self, kind: Literal["begin", "checkpoint", "finish", "fail"], **more: Any) -> RunEntry:
-        waves = self.waves
+    def _clean_dataset(self, dataset: str, record: DatasetRecord | None) -> None:
+        """Delete objects that a killed process left."""
+        named = [each.key for each in record.objects] if record else []
+        delete_but(self._store, f"{DATASETS}/{dataset}", [*named, record_key(dataset)])
+
+    def _append(self, kind: Kind, **more: Any) -> RunEntry:
+        waves, last, now = self.waves, self._last, self._clock.now_ms()
         nodes = [] if waves is None else waves.node_records()
         entry = RunEntry(
-            kind, nonce(), self._clock.now_ms(), waves.wave if waves else 0, self._checkpoint, nodes=nodes,
-            engine=self._options.engine, shape=self._options.shape, seconds=round(time.perf_counter() - self._begin, 6),
-            checkpoint_seconds=round(self._checkpoint_seconds, 6),
+            kind, nonce(), now, last.began_ms if last else now, (last.starts if last else 0) + (kind == "begin"),
+            (last.checkpoints if last else 0) + (kind in ("checkpoint", "stop")),
+            waves.wave if waves else 0, self._checkpoint, self._options.shape, self._options.engine,
+            round(time.perf_counter() - self._begin, 6), round(self._checkpoint_seconds, 6), nodes=nodes,
         )  # fmt: skip
         entry = replace(entry, **more)
         self._log.append(entry)
+        self._last = entry
         return entry

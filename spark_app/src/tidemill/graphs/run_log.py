@@ -4,9 +4,8 @@ processes that resume one graph the slower one meets the other's entry and stops
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from tidemill.graphs.dataset import DatasetRecord
 from tidemill.graphs.waves import NodeRecord
@@ -17,15 +16,25 @@ from tidemill.store.objects import RESERVED, NotFound, ObjectStore
 from tidemill.values.errors import Fenced, UnknownName
 
 FOLDER = f"{RESERVED}/graphs"
+ENTRIES_KEPT = 100
+"""Entries that a log has at least, once it had as many; there are at most twice as many."""
+Kind: TypeAlias = Literal["begin", "checkpoint", "stop", "finish", "fail"]
+"""`stop` is a checkpoint with which a run ended that goes on when it is resumed."""
 
 
 @dataclass(frozen=True)
 class RunEntry:
-    """`checkpoint` is the key of the state at `wave`, "" before any; `text` says why a run failed."""
+    """`checkpoint` is the key of the state at `wave`, "" before any; `text` says why a run failed.
 
-    kind: Literal["begin", "checkpoint", "finish", "fail"]
+    `began_ms`, `starts` and `checkpoints` count from the very first entry on; the times are those of this process.
+    """
+
+    kind: Kind
     nonce: str
     time_ms: int
+    began_ms: int = 0
+    starts: int = 0
+    checkpoints: int = 0
     wave: int = 0
     checkpoint: str = ""
     shape: str = ""
@@ -59,7 +68,7 @@ class RunLog:
         return None if head is None else head[1]
 
     def all(self) -> list[RunEntry]:
-        """The entries, the oldest first."""
+        """The entries that are kept, the oldest first."""
         return [entry for _, entry in self._entries.tail(self._entries.newest_number())]
 
     def append(self, entry: RunEntry) -> None:
@@ -75,13 +84,15 @@ class RunLog:
             self._entries.put(number, entry, ENTRIES.encode(entry, key))
         except Lost as error:
             raise Fenced(f"Another process resumed the graph {self._graph}: this one stops.") from error
+        if number % ENTRIES_KEPT == 0:
+            self._entries.log.trim(number - ENTRIES_KEPT + 1)
 
 
-def list_graphs(store: ObjectStore) -> list[tuple[str, Sequence[RunEntry]]]:
-    """The graphs of a store, each with its entries; those that began first are first."""
+def list_graphs(store: ObjectStore) -> list[tuple[str, RunEntry]]:
+    """The graphs of a store, each with its newest entry; those that began first are first."""
     names = sorted({key.removeprefix(f"{FOLDER}/").partition("/")[0] for key in store.list(FOLDER)})
-    found = [(name, RunLog(store, name).all()) for name in names]
-    return sorted(((name, entries) for name, entries in found if entries), key=lambda each: each[1][0].time_ms)
+    found = [(name, RunLog(store, name).newest()) for name in names]
+    return sorted(((name, entry) for name, entry in found if entry), key=lambda each: each[1].began_ms)
 
 
 def read_program(store: ObjectStore, graph: str) -> bytes:

@@ -23,7 +23,7 @@ from tidemill.clients.module import ModuleClient
 from tidemill.cluster.stores import absolute_url
 from tidemill.graphs import explaining
 from tidemill.graphs.checks import faults_of
-from tidemill.graphs.dataset import KINDS, Dataset
+from tidemill.graphs.dataset import Dataset, KVDataset, RangeDataset
 from tidemill.graphs.drawing import drawn
 from tidemill.graphs.executor import Relay
 from tidemill.graphs.frames.reading import ReadsFrames
@@ -39,6 +39,7 @@ from tidemill.graphs.progress import GraphProgress
 from tidemill.graphs.run import GraphPlacement, GraphRun, RunOptions
 from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder, read_program
 from tidemill.graphs.waves import MEMORY_BYTES, NodeRecord, Waves
+from tidemill.graphs.windowed_dataset import WindowedDataset
 from tidemill.journal.clock import SystemClock
 from tidemill.language.dataflow import Location
 from tidemill.store.objects import AlreadyExists
@@ -47,6 +48,7 @@ from tidemill.values.errors import BadInput, DefinitionError, Fault
 from tidemill.values.ids import new_id
 
 ENGINES = ("local", "spark")
+KINDS = {kind.KIND: kind for kind in (Dataset, KVDataset, RangeDataset, WindowedDataset)}
 Channels = int | Mapping[str, int] | None
 """A number, or hosts and how many channels each has, as the document of the interface writes it: `{"localhost": 2}`."""
 _D = TypeVar("_D", bound=Dataset)
@@ -109,6 +111,7 @@ class TaskGraph(ReadsFrames):
         self._is_ready = False
         self._run: GraphRun | None = None
         self._ended: RunEntry | None = None
+        self._stopping = threading.Event()
         self._observers: list[Callable[[Waves], None]] = []
 
     # --- inputs ------------------------------------------------------------------------------------------------------
@@ -229,13 +232,16 @@ class TaskGraph(ReadsFrames):
         dependents: Sequence[int] = (),
         *,
         schema: Mapping[str, Any] | None = None,
+        endless: bool = False,
     ) -> int:
-        """The records of a module's depot in the graph's store, as many as there are now. Dicts are rows; other records
-        are the one column `value`. `schema`: the columns and their types, where batches would not show them all.
+        """The records of a module's depot in the graph's store, as many as there are now; `endless`: and all that are
+        appended while the graph runs, which it does until somebody stops it. Dicts are rows; other records are the one
+        column `value`. `schema`: the columns and their types, where batches would not show them all. A channel reads
+        its partitions in the order in which records were appended.
         """
 
         def read() -> Reader:
-            return depot_input(self.store, module, depot, schema)
+            return depot_input(self.store, module, depot, schema, endless)
 
         return self._new_input("new_input_depot", read, parallelism, ip, batch_func, dependents)
 
@@ -285,12 +291,13 @@ class TaskGraph(ReadsFrames):
         """A node whose output becomes a Dataset; arguments as those of `new_non_blocking_node`.
 
         `kind`: `Dataset`, `KVDataset` or `RangeDataset` (or a class derived from one), the latter two with the `key`,
-        columns by which they are looked up.
+        columns by which they are looked up; or `WindowedDataset`, a Dataset for each value of `key` as soon as the
+        executor has given its rows.
         """
         at = caller_location()
         columns = (key,) if isinstance(key, str) else tuple(key)
-        if bool(columns) == (kind.KIND == Dataset.KIND):
-            advice = "Give key= for a KVDataset or a RangeDataset, and only there."
+        if bool(columns) == (kind.KIND == Dataset.KIND) or (kind.KIND == WindowedDataset.KIND and len(columns) != 1):
+            advice = "Give key= for a KVDataset or a RangeDataset, one column for a WindowedDataset, and only there."
             self._faults.append(Fault(str(at), f"new_blocking_node: a {kind.__name__} with the key {columns}.", advice))
         dataset = kind(self.store, f"{self.id}-{len(self._definition.nodes)}")
         self._new_task("new_blocking_node", sources, DatasetSink(dataset.id, kind.KIND, columns), arguments, named)
@@ -384,7 +391,7 @@ class TaskGraph(ReadsFrames):
         Raises:
             DefinitionError: all that is wrong, each with its place in the program.
         """
-        faults = [*self._faults, *faults_of(self._definition)]
+        faults = [*self._faults, *faults_of(self._definition), *self._faults_of_endless()]
         if self.engine != "local":
             readers = [node for node in self._definition.inputs if isinstance(node.reader, IteratorInput)]
             faults += [
@@ -395,8 +402,17 @@ class TaskGraph(ReadsFrames):
             raise DefinitionError(faults)
         self._is_ready = True
 
+    def _faults_of_endless(self) -> list[Fault]:
+        """A graph that somebody will stop, or a kill, has to be one that can be resumed."""
+        if self._checkpoint_waves is not None and self._can_resume():
+            return []
+        text, advice = "an endless input needs checkpoints.", "Leave checkpoint_waves as it is, and read no iterator."
+        endless = [node for node in self._definition.inputs if node.is_endless]
+        return [Fault(str(node.location), f"{node.call}: {text}", advice) for node in endless]
+
     def run(self, progress: bool | None = None) -> None:
-        """Run to the end; then the Datasets can be read. `progress` shows it on stderr; None: where that is a terminal.
+        """Run to the end, or until `stop` is called; then the Datasets can be read. `progress` shows it on stderr;
+        None: where that is a terminal.
 
         Raises:
             DefinitionError: as `initialize`, which is called if it was not.
@@ -405,6 +421,20 @@ class TaskGraph(ReadsFrames):
             Fenced: another process resumed this graph. StoreUnavailable: the store does not answer.
             KeyboardInterrupt: by Ctrl-C, at the end of a wave and after a checkpoint.
         """
+        try:
+            with _interrupts() as is_interrupted, self._shown(progress):
+                self._ended = self._run_to_end(lambda: is_interrupted() or self._stopping.is_set())
+            if self._ended.kind == "stop" and is_interrupted():
+                raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            error.add_note(
+                f"The graph stopped between two waves; TaskGraph.resume({self.id!r}, {self.store!r}) goes on."
+            )
+            raise
+        finally:
+            self._stopping.clear()
+
+    def _run_to_end(self, must_stop: Callable[[], bool]) -> RunEntry:
         if not self._is_ready:
             self.initialize()
         store = open_store(self.store)
@@ -418,18 +448,22 @@ class TaskGraph(ReadsFrames):
         options = RunOptions(self.id, self.engine, shape, self._memory_bytes, every)
         placement = self._placement()
         try:
-            with _interrupts() as is_interrupted, self._shown(progress):
-                self._run = GraphRun(
-                    self._definition, options, store, placement, SystemClock(), self._after_wave(is_interrupted)
-                )
-                self._ended = self._run.run()
-        except KeyboardInterrupt as error:
-            error.add_note(
-                f"The graph stopped between two waves; TaskGraph.resume({self.id!r}, {self.store!r}) goes on."
-            )
-            raise
+            after_wave = self._after_wave(must_stop)
+            self._run = GraphRun(self._definition, options, store, placement, SystemClock(), after_wave)
+            return self._run.run()
         finally:
             placement.close()
+
+    def stop(self) -> None:
+        """Let the run that is under way in another thread, or the next one, end after a wave, with a checkpoint from
+        which `run()` or `TaskGraph.resume` goes on.
+        """
+        self._stopping.set()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it ran to its end here: false before, and where it was stopped."""
+        return self._ended is not None and self._ended.kind == "finish"
 
     def fresh(self) -> TaskGraph:
         """Another graph of the same settings, without nodes."""

@@ -9,7 +9,7 @@ shape of a graph can stop it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,10 @@ MEMORY_BYTES = 512 * 1024 * 1024
 
 @dataclass
 class ChannelProgress:
-    """How far a channel is. `steps` is the number of its state, which only rises."""
+    """How far a channel is. `steps` is the number of its state, which only rises.
+
+    `windows` are those that it has ended and that are not published yet, `newest_window` is the last it ever ended.
+    """
 
     cursor: Cursor = None
     inbox: dict[int, deque[SentBatch]] = field(default_factory=dict)
@@ -32,6 +35,9 @@ class ChannelProgress:
     staged: list[Payload] = field(default_factory=list)
     staged_rows: int = 0
     published: int = 0
+    windows: list[tuple[Any, DatasetObject]] = field(default_factory=list)
+    newest_window: Any = None
+    behind: int = 0
     state: Any = None
 
     @property
@@ -42,7 +48,10 @@ class ChannelProgress:
 
 @dataclass
 class NodeRecord:
-    """What a node has done so far; `seconds` are those of all its channels together."""
+    """What a node has done so far; `seconds` are those of all its channels together.
+
+    `lag`: the records that an input of a depot has still to read, as of its last look.
+    """
 
     node: int
     call: str
@@ -52,6 +61,7 @@ class NodeRecord:
     bytes_read: int = 0
     steps: int = 0
     seconds: float = 0.0
+    lag: int = 0
 
 
 class Waves:
@@ -62,6 +72,7 @@ class Waves:
         self.go_on(graph)
         self.memory_bytes = memory_bytes
         self.wave = 0
+        self.is_idle = False
         self.channels: dict[ChannelId, ChannelProgress] = {}
         self._counts = [NodeRecord(node.id, node.call, node.channels) for node in graph.nodes]
         self._next_input = 0
@@ -105,7 +116,8 @@ class Waves:
 
     def node_records(self) -> list[NodeRecord]:
         """What each node has done so far."""
-        return [replace(each) for each in self._counts]
+        lags = [sum(self.channels[each.node, n].behind for n in range(each.channels)) for each in self._counts]
+        return [replace(each, lag=lag) for each, lag in zip(self._counts, lags, strict=True)]
 
     def node_backlog(self, node: int) -> int:
         """The bytes that wait for one node."""
@@ -134,7 +146,7 @@ class Waves:
             if takers and all(self.has_ended(taker) for taker in takers):
                 for number in range(node.channels):
                     progress = self.channels[node.id, number]
-                    progress.has_ended, progress.cursor, progress.inbox = True, None, {}
+                    progress.has_ended, progress.cursor, progress.inbox, progress.behind = True, None, {}, 0
 
     def _taking(self, node: TaskNode) -> list[StepWork]:
         ended = tuple(stream for stream, source in sorted(node.sources.items()) if self.has_ended(source))
@@ -198,13 +210,24 @@ class Waves:
         )
 
     def accept(self, results: Sequence[StepResult]) -> None:
-        """Take over what the channels of a wave did; all of them, in the order of their work."""
+        """Take over what the channels of a wave did; all of them, in the order of their work.
+
+        Where inputs looked for more and found nothing the graph is idle, and as it was: that counts as no wave.
+        """
+        for result in results:
+            self.channels[result.channel].behind = result.behind
+        self.is_idle = all(self._found_nothing(result) for result in results)
+        if self.is_idle:
+            return
         self.wave += 1
         for result in results:
             progress = self.channels[result.channel]
             progress.cursor, progress.has_ended, progress.state = result.cursor, result.has_ended, result.state
             progress.steps += 1
             progress.objects += result.objects
+            progress.windows += result.windows
+            if result.windows:
+                progress.newest_window = result.windows[-1][0]
             progress.staged += result.staged
             progress.staged_rows += result.rows_out if result.staged else 0
             self._count(result)
@@ -212,6 +235,35 @@ class Waves:
             for message in result.messages:
                 if not self.channels[message.target].has_ended:
                     self.channels[message.target].inbox.setdefault(message.stream, deque()).append(message)
+
+    def _found_nothing(self, result: StepResult) -> bool:
+        is_input = not self.takes(result.channel[0])
+        return is_input and not result.rows_in and result.cursor == self.channels[result.channel].cursor
+
+    # --- windows -----------------------------------------------------------------------------------------------------
+
+    def ended_windows(self, node: int) -> dict[Any, list[DatasetObject]]:
+        """The windows that no channel of a node adds to any more, in rising order, and their rows: each channel has
+        ended this one or a later one.
+        """
+        channels = [self.channels[node, number] for number in range(self._graph.nodes[node].channels)]
+        reached = [progress.newest_window for progress in channels if not progress.has_ended]
+        if None in reached:
+            return {}
+        found: dict[Any, list[DatasetObject]] = {}
+        for value, each in (window for progress in channels for window in progress.windows):
+            if not reached or value <= min(reached):
+                found.setdefault(value, []).append(each)
+        return dict(sorted(found.items()))
+
+    def forget_windows(self, node: int, published: Collection[Any]) -> int:
+        """Drop what was published; how many windows of the node wait still."""
+        waiting: set[Any] = set()
+        for number in range(self._graph.nodes[node].channels):
+            progress = self.channels[node, number]
+            progress.windows = [window for window in progress.windows if window[0] not in published]
+            waiting.update(value for value, _ in progress.windows)
+        return len(waiting)
 
     def _count(self, result: StepResult) -> None:
         node = result.channel[0]

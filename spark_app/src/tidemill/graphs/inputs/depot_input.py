@@ -1,38 +1,52 @@
-"""The records of a depot as a stream: those that were there when the graph was defined."""
+"""The records of a depot as a stream: those that were there when the graph was defined, or all that ever come."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import polars as pl
 
 from tidemill.clients.module import ModuleClient
+from tidemill.depot.header import SegmentSummary
 from tidemill.depot.log import DepotLog
 from tidemill.graphs.nodes import Cursor
 from tidemill.store.urls import open_store
-from tidemill.values.columns import to_values
+from tidemill.values.columns import Column, RecordColumn, to_values
 from tidemill.values.errors import BadInput
+from tidemill.values.offsets import OffsetRanges
 
 BATCH_RECORDS = 10_000
 VALUE = "value"
 """The column of records that are no dicts."""
+_PLAIN = (pl.Int64, pl.Float64, pl.String, pl.Boolean)
 
 
 @dataclass(frozen=True)
 class DepotInput:
-    """`spans`: first offset and end of each partition. Records that are dicts are rows; others are one column, VALUE.
+    """`starts`: the first offset of each partition; `ends` where they end, None where the depot is read for ever.
 
-    `types` are the columns and their types; None takes those of each batch.
+    Records that are dicts are rows; others are one column, VALUE. `types` are the columns and their types; None takes
+    those of each batch. A channel reads its partitions together, in the order in which records were appended.
     """
 
     url: str
     module: str
     depot: str
     prefix: str
-    spans: tuple[tuple[int, int], ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...] | None
     types: Mapping[str, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_log"}
+
+    @cached_property
+    def _log(self) -> DepotLog:
+        """The depot as this process follows it."""
+        return DepotLog(open_store(self.url, probe=False), self.prefix, len(self.starts))
 
     @property
     def schema(self) -> dict[str, pl.DataType] | None:
@@ -42,25 +56,68 @@ class DepotInput:
     def batch_bytes(self) -> int:
         return BATCH_RECORDS * 100
 
+    @property
+    def is_endless(self) -> bool:
+        return self.ends is None
+
     def describe(self) -> str:
-        return f"the depot {self.depot} of {self.module}"
+        return f"the depot {self.depot} of {self.module}{', for ever' if self.is_endless else ''}"
 
     def plan(self, channels: int) -> list[Cursor]:
-        """Partitions are dealt in turn; a cursor is the (partition, next offset, end) that are left."""
-        filled = [(number, start, end) for number, (start, end) in enumerate(self.spans) if start < end]
-        return [tuple(filled[channel::channels]) or None for channel in range(channels)]
+        """Partitions are dealt in turn; a cursor is a (partition, next offset) for each that is not read to its end."""
+        dealt = [(number, start) for number, start in enumerate(self.starts) if self._goes_on(number, start)]
+        return [tuple(dealt[channel::channels]) or None for channel in range(channels)]
 
     def read(self, cursor: Cursor) -> tuple[pl.DataFrame | None, Cursor]:
-        """Some records of the first partition that is left, in their order."""
-        (partition, start, end), *rest = cursor
-        stop = min(end, start + BATCH_RECORDS)
-        log = DepotLog(open_store(self.url, probe=False), self.prefix, len(self.spans))
-        log.follow()
-        values = to_values(log.read_columns(partition, start, stop))
-        left = rest if stop == end else [(partition, stop, end), *rest]
-        return self._frame(values), tuple(left) or None
+        """The next records of these partitions, about BATCH_RECORDS; those of one partition in their order.
 
-    def _frame(self, values: list[Any]) -> pl.DataFrame:
+        Raises:
+            BadInput: retention gave up records that were not read yet.
+        """
+        if self.is_endless:
+            self._log.follow()
+        ranges = self._next(dict(cursor))
+        left = tuple(
+            (number, ranges.ends[number]) for number, _ in cursor if self._goes_on(number, ranges.ends[number])
+        )
+        if not ranges.records:
+            return None, left or None
+        return self._frame(self._log.read_rows(ranges)[0]), left or None
+
+    def behind(self, cursor: Cursor) -> int:
+        """The records that follow a cursor, as of the last read."""
+        ends = self.ends or self._log.ends()
+        return sum(ends[number] - at for number, at in cursor or ())
+
+    def _goes_on(self, partition: int, offset: int) -> bool:
+        return self.ends is None or offset < self.ends[partition]
+
+    def _next(self, starts: dict[int, int]) -> OffsetRanges:
+        """Up to the segment with which there are BATCH_RECORDS, or to the end; not more than as many of a partition."""
+        newest = self._log.newest()
+        limits = self.ends or newest.ends
+
+        def ends(entry: SegmentSummary) -> dict[int, int]:
+            return {number: min(limits[number], entry.ends[number]) for number in starts}
+
+        def is_enough(entry: SegmentSummary) -> bool:
+            return sum(max(0, end - starts[number]) for number, end in ends(entry).items()) >= BATCH_RECORDS
+
+        found = {number: limits[number] for number in starts}
+        if sum(end - starts[number] for number, end in found.items()) > BATCH_RECORDS:
+            at = self._log.files.first_after(is_enough, newest.number)
+            found = ends(self._log.files.entry(at)) if at <= newest.number else found
+        pairs = [(0, 0)] * len(self.starts)
+        for number, start in starts.items():
+            pairs[number] = (start, max(start, min(found[number], start + BATCH_RECORDS)))
+        return OffsetRanges.of(pairs)
+
+    def _frame(self, column: Column) -> pl.DataFrame:
+        if self.types is None and isinstance(column, RecordColumn) and column.kind == "dict":
+            fields = dict(zip(column.names, column.fields, strict=True))
+            if all(isinstance(each, pl.Series) and each.dtype in _PLAIN for each in column.fields):
+                return pl.DataFrame(fields)
+        values = to_values(column)
         try:
             if all(isinstance(value, dict) for value in values):
                 return pl.DataFrame(values, schema=self.types, infer_schema_length=None)
@@ -70,12 +127,14 @@ class DepotInput:
             raise BadInput(f"{text}. Name the types of columns with schema=.") from error
 
 
-def depot_input(url: str, module: str, depot: str, types: Mapping[str, Any] | None) -> DepotInput:
-    """A depot as it is now. Raises UnknownName where there is no such module or depot."""
+def depot_input(
+    url: str, module: str, depot: str, types: Mapping[str, Any] | None, is_endless: bool = False
+) -> DepotInput:
+    """A depot as it is now, or for ever. Raises UnknownName where there is no such module or depot."""
     store = open_store(url)
     definition = ModuleClient(store, module).definition()
     name = definition.depot(depot).name
     prefix = definition.depot_prefix(name)
     log = DepotLog(store, prefix, definition.partitions(name))
     log.follow()
-    return DepotInput(url, module, name, prefix, tuple(zip(log.starts(), log.ends(), strict=True)), types)
+    return DepotInput(url, module, name, prefix, log.starts(), None if is_endless else log.ends(), types)

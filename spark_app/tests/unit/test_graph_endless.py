@@ -1,0 +1,368 @@
+"""Task graphs over depots that grow for ever: all goes through once, they stop and go on, windows are Datasets."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from graph_executors import Count, Pass
+from typer.testing import CliRunner
+
+from tidemill import (
+    BadInput,
+    DefinitionError,
+    Depot,
+    Executor,
+    HoppingWindowExecutor,
+    InProcessCluster,
+    LaunchConfig,
+    LimitExecutor,
+    Module,
+    TaskGraph,
+    TumblingWindowExecutor,
+    UnknownName,
+    WindowedDataset,
+)
+from tidemill.cli.main import app
+from tidemill.graphs import run, run_log
+from tidemill.graphs.dataset import delete_dataset
+from tidemill.graphs.inputs import depot_input
+from tidemill.graphs.progress import GraphProgress
+from tidemill.graphs.run_log import RunLog, graph_folder
+from tidemill.graphs.waves import Waves
+from tidemill.store.urls import open_store
+
+PARTITIONS = 4
+
+
+class Ticks(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*ticks", Depot.random())
+        setup.declare_depot("*out", Depot.random())
+
+
+class Flow:
+    """A store with the depots, and what is appended to them."""
+
+    def __init__(self, cluster: InProcessCluster, store: str) -> None:
+        self.cluster = cluster
+        self.store = store
+
+    def append(self, first: int, last: int) -> None:
+        """Records of these times; keys are their remainders by 3."""
+        self.cluster.cluster_depot("Ticks", "*ticks").append_many([{"at": n, "k": n % 3} for n in range(first, last)])
+
+    def out(self) -> list[int]:
+        depot = self.cluster.cluster_depot("Ticks", "*out")
+        ends = [depot.get_partition_info(number).end_offset for number in range(PARTITIONS)]
+        return sorted(row["at"] for number, end in enumerate(ends) for row in depot.read(number, 0, end))
+
+
+@pytest.fixture
+def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flow]:
+    monkeypatch.setattr(run, "CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr(run, "IDLE_SECONDS", (0.001, 0.001))
+    with InProcessCluster.create(store=tmp_path / "store") as cluster:
+        cluster.launch_module(Ticks(), LaunchConfig(PARTITIONS, 2))
+        yield Flow(cluster, str(tmp_path / "store"))
+
+
+def copying(store: str, **options: Any) -> TaskGraph:
+    graph = TaskGraph(store, id="copy", checkpoint_waves=4, **options)
+    ticks = graph.new_input_depot("Ticks", "*ticks", 2, endless=True)
+    graph.new_output_depot({0: ticks}, "Ticks", "*out", 2, {0: "k"})
+    return graph
+
+
+def summing(store: str, channels: int = 1) -> tuple[TaskGraph, WindowedDataset]:
+    graph = TaskGraph(store, id="sums", checkpoint_waves=1)
+    ticks = graph.new_input_depot("Ticks", "*ticks", 1, endless=True)
+    sums = TumblingWindowExecutor("at", 10, "k", aggregations={"n": ("at", "count")}, allowed_lateness=0)
+    windows = graph.new_blocking_node(
+        {0: ticks}, sums, channels, {0: "k"}, kind=WindowedDataset, key="window_start"
+    )  # fmt: skip
+    return graph, windows
+
+
+def on_idle(graph: TaskGraph, *actions: Callable[[], object]) -> None:
+    """Do one of these each time that a graph has nothing to do and has published all, and stop it after them."""
+    left = [*actions, graph.stop]
+
+    def look(waves: Waves) -> None:
+        published = not waves.staged_rows and not any(each.windows for each in waves.channels.values())
+        if waves.is_idle and published and left and waves.wave:
+            left.pop(0)()
+
+    graph.observe(look)
+
+
+def counts(dataset: Any) -> dict[int, int]:
+    return dict(dataset.to_polars().select("k", "n").rows())
+
+
+def test_what_is_appended_while_a_graph_runs_goes_through_it_once(flow: Flow) -> None:
+    flow.append(0, 50)
+    graph = copying(flow.store)
+    on_idle(graph, lambda: flow.append(50, 80), lambda: flow.append(80, 81))
+    graph.run()
+
+    assert flow.out() == list(range(81))
+    assert not graph.is_finished
+
+
+def test_a_graph_goes_on_when_it_was_stopped(flow: Flow) -> None:
+    flow.append(0, 20)
+    graph = copying(flow.store)
+    graph.stop()  # after the first wave, before anything is in the other depot
+    graph.run()
+    assert flow.out() == []
+
+    on_idle(graph)
+    graph.run()
+    assert flow.out() == list(range(20))
+
+    flow.append(20, 30)
+    again = TaskGraph.resume("copy", flow.store)
+    on_idle(again)
+    again.run()
+    flow.append(30, 40)
+    same_program = copying(flow.store)
+    on_idle(same_program)
+    same_program.run()
+
+    assert flow.out() == list(range(40))
+    entry = RunLog(open_store(flow.store), "copy").newest()
+    assert entry is not None
+    assert (entry.kind, entry.starts) == ("stop", 4)
+
+
+def test_a_graph_that_waits_stops_when_ctrl_c_is_pressed(flow: Flow) -> None:
+    flow.append(0, 5)
+    graph = copying(flow.store)
+    on_idle(graph, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        graph.run()
+
+    assert "TaskGraph.resume('copy'" in caught.value.__notes__[0]
+    assert flow.out() == list(range(5))
+
+
+def test_a_limit_ends_a_graph_when_its_input_has_no_end(flow: Flow) -> None:
+    flow.append(0, 50)
+    graph = TaskGraph(flow.store)
+    ticks = graph.new_input_depot("Ticks", "*ticks", 2, endless=True)
+    some = graph.new_blocking_node({0: ticks}, LimitExecutor(7), 1, {0: None})
+    graph.run()
+
+    assert some.num_rows == 7
+    assert graph.is_finished
+
+
+def test_a_window_is_a_dataset_when_it_has_ended(flow: Flow) -> None:
+    graph, windows = summing(flow.store)
+    seen: list[list[str]] = []
+
+    def look() -> None:
+        seen.append([each.id.rpartition("/")[2] for each in windows.windows()])
+
+    def append(first: int, last: int) -> Callable[[], None]:
+        return lambda: (look(), flow.append(first, last))[0]
+
+    flow.append(0, 5)
+    on_idle(graph, append(5, 12), append(12, 45), look)
+    graph.run()
+
+    assert seen == [[], ["0"], ["0", "10", "20", "30"]]
+    assert counts(windows.window(20)) == {0: 3, 1: 3, 2: 4}
+    assert windows.window(20).num_rows == 3
+    assert windows.num_rows == 12  # all that have ended
+    with pytest.raises(UnknownName):
+        windows.window(40).to_polars()
+    assert isinstance(TaskGraph.resume("sums", flow.store).datasets()[1], WindowedDataset)
+
+
+def test_no_window_is_lost_or_comes_twice_when_a_graph_goes_on(flow: Flow) -> None:
+    for end in range(10, 60, 9):
+        flow.append(end - 9, end)
+        graph, windows = summing(flow.store)
+        on_idle(graph)
+        graph.run()
+
+    assert [each.id.rpartition("/")[2] for each in windows.windows()] == ["0", "10", "20", "30", "40"]
+    assert [each.to_polars()["n"].sum() for each in windows.windows()] == [9, 10, 10, 10, 10]
+
+
+def test_a_window_waits_for_all_channels_when_a_node_has_several(flow: Flow) -> None:
+    graph, windows = summing(flow.store, 3)
+    depot = flow.cluster.cluster_depot("Ticks", "*ticks")
+    found: list[int] = []
+    depot.append_many([{"at": n, "k": n % 2} for n in range(25)])  # no row for channel 2
+    on_idle_of_windows = [
+        lambda: (found.append(len(windows.windows())), depot.append_many([{"at": 5, "k": 2}, {"at": 30, "k": 2}])),
+        lambda: (found.append(len(windows.windows())), graph.stop()),
+    ]
+
+    def look(waves: Waves) -> None:
+        if waves.is_idle and waves.wave and on_idle_of_windows:
+            on_idle_of_windows.pop(0)()
+
+    graph.observe(look)
+    graph.run()
+    assert found == [0, 1]  # channel 2 ended the first one
+    assert counts(windows.window(0)) == {0: 5, 1: 5, 2: 1}
+
+
+def test_windows_are_named_by_dates_and_times_when_these_tell_them_apart(flow: Flow) -> None:
+    begin = datetime(2026, 1, 31, 23, tzinfo=UTC)
+    times = [begin + timedelta(minutes=20 * n) for n in range(9)]
+    graph = TaskGraph(flow.store, id="hours")
+    rows = graph.new_input_frames(pl.DataFrame({"at": times}), 1)
+    hour, counted = timedelta(hours=1), {"n": ("at", "count")}
+    hours = HoppingWindowExecutor("at", hour, hour / 2, aggregations=counted, allowed_lateness=timedelta(0))
+    windows = graph.new_blocking_node({0: rows}, hours, 1, {0: None}, kind=WindowedDataset, key="window_start")
+    graph.run()
+
+    names = [each.id.rpartition("/")[2] for each in windows.windows()]
+    assert names[:3] == ["20260131T223000", "20260131T230000", "20260131T233000"]
+    assert names == sorted(names) and len(names) == 7
+    assert windows.window(begin).to_polars()["n"].to_list() == [3]
+
+
+class Repeats(Executor):
+    """Gives one window twice."""
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
+        return pl.DataFrame({"w": [self.window(batches)]})
+
+    def window(self, batches: list[pl.DataFrame]) -> Any:
+        return 7
+
+
+class NoWindow(Repeats):
+    def window(self, batches: list[pl.DataFrame]) -> Any:
+        return None
+
+
+class Text(Repeats):
+    def window(self, batches: list[pl.DataFrame]) -> Any:
+        return "monday"
+
+
+@pytest.mark.parametrize(
+    ("executor", "said"),
+    [(Repeats(), "comes when the channel has ended 7"), (NoWindow(), "has no w"), (Text(), "not by 'monday'")],
+)
+def test_windows_are_refused_when_they_are_not_whole(tmp_path: Path, executor: Executor, said: str) -> None:
+    graph = TaskGraph(tmp_path)
+    rows = graph.new_input_frames([pl.DataFrame({"a": [n]}) for n in range(2)], 1)
+    graph.new_blocking_node({0: rows}, executor, 1, {0: None}, kind=WindowedDataset, key="w")
+    with pytest.raises(BadInput, match=said):
+        graph.run()
+
+
+def test_a_window_stays_deleted_when_the_process_that_published_it_was_killed(flow: Flow) -> None:
+    flow.append(0, 25)
+    graph, windows = summing(flow.store)
+    on_idle(graph)
+    graph.run()  # the last checkpoint may still name what was published behind it
+    ids = [each.id for each in windows.windows()]
+    for each in ids:
+        delete_dataset(open_store(flow.store), each)
+    again = TaskGraph.resume("sums", flow.store)
+    again.stop()
+    again.run()
+
+    assert len(ids) == 2
+    assert windows.windows() == []
+
+
+def test_the_lag_is_told_when_a_graph_is_behind(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(depot_input, "BATCH_RECORDS", 10)
+    monkeypatch.setattr("tidemill.graphs.progress.LINE_SECONDS", 0)
+    flow.append(0, 100)
+    graph = copying(flow.store)
+    stream, lags = io.StringIO(), list[int]()
+    shown = GraphProgress(graph._definition, stream)
+    graph.observe(shown.update)
+    graph.observe(lambda waves: lags.append(waves.node_records()[0].lag))
+    graph.stop()
+    graph.run()
+
+    assert 0 < lags[0] == graph.metrics()[0].lag < 100
+    assert f"{lags[0]} records behind" in stream.getvalue()
+    listed = json.loads(CliRunner().invoke(app, ["graphs", "--store", flow.store, "--json"]).stdout)
+    assert [(row["state"], row["lag"]) for row in listed] == [("stopped", lags[0])]
+
+    on_idle(graph)
+    graph.run()
+    assert graph.metrics()[0].lag == 0
+    assert lags == sorted(lags, reverse=True)
+
+
+def test_batches_are_small_and_in_order_when_a_depot_has_many_records(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(depot_input, "BATCH_RECORDS", 8)
+    for first in range(0, 60, 3):
+        flow.append(first, first + 3)
+    flow.append(60, 160)  # one segment with more than a batch
+    reader = depot_input.depot_input(flow.store, "Ticks", "*ticks", None)
+    (cursor,), times, heights = reader.plan(1), list[int](), list[int]()
+    while cursor is not None:
+        before = reader.behind(cursor)
+        frame, cursor = reader.read(cursor)
+        assert frame is not None and before - reader.behind(cursor) == frame.height
+        times += frame["at"].to_list()
+        heights.append(frame.height)
+
+    assert sorted(times) == list(range(160))
+    assert [n // 3 for n in times[:60]] == [n // 3 for n in range(60)]  # as they were appended, across partitions
+    assert max(heights) <= 8 * PARTITIONS and sorted(heights[:6])[0] >= 8
+
+
+def test_the_record_of_a_run_stays_small_when_the_run_never_ends(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_log, "ENTRIES_KEPT", 4)
+    graph, windows = summing(flow.store)
+    sizes: list[int] = []
+    store = open_store(flow.store)
+
+    def more(number: int) -> None:
+        flow.append(10 * number, 10 * number + 10)
+        keys = [key for key in store.list(graph_folder("sums")) if "/checkpoints/" in key]
+        sizes.append(sum(len(store.get(key)) for key in keys))
+
+    more(0)
+    on_idle(graph, *(lambda number=number: more(number) for number in range(1, 25)))
+    graph.run()
+
+    log = RunLog(store, "sums")
+    assert len(log.all()) <= 8
+    assert len(list(store.list(graph_folder("sums")))) < 16
+    newest = log.newest()
+    assert newest is not None
+    assert newest.checkpoints > 20 and newest.starts == 1 and newest.began_ms < newest.time_ms
+    assert max(sizes[-5:]) <= 1.1 * max(sizes[5:10])
+    assert len(windows.windows()) == 24
+
+
+def test_an_endless_input_is_refused_when_the_graph_could_not_go_on(flow: Flow) -> None:
+    graph = TaskGraph(flow.store, checkpoint_waves=None)
+    ticks = graph.new_input_depot("Ticks", "*ticks", 1, endless=True)
+    late = graph.new_input_frames(iter([pl.DataFrame({"at": [1]})]), 1, dependents=[ticks])
+    graph.new_blocking_node({0: ticks, 1: late}, Pass(), 1, {0: None, 1: None})
+    graph.new_blocking_node({0: ticks}, Count("at"), 1, {0: None}, kind=WindowedDataset, key=["a", "b"])
+    with pytest.raises(DefinitionError) as caught:
+        graph.run()
+
+    text = str(caught.value)
+    assert "an endless input needs checkpoints" in text
+    assert "which is endless" in text
+    assert "one column for a WindowedDataset" in text
