@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import polars as pl
 import pytest
 import schemathesis
 from gateways import served
+from graph_executors import Count
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
-from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
+from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState, TaskGraph
 from tidemill.api.recording import record_module
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
@@ -46,11 +48,21 @@ class Documented(Module):
         topologies.query("doubled", "*n").out("*r").each(Ops.TIMES, "*n", 2).out("*r").origin_partition()
 
 
-NAMES = {"module": "Documented", "depot": "events", "pstate": "total", "topology": "mb", "query": "doubled"}
+NAMES = {
+    "module": "Documented",
+    "depot": "events",
+    "pstate": "total",
+    "topology": "mb",
+    "query": "doubled",
+    "graph": "daily",
+    "dataset": "daily-1",
+}
 """The names that are there, for path parameters: else nearly all requests would end in 404."""
 
 OPERATIONS = (
     "GET /healthz", "GET /readyz", "GET /metrics", "GET /api/v1/modules", "GET /api/v1/modules/{module}",
+    "GET /api/v1/graphs", "GET /api/v1/graphs/{graph}", "GET /api/v1/graphs/{graph}/plan", "GET /api/v1/datasets",
+    "GET /api/v1/datasets/{dataset}", "GET /api/v1/datasets/{dataset}/rows",
     "GET /api/v1/overview", "GET /api/v1/options", "GET /api/v1/modules/{module}/topologies/{topology}/log",
     "GET /api/v1/modules/{module}/topologies/{topology}/plan",
     "POST /api/v1/modules/{module}/wait",
@@ -78,7 +90,8 @@ OPERATIONS = (
 
 ENDLESS = {
     "GET /api/v1/modules/{module}/pstates/{pstate}/subscribe", "GET /api/v1/overview/subscribe",
-    "GET /api/v1/modules/{module}/topologies/{topology}/subscribe",
+    "GET /api/v1/modules/{module}/topologies/{topology}/subscribe", "GET /api/v1/graphs/subscribe",
+    "GET /api/v1/graphs/{graph}/subscribe",
 }  # fmt: skip
 """An answer that does not end would not be read to its end; unit/test_subscriptions.py and test_page.py ask these."""
 
@@ -88,9 +101,12 @@ def schema() -> Iterator[Any]:
     with InProcessCluster.create(engine="local") as cluster:
         cluster.launch_module(Documented(), LaunchConfig(2, 1))
         cluster.cluster_depot("Documented", "*pairs").append(["a", 1])
-        with served(
-            Modules(cluster.store, declaration=record_module(Documented())), GatewaySettings(tokens=Tokens(token=TOKEN))
-        ) as server:
+        graph = TaskGraph(cluster.store.url, id=NAMES["graph"])
+        graph.new_blocking_node({0: graph.new_input_frames(pl.DataFrame({"k": [1, 2]}), 1)}, Count("k"), 1, {0: "k"})
+        graph.run()
+        modules = Modules(cluster.store, declaration=record_module(Documented()))
+        modules.only = None  # graphs are of no module
+        with served(modules, GatewaySettings(tokens=Tokens(token=TOKEN))) as server:
             config = SchemathesisConfig.from_dict(CONFIG)
             yield schemathesis.openapi.from_url(f"{server.url}/openapi.json", config=config)
 

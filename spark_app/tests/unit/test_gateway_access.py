@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from tidemill import Agg, BadInput, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
-from tidemill.gateway import depots, observing, pstates, queries, topologies, waits
+from tidemill.gateway import depots, graphs, observing, pstates, queries, topologies, waits
 from tidemill.gateway.access import APPEND, OPERATE, READ, ROLES, Access, RateLimits, Rates, name_of, role_of
 from tidemill.gateway.app import PREFIX, make_app
 from tidemill.gateway.faults import HttpRefusal
@@ -37,6 +37,9 @@ ROUTES = {
         "POST /modules/{module}/pstates/{pstate}/diff", "GET /modules/{module}/queries/{query}",
         "POST /modules/{module}/queries/{query}/invoke",
         "POST /modules/{module}/pstates/{pstate}/page", "GET /modules/{module}/topologies/{topology}",
+        "GET /graphs", "GET /graphs/subscribe", "GET /graphs/{graph}", "GET /graphs/{graph}/plan",
+        "GET /graphs/{graph}/subscribe", "GET /datasets", "GET /datasets/{dataset:path}",
+        "GET /datasets/{dataset:path}/rows",
     ],
     APPEND: ["POST /modules/{module}/depots/{depot}/append"],
     OPERATE: [
@@ -77,7 +80,7 @@ def asked(cluster: InProcessCluster, tmp_path: Path) -> Iterator[Callable[..., A
 
 def test_every_route_has_a_role_when_they_are_listed() -> None:
     found: dict[str, list[str]] = {role: [] for role in ROLES}
-    parts = (depots, observing, pstates, queries, topologies, waits)
+    parts = (depots, graphs, observing, pstates, queries, topologies, waits)
     for router in (part.routes for part in parts):
         for route in router.routes:
             assert isinstance(route, APIRoute)

@@ -19,6 +19,7 @@ from tidemill.engine.query_budget import DEPTH_MAX
 from tidemill.gateway import (
     connections,
     depots,
+    graphs,
     guard,
     pstates,
     settings,
@@ -31,6 +32,7 @@ from tidemill.gateway.app import make_app
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.formats import ANSWERS, ARROW, encoded, records_of
 from tidemill.gateway.modules import Modules
+from tidemill.graphs import dataset_rows
 from tidemill.language.options import find_option
 from tidemill.paths import budget, json
 from tidemill.values import packing
@@ -206,6 +208,18 @@ LIMITS: dict[str, tuple[float, str]] = {
     "keys that one page of a `diff`": (
         changes.COMPARED_MAX,
         "test_a_page_goes_on_when_few_of_many_keys_changed",
+    ),
+    "rows of a Dataset in one answer": (
+        graphs.ROWS_MAX,
+        "test_a_list_is_bounded_when_there_are_many",
+    ),
+    "bytes in memory of the rows of a Dataset": (
+        graphs.ROWS_BYTES_MAX,
+        "test_a_list_is_bounded_when_there_are_many",
+    ),
+    "bytes of an object of a Dataset": (
+        dataset_rows.OBJECT_BYTES_MAX,
+        "test_an_object_is_refused_when_too_much_of_it_would_be_fetched",
     ),
     "names in `unset`": (
         topologies.UNSET_MAX,

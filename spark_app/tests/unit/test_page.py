@@ -282,17 +282,18 @@ def test_a_look_has_the_whole_log_once_when_entries_come(cluster: InProcessClust
 
 
 def test_followers_share_a_look_and_are_bounded_when_many_come(cluster: InProcessCluster) -> None:
-    looks = live.TopologyLooks(Modules(cluster.store), 5.0)
-    one = looks.follow("Guarded", "mb", "first")
-    assert looks.follow("Guarded", "mb", "second") is one
-    for number in range(1, live.TOPOLOGIES_MAX):
-        looks.follow(f"M{number}", "mb", number)
+    modules = Modules(cluster.store)
+    looks = live.FollowedLooks("topologies", lambda module, name: live.TopologyLook(modules, module, name).look, 5.0)
+    one = looks.follow(("Guarded", "mb"), "first")
+    assert looks.follow(("Guarded", "mb"), "second") is one
+    for number in range(1, live.FOLLOWED_MAX):
+        looks.follow((f"M{number}", "mb"), number)
     with pytest.raises(live.Busy):
-        looks.follow("Late", "mb", 0)
-    looks.leave("M1", "mb", 1)
-    looks.leave("Guarded", "mb", "first")
-    assert looks.follow("Guarded", "mb", "third") is one
-    looks.follow("Late", "mb", 0)
+        looks.follow(("Late", "mb"), 0)
+    looks.leave(("M1", "mb"), 1)
+    looks.leave(("Guarded", "mb"), "first")
+    assert looks.follow(("Guarded", "mb"), "third") is one
+    looks.follow(("Late", "mb"), 0)
     looks.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,10 +20,6 @@ DatasetArgument = Annotated[str, typer.Argument(metavar="DATASET", help="ID of a
 YesOption = Annotated[bool, typer.Option("--yes", help="Needed: nothing can bring the rows back.")]
 
 datasets = typer.Typer(help="Datasets: what task graphs left in a store.", no_args_is_help=True)
-_STATES = {
-    "begin": "running or killed", "checkpoint": "running or killed", "stop": "stopped", "finish": "finished",
-    "fail": "failed",
-}  # fmt: skip
 
 
 @command
@@ -35,12 +32,12 @@ def graphs(store: StoreOption = STORE_DEFAULT, json_: JsonOption = False) -> Non
     for name, last in list_graphs(existing_store(store)):
         rows.append(
             {
-                "graph": name, "began": time_text(last.began_ms), "state": _STATES[last.kind],
+                "graph": name, "began": time_text(last.began_ms), "state": last.state,
                 "engine": last.engine, "wave": last.wave, "seconds": last.seconds,
                 "checkpoint_seconds": last.checkpoint_seconds,
                 "checkpoints": last.checkpoints, "starts": last.starts, "lag": sum(node.lag for node in last.nodes),
                 "text": last.text,
-                "datasets": [record.id for record in last.datasets], "nodes": [vars(node) for node in last.nodes],
+                "datasets": [record.id for record in last.datasets], "nodes": [asdict(node) for node in last.nodes],
             }
         )  # fmt: skip
     if json_:

@@ -1,4 +1,7 @@
-"""A layout as SVG: one file that needs nothing else, or a part of a page, whose text colour it takes."""
+"""A layout as SVG: one file that needs nothing else, or a part of a page, whose text colour it takes.
+
+Boxes and arrows say in `data-` attributes which they are, so that a page can add what it knows of them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from xml.sax.saxutils import escape
 
 from tidemill.drawing.layout import BOX_HEIGHT, BoxKind, Drawing, Placed, Route, Way
 
+_QUOTES: Final = {'"': "&quot;"}
 _CHARS: Final = 44
 """Of a text in a box; the hint has all of it."""
 
@@ -47,7 +51,9 @@ def _arrow(route: Route) -> str:
             middle = (y + to_y) / 2
             path += f" C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y:.1f}"
     line = _LINES[route.arrow.way]
-    drawn = f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity="0.65" {line} marker-end="url(#tip)"/>'
+    ends = f'data-from="{_text(route.arrow.source)}" data-to="{_text(route.arrow.target)}"'
+    look = 'fill="none" stroke="currentColor" stroke-opacity="0.65"'
+    drawn = f'<path {ends} d="{path}" {look} {line} marker-end="url(#tip)"/>'
     if not route.arrow.label:
         return drawn
     (x, y), (to_x, to_y) = points[:2]
@@ -58,7 +64,7 @@ def _arrow(route: Route) -> str:
 def _box(placed: Placed) -> Iterator[str]:
     box, left, top = placed.box, placed.x - placed.width / 2, placed.y - BOX_HEIGHT / 2
     fill, opacity = _FILLS[box.kind]
-    yield f"<g><title>{_text(box.hint or box.title)}</title>"
+    yield f'<g data-box="{_text(box.id)}"><title>{_text(box.hint or box.title)}</title>'
     round_ = 14 if box.kind == "store" else 5
     yield (
         f'<rect x="{left:.1f}" y="{top:.1f}" width="{placed.width:.1f}" height="{BOX_HEIGHT}" rx="{round_}" '
@@ -89,4 +95,4 @@ def _short(text: str) -> str:
 
 def _text(text: str) -> str:
     """Escaped, without characters that XML has no place for."""
-    return escape("".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text))
+    return escape("".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text), _QUOTES)

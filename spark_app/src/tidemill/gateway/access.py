@@ -21,6 +21,7 @@ READ, APPEND, OPERATE = "read", "append", "operate"
 ROLES = (READ, APPEND, OPERATE)
 _READING_POSTS = frozenset({"select", "selectOne", "selectMany", "page", "diff", "invoke", "wait"})
 _MODULES = ("api", "v1", "modules")
+_OF_THE_STORE = ("/api/v1/graphs", "/api/v1/datasets")
 _TOKENS_MAX = 1_000
 _DIGITS = 12
 _log = logging.getLogger("tidemill.audit")
@@ -70,6 +71,8 @@ def check_access(access: Access, method: str, path: str) -> None:
         raise _forbidden(f"This token may {' and '.join(sorted(access.roles))}; this request needs the role {role}")
     if module is not None and not access.may_see(module):
         raise _forbidden("This token is of other modules")
+    if path.startswith(_OF_THE_STORE) and access.modules is not None:
+        raise _forbidden("Graphs and Datasets are of no module, and this token is of some")
     if path == "/metrics" and access.modules is not None:
         raise _forbidden("Metrics are of all modules, and this token is of some")
 

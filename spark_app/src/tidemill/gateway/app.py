@@ -15,12 +15,25 @@ from starlette.exceptions import HTTPException
 
 from tidemill.clients.status import TopologyStatus
 from tidemill.clients.status_reader import topology_status
-from tidemill.gateway import depots, faults, observing, page, pstates, quarantines, queries, schemas, topologies, waits
+from tidemill.gateway import (
+    depots,
+    faults,
+    graphs,
+    observing,
+    page,
+    pstates,
+    quarantines,
+    queries,
+    schemas,
+    topologies,
+    waits,
+)
 from tidemill.gateway.admission import Admission
 from tidemill.gateway.exchange import Gateway, gateway_of
 from tidemill.gateway.faults import HttpRefusal, malformed
+from tidemill.gateway.graph_looks import GraphList, GraphLook
 from tidemill.gateway.guard import DOCS_FILES, OPEN_PATHS, Guard
-from tidemill.gateway.live import TopologyLooks
+from tidemill.gateway.live import FollowedLooks, TopologyLook
 from tidemill.gateway.looks import SharedLook
 from tidemill.gateway.metrics import CONTENT_TYPE, GatewayMetrics
 from tidemill.gateway.modules import Modules
@@ -48,10 +61,14 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
     statuses = SharedLook("metrics", lambda: _statuses(modules), settings.seconds_max)
     metrics = GatewayMetrics()
     subscriptions = Subscriptions(metrics.subscribers.set)
-    overview, topology_looks = Overview(modules), TopologyLooks(modules, settings.seconds_max)
+    seconds = settings.seconds_max
+    overview, graph_list = Overview(modules), GraphList(modules)
+    topology_looks = FollowedLooks("topologies", lambda module, name: TopologyLook(modules, module, name).look, seconds)
+    graph_looks = FollowedLooks("graphs", lambda graph: GraphLook(modules, graph).look, seconds)
     gateway = Gateway(
         settings, modules, work, waiting, querying, subscriptions, metrics, readiness_of(modules), statuses,
-        SharedLook("overview", overview.look, settings.seconds_max), topology_looks,
+        SharedLook("overview", overview.look, seconds), topology_looks,
+        SharedLook("graphs", graph_list.look, seconds), graph_looks,
     )  # fmt: skip
 
     @asynccontextmanager
@@ -64,6 +81,9 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
         gateway.overview.close()
         overview.close()
         topology_looks.close()
+        gateway.graph_list.close()
+        graph_list.close()
+        graph_looks.close()
 
     app = FastAPIOffline(
         redoc_url=None,
@@ -78,7 +98,7 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
     app.include_router(operations)
     app.include_router(page.routes)
     of_modules = (depots.routes, pstates.routes, quarantines.routes, queries.routes, topologies.routes)
-    for router in (*of_modules, observing.routes, waits.routes):
+    for router in (*of_modules, observing.routes, waits.routes, graphs.routes):
         app.include_router(router, prefix=PREFIX)
     app.add_exception_handler(TidemillError, _on_error)
     app.add_exception_handler(HTTPException, _on_http)

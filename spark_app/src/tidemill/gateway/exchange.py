@@ -13,7 +13,7 @@ from tidemill.gateway.admission import Admission, Ticket
 from tidemill.gateway.faults import malformed
 from tidemill.gateway.formats import answer_type, encoded
 from tidemill.gateway.guard import TICKET, too_large
-from tidemill.gateway.live import TopologyLooks
+from tidemill.gateway.live import FollowedLooks
 from tidemill.gateway.looks import SharedLook
 from tidemill.gateway.metrics import GatewayMetrics
 from tidemill.gateway.modules import Modules
@@ -36,7 +36,9 @@ class Gateway:
     readiness: SharedLook[None]
     statuses: SharedLook[list[TopologyStatus]]
     overview: SharedLook[dict[str, dict[str, Any]]]
-    topologies: TopologyLooks
+    topologies: FollowedLooks
+    graph_list: SharedLook[dict[str, Any]]
+    graphs: FollowedLooks
 
 
 def gateway_of(request: Request) -> Gateway:

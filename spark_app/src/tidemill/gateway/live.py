@@ -23,8 +23,8 @@ PACE_SECONDS: Final = 1.0
 LINES_MAX: Final = 200
 """Lines of a topology's log that a client is given at first, and at most with one look."""
 
-TOPOLOGIES_MAX: Final = 64
-"""Topologies that clients of one gateway look at at once, each with a thread."""
+FOLLOWED_MAX: Final = 64
+"""Topologies that clients of one gateway look at at once, each with a thread; and as many graphs."""
 
 _log = logging.getLogger(__name__)
 Event = tuple[str, Any]
@@ -135,41 +135,68 @@ class TopologyLook:
         return self._opened[1]
 
 
-class TopologyLooks:
-    """The looks at topologies that somebody follows; used in the gateway's event loop."""
+class FollowedLooks:
+    """The looks at what somebody follows, one for all who follow the same; used in the gateway's event loop."""
 
-    def __init__(self, modules: Modules, seconds: float) -> None:
-        self._modules, self._seconds = modules, seconds
-        self._looks: dict[tuple[str, str], tuple[SharedLook[dict[str, Any]], set[object]]] = {}
+    def __init__(self, what: str, open_look: Callable[..., Callable[[], Any]], seconds: float) -> None:
+        """`what` is followed, in the plural, for people; `open_look` gets its place: its names from the outermost."""
+        self._what, self._open_look, self._seconds = what, open_look, seconds
+        self._looks: dict[tuple[str, ...], tuple[SharedLook[Any], set[object]]] = {}
 
-    def follow(self, module: str, topology: str, who: object) -> SharedLook[dict[str, Any]]:
-        """The look at a topology, for one more who follows it until `leave`.
+    def follow(self, place: tuple[str, ...], who: object) -> SharedLook[Any]:
+        """The look at a place, for one more who follows it until `leave`.
 
         Raises:
-            Busy: clients look at as many topologies as one gateway follows.
+            Busy: clients look at as many as one gateway follows.
         """
-        place = module, topology
         if place not in self._looks:
-            if len(self._looks) >= TOPOLOGIES_MAX:
-                raise Busy(f"Others follow {TOPOLOGIES_MAX} topologies through this gateway; try again.")
-            one = TopologyLook(self._modules, module, topology)
-            self._looks[place] = SharedLook("topology", one.look, self._seconds), set()
+            if len(self._looks) >= FOLLOWED_MAX:
+                raise Busy(f"Others follow {FOLLOWED_MAX} {self._what} through this gateway; try again.")
+            self._looks[place] = SharedLook(self._what, self._open_look(*place), self._seconds), set()
         look, followers = self._looks[place]
         followers.add(who)
         return look
 
-    def leave(self, module: str, topology: str, who: object) -> None:
+    def leave(self, place: tuple[str, ...], who: object) -> None:
         """One follower less; the look ends with the last."""
-        look, followers = self._looks.get((module, topology), (None, set()))
+        look, followers = self._looks.get(place, (None, set()))
         followers.discard(who)
         if look is not None and not followers:
-            del self._looks[module, topology]
+            del self._looks[place]
             look.close()
 
     def close(self) -> None:
         """End all threads."""
         for look, _ in self._looks.values():
             look.close()
+
+
+class FollowingStream(LiveStream):
+    """Follows the look at a place, which all its followers share, until it is over."""
+
+    def __init__(self, all_of_them: Subscriptions, looks: FollowedLooks, place: tuple[str, ...], tell: Tell) -> None:
+        self._looks, self._place = looks, place
+        super().__init__(all_of_them, looks.follow(place, self), tell)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with events until the client goes, or an end is told."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._looks.leave(self._place, self)
+
+
+def changes(name: str) -> Tell:
+    """Events for one client of what is looked at as a whole: `name` with all of it, where it changed."""
+    known: Any = None
+
+    def tell(found: Any) -> Iterator[Event]:
+        nonlocal known
+        if found != known:
+            known = found
+            yield name, found
+
+    return tell
 
 
 def topology_changes() -> Tell:

@@ -28,6 +28,11 @@ _NAME = re.compile(r"[^/._\x00-\x1f][^/\x00-\x1f]{0,199}")
 """Names that can be a folder's: `plan.check.module` refuses the others."""
 
 
+def is_name(text: str) -> bool:
+    """Whether a folder of a store may have this name, so that it is safe to look for it."""
+    return _NAME.fullmatch(text) is not None and len(text.encode()) <= _NAME_BYTES_MAX
+
+
 class ServedModule:
     """A module's client and its handles, made when they are first asked for."""
 
@@ -103,12 +108,7 @@ class Modules:
             return found
         if self.only not in (None, name):
             raise UnknownName(f"This gateway serves the module {self.only} only.", name=name)
-        if (
-            not _NAME.fullmatch(name)
-            or len(name.encode()) > _NAME_BYTES_MAX
-            or self._is_known_absent(name)
-            or not self._look_for(name)
-        ):
+        if not is_name(name) or self._is_known_absent(name) or not self._look_for(name):
             raise UnknownName(f"There is no module {name!r} here.", name=name)
         client = ModuleClient(self.store, name, self._hub, self.clock)
         if self._declaration is not None and self._declaration.name == name:

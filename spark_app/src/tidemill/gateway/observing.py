@@ -11,8 +11,8 @@ from tidemill.gateway import schemas
 from tidemill.gateway.access import Access
 from tidemill.gateway.exchange import answer, answered, check_query, gateway_of, number_of, ticket_of
 from tidemill.gateway.faults import unfitting
-from tidemill.gateway.guard import ACCESS, Receive, Scope, Send
-from tidemill.gateway.live import LiveStream, module_changes, topology_changes
+from tidemill.gateway.guard import ACCESS
+from tidemill.gateway.live import FollowingStream, LiveStream, module_changes, topology_changes
 from tidemill.gateway.topologies import definition_of
 from tidemill.journal.commit_log import CommitLog
 from tidemill.language.options import ENGINES, OPTIONS
@@ -113,21 +113,4 @@ async def topology_events(request: Request, module: str, topology: str) -> Respo
         definition_of(gateway, module).topology(topology)
 
     await gateway.work.read(check)
-    return _TopologyStream(request, module, topology)
-
-
-class _TopologyStream(LiveStream):
-    """Follows the look at one topology, which all its followers share, until it is over."""
-
-    def __init__(self, request: Request, module: str, topology: str) -> None:
-        gateway = gateway_of(request)
-        self._looks, self._place = gateway.topologies, (module, topology)
-        look = self._looks.follow(*self._place, self)
-        super().__init__(gateway.subscriptions, look, topology_changes())
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with events until the client goes, or an end is told."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._looks.leave(*self._place, self)
+    return FollowingStream(gateway.subscriptions, gateway.topologies, (module, topology), topology_changes())

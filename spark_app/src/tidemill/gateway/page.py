@@ -96,12 +96,12 @@ class SignIn(msgspec.Struct, forbid_unknown_fields=True):
 
 @routes.get(SESSION_PATH)
 async def session(request: Request) -> Response:
-    """What whoever asks may do: roles, and modules (null: all). 401 where a token is needed first."""
+    """What whoever asks may do: roles, modules (null: all), `has_graphs`. 401 where a token is needed first."""
     tokens = gateway_of(request).settings.tokens
     access = Access() if tokens is None else tokens.access(cookie_token(dict(request.scope["headers"])))
     if access is None:
         raise _unknown()
-    return Response(msgspec.json.encode(_shown(access, tokens is not None)), media_type=JSON)
+    return Response(msgspec.json.encode(_shown(request, access)), media_type=JSON)
 
 
 @routes.post(SESSION_PATH)
@@ -115,7 +115,7 @@ async def sign_in(request: Request) -> Response:
     if access is None:
         raise _unknown()
     request.scope[ACCESS] = access  # for the line of audit
-    answer = Response(msgspec.json.encode(_shown(access, tokens is not None)), media_type=JSON)
+    answer = Response(msgspec.json.encode(_shown(request, access)), media_type=JSON)
     _set(answer, request, cookie_value(given), SESSION_SECONDS)
     return answer
 
@@ -129,11 +129,13 @@ async def sign_out(request: Request) -> Response:
     return answer
 
 
-def _shown(access: Access, needs_token: bool) -> dict[str, Any]:
+def _shown(request: Request, access: Access) -> dict[str, Any]:
+    gateway = gateway_of(request)
     modules = None if access.modules is None else sorted(access.modules)
     return {
         "version": version("tidemill"),
-        "needs_token": needs_token,
+        "needs_token": gateway.settings.tokens is not None,
+        "has_graphs": modules is None and gateway.modules.only is None,
         "who": access.who,
         "roles": sorted(access.roles),
         "modules": modules,

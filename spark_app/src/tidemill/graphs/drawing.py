@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from tidemill.drawing.layout import Arrow, Box, layout
+from collections.abc import Sequence
+
+from tidemill.drawing.layout import Arrow, Box, BoxKind, layout
 from tidemill.drawing.svg import to_svg
-from tidemill.graphs.explaining import channels_text, key_text, sink_text, title
-from tidemill.graphs.nodes import GraphDefinition, InputNode, TaskNode
+from tidemill.graphs.waves import NodeRecord
 
 
-def drawn(graph: GraphDefinition) -> str:
+def drawn(nodes: Sequence[NodeRecord]) -> str:
     """The text of the SVG file."""
     arrows = [
-        Arrow(str(source), str(node.id), label=key_text(node.partitions.get(stream)))
-        for node in graph.tasks
-        for stream, source in node.sources.items()
+        Arrow(str(stream.source), str(node.node), label=stream.dealt) for node in nodes for stream in node.streams
     ]
-    return to_svg(layout([_box(node) for node in graph.nodes], arrows), "A task graph")
+    return to_svg(layout([_box(node) for node in nodes], arrows), "A task graph")
 
 
-def _box(node: InputNode | TaskNode) -> Box:
-    sink = sink_text(node.sink) if isinstance(node, TaskNode) and node.sink is not None else ""
-    text = ", ".join(filter(None, (channels_text(node), sink)))
-    return Box(str(node.id), f"{node.id}: {title(node)}", text, kind="store" if isinstance(node, InputNode) else "step")
+def _box(node: NodeRecord) -> Box:
+    kind: BoxKind = "step" if node.streams else "store"
+    return Box(str(node.node), f"{node.node}: {node.title}", node.text, kind=kind)

@@ -34,6 +34,12 @@ def title(node: InputNode | TaskNode) -> str:
     return node.call.removeprefix("new_") if isinstance(node, InputNode) else type(node.executor).__name__
 
 
+def node_text(node: InputNode | TaskNode) -> str:
+    """How many channels it has, and where its output stays."""
+    sink = sink_text(node.sink) if isinstance(node, TaskNode) and node.sink is not None else ""
+    return ", ".join(filter(None, (channels_text(node), sink)))
+
+
 def channels_text(node: InputNode | TaskNode) -> str:
     """How many channels it has."""
     return "1 channel" if node.channels == 1 else f"{node.channels} channels"

@@ -23,7 +23,7 @@ from tidemill.graphs.failures import saving
 from tidemill.graphs.messages import ChannelId, Payload, StepResult, StepWork
 from tidemill.graphs.nodes import DatasetSink, DepotSink, GraphDefinition, TaskNode
 from tidemill.graphs.run_log import Kind, RunEntry, RunLog, graph_folder
-from tidemill.graphs.waves import Waves
+from tidemill.graphs.waves import NodeRecord, Waves, node_records
 from tidemill.graphs.windowed_dataset import window_id
 from tidemill.journal.clock import Clock
 from tidemill.store.log import wait_for
@@ -128,7 +128,7 @@ class GraphRun:
                 self._publish(newest)
             return newest
         self._checkpoint = newest.checkpoint if newest is not None else ""
-        self._append("begin")
+        self._append("begin", nodes=self._known(newest))
         self.waves = self._restored() if self._checkpoint else self._fresh()
         try:
             while not self.waves.is_finished:
@@ -145,6 +145,10 @@ class GraphRun:
         finally:
             self._output.close()
         return self._finish(self.waves)
+
+    def _known(self, newest: RunEntry | None) -> list[NodeRecord]:
+        """The nodes as they stand where the run begins."""
+        return newest.nodes if newest is not None and self._checkpoint else node_records(self._definition)
 
     def _fresh(self) -> Waves:
         cursors = {node.id: node.reader.plan(node.channels) for node in self._definition.inputs}

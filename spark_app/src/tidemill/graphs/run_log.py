@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from tidemill.graphs.dataset import DatasetRecord
 from tidemill.graphs.waves import NodeRecord
 from tidemill.store.entry_log import EntryLog
+from tidemill.store.folders import folders_in
 from tidemill.store.json_codec import JsonCodec
 from tidemill.store.log import Log, Lost
 from tidemill.store.objects import RESERVED, NotFound, ObjectStore
@@ -45,6 +46,11 @@ class RunEntry:
     nodes: list[NodeRecord] = field(default_factory=list)
     datasets: list[DatasetRecord] = field(default_factory=list)
 
+    @property
+    def state(self) -> str:
+        """How the run stood with this entry, for people; whether its process lives the log does not say."""
+        return {"finish": "finished", "fail": "failed", "stop": "stopped"}.get(self.kind, "running or killed")
+
 
 ENTRIES: JsonCodec[RunEntry] = JsonCodec(RunEntry)
 
@@ -61,6 +67,14 @@ class RunLog:
         self._graph = graph
         log = Log(store, f"{graph_folder(graph)}/log", ".json", ENTRIES.read_nonce)
         self._entries: EntryLog[RunEntry] = EntryLog(log, ENTRIES.decode)
+
+    def head(self) -> tuple[int, RunEntry] | None:
+        """The last entry and its number; None where the graph never began."""
+        return self._entries.head()
+
+    def tail(self, count: int, before: int) -> list[tuple[int, RunEntry]]:
+        """The last `count` entries before entry `before` with their numbers, the oldest first."""
+        return self._entries.tail(count, before)
 
     def newest(self) -> RunEntry | None:
         """The last entry; None where the graph never began."""
@@ -90,8 +104,7 @@ class RunLog:
 
 def list_graphs(store: ObjectStore) -> list[tuple[str, RunEntry]]:
     """The graphs of a store, each with its newest entry; those that began first are first."""
-    names = sorted({key.removeprefix(f"{FOLDER}/").partition("/")[0] for key in store.list(FOLDER)})
-    found = [(name, RunLog(store, name).newest()) for name in names]
+    found = [(name, RunLog(store, name).newest()) for name in folders_in(store, FOLDER)]
     return sorted(((name, entry) for name, entry in found if entry), key=lambda each: each[1].began_ms)
 
 

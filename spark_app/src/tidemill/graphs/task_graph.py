@@ -38,7 +38,7 @@ from tidemill.graphs.nodes import BatchFunction, DatasetSink, DepotSink, GraphDe
 from tidemill.graphs.progress import GraphProgress
 from tidemill.graphs.run import GraphPlacement, GraphRun, RunOptions
 from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder, read_program
-from tidemill.graphs.waves import MEMORY_BYTES, NodeRecord, Waves
+from tidemill.graphs.waves import MEMORY_BYTES, NodeRecord, Waves, node_records
 from tidemill.graphs.windowed_dataset import WindowedDataset
 from tidemill.journal.clock import SystemClock
 from tidemill.language.dataflow import Location
@@ -543,7 +543,7 @@ class TaskGraph(ReadsFrames):
 
     def plot(self, file: str | os.PathLike[str]) -> None:
         """Draw the nodes and streams as an SVG file."""
-        Path(file).write_text(drawn(self._definition), encoding="utf-8")
+        Path(file).write_text(drawn(node_records(self._definition)), encoding="utf-8")
 
     # --- seeing ------------------------------------------------------------------------------------------------------
 

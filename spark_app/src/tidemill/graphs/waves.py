@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemill.graphs.dataset import DatasetObject
+from tidemill.graphs.explaining import key_text, node_text, title
 from tidemill.graphs.messages import ChannelId, Payload, SentBatch, StepResult, StepWork
 from tidemill.graphs.nodes import Cursor, GraphDefinition, InputNode, TaskNode
 
@@ -46,10 +47,19 @@ class ChannelProgress:
         return sum(message.bytes for queue in self.inbox.values() for message in queue)
 
 
+@dataclass(frozen=True)
+class StreamRecord:
+    """A stream that a node takes: the node that sends it, and how its rows are dealt, for people."""
+
+    source: int
+    dealt: str
+
+
 @dataclass
 class NodeRecord:
-    """What a node has done so far; `seconds` are those of all its channels together.
+    """What a node is, for people, and what it has done so far; `seconds` are those of all its channels together.
 
+    `ended` counts the channels that are done, `waiting_bytes` is what was sent to it and not taken yet.
     `lag`: the records that an input of a depot has still to read, as of its last look.
     """
 
@@ -62,6 +72,23 @@ class NodeRecord:
     steps: int = 0
     seconds: float = 0.0
     lag: int = 0
+    title: str = ""
+    text: str = ""
+    streams: list[StreamRecord] = field(default_factory=list)
+    ended: int = 0
+    waiting_bytes: int = 0
+
+
+def node_records(graph: GraphDefinition) -> list[NodeRecord]:
+    """The nodes of a graph before it has done anything."""
+    return [_record(node) for node in graph.nodes]
+
+
+def _record(node: InputNode | TaskNode) -> NodeRecord:
+    streams = []
+    if isinstance(node, TaskNode):
+        streams = [StreamRecord(of, key_text(node.partitions.get(name))) for name, of in sorted(node.sources.items())]
+    return NodeRecord(node.id, node.call, node.channels, title=title(node), text=node_text(node), streams=streams)
 
 
 class Waves:
@@ -74,7 +101,7 @@ class Waves:
         self.wave = 0
         self.is_idle = False
         self.channels: dict[ChannelId, ChannelProgress] = {}
-        self._counts = [NodeRecord(node.id, node.call, node.channels) for node in graph.nodes]
+        self._counts = node_records(graph)
         self._next_input = 0
         self._stride_bytes = {node.id: node.reader.batch_bytes for node in graph.inputs}
         for node in graph.nodes:
@@ -116,8 +143,15 @@ class Waves:
 
     def node_records(self) -> list[NodeRecord]:
         """What each node has done so far."""
-        lags = [sum(self.channels[each.node, n].behind for n in range(each.channels)) for each in self._counts]
-        return [replace(each, lag=lag) for each, lag in zip(self._counts, lags, strict=True)]
+        return [
+            replace(
+                each,
+                ended=sum(self.channels[each.node, number].has_ended for number in range(each.channels)),
+                waiting_bytes=self.node_backlog(each.node),
+                lag=sum(self.channels[each.node, number].behind for number in range(each.channels)),
+            )
+            for each in self._counts
+        ]
 
     def node_backlog(self, node: int) -> int:
         """The bytes that wait for one node."""

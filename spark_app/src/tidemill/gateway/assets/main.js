@@ -8,7 +8,10 @@ import { Topology } from "./topology.js";
 import { Depot } from "./depot.js";
 import { PState } from "./pstate.js";
 import { Query } from "./query.js";
+import { Graph, Graphs } from "./graphs.js";
+import { Dataset, Datasets } from "./datasets.js";
 
+const OF_STORE = { graphs: ["Graphs", Graphs, Graph], datasets: ["Datasets", Datasets, Dataset] };
 const VIEWS = { t: [Topology, "topologies"], d: [Depot, "depots"], p: [PState, "pstates"], q: [Query, "queries"] };
 
 // "#/m/Shop/t/mb?entry=3" -> { parts: ["m", "Shop", "t", "mb"], query: URLSearchParams }
@@ -29,7 +32,11 @@ function usePlace() {
 
 function View({ at, session }) {
   const [kind, module, sort, name] = at.parts;
-  if (kind !== "m" || !module) return html`<${Overview} query=${at.query} />`;
+  if (kind in OF_STORE) {
+    const [, All, One] = OF_STORE[kind];
+    return module ? html`<${One} key=${at.parts.join("/")} name=${module} query=${at.query} />` : html`<${All} query=${at.query} />`;
+  }
+  if (kind !== "m" || !module) return html`<${Overview} query=${at.query} hasGraphs=${session.has_graphs} />`;
   const may = (role) => session.roles.includes(role);
   if (sort in VIEWS && name) return html`<${VIEWS[sort][0]} key=${at.parts.join("/")} module=${module} name=${name} query=${at.query} may=${may} />`;
   return html`<${ModuleView} key=${module} module=${module} tab=${sort ?? "topologies"} may=${may} />`;
@@ -38,8 +45,10 @@ function View({ at, session }) {
 function Crumbs({ at }) {
   const [kind, module, sort, name] = at.parts;
   const steps = [["Overview", "#/"]];
+  if (kind in OF_STORE) steps.push([OF_STORE[kind][0], `#/${kind}`]);
+  if (kind in OF_STORE && module) steps.push([module, window.location.hash]);
   if (kind === "m" && module) steps.push([module, `#/m/${encodeURIComponent(module)}`]);
-  if (name && sort in VIEWS) steps.push([name, window.location.hash]);
+  if (kind === "m" && name && sort in VIEWS) steps.push([name, window.location.hash]);
   useEffect(() => { document.title = [...steps.slice(1).map(([text]) => text).reverse(), "Tidemill"].join(" · "); });
   return html`<nav class="crumbs" aria-label="Where you are">${steps.map(([text, link], index) => html`${index > 0 && html`<span aria-hidden="true">›</span>`}
     <a href=${link} aria-current=${index === steps.length - 1 ? "page" : undefined}>${text}</a>`)}</nav>`;

@@ -1,7 +1,7 @@
 // All modules and their topologies at a glance.
 import { html, useState } from "./vendor/preact-htm.js";
 import { segment, useEvents } from "./api.js";
-import { Notice, State, Table, ago, count, number, useTick } from "./parts.js";
+import { Notice, State, StoreTabs, Table, ago, count, number, useTick } from "./parts.js";
 
 const rank = (status) => status.trouble || status.state === "failing" ? 0 : status.is_running ? 1 : 2;
 
@@ -17,7 +17,7 @@ const COLUMNS = [
   ["Trouble", (row) => html`<span class="bad">${row.trouble || row.failure?.message?.split("\n")[0] || ""}</span>`],
 ];
 
-export function Overview({ query }) {
+export function Overview({ query, hasGraphs }) {
   const [modules, setModules] = useState(null), [trouble, setTrouble] = useState("");
   const [search, setSearch] = useState(query.get("q") ?? "");
   useTick(1);
@@ -36,6 +36,7 @@ export function Overview({ query }) {
   return html`<div class="head"><h1>Modules</h1>
       <span class="soft">${count(rows.length, "topology", "topologies")}${failing ? html`, <strong class="bad">${failing} in trouble</strong>` : ""}</span>
       ${!isOpen && modules && html`<span class="tag warn">not connected</span>`}</div>
+    ${hasGraphs && html`<${StoreTabs} at="modules" />`}
     ${trouble && html`<${Notice} error=${{ code: "Store", message: trouble }} />`}
     <form class="row" role="search" onSubmit=${(event) => event.preventDefault()}>
       <label class="grow">Search<input type="search" value=${search} placeholder="name or state" onInput=${(event) => setSearch(event.target.value)} /></label></form>

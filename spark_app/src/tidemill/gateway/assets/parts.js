@@ -6,6 +6,7 @@ export const count = (value, one, many = `${one}s`) => `${number(value)} ${value
 export const number = (value) => value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en-US");
 export const milliseconds = (value) => value === undefined || value === null ? "–"
   : value >= 10_000 ? `${(value / 1000).toFixed(1)} s` : value >= 100 ? `${Math.round(value)} ms` : `${value.toFixed(1)} ms`;
+export const seconds = (value) => milliseconds(value === undefined || value === null ? value : value * 1000);
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   const units = ["B", "kB", "MB", "GB", "TB"];
@@ -27,6 +28,7 @@ export const total = (metrics = {}) => (metrics.prime_ms ?? 0) + (metrics.proces
 // Each state has a sign beside its colour, so that it is told without colours, too.
 const LOOKS = {
   running: ["good", "▶"], failing: ["bad", "✖"], paused: ["warn", "❚❚"], pausing: ["warn", "❚❚"], starting: ["plain", "…"],
+  finished: ["good", "✔"], failed: ["bad", "✖"], "running or killed": ["plain", "▷"],
   stopped: ["plain", "■"], "stopped, paused": ["plain", "■"], unreadable: ["bad", "?"],
 };
 export function State({ status }) {
@@ -37,6 +39,11 @@ export function State({ status }) {
 
 export const Notice = ({ error, children }) => html`<div class="notice ${error ? "bad" : ""}" role=${error ? "alert" : "status"}>
   ${error ? html`<strong>${error.code ?? "Error"}</strong>: ${error.message}` : children}</div>`;
+
+// The parts of a store that have a list of their own.
+const LISTS = [["modules", "Modules", "#/"], ["graphs", "Graphs", "#/graphs"], ["datasets", "Datasets", "#/datasets"]];
+export const StoreTabs = ({ at }) => html`<nav class="tabs" aria-label="Parts of the store">${LISTS.map(([name, title, link]) =>
+  html`<a href=${link} aria-current=${name === at ? "page" : undefined}>${title}</a>`)}</nav>`;
 
 export const Facts = ({ facts }) => html`<dl class="facts">${Object.entries(facts).map(([name, value]) =>
   html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;

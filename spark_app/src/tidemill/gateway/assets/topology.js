@@ -1,6 +1,7 @@
 // One topology as it goes on: its newest microbatches, what waits, where time goes, and why it failed.
-import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
-import { ask, picture, segment, useAsked, useEvents } from "./api.js";
+import { html, useMemo, useState } from "./vendor/preact-htm.js";
+import { ask, segment, useAsked, useEvents } from "./api.js";
+import { Picture } from "./picture.js";
 import { Quarantine } from "./quarantine.js";
 import { Chart, Facts, Notice, State, Table, Timeline, ago, bytes, clock, milliseconds, moment, number, total, useTick } from "./parts.js";
 
@@ -142,16 +143,12 @@ function Charts({ lines, samples }) {
 // --- plan -----------------------------------------------------------------------------------------------------------
 
 function Plan({ path }) {
-  const [isOpen, setOpen] = useState(false), [share, setShare] = useState(100), place = useRef(null);
-  const found = useAsked(isOpen ? `${path} plan` : null, () => picture(`${path}/plan`));
-  useEffect(() => { if (found.value && place.current) place.current.replaceChildren(found.value); }, [found.value, isOpen]);
-  useEffect(() => { found.value?.setAttribute("width", `${found.value.viewBox.baseVal.width * share / 100}`); found.value?.removeAttribute("height"); }, [found.value, share]);
+  const [isOpen, setOpen] = useState(false);
   return html`<section class="card"><details open=${isOpen} onToggle=${(event) => setOpen(event.target.open)}><summary><h2 class="inline">Plan</h2></summary>
-    ${found.error && html`<${Notice} error=${found.error} />`}
-    ${found.value && html`<p class="soft">Thick arrows move rows to other tasks, dashed ones go to and from the store; <em>rows</em> marks the steps that go row by row, all others go by columns. Point at a step for its line.
-      <label class="inline">Size <input type="range" min="30" max="200" value=${share} aria-label="Size of the picture" onInput=${(event) => setShare(Number(event.target.value))} /></label></p>`}
-    <div class="scroll" tabindex="0" role="region" aria-label="Picture of the plan" ref=${place}></div></details></section>`;
+    <${Picture} path=${isOpen ? `${path}/plan` : null} label="Picture of the plan" hint=${PLAN} /></details></section>`;
 }
+
+const PLAN = html`Thick arrows move rows to other tasks, dashed ones go to and from the store; <em>rows</em> marks the steps that go row by row, all others go by columns. Point at a step for its line.`;
 
 // --- sources and log ------------------------------------------------------------------------------------------------
 
