@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.graphs.frames.frame import GraphFrame
+from tidemill.graphs.multisets import difference
 from tidemill.graphs.task_graph import TaskGraph
-from tidemill.testing.multisets import difference
 
 c = pl.col
 KEYS = st.one_of(st.none(), st.integers(-2, 4))

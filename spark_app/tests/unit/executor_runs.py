@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
+from tidemill.graphs.confluence import check_confluence
 from tidemill.graphs.executor import Executor, StatelessExecutor, has_ended_early
-from tidemill.testing.confluence import check_confluence
-from tidemill.testing.multisets import difference
+from tidemill.graphs.multisets import difference
 
 
 def frames_of(output: Any) -> list[pl.DataFrame]:

@@ -6,7 +6,7 @@ Each channel has an executor of its own, a copy of the one that the node was mad
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,6 +26,9 @@ class Executor:
     channels may hold one frame, and a checkpoint writes a frame that it knows already no second time.
     """
 
+    HAS_EFFECTS: ClassVar[bool] = False
+    """Whether it does something outside the graph, so that nobody may run it on samples beside the graph."""
+
     def initialize(self, datasets: Sequence[Any], channel: int) -> None:
         """Called once in each channel before the first batch; `datasets` are those of the node, complete."""
 
@@ -43,6 +46,13 @@ class Executor:
     def done(self, channel: int) -> Output:
         """Called once in each channel, after all sources ended or after `early_termination`; what to send at last."""
         return None
+
+    def comparable(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """What `run(check_confluence=True)` compares of all that a channel gave: all rows, if not overridden.
+
+        For executors that may give any of several results, as a limit.
+        """
+        return rows
 
     def early_termination(self) -> None:
         """Call it in `execute` when no more batches are needed: `done` comes next, and the sources may stop."""

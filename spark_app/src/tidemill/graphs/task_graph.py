@@ -33,6 +33,7 @@ from tidemill.graphs.inputs.depot_input import depot_input
 from tidemill.graphs.inputs.files import find_files
 from tidemill.graphs.inputs.frame_input import FrameInput, IteratorInput, frame_from
 from tidemill.graphs.inputs.parquet_input import parquet_input
+from tidemill.graphs.live_confluence import LiveConfluence
 from tidemill.graphs.local_placement import LocalPlacement
 from tidemill.graphs.nodes import BatchFunction, DatasetSink, DepotSink, GraphDefinition, InputNode, Reader, TaskNode
 from tidemill.graphs.progress import GraphProgress
@@ -410,20 +411,23 @@ class TaskGraph(ReadsFrames):
         endless = [node for node in self._definition.inputs if node.is_endless]
         return [Fault(str(node.location), f"{node.call}: {text}", advice) for node in endless]
 
-    def run(self, progress: bool | None = None) -> None:
+    def run(self, progress: bool | None = None, check_confluence: bool = False) -> None:
         """Run to the end, or until `stop` is called; then the Datasets can be read. `progress` shows it on stderr;
-        None: where that is a terminal.
+        None: where that is a terminal. `check_confluence`: try the executors, beside the run, on samples of the rows
+        that their channels get, in other orders and batches.
 
         Raises:
             DefinitionError: as `initialize`, which is called if it was not.
             UserCodeError: a function of the graph raised; the text has node, channel and a sample of the batch.
             BadInput: a batch has no such partition key, or a file other rows than its first ones.
             Fenced: another process resumed this graph. StoreUnavailable: the store does not answer.
+            NotConfluent: with `check_confluence`, an executor gives different results for the same rows; the text has
+                few of them.
             KeyboardInterrupt: by Ctrl-C, at the end of a wave and after a checkpoint.
         """
         try:
             with _interrupts() as is_interrupted, self._shown(progress):
-                self._ended = self._run_to_end(lambda: is_interrupted() or self._stopping.is_set())
+                self._ended = self._run_to_end(lambda: is_interrupted() or self._stopping.is_set(), check_confluence)
             if self._ended.kind == "stop" and is_interrupted():
                 raise KeyboardInterrupt
         except KeyboardInterrupt as error:
@@ -434,7 +438,7 @@ class TaskGraph(ReadsFrames):
         finally:
             self._stopping.clear()
 
-    def _run_to_end(self, must_stop: Callable[[], bool]) -> RunEntry:
+    def _run_to_end(self, must_stop: Callable[[], bool], check_confluence: bool) -> RunEntry:
         if not self._is_ready:
             self.initialize()
         store = open_store(self.store)
@@ -448,7 +452,8 @@ class TaskGraph(ReadsFrames):
         options = RunOptions(self.id, self.engine, shape, self._memory_bytes, every)
         placement = self._placement()
         try:
-            after_wave = self._after_wave(must_stop)
+            watchers = [LiveConfluence(self._definition, placement.frame)] if check_confluence else []
+            after_wave = self._after_wave(must_stop, watchers)
             self._run = GraphRun(self._definition, options, store, placement, SystemClock(), after_wave)
             return self._run.run()
         finally:
@@ -476,9 +481,11 @@ class TaskGraph(ReadsFrames):
         """Call a function after each wave, with how far the graph is."""
         self._observers.append(after_wave)
 
-    def _after_wave(self, must_stop: Callable[[], bool]) -> Callable[[Waves], bool]:
+    def _after_wave(
+        self, must_stop: Callable[[], bool], watchers: Sequence[Callable[[Waves], None]]
+    ) -> Callable[[Waves], bool]:
         def tell(waves: Waves) -> bool:
-            for observer in self._observers:
+            for observer in (*watchers, *self._observers):
                 observer(waves)
             return must_stop()
 

@@ -7,8 +7,8 @@ Tidemill itself never imports this package.
 
 from __future__ import annotations
 
+from tidemill.graphs.confluence import NotConfluent, check_confluence
 from tidemill.journal.clock import ManualClock
-from tidemill.testing.confluence import NotConfluent, check_confluence
 from tidemill.testing.fault_points import Abort, FaultPoints
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 from tidemill.testing.index_keys import gen_hashing_index_keys

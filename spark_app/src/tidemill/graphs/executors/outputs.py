@@ -28,6 +28,7 @@ MANIFEST = "_manifest.json"
 class _OutputExecutor(Executor):
     """Writes the rows of a channel to files, and gives a row (`file`, `rows`, `bytes`) for each."""
 
+    HAS_EFFECTS = True
     suffix: str
 
     def __init__(self, folder: str | os.PathLike[str], *, file_bytes: int = FILE_BYTES) -> None:
@@ -100,6 +101,8 @@ class PublishExecutor(Executor):
 
     Raises BadInput if the folder is there already, of another run.
     """
+
+    HAS_EFFECTS = True
 
     def __init__(self, folder: str | os.PathLike[str], run: str | None = None) -> None:
         self._folder = Path(os.path.abspath(folder))

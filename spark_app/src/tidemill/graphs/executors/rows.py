@@ -97,6 +97,9 @@ class LimitExecutor(Executor):
             self.early_termination()
         return rows
 
+    def comparable(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.select(pl.len())  # any rows are right
+
 
 class DistinctExecutor(Executor):
     """Each row once, or each combination of `keys` once, as soon as it is seen. Nulls are equal to each other.

@@ -17,7 +17,8 @@ import cloudpickle
 import polars as pl
 
 from tidemill.graphs.executor import Executor, StatelessExecutor, has_ended_early
-from tidemill.testing.multisets import difference
+from tidemill.graphs.multisets import difference
+from tidemill.values.errors import TidemillError
 
 Streams: TypeAlias = dict[int, pl.DataFrame]
 """The rows of each stream, in their order."""
@@ -28,8 +29,10 @@ PIECES_MAX = 6
 """Into so many pieces the rows of a stream are cut at most, while looking."""
 
 
-class NotConfluent(AssertionError):
+class NotConfluent(TidemillError, AssertionError):
     """An executor gives different results for the same rows; `reason` says in one sentence of what it depends."""
+
+    code = "NotConfluent"
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
