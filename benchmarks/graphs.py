@@ -34,8 +34,8 @@ def write(folder: Path, scale: float) -> None:
     for table in ("orders", "lineitem"):
         scan(folder, table, "csv").sink_parquet(folder / f"{table}.parquet")
     chosen = np.random.default_rng(1)
-    for name, rows in (("a", 1_000_000), ("b", 250_000)):
-        keys = pl.Series("key", chosen.integers(0, 500_000, int(rows * scale)))
+    for name, rows in (("a", 4_000_000), ("b", 1_000_000)):
+        keys = pl.Series("key", chosen.integers(0, 2_000_000, int(rows * scale)))
         wide = keys.to_frame().with_columns(pl.lit(number).alias(value) for number, value in enumerate(WIDE))
         wide.write_csv(folder / f"{name}.csv")
         wide.write_parquet(folder / f"{name}.parquet")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidemill.graphs.inputs import csv_input
 from tidemill.graphs.inputs.csv_input import CsvFormat, CsvInput, sniffed
 from tidemill.graphs.inputs.files import find_files
 from tidemill.values.errors import BadInput
@@ -182,3 +183,37 @@ def test_files_are_refused_when_their_headers_differ(tmp_path: Path, names: list
 
     with pytest.raises(BadInput, match="c.csv.gz has the columns b, a, and .*a.csv has a, b"):
         sniffed(find_files(str(tmp_path), ""), names, CsvFormat(has_header=True), None)
+
+
+@settings(max_examples=60)
+@given(rows=ROWS, stride=st.integers(20, 200), piece=st.integers(1, 60), channels=st.integers(1, 3))
+def test_each_row_is_read_once_when_a_stride_is_read_in_pieces(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], stride: int, piece: int, channels: int
+) -> None:
+    folder = tmp_path_factory.mktemp("csv")
+    content = written(rows, "\n", True, False)
+    (folder / "a.csv").write_bytes(content)
+    types = {"a": pl.String(), "b": pl.String()}
+    found = CsvInput(find_files(str(folder), "a.csv"), types, CsvFormat(), stride)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_input, "PIECE", piece)
+        read = rows_read(found, channels)
+
+    assert [row for channel in read for row in channel] == rows
+
+
+def test_a_stride_ends_at_the_bytes_that_it_has_when_it_is_read_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.csv").write_text("".join(f"{number:07d}\n" for number in range(100)))
+    monkeypatch.setattr(csv_input, "PIECE", 80)
+    found = CsvInput(find_files(str(tmp_path), "a.csv"), {"n": pl.String()}, CsvFormat(), 240)
+
+    parts, cursor = [], found.plan(1)[0]
+    while cursor is not None:
+        batch, cursor = found.read(cursor)
+        assert batch is not None
+        parts.append((batch.bytes, batch.is_part))
+
+    assert parts == [(80, True), (80, True), (80, False)] * 3 + [(80, False)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from graph_executors import Pass
+from polars.testing import assert_frame_equal
 
 from tidemill import DefinitionError, TaskGraph
 from tidemill.graphs.inputs.files import find_files
@@ -42,7 +44,7 @@ def test_each_row_is_read_once_and_in_order_when_files_have_row_groups(
     for cursor in found.plan(channels):
         while cursor is not None:
             batch, cursor = found.read(cursor)
-            frames.append(batch)
+            frames.append(batch.collect())
 
     assert pl.concat(frames).equals(ROWS)
 
@@ -121,4 +123,49 @@ def test_a_row_group_is_read_when_it_may_have_nan_which_is_above_all_numbers(tmp
 
     found = parquet_input(find_files(str(tmp_path), "a.parquet"), None, [("f", how, 5.0)], 1 << 26)
 
-    assert [found.read(cursor)[0]["f"].is_nan().to_list() for cursor in found.plan(1)] == [[True]]
+    assert [found.read(cursor)[0].collect()["f"].is_nan().to_list() for cursor in found.plan(1)] == [[True]]
+
+
+def test_files_of_a_folder_and_of_a_bucket_give_the_same_rows_when_columns_are_of_all_kinds(tmp_path: Path) -> None:
+    days = [DAY + datetime.timedelta(days=n) for n in range(6)]
+    rows = pl.DataFrame(
+        {
+            "day": days, "at": [datetime.datetime(2024, 1, 1, n) for n in range(6)], "n": [1, None, 3, 4, 5, 6],
+            "small": pl.Series(range(6), dtype=pl.Int8), "price": pl.Series(["1.5"] * 6).cast(pl.Decimal(10, 2)),
+            "list": [[n, n + 1] for n in range(6)], "pair": [{"a": n, "b": "x"} for n in range(6)],
+            "kind": pl.Series(["a", "b"] * 3, dtype=pl.Categorical), "raw": [b"\x00", None] * 3,
+            "span": [datetime.timedelta(seconds=n) for n in range(6)], "f": [0.5, float("nan"), None] * 2,
+        }
+    )  # fmt: skip
+    rows.write_parquet(tmp_path / "a.parquet", row_group_size=2)
+    found = parquet_input(find_files(str(tmp_path), "a.parquet"), None, None, 1 << 20)
+
+    assert found.is_local
+    for groups in (found.groups, found.groups[1:2], found.groups[1:]):
+        scanned, loaded = (read(found.files[0], groups).collect() for read in (found._scanned, found._loaded))
+        assert_frame_equal(scanned, loaded)
+        assert dict(scanned.schema) == found.types
+
+
+def test_groups_behind_one_that_is_left_out_are_a_batch_of_their_own(folder: Path) -> None:
+    files = find_files(str(folder), "data/a.parquet")
+    found = parquet_input(files, None, [("n", "not in", [])], 1 << 26)
+    left_out = replace(found, groups=(found.groups[0], *found.groups[2:]))
+
+    read, cursor = [], left_out.plan(1)[0]
+    while cursor is not None:
+        batch, cursor = left_out.read(cursor)
+        read.append(batch.collect()["n"].to_list())
+
+    assert read == [list(range(100)), list(range(200, 550))]
+
+
+def test_rows_fulfil_conditions_and_the_predicate_when_both_are_given(folder: Path) -> None:
+    graph = TaskGraph(folder / "store")
+    source = graph.new_input_parquet(
+        folder, "data", None, 2, ["t"], [("n", "<", 40)], predicate=pl.col("t").str.ends_with("3")
+    )
+    out = graph.new_blocking_node({0: source}, Pass(), 1, {0: None})
+    graph.run()
+
+    assert out.to_polars()["t"].to_list() == ["t3"] * 5

@@ -76,13 +76,16 @@ class LiveChannel:
 
     def _read(self, work: StepWork) -> dict[str, Any]:
         assert isinstance(self.node, InputNode)
-        read, cursor = self.node.reader.read(work.cursor)
-        size = 0 if read is None else read.bytes if isinstance(read, LazyBatch) else int(read.estimated_size())
-        rows, frames = self._made(self.node, read)
-        sent = self._sent(frames)
+        cursor, is_part, size, rows, frames = work.cursor, True, 0, 0, list[pl.DataFrame]()
+        while is_part:
+            read, cursor = self.node.reader.read(cursor)
+            is_part = isinstance(read, LazyBatch) and read.is_part
+            size += 0 if read is None else read.bytes if isinstance(read, LazyBatch) else int(read.estimated_size())
+            found, made = self._made(self.node, read)
+            rows, frames = rows + found, frames + made
         reader = self.node.reader
         return {
-            "cursor": cursor, "has_ended": cursor is None, "messages": tuple(sent), "bytes_read": size,
+            "cursor": cursor, "has_ended": cursor is None, "messages": tuple(self._sent(frames)), "bytes_read": size,
             "rows_in": rows, "rows_out": sum(frame.height for frame in frames),
             "behind": reader.behind(cursor) if isinstance(reader, Follower) else 0,
         }  # fmt: skip

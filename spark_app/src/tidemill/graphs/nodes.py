@@ -20,12 +20,13 @@ BatchFunction: TypeAlias = Callable[[pl.DataFrame], pl.DataFrame]
 @dataclass(frozen=True)
 class LazyBatch:
     """A batch whose values are not made yet: what a batch function does not want is never made. `bytes` in the file;
-    `place` says where that is.
+    `place` says where that is. `is_part`: the next one is read in the same wave.
     """
 
     frame: pl.LazyFrame
     bytes: int
     place: str
+    is_part: bool = False
 
     def collect(self) -> pl.DataFrame:
         """All rows. Raises BadInput where they are not of the types that they should have."""

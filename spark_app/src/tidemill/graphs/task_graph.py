@@ -138,7 +138,7 @@ class TaskGraph(ReadsFrames):
         """CSV files of a folder or of a bucket (`s3://bucket?endpoint=URL`): `key` is a file, several, or a folder.
 
         `names` are the columns, in order; a row that ends with the separator has one more, without a name of its own.
-        Without names the first row has them (`header=True`). `stride`: bytes of a batch. `schema`: types of columns,
+        Without names the first row has them (`header=True`). `stride`: bytes of a wave. `schema`: types of columns,
         instead of those found in the first rows. `columns` and `predicate`: what of it is needed; nothing else is made
         a value. `batch_func` is called with each batch before it is dealt to channels.
         """
@@ -170,16 +170,18 @@ class TaskGraph(ReadsFrames):
         sep: str = ",",
         dependents: Sequence[int] = (),
         stride: int = STRIDE,
+        predicate: pl.Expr | None = None,
     ) -> int:
         """Parquet files of a folder or of a bucket, as `new_input_csv` names them; `names` and `sep` are not needed.
 
         `columns`: those that are read. `skip_conditions`: a list of (column, operator, value) that rows must fulfil,
         or a Polars expression; with the former, row groups whose statistics say that no row does are never read.
+        `predicate`: what rows must fulfil besides.
         """
 
         def read() -> Reader:
             wanted = columns if columns is not None else names
-            return parquet_input(find_files(os.fspath(bucket), key), wanted, skip_conditions, stride)
+            return parquet_input(find_files(os.fspath(bucket), key), wanted, skip_conditions, stride, predicate)
 
         return self._new_input("new_input_parquet", read, parallelism, ip, batch_func, dependents)
 

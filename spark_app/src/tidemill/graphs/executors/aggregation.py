@@ -9,6 +9,7 @@ import polars as pl
 
 from tidemill.graphs.executor import Executor, Output
 from tidemill.graphs.executors.levels import Levels, concatenated
+from tidemill.graphs.executors.polars_engine import collected
 from tidemill.graphs.executors.rows import columns_of
 from tidemill.values.errors import BadInput
 
@@ -155,7 +156,7 @@ class Groups:
 
     def _grouped(self, rows: pl.DataFrame, made: Sequence[pl.Expr]) -> pl.DataFrame:
         if self.keys:
-            return rows.group_by(self.keys).agg(made)
+            return collected(rows.lazy().group_by(self.keys).agg(made), rows.height)
         return rows.select(*made)
 
     def _with_distinct(self, merged: pl.DataFrame, number: int, values: Sequence[pl.DataFrame]) -> pl.DataFrame:

@@ -10,6 +10,7 @@ import polars as pl
 
 from tidemill.graphs.executor import Executor, Output
 from tidemill.graphs.executors.levels import Levels, concatenated
+from tidemill.graphs.executors.polars_engine import collected
 from tidemill.graphs.executors.rows import columns_of
 from tidemill.values.errors import BadInput
 
@@ -85,10 +86,9 @@ class JoinShape:
             one = pl.lit(1, pl.Int8).alias(_ONE)
             left, right = left.with_columns(one), right.with_columns(one)
             left_on, right_on = [*left_on, _ONE], [*right_on, _ONE]
-        if how in ("semi", "anti"):
-            made = left.join(right, left_on=left_on, right_on=right_on, how=how)
-        else:
-            made = left.join(right, left_on=left_on, right_on=right_on, how=how, suffix=self.suffix)
+        suffix = "_right" if self.is_by_keys else self.suffix
+        pairs = left.lazy().join(right.lazy(), left_on=left_on, right_on=right_on, how=how, suffix=suffix)
+        made = collected(pairs, left.height + right.height)
         return made.drop(_ONE) if is_float else made
 
 

@@ -10,6 +10,7 @@ import polars as pl
 from tidemill.graphs.executor import Executor, Output
 from tidemill.graphs.executors.aggregation import Aggregation, Groups
 from tidemill.graphs.executors.levels import concatenated
+from tidemill.graphs.executors.polars_engine import collected
 from tidemill.values.errors import BadInput
 
 
@@ -47,10 +48,11 @@ class SpMVExecutor(Executor):
         if self._block is None:
             self._block = self._read(channel)
         if self._block.height:
-            met = self._block.join(concatenated(batches).select(self._column, self._vector), on=self._column)
+            vector = concatenated(batches).select(self._column, self._vector)
+            met = self._block.lazy().join(vector.lazy(), on=self._column)
             if self._weight is not None:
                 met = met.with_columns(pl.col(self._vector) * pl.col(self._weight))
-            self._sums.add(met.select(self._row, self._vector))
+            self._sums.add(collected(met.select(self._row, self._vector), self._block.height))
         return None
 
     def done(self, channel: int) -> Output:

@@ -70,11 +70,10 @@ class ReadsFrames:
         def add(graph: Any, columns: Any, predicates: Any, batch_func: Any, dependents: Any) -> int:
             conditions = [condition for each in predicates for condition in comparisons(each)]
             others = all_of([each for each in predicates if not comparisons(each)])
-            function = batch_func if others is None else Chosen(columns, others, batch_func)
             return int(
                 graph.new_input_parquet(
-                    bucket, key, columns=list(columns), skip_conditions=conditions or None, batch_func=function,
-                    dependents=dependents, stride=stride,
+                    bucket, key, columns=list(columns), skip_conditions=conditions or None, batch_func=batch_func,
+                    dependents=dependents, stride=stride, predicate=others,
                 )
             )  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import Protocol
 import polars as pl
 
 from tidemill.graphs.executor import Output, StatelessExecutor
+from tidemill.graphs.executors.polars_engine import collected
 from tidemill.graphs.executors.sorting import Order
 
 SAMPLE_ROWS = 4_096
@@ -90,7 +91,7 @@ class GatherGroups:
         sample = rows.select(self.keys).head(SAMPLE_ROWS)
         if sample.height == SAMPLE_ROWS and sample.n_unique() > SHRINKS_BELOW * SAMPLE_ROWS:
             return rows.select(*self.keys, *self.single)
-        return rows.group_by(self.keys).agg(self.grouped)
+        return collected(rows.lazy().group_by(self.keys).agg(self.grouped), rows.height)
 
 
 @dataclass(frozen=True)

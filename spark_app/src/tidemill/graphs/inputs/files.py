@@ -13,6 +13,8 @@ from tidemill.store.s3 import S3ObjectStore
 from tidemill.store.urls import connect
 from tidemill.values.errors import BadInput
 
+LINE_BYTES = 64 * 1024
+
 
 @dataclass(frozen=True)
 class SourceFile:
@@ -38,6 +40,18 @@ class SourceFile:
                 return os.pread(file.fileno(), length, start)
         except OSError as error:
             raise BadInput(f"{self.path} cannot be read: {error.strerror}.") from error
+
+    def line_end(self, start: int, length: int) -> int:
+        """Where a read of `length` bytes from `start` on should end so that nothing behind its last line is copied.
+
+        A hint: that is the end itself where no line ends shortly before it, and in a bucket, where looking is slow.
+        """
+        end = min(start + length, self.size)
+        if self.bucket or end == self.size:
+            return end
+        first = max(start, end - LINE_BYTES)
+        found = self.read(first, end - first).rfind(b"\n")
+        return end if found < 0 else first + found + 1
 
 
 def find_files(bucket: str, key: str | Sequence[str]) -> tuple[SourceFile, ...]:
