@@ -117,6 +117,7 @@ if TYPE_CHECKING:
     from tidemill.language.objects import TaskGlobalContext, TaskGlobalObject
     from tidemill.language.operations import Ops
     from tidemill.pstate.test_pstate import TestPState
+    from tidemill.scans.scan import scan, scan_arrow, scan_depot
     from tidemill.values.absent import VOID
     from tidemill.values.data import to_text
 
@@ -201,6 +202,7 @@ _NAMES = {
     "tidemill.values.absent": ("VOID",),
     "tidemill.values.data": ("to_text",),
     "tidemill.pstate.test_pstate": ("TestPState",),
+    "tidemill.scans.scan": ("scan", "scan_arrow", "scan_depot"),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -352,6 +354,9 @@ __all__ = [
     "WindowedDataset",
     "emit_stream",
     "operation",
+    "scan",
+    "scan_arrow",
+    "scan_depot",
     "to_kafka",
     "to_text",
     "vectorized",

@@ -174,6 +174,11 @@ class ModuleClient:
         """The depot as the module's class declares it; None if that class is not in this process, or declares none."""
         return self._depots.get(name)
 
+    @property
+    def migrations(self) -> Known:
+        """The migrations of values that the code in this process declares."""
+        return self._migrations
+
     def pstate_code(self, name: str) -> PStateDeclaration | None:
         """The PState as the module's class declares it; None if that class is not in this process, or declares none."""
         return self._pstates.get(name)

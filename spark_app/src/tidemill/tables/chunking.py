@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,6 @@ from tidemill.tables.codecs import key_codec
 from tidemill.tables.container import CLEAR
 from tidemill.tables.folding import CombinerNames, order_rows
 from tidemill.tables.migrating import migrated
-from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.tables import Table
 
 Place = tuple[Any, ...]
@@ -28,6 +27,34 @@ Place = tuple[Any, ...]
 
 _STEPS: Final = 4
 """So many steps of each level make a chunk. More make chunks of more equal length, and more marks to sort."""
+
+
+class SortedRows(Protocol):
+    """Sorted rows of one table, as a `SortedTable` has them, or some of its rows."""
+
+    height: int
+    clear_frame: pl.DataFrame | None
+
+    @property
+    def table(self) -> Table:
+        """The table in whose columns they come."""
+
+    @property
+    def combiner_names(self) -> CombinerNames:
+        """What their operands are of."""
+
+    def task_values(self) -> np.ndarray[Any, Any]:
+        """The tasks that have rows here, ascending."""
+
+    def rows(self, start: int, end: int) -> pl.DataFrame:
+        """Rows [start, end)."""
+
+    def place(self, row: int) -> Place:
+        """The task and stored keys of a row."""
+
+    def lower_bound(self, place: Sequence[Any]) -> int:
+        """The first row that is not before a place."""
+
 
 Order = tuple[Any, ...]
 """A place in a form that Python compares as the rows are sorted."""
@@ -53,9 +80,7 @@ class Chunk:
         return rows.slice(count)
 
 
-def chunks(
-    table: Table, stacks: Sequence[Sequence[SortedTable]], task_set: TaskSet, chunk_rows: int
-) -> Iterator[Chunk]:
+def chunks(table: Table, stacks: Sequence[Sequence[SortedRows]], task_set: TaskSet, chunk_rows: int) -> Iterator[Chunk]:
     """All rows of the tasks of `task_set` in ascending order, in chunks of at most about `chunk_rows`."""
     sources = [_Source(table, level, task_set) for stack in stacks for level in stack]
     lows: list[int] = [0] * len(sources)
@@ -70,7 +95,7 @@ def chunks(
         lows, low = ends, high
 
 
-def _cuts(table: Table, levels: Sequence[SortedTable], chunk_rows: int) -> list[tuple[Order, list[int]]]:
+def _cuts(table: Table, levels: Sequence[SortedRows], chunk_rows: int) -> list[tuple[Order, list[int]]]:
     """Places between chunks, and where each level has them.
 
     Each level marks its rows in equal steps, and every so many marks of all levels there is a cut: between two cuts a
@@ -92,7 +117,7 @@ def _order(table: Table, place: Sequence[Any]) -> Order:
 class _Source:
     """One sorted table, as far as it is about the tasks of a set."""
 
-    def __init__(self, table: Table, level: SortedTable, task_set: TaskSet) -> None:
+    def __init__(self, table: Table, level: SortedRows, task_set: TaskSet) -> None:
         self.level = level
         self._table = table
         self._own = pl.col("task") % task_set.modulus == task_set.remainder

@@ -1,0 +1,134 @@
+"""What a filter says of the columns by which rows are found: a superset of what it lets pass is enough.
+
+A filter is never trusted to be understood: whoever reads by these bounds applies the whole filter to what it read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+VALUES_MAX: Final = 10_000
+"""More values of one column than these are not looked up one by one."""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """A column is one of `values` (None: any), and from `low` to `high`, both included (None: open)."""
+
+    values: tuple[Any, ...] | None = None
+    low: Any = None
+    high: Any = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One comparison that must hold: `sign` is ==, <= (also for <), >= (also for >) or in; `value` a list for `in`."""
+
+    column: str
+    sign: str
+    value: Any
+
+
+def bounds_of(terms: Iterable[Comparison]) -> dict[str, Allowed]:
+    """What all of these terms say together, by column; terms that cannot be compared are left out."""
+    found: dict[str, Allowed] = {}
+    for term in terms:
+        known = found.get(term.column, Allowed())
+        try:
+            found[term.column] = _narrowed(known, term)
+        except TypeError:
+            continue
+    return found
+
+
+def _narrowed(known: Allowed, term: Comparison) -> Allowed:
+    if term.sign in ("==", "in"):
+        given = [term.value] if term.sign == "==" else term.value
+        values = tuple(dict.fromkeys(value for value in given if value is not None))
+        if known.values is not None:
+            values = tuple(value for value in known.values if value in values)
+        return Allowed(values, known.low, known.high) if len(values) <= VALUES_MAX else known
+    if term.value is None:
+        return known
+    if term.sign == ">=":
+        low = term.value if known.low is None else max(known.low, term.value)
+        return Allowed(known.values, low, known.high)
+    high = term.value if known.high is None else min(known.high, term.value)
+    return Allowed(known.values, known.low, high)
+
+
+def terms_of(predicate: pl.Expr | None) -> list[Comparison]:
+    """The comparisons of a column with a constant that a Polars filter, taken apart at its `&`, is made of.
+
+    What an expression is shows in its parts: if they, put together by an operation, give an equal expression, it is
+    that operation. So nothing depends on how Polars writes expressions down.
+    """
+    return [] if predicate is None else list(_terms(predicate))
+
+
+def _terms(expression: pl.Expr) -> Iterator[Comparison]:
+    parts = expression.meta.pop()[::-1]
+    if len(parts) == 2:
+        left, right = parts
+        if (left & right).meta.eq(expression):
+            yield from _terms(left)
+            yield from _terms(right)
+        elif left.meta.is_column() and _is_constant(right):
+            yield from _comparison(expression, left, right)
+        elif _is_constant(left) and right.meta.is_column():
+            yield from _turned(expression, left, right)
+    elif len(parts) == 3:
+        yield from _between(expression, *parts)
+
+
+def _is_constant(expression: pl.Expr) -> bool:
+    return bool(expression.meta.is_literal())
+
+
+def _comparison(expression: pl.Expr, column: pl.Expr, constant: pl.Expr) -> Iterator[Comparison]:
+    name, values = column.meta.output_name(), _values(constant)
+    for sign, made in (
+        ("==", column == constant), ("==", column.eq_missing(constant)), (">=", column >= constant),
+        (">=", column > constant), ("<=", column <= constant), ("<=", column < constant),
+    ):  # fmt: skip
+        if made.meta.eq(expression) and len(values) == 1:
+            yield Comparison(name, sign, values[0])
+            return
+    if column.is_in(constant).meta.eq(expression):
+        items = values[0] if len(values) == 1 and isinstance(values[0], list) else values
+        yield Comparison(name, "in", items)
+
+
+def _turned(expression: pl.Expr, constant: pl.Expr, column: pl.Expr) -> Iterator[Comparison]:
+    name, values = column.meta.output_name(), _values(constant)
+    for sign, made in (
+        ("==", constant == column), (">=", constant <= column), (">=", constant < column),
+        ("<=", constant >= column), ("<=", constant > column),
+    ):  # fmt: skip
+        if made.meta.eq(expression) and len(values) == 1:
+            yield Comparison(name, sign, values[0])
+            return
+
+
+def _between(expression: pl.Expr, column: pl.Expr, low: pl.Expr, high: pl.Expr) -> Iterator[Comparison]:
+    if not (column.meta.is_column() and _is_constant(low) and _is_constant(high)):
+        return
+    if any(column.is_between(low, high, closed=closed).meta.eq(expression) for closed in _CLOSED):
+        lows, highs = _values(low), _values(high)
+        if len(lows) == len(highs) == 1:
+            yield Comparison(column.meta.output_name(), ">=", lows[0])
+            yield Comparison(column.meta.output_name(), "<=", highs[0])
+
+
+_CLOSED: Final[tuple[Any, ...]] = ("both", "left", "right", "none")
+
+
+def _values(constant: pl.Expr) -> list[Any]:
+    return pl.select(constant).to_series().to_list()
+
+
+Bounds = Mapping[str, Allowed]

@@ -1,0 +1,110 @@
+"""Which columns the values of a schema become, and how values stand in them.
+
+`int`, `float`, `bool`, `str`, `bytes` and `datetime` are columns of their own type. A list is a list, a set a sorted
+list, a map a list of structs of `key` and `value`, a record a struct. `object`, `list`, `dict` and `set`, which say
+nothing of what is in them, are JSON text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any
+
+import polars as pl
+
+from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
+from tidemill.tables.codecs import NATIVE
+from tidemill.values.columns import Column, RecordColumn, to_values
+from tidemill.values.data import to_text
+from tidemill.values.json import jsonable
+
+Convert = Callable[[Any], Any]
+"""Makes a value what its column takes; None is None already."""
+
+
+def key_type(kind: str) -> Any:
+    """The type of a column of keys: its own, or that of JSON text."""
+    return NATIVE.get(kind, pl.String)
+
+
+def column_type(schema: Schema) -> Any:
+    """The Polars type of a column of values."""
+    if isinstance(schema, Leaf):
+        return key_type(schema.type)
+    if isinstance(schema, ListSchema):
+        return pl.List(column_type(schema.element))
+    if isinstance(schema, SetSchema):
+        return pl.List(key_type(schema.element))
+    if isinstance(schema, MapSchema):
+        return pl.List(pl.Struct({"key": key_type(schema.key), "value": column_type(schema.value)}))
+    return pl.Struct({str(name): column_type(field) for name, field in schema.fields})
+
+
+def json_text(value: Any) -> str | None:
+    """Any data value as JSON text, by the rules of `values.json.jsonable`; None stays None."""
+    return None if value is None else json.dumps(jsonable(value), ensure_ascii=False)
+
+
+@lru_cache(maxsize=1024)
+def converter(schema: Schema) -> Convert:
+    """What makes values of a schema what their column takes."""
+    if isinstance(schema, Leaf):
+        return _key_converter(schema.type)
+    if isinstance(schema, ListSchema):
+        element = converter(schema.element)
+        return _unless_none(lambda value: [element(item) for item in value])
+    if isinstance(schema, SetSchema):
+        item = _key_converter(schema.element)
+        return _unless_none(lambda value: [item(each) for each in _sorted(value)])
+    if isinstance(schema, MapSchema):
+        key, held = _key_converter(schema.key), converter(schema.value)
+        return _unless_none(lambda value: [{"key": key(k), "value": held(v)} for k, v in value.items()])
+    return _record_converter(schema)
+
+
+def _record_converter(schema: FixedKeysSchema) -> Convert:
+    fields = [(name, str(name), converter(field)) for name, field in schema.fields]
+    return _unless_none(lambda value: {text: convert(value.get(name)) for name, text, convert in fields})
+
+
+def _key_converter(kind: str) -> Convert:
+    return _itself if kind in NATIVE else json_text
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _unless_none(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _sorted(values: Iterable[Any]) -> list[Any]:
+    try:
+        return sorted(values)
+    except TypeError:  # of several types, or None among them
+        return sorted(values, key=to_text)
+
+
+def series_of_values(name: str, schema: Schema, values: Column) -> pl.Series:
+    """A column of values as it is shown; one that has the type already is taken as it is."""
+    dtype = column_type(schema)
+    if isinstance(values, pl.Series) and values.dtype == dtype:
+        return values.alias(name)
+    convert = converter(schema)
+    return pl.Series(name, [convert(value) for value in to_values(values)], dtype=dtype, strict=True)
+
+
+def series_of_keys(name: str, kind: str, keys: Column) -> pl.Series:
+    """A column of keys as it is shown."""
+    return series_of_values(name, Leaf(kind), keys)
+
+
+def field_of(records: Column, name: Any) -> Column:
+    """One field of a column of records that are dicts; None where a record is none, or has no such field."""
+    if isinstance(records, RecordColumn) and records.kind == "dict":
+        found = records.field(name)
+        return [None] * len(to_values(records.fields[0])) if found is None else found
+    return [record.get(name) if isinstance(record, dict) else None for record in to_values(records)]

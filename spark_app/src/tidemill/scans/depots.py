@@ -1,0 +1,220 @@
+"""Depots as tables: partition, offset and time of each record, and the record itself, whole or a column a field."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tidemill.clients.module import ModuleClient
+from tidemill.definition.definition import StoredDepot
+from tidemill.depot import reading
+from tidemill.depot.log import DepotLog
+from tidemill.language.dataflow import DepotMigration
+from tidemill.language.schema import FixedKeysSchema, Leaf
+from tidemill.scans.bounds import Allowed, Bounds
+from tidemill.scans.columns import column_type, field_of, series_of_values
+from tidemill.store.urls import open_store
+from tidemill.tables.migrated_records import migrated_records
+from tidemill.values import columns
+from tidemill.values.columns import DATETIME, Column
+from tidemill.values.errors import BadInput, SchemaMismatch
+from tidemill.values.offsets import OffsetRanges
+
+PARTITION, OFFSET, TIME, RECORD = "partition", "offset", "time", "record"
+PLACES: Final = {PARTITION: pl.Int32, OFFSET: pl.Int64, TIME: DATETIME}
+
+Span = tuple[int, int, int]
+"""(partition, first offset, end)."""
+
+
+@dataclass(frozen=True)
+class DepotScan:
+    """Records of a depot: those of `spans`. It is plain data, so that it can be read in any process.
+
+    `types` are the fields of records that are columns, with their Polars types; None: those of the depot's schema, or
+    the whole record.
+    """
+
+    url: str
+    prefix: str
+    depot: StoredDepot
+    partitions: int
+    spans: tuple[Span, ...]
+    types: Mapping[str, Any] | None = None
+    migration: DepotMigration | None = None
+
+    @cached_property
+    def fields(self) -> dict[str, str]:
+        """The columns that are fields of records: as they are shown -> as the records have them."""
+        names = [str(name) for name, _ in self._declared] if self.types is None else list(self.types)
+        return {f"record.{name}" if name in PLACES else name: name for name in names}
+
+    @property
+    def _declared(self) -> tuple[tuple[Any, Any], ...]:
+        schema = self.depot.schema
+        return schema.fields if isinstance(schema, FixedKeysSchema) else ()
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The columns with their Polars types."""
+        if not self.fields:
+            return {**PLACES, RECORD: column_type(self.depot.schema or Leaf("object"))}
+        declared = {str(name): field for name, field in self._declared}
+        types = {
+            name: column_type(declared[field]) if self.types is None else self.types[field]
+            for name, field in self.fields.items()
+        }
+        return {**PLACES, **types}
+
+    def within(self, spans: Sequence[Span]) -> DepotScan:
+        """The same of other records."""
+        return replace(self, spans=tuple(spans))
+
+    def read(self, bounds: Bounds, columns: Sequence[str], batch_rows: int) -> Iterator[pl.DataFrame]:
+        """The records within the bounds, those of a partition in their order.
+
+        Raises:
+            BadInput: retention gave some of them up since the scan was made.
+            SchemaMismatch: a field does not have the type that was asked for.
+            NeedsCode: they wait for a migration whose function is not here.
+        """
+        log = DepotLog(open_store(self.url, probe=False), self.prefix, self.partitions)
+        for partition, start, end in _narrowed(log, self.spans, bounds):
+            for first in range(start, end, batch_rows):
+                last = min(end, first + batch_rows)
+                records = log.read_columns(partition, first, last)
+                times = _times(log, partition, first, last) if TIME in columns else None
+                yield self._shown(partition, first, records, times, columns)
+
+    def _shown(
+        self, partition: int, first: int, records: Column, times: NDArray[np.int64] | None, wanted: Sequence[str]
+    ) -> pl.DataFrame:
+        count = columns.length(records)
+        offsets = np.arange(first, first + count, dtype=np.int64)
+        if self.migration is not None and not set(wanted) <= set(PLACES):
+            records, kept = self._migrated(partition, first, records)
+            offsets, times = offsets[kept], None if times is None else times[kept]
+        places = {
+            PARTITION: lambda: pl.Series(PARTITION, [partition], dtype=pl.Int32).new_from_index(0, len(offsets)),
+            OFFSET: lambda: pl.Series(OFFSET, offsets),
+            TIME: lambda: pl.Series(TIME, times).cast(pl.Int64).cast(pl.Datetime("ms", "UTC")).cast(DATETIME),
+        }
+        return pl.DataFrame([places[n]() if n in places else self._column(n, records, first) for n in wanted])
+
+    def _migrated(self, partition: int, first: int, records: Column) -> tuple[Column, NDArray[np.int64]]:
+        """The records as the migration makes them, and which rows they were: some it takes away."""
+        assert self.migration is not None
+        made: list[Any] = []
+        kept = []
+        for row, record in enumerate(columns.to_values(records)):
+            one = np.array([partition], dtype=np.int32)
+            found, _ = migrated_records(self.depot, self.migration, [record], one, {partition: first + row})
+            if columns.length(found):
+                made += columns.to_values(found)
+                kept.append(row)
+        return columns.from_values(made), np.array(kept, dtype=np.int64)
+
+    def _column(self, name: str, records: Column, first: int) -> pl.Series:
+        if name == RECORD and not self.fields:
+            return series_of_values(name, self.depot.schema or Leaf("object"), records)
+        field = self.fields[name]
+        values = field_of(records, field)
+        if self.types is None:
+            declared = {str(key): schema for key, schema in self._declared}
+            return series_of_values(name, declared[field], values)
+        if isinstance(values, pl.Series) and values.dtype == self.types[field]:
+            return values.alias(name)
+        try:
+            return pl.Series(name, columns.to_values(values), dtype=self.types[field], strict=True)
+        except (TypeError, OverflowError, ValueError, pl.exceptions.PolarsError) as error:
+            text = f"A record of {self.depot.name} from offset {first} on has a field {field!r} that is no"
+            said = str(error).splitlines()[0]
+            raise SchemaMismatch(f"{text} {self.types[field]} ({said}); name another type, or leave it out.") from error
+
+
+def _narrowed(log: DepotLog, spans: Sequence[Span], bounds: Bounds) -> Iterator[Span]:
+    """The parts of spans that the bounds of partition, offset and time leave."""
+    partitions, offsets = bounds.get(PARTITION, Allowed()), bounds.get(OFFSET, Allowed())
+    after, until = _between_times(log, bounds.get(TIME, Allowed()))
+    lows = [offsets.low, min(offsets.values) if offsets.values else None]
+    highs = [offsets.high, max(offsets.values) if offsets.values else None]
+    if offsets.values == () or partitions.values == ():
+        return
+    for partition, start, end in spans:
+        if partitions.values is not None and partition not in partitions.values:
+            continue
+        if not _lies_within(partition, partitions):
+            continue
+        start = max([start, *(int(low) for low in lows if low is not None), after[partition] if after else start])
+        end = min([end, *(int(high) + 1 for high in highs if high is not None), until[partition] if until else end])
+        if start < end:
+            yield partition, start, end
+
+
+def _lies_within(partition: int, allowed: Allowed) -> bool:
+    return (allowed.low is None or partition >= allowed.low) and (allowed.high is None or partition <= allowed.high)
+
+
+def _between_times(log: DepotLog, allowed: Allowed) -> tuple[Sequence[int] | None, Sequence[int] | None]:
+    """The first offset of each partition that may be within the times, and the end."""
+    lows = [value for value in (allowed.low, min(allowed.values) if allowed.values else None) if value is not None]
+    highs = [value for value in (allowed.high, max(allowed.values) if allowed.values else None) if value is not None]
+    if not lows and not highs:
+        return None, None
+    log.follow()
+    newest = log.newest()
+    after = reading.offsets_after(log.files, newest, _millis(max(lows)) - 1) if lows else None
+    until = reading.offsets_after(log.files, newest, _millis(min(highs))) if highs else None
+    return after, until
+
+
+def _millis(time: datetime.datetime) -> int:
+    """Whole milliseconds since 1970, rounded down: a segment's time has no parts of them."""
+    known = time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
+    since = known - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    return since // datetime.timedelta(milliseconds=1)
+
+
+def _times(log: DepotLog, partition: int, start: int, end: int) -> NDArray[np.int64]:
+    """When each record of [start, end) was appended, in ms since 1970: segment by segment."""
+    ends: list[int] = []
+    times: list[int] = []
+    number, last = log.locate(OffsetRanges.only(log.partitions, partition, start, end))
+    while number < last:
+        header = log.files.header(number)
+        for entry in header.entries:
+            if entry.number >= number:
+                ends.append(entry.ends[partition])
+                times.append(entry.time)
+        number = header.number + 1
+    found = np.searchsorted(np.array(ends, dtype=np.int64), np.arange(start, end, dtype=np.int64), side="right")
+    return np.array(times, dtype=np.int64)[found]
+
+
+def depot_scan(client: ModuleClient, depot: str, types: Mapping[str, Any] | None = None) -> DepotScan:
+    """The records that a depot holds now. Fields that are columns are those of `types`, if it is given.
+
+    Raises:
+        UnknownName: there is no such depot.
+        BadInput: its records are not in the store, or `types` is empty.
+    """
+    definition = client.definition()
+    stored = definition.depot("*" + depot.removeprefix("*"))
+    if not stored.has_log:
+        raise BadInput(f"{stored.name} keeps no records in the store, so it cannot be scanned.")
+    if types is not None and not types:
+        raise BadInput("schema= names the fields of records that become columns; leave it out for whole records.")
+    prefix, partitions = definition.depot_prefix(stored.name), definition.partitions(stored.name)
+    log = DepotLog(client.store, prefix, partitions)
+    log.follow()
+    held = zip(log.starts(), log.ends(), strict=True)
+    spans = tuple((number, start, end) for number, (start, end) in enumerate(held) if start < end)
+    known = client.depot_migration(stored)
+    return DepotScan(client.store.url, prefix, stored, partitions, spans, types, known)

@@ -1,0 +1,153 @@
+"""The live rows of one table of a PState, in chunks: all of them, or those whose keys lie between bounds.
+
+Rows are sorted by task and keys in each level, so bounds on leading keys are found by binary search, and what lies
+outside them is not read. Keys may be on any task: where a topology wrote them is its own choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from tidemill.journal.snapshot import TaskSet
+from tidemill.scans.bounds import Allowed, Bounds
+from tidemill.tables.chunking import chunks
+from tidemill.tables.codecs import Misfit, key_codec
+from tidemill.tables.container import OPERAND
+from tidemill.tables.folding import CombinerNames, common_combiner_names, resolve
+from tidemill.tables.sorted_table import SortedTable
+from tidemill.tables.tables import Table
+from tidemill.tables.view import SnapshotView
+
+CHUNK_ROWS: Final = 100_000
+RANGES_MAX: Final = 100_000
+"""More ranges of keys than these, over all tasks, are not looked up one by one."""
+
+ALL_TASKS: Final = TaskSet(1, 0)
+
+
+@dataclass(frozen=True)
+class KeysWithin:
+    """Rows whose leading keys are `prefix`, and whose next one is from `low` to `high` (None: open), in stored form."""
+
+    prefix: tuple[Any, ...] = ()
+    low: Any = None
+    high: Any = None
+
+
+EVERYTHING: Final = KeysWithin()
+
+
+def key_ranges(table: Table, bounds: Bounds) -> list[KeysWithin]:
+    """The ranges that hold all rows within the bounds, in the order of their keys: leading keys that are one of some
+    values, then one key between two.
+    """
+    prefixes: list[tuple[Any, ...]] = [()]
+    for name, kind in zip(table.key_names, table.keys, strict=True):
+        allowed = _stored(kind, bounds.get(name, Allowed()))
+        if allowed.values is None or len(prefixes) * len(allowed.values) > RANGES_MAX:
+            return [KeysWithin(prefix, allowed.low, allowed.high) for prefix in prefixes]
+        prefixes = [(*prefix, value) for prefix, value in product(prefixes, allowed.values)]
+    return [KeysWithin(prefix) for prefix in prefixes]
+
+
+def _stored(kind: str, allowed: Allowed) -> Allowed:
+    """The bounds in stored form; what is no key of this type bounds nothing."""
+    if kind == "object":  # shown as text, which does not sort as the keys do
+        return Allowed()
+    check = key_codec(kind).check
+
+    def stored(value: Any) -> Any:
+        try:
+            return None if value is None else check(value)
+        except Misfit:
+            return None
+
+    values = None if allowed.values is None else [stored(value) for value in allowed.values]
+    if values is not None and None in values:
+        values = None
+    order = key_codec(kind).order
+    ordered = None if values is None else tuple(sorted(values, key=order))
+    return Allowed(ordered, stored(allowed.low), stored(allowed.high))
+
+
+def live_rows(
+    pstate_id: str,
+    table: Table,
+    view: SnapshotView,
+    tasks: Sequence[int] | None,
+    bounds: Bounds,
+    wanted: frozenset[str] | None = None,
+    chunk_rows: int = CHUNK_ROWS,
+) -> Iterator[pl.DataFrame]:
+    """Rows in the order of tasks and keys: task, k0, k1, … and the stored value columns. `tasks` None is all of them.
+
+    Of the value columns those that are not `wanted` may be left out.
+    """
+    levels = view.levels((pstate_id, table.id), table)
+    ranges = key_ranges(table, bounds)
+    if tasks is None and ranges != [EVERYTHING]:
+        tasks = sorted({int(task) for level in levels for each in level for task in each.task_values()})
+    if tasks is not None and len(tasks) * len(ranges) > RANGES_MAX:
+        ranges = [EVERYTHING]
+    spans = [None] if tasks is None else ((task, each) for task in tasks for each in ranges)
+    for span in spans:
+        stacks = levels if span is None else [[_Slice(each, *span) for each in level] for level in levels]
+        filled = [[each for each in level if each.height or each.clear_frame is not None] for level in stacks]
+        for chunk in chunks(table, filled, ALL_TASKS, chunk_rows):
+            frames = _thinned(table, chunk.frames, wanted)
+            rows, _ = resolve(table, frames, is_base=True)
+            if rows.height:
+                yield rows
+
+
+def _thinned(
+    table: Table, frames: list[tuple[pl.DataFrame, CombinerNames]], wanted: frozenset[str] | None
+) -> list[tuple[pl.DataFrame, CombinerNames]]:
+    """The frames without value columns that nobody asked for, where no operand has to be folded into them."""
+    if wanted is None or common_combiner_names(table, [names for _, names in frames]) is None:
+        return frames
+    if any((frame["kind"] == OPERAND).any() for frame, _ in frames):
+        return frames
+    dropped = {"none", *(name for name, _ in table.columns)} - wanted
+    return [(frame.drop(dropped & set(frame.columns)), names) for frame, names in frames]
+
+
+class _Slice:
+    """The rows of a task of a sorted table whose keys are in a range."""
+
+    def __init__(self, level: SortedTable, task: int, keys: KeysWithin) -> None:
+        start, end = within = level.prefix_bounds(task, keys.prefix)
+        depth = len(keys.prefix)
+        if start < end and keys.low is not None:
+            start = level.seek(within, depth, keys.low, after=False)
+        if start < end and keys.high is not None:
+            end = max(start, level.seek(within, depth, keys.high, after=True))
+        self.table, self.combiner_names = level.table, level.combiner_names
+        self.height = end - start
+        self.clear_frame = _clears_of(level, task)
+        self._level, self._start, self._task = level, start, task
+
+    def task_values(self) -> np.ndarray[Any, Any]:
+        return np.array([self._task] if self.height else [], dtype=np.int64)
+
+    def rows(self, start: int, end: int) -> pl.DataFrame:
+        return self._level.rows(self._start + start, self._start + end)
+
+    def place(self, row: int) -> tuple[Any, ...]:
+        return self._level.place(self._start + row)
+
+    def lower_bound(self, place: Sequence[Any]) -> int:
+        return min(max(self._level.lower_bound(place) - self._start, 0), self.height)
+
+
+def _clears_of(level: SortedTable, task: int) -> pl.DataFrame | None:
+    if level.clear_frame is None:
+        return None
+    found = level.clear_frame.filter(pl.col("task") == task)
+    return found if found.height else None
