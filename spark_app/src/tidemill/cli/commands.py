@@ -104,6 +104,11 @@ COMMANDS = {
         "export",
         "Write one Parquet file a table of the PState: keys k0, k1, …, and the value's columns.",
     ),
+    "sql": CommandSource(
+        "sql",
+        "sql",
+        "Answer a SELECT over PStates and depots, with DuckDB; --json prints a list of objects.",
+    ),
     "graphs": CommandSource(
         "graphs",
         "graphs",

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tidemill.values.errors import BadInput
 
-Extra = Literal["spark", "gateway", "kubernetes"]
+Extra = Literal["spark", "gateway", "kubernetes", "sql"]
 
 PACKAGES: dict[Extra, frozenset[str]] = {
     "spark": frozenset({"pyspark", "py4j"}),
@@ -16,6 +16,7 @@ PACKAGES: dict[Extra, frozenset[str]] = {
         {"fastapi", "fastapi_offline", "starlette", "uvicorn", "httptools", "uvloop", "prometheus_client"}
     ),
     "kubernetes": frozenset({"lightkube", "prometheus_client", "yaml"}),
+    "sql": frozenset({"duckdb"}),
 }
 """The packages that each extra of `pyproject.toml` brings, as Python imports them."""
 

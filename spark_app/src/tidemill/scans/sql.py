@@ -1,0 +1,281 @@
+"""SQL over the PStates and depots of a store: DuckDB inside, which reads nothing but these tables.
+
+A table is `module.pstate`, `module."pstate.likes"` for a further table of a PState, or `module.depot`; where there is
+one module its tables need no module before them. All tables of a topology are read as of one entry, that of the first
+look. Whatever a query says, it opens no file, no address and no extension, and ends at its bounds of time, rows and
+memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import polars as pl
+
+from tidemill.clients.module import ModuleClient
+from tidemill.definition.definition import StoredDepot, StoredTopology, plain_name
+from tidemill.journal.clock import Clock, SystemClock
+from tidemill.journal.definition_log import module_names
+from tidemill.scans.bounds import Bounds
+from tidemill.scans.depots import DepotScan, depot_scan
+from tidemill.scans.frames import Scan, lazy_frame
+from tidemill.scans.pstates import info_of, pstate_scan, schema_of, table_names
+from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import BadInput, BudgetExceeded, TidemillError
+from tidemill.values.extras import needing
+
+if TYPE_CHECKING:
+    import duckdb
+
+SECONDS: Final = 60.0
+ROWS: Final = 10_000
+MEMORY_MB: Final = 1_024
+_LOOK_SECONDS: Final = 0.05
+
+
+class SqlAnswer(NamedTuple):
+    """`is_cut`: there are more rows than were asked for."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    is_cut: bool
+
+
+@dataclass
+class Limits:
+    """What one query may take. `memory_mb` is for DuckDB, and once more for the rows that it reads.
+
+    `deadline` is when it must have ended, of the clock that `read` and `check_time` ask.
+    """
+
+    seconds: float = SECONDS
+    rows: int = ROWS
+    memory_mb: int = MEMORY_MB
+    clock: Clock = field(default_factory=SystemClock)
+    deadline: float = field(init=False)
+    left_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, value in (("seconds", self.seconds), ("rows", self.rows), ("memory", self.memory_mb)):
+            if value <= 0:
+                raise BadInput(f"The bound of {name} is above 0, not {value}.")
+        self.left_bytes = self.memory_mb * 1024 * 1024
+        self.deadline = self.clock.monotonic_ms() + self.seconds * 1000
+
+    def read(self, frame: pl.DataFrame) -> None:
+        """Count rows that were read. Raises BudgetExceeded."""
+        self.check_time()
+        self.left_bytes -= int(frame.estimated_size())
+        if self.left_bytes < 0:
+            advice = "Filter by key columns, name fewer columns, or allow more memory."
+            raise BudgetExceeded(f"The query reads more than {self.memory_mb:,} MB of rows. {advice}")
+
+    def check_time(self) -> None:
+        """Raises BudgetExceeded."""
+        if self.is_over:
+            raise self.late()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return self.clock.monotonic_ms() > self.deadline
+
+    def too_large(self) -> BudgetExceeded:
+        """The error of a query that needs too much memory."""
+        return BudgetExceeded(
+            f"The query needs more than {self.memory_mb:,} MB of memory; ask for less, or allow more."
+        )
+
+    def late(self) -> BudgetExceeded:
+        """The error of a query that took too long."""
+        return BudgetExceeded(
+            f"The query took more than {self.seconds:g} s and was ended; ask for less, or for longer."
+        )
+
+
+@dataclass
+class _Source:
+    """A table of a store: what it is, and how to open it at the first look."""
+
+    name: str
+    schema: dict[str, Any]
+    open: Callable[[], Scan]
+    limits: Limits
+    failed: list[TidemillError]
+
+    def read(self, bounds: Bounds, columns: Sequence[str], batch_rows: int) -> Iterator[pl.DataFrame]:
+        """As the scan reads it, within the limits of the query; what goes wrong is kept for its caller."""
+        try:
+            for frame in self.open().read(bounds, columns, batch_rows):
+                self.limits.read(frame)
+                yield frame
+        except TidemillError as error:
+            self.failed.append(error)
+            raise
+
+
+class _Tables:
+    """The tables of modules, each topology pinned to the entry that was its newest at the first look at it."""
+
+    def __init__(self, store: ObjectStore, limits: Limits, failed: list[TidemillError]) -> None:
+        self._store, self._limits, self._failed = store, limits, failed
+        self._pins: dict[tuple[str, str], int] = {}
+
+    def of_module(self, module: str) -> list[_Source]:
+        """The PStates and depots of a module, by the names that they have in SQL. Raises UnknownName, BadInput."""
+        client = ModuleClient(self._store, module)
+        definition = client.definition()
+        found = [each for topology in definition.topologies.values() for each in self._pstates(client, topology)]
+        taken = {source.name.casefold() for source in found}
+        for depot in definition.depots.values():
+            if depot.has_log:
+                name = plain_name(depot.name)
+                name = depot.name if name.casefold() in taken else name
+                found.append(self._depot(client, name, depot))
+        _check_names([source.name for source in found], f"tables of {module}")
+        return found
+
+    def _pstates(self, client: ModuleClient, topology: StoredTopology) -> Iterator[_Source]:
+        for stored in topology.pstates.values():
+            if stored.is_private:
+                continue
+            layout = info_of(client, stored).layout
+            for table, table_id in table_names(layout).items():
+                name = f"{plain_name(stored.name)}.{table}" if table else plain_name(stored.name)
+                opened = partial(self._pinned, client, topology.name, stored.name, table)
+                yield self._source(name, schema_of(layout.tables[table_id]), opened)
+
+    def _pinned(self, client: ModuleClient, topology: str, pstate: str, table: str) -> Scan:
+        place = client.module, topology
+        found = pstate_scan(client, pstate, table, at=self._pins.get(place))
+        self._pins.setdefault(place, found.entry)
+        return found
+
+    def _depot(self, client: ModuleClient, name: str, depot: StoredDepot) -> _Source:
+        columns = DepotScan("", "", depot, 0, ()).schema
+        return self._source(name, columns, partial(depot_scan, client, depot.name))
+
+    def _source(self, name: str, schema: dict[str, Any], opened: Callable[[], Scan]) -> _Source:
+        return _Source(name, schema, opened, self._limits, self._failed)
+
+
+def _check_names(names: Sequence[str], what: str) -> None:
+    """Raises BadInput where two names differ in case only, for SQL takes them for one."""
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(name.casefold(), name)
+        if other != name:
+            raise BadInput(f"The {what} '{other}' and '{name}' differ in case only, which SQL does not see.")
+
+
+def run_sql(store: ObjectStore, query: str, module: str = "", limits: Limits | None = None) -> SqlAnswer:
+    """The answer to one SELECT over the modules of a store, or over those of one `module`.
+
+    Raises:
+        BadInput: the query is not one SELECT, or is wrong; DuckDB is not installed.
+        UnknownName: there is no such module.
+        BudgetExceeded: it takes more time or memory than the limits allow.
+        SnapshotExpired: what it reads was collected meanwhile.
+    """
+    with needing("sql"):
+        import duckdb
+    limits = limits or Limits()
+    failed: list[TidemillError] = []
+    try:
+        with duckdb.connect(":memory:", config=_CONFIG | {"memory_limit": f"{limits.memory_mb}MB"}) as connection:
+            _check_query(duckdb, query)
+            names = [module] if module else module_names(store)
+            _register(connection, _Tables(store, limits, failed), names)
+            with _interrupted(connection, limits):
+                return _answer(connection, query, limits)
+    except duckdb.Error as error:
+        raise _explained(duckdb, error, failed, limits) from error
+
+
+_CONFIG: Final[dict[str, Any]] = {
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "temp_directory": "",
+}
+_LOCKED: Final = (
+    "LOAD icu",
+    "SET TimeZone = 'UTC'",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+
+
+def _check_query(duckdb: Any, query: str) -> None:
+    statements = duckdb.extract_statements(query)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise BadInput("The query is one SELECT (or FROM, DESCRIBE, SHOW, SUMMARIZE): tables can only be read.")
+
+
+def _register(connection: duckdb.DuckDBPyConnection, tables: _Tables, modules: Sequence[str]) -> None:
+    _check_names(modules, "modules")
+    count = 0
+    for module in modules:
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(module)}")
+        for source in tables.of_module(module):
+            connection.register(f"tidemill_{count}", lazy_frame(source, f"{module}/{source.name}"))
+            name = f"{_quoted(module)}.{_quoted(source.name)}"
+            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM tidemill_{count}")
+            count += 1
+    if len(modules) == 1:
+        connection.execute(f"USE {_quoted(modules[0])}")
+    for statement in _LOCKED:
+        connection.execute(statement)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@contextmanager
+def _interrupted(connection: duckdb.DuckDBPyConnection, limits: Limits) -> Iterator[None]:
+    """Interrupt what runs on the connection when its time is up, again and again until it ends."""
+    is_done = threading.Event()
+
+    def watch() -> None:
+        while not is_done.wait(_LOOK_SECONDS):
+            if limits.is_over:
+                connection.interrupt()
+
+    watcher = threading.Thread(target=watch, name="tidemill-sql-clock", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        watcher.join()
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> SqlAnswer:
+    found = connection.sql(query).limit(limits.rows + 1).to_arrow_table()
+    limits.check_time()
+    if found.nbytes > limits.memory_mb * 1024 * 1024:
+        raise limits.too_large()
+    try:
+        columns = [column.to_pylist() for column in found.columns]
+    except (OverflowError, ValueError) as error:
+        raise BadInput(f"The answer has a value that Python has not ({error}); cast it to text.") from error
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    return SqlAnswer(list(found.column_names), rows[: limits.rows], len(rows) > limits.rows)
+
+
+def _explained(duckdb: Any, error: Exception, failed: Sequence[TidemillError], limits: Limits) -> TidemillError:
+    if failed:
+        return failed[0]
+    if isinstance(error, duckdb.InterruptException) or limits.is_over:
+        return limits.late()
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return limits.too_large()
+    return BadInput(f"The query cannot be answered: {str(error).strip()}")

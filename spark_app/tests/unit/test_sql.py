@@ -1,0 +1,263 @@
+"""SQL over a store: what it answers, that it can do nothing else, and its limits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from scanned import DAY, TASKS, Shown
+from typer.testing import CliRunner
+
+from tidemill import BadInput, BudgetExceeded, Depot, InProcessCluster, LaunchConfig, Module, PState, UnknownName
+from tidemill.cli.main import app
+from tidemill.scans.depots import DepotScan
+from tidemill.scans.pstates import PStateScan
+from tidemill.scans.sql import Limits, run_sql
+from tidemill.store.objects import ObjectStore
+
+
+class Other(Module):
+    """A module of another name, with a depot and a PState of one name."""
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*words", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$words", PState.map_schema(str, int))
+        mb.source("*words").out("*m").explode_microbatch("*m").out("*w").local_transform("$$words", _one())
+
+
+def _one() -> Any:
+    from tidemill import Path as Key
+
+    return Key.key("*w").term_val(1)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    with InProcessCluster.create(engine="local", store=tmp_path_factory.mktemp("store")) as cluster:
+        shown = Shown(cluster)
+        shown.put("counts", {f"k{i:03}": {j: i * j for j in range(i % 7)} for i in range(100)})
+        shown.put("users", {1: {"name": "Ann", "scores": {"x": 1}, "seen": DAY, "likes": {7, 8}}})
+        cluster.cluster_depot("Shapes", "*people").append_many([{"id": i, "name": f"n{i}"} for i in range(9)])
+        cluster.launch_module(Other(), LaunchConfig(1, 1))
+        cluster.cluster_depot("Other", "*words").append("a")
+        cluster.wait_for_microbatch_processed_count("Other", "mb", 1)
+        yield cluster.store
+
+
+def test_pstates_and_depots_are_tables_of_their_module_when_a_query_names_them(store: ObjectStore) -> None:
+    query = """
+        with best as (select k0, max(value) as most from Shapes.counts where k0 >= 'k09' group by k0)
+        select k0, most, (select count(*) from Shapes.people) as people from best order by most desc, k0 limit 2
+    """
+
+    assert run_sql(store, query) == (["k0", "most", "people"], [["k097", 485, 9], ["k090", 450, 9]], False)
+
+
+def test_each_kind_of_column_has_its_type_when_it_is_asked_for(store: ObjectStore) -> None:
+    query = "select name, map_from_entries(scores)['x'] as x, seen, tags from Shapes.users"
+    assert run_sql(store, query).rows == [["Ann", 1, DAY, None]]
+    assert run_sql(store, 'select k1 from Shapes."users.likes" order by 1').rows == [[7], [8]]
+    assert run_sql(store, "select sum(value) from shapes.TOTAL").rows == [[7]]
+
+
+def test_a_depot_keeps_its_sigil_when_a_pstate_has_its_name(store: ObjectStore) -> None:
+    assert run_sql(store, 'select w.k0, d.record from words w, "*words" d', "Other").rows == [["a", '"a"']]
+
+
+def test_all_tables_are_listed_when_a_query_asks_for_them(store: ObjectStore) -> None:
+    found = run_sql(
+        store, "select table_schema, table_name from information_schema.tables where table_schema != 'main'"
+    )
+
+    names = {tuple(row) for row in found.rows}
+    assert {("Shapes", "counts"), ("Shapes", "users.likes"), ("Other", "*words"), ("Other", "words")} <= names
+    assert ("Shapes", "hidden") not in names
+    assert ["k0", "VARCHAR"] in [row[:2] for row in run_sql(store, "describe Shapes.counts").rows]
+
+
+def test_one_state_is_read_when_a_query_looks_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with InProcessCluster.create(engine="local", store=tmp_path) as cluster:
+        shown = Shown(cluster)
+        shown.put("counts", {"a": {1: 1}})
+        before = PStateScan.read
+
+        def read(self: PStateScan, *asked: Any) -> Iterator[pl.DataFrame]:
+            yield from before(self, *asked)
+            shown.put("counts", {"a": {1: 2}})
+
+        monkeypatch.setattr(PStateScan, "read", read)
+        query = "select (select sum(value) from counts), (select max(value) from counts), (select count(*) from sets)"
+
+        assert run_sql(cluster.store, query, "Shapes").rows == [[1, 1, 0]]
+
+
+def test_filters_and_columns_reach_the_scan_when_a_query_has_them(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    for kind in (PStateScan, DepotScan):
+        monkeypatch.setattr(kind, "read", _noting(kind.read, asked))
+    run_sql(store, "select k1 from Shapes.counts where k0 = 'k013' and k1 >= 2")
+    run_sql(store, 'select "offset" from Shapes.people where partition = 1')
+
+    assert [(sorted(columns), sorted(bounds)) for bounds, columns in asked] == [
+        (["k0", "k1"], ["k0", "k1"]),
+        (["offset", "partition"], ["partition"]),
+    ]
+
+
+def _noting(read: Any, asked: list[Any]) -> Any:
+    def noted(self: Any, bounds: Any, columns: Any, rows: int) -> Any:
+        asked.append((bounds, columns))
+        return read(self, bounds, columns, rows)
+
+    return noted
+
+
+# --- attacks ---------------------------------------------------------------------------------------------------------
+
+FORBIDDEN = [
+    "copy (select 1) to 'FILE'",
+    "attach 'FILE'",
+    "create table t as select 1",
+    "create view v as select 1",
+    "drop view Shapes.counts",
+    "insert into Shapes.counts values (1)",
+    "set memory_limit = '100GB'",
+    "reset lock_configuration",
+    "pragma enable_profiling",
+    "pragma database_list",
+    "call enable_logging()",
+    "install httpfs",
+    "load httpfs",
+    "export database 'FILE'",
+    "import database 'FILE'",
+    "use Other",
+    "explain analyze copy (select 1) to 'FILE'",
+    "prepare p as select 1",
+    "checkpoint",
+    "vacuum",
+    "begin transaction",
+    "select 1; drop view Shapes.counts",
+    "",
+    ";",
+    "-- nothing",
+    "selec 1",
+    "select nope from Shapes.counts",
+    "select $1",
+    "select * from read_csv('FILE')",
+    "select * from read_text('FILE')",
+    "select * from read_blob('FILE')",
+    "select * from read_parquet('FILE')",
+    "select * from read_json('FILE')",
+    "select * from read_csv('https://127.0.0.1:1/x.csv')",
+    "select * from 'FILE'",
+    "select * from glob('FILE*')",
+    "select * from sniff_csv('FILE')",
+    "from query('copy (select 1) to ''FILE''')",
+    "select * from store",
+    "select * from limits",
+    "select getenv('HOME')",
+    "select * from Shapes.hidden",
+    "select * from parquet_metadata('FILE')",
+    "select * from test_all_types()",
+    "with x as (insert into Shapes.counts values (1) returning *) select * from x",
+]
+
+
+@pytest.mark.parametrize("query", FORBIDDEN)
+def test_a_query_is_refused_when_it_does_more_than_read_tables(store: ObjectStore, tmp_path: Path, query: str) -> None:
+    file = tmp_path / "file.csv"
+    file.write_text("a secret\n")
+
+    with pytest.raises(BadInput) as refused:
+        run_sql(store, query.replace("FILE", str(file)))
+    assert "a secret" not in str(refused.value)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["a secret\n"]
+
+
+ENDLESS = "with recursive t(n) as (select 1 union all select n + 1 from t) select count(*) from t"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        ENDLESS,
+        "select count(*) from range(100000000) a, range(100000000) b where a.range + b.range = -1",
+        "select sum(sin(range)) from range(1000000000000)",
+    ],
+)
+def test_a_query_is_ended_when_its_time_is_up(store: ObjectStore, query: str) -> None:
+    with pytest.raises(BudgetExceeded, match=r"took more than 0\.3 s"):
+        run_sql(store, query, limits=Limits(seconds=0.3))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select string_agg(repeat('x', 1000) || range) from range(1000000)",
+        "select * from range(10000000) a order by hash(range)",
+        "select list(range) from range(100000000)",
+        "select repeat('x', 1000000000)",
+    ],
+)
+def test_a_query_is_ended_when_it_needs_too_much_memory(store: ObjectStore, query: str) -> None:
+    with pytest.raises((BudgetExceeded, BadInput)):
+        run_sql(store, query, limits=Limits(memory_mb=16, rows=10**9))
+
+
+def test_a_query_is_ended_when_it_reads_too_many_rows(store: ObjectStore) -> None:
+    limits = Limits()
+    limits.left_bytes = 1_000
+    with pytest.raises(BudgetExceeded, match="reads more than 1,024 MB of rows. Filter by key columns"):
+        run_sql(store, "select * from Shapes.counts", limits=limits)
+
+
+def test_the_answer_is_cut_when_it_has_more_rows_than_asked_for(store: ObjectStore) -> None:
+    found = run_sql(store, "select range from range(1000000000000)", limits=Limits(rows=3))
+
+    assert (found.rows, found.is_cut) == ([[0], [1], [2]], True)
+    with pytest.raises(BadInput, match="bound of rows is above 0"):
+        Limits(rows=0)
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def run(store: ObjectStore, *words: str) -> Any:
+    return CliRunner().invoke(app, ["sql", *words, "--store", store.url])
+
+
+def test_the_command_prints_objects_when_json_is_asked_for(store: ObjectStore) -> None:
+    query = """
+        select c.k0, sum(c.value) as n, avg(c.value) as m, max(u.seen) as seen, uuid() is not null as u
+        from Shapes.counts c, Shapes.users u where c.k0 = 'k013' group by all
+    """
+    done = run(store, query, "--json")
+
+    assert json.loads(done.stdout) == [{"k0": "k013", "n": 195, "m": 32.5, "seen": DAY.isoformat(), "u": True}]
+    assert json.loads(run(store, "select 1 as a, 2 as a", "--json").stdout) == [{"a": 1, "a_1": 2}]
+
+
+def test_the_command_prints_a_table_when_a_person_asks(store: ObjectStore) -> None:
+    query = (
+        "select name, 1234567 as big, 0.25::double as part, null as nothing, [1, 2] as list, date '2026-11-22' as day"
+    )
+    done = run(store, f"{query} from users", "--module", "Shapes", "--rows", "1")
+
+    assert all(text in done.stdout for text in ("Ann", "1234567", "0.25", " - ", "[1, 2]", "2026-11-22"))
+    assert "There are more rows" in run(store, "select * from counts", "--module", "Shapes", "--rows", "2").stderr
+
+
+def test_the_command_says_what_is_wrong_when_it_cannot_answer(store: ObjectStore) -> None:
+    done = run(store, "select * from Shapes.nothing")
+    assert (done.exit_code, "nothing does not exist" in done.stderr) == (1, True)
+    assert "no module" in run(store, "select 1", "--module", "Nobody").stderr
+    with pytest.raises(UnknownName):
+        run_sql(store, "select 1", "Nobody")
+    assert len(run_sql(store, "select * from Shapes.plain").rows) == TASKS
