@@ -25,7 +25,7 @@ class Allowed:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Bound:
     """One comparison that must hold: `sign` is ==, <= (also for <), >= (also for >) or in; `value` a list for `in`."""
 
     column: str
@@ -33,7 +33,7 @@ class Comparison:
     value: Any
 
 
-def bounds_of(terms: Iterable[Comparison]) -> dict[str, Allowed]:
+def bounds_of(terms: Iterable[Bound]) -> dict[str, Allowed]:
     """What all of these terms say together, by column; terms that cannot be compared are left out."""
     found: dict[str, Allowed] = {}
     for term in terms:
@@ -45,7 +45,7 @@ def bounds_of(terms: Iterable[Comparison]) -> dict[str, Allowed]:
     return found
 
 
-def _narrowed(known: Allowed, term: Comparison) -> Allowed:
+def _narrowed(known: Allowed, term: Bound) -> Allowed:
     if term.sign in ("==", "in"):
         given = [term.value] if term.sign == "==" else term.value
         values = tuple(dict.fromkeys(value for value in given if value is not None))
@@ -61,7 +61,7 @@ def _narrowed(known: Allowed, term: Comparison) -> Allowed:
     return Allowed(known.values, known.low, high)
 
 
-def terms_of(predicate: pl.Expr | None) -> list[Comparison]:
+def terms_of(predicate: pl.Expr | None) -> list[Bound]:
     """The comparisons of a column with a constant that a Polars filter, taken apart at its `&`, is made of.
 
     What an expression is shows in its parts: if they, put together by an operation, give an equal expression, it is
@@ -70,7 +70,7 @@ def terms_of(predicate: pl.Expr | None) -> list[Comparison]:
     return [] if predicate is None else list(_terms(predicate))
 
 
-def _terms(expression: pl.Expr) -> Iterator[Comparison]:
+def _terms(expression: pl.Expr) -> Iterator[Bound]:
     parts = expression.meta.pop()[::-1]
     if len(parts) == 2:
         left, right = parts
@@ -89,39 +89,39 @@ def _is_constant(expression: pl.Expr) -> bool:
     return bool(expression.meta.is_literal())
 
 
-def _comparison(expression: pl.Expr, column: pl.Expr, constant: pl.Expr) -> Iterator[Comparison]:
+def _comparison(expression: pl.Expr, column: pl.Expr, constant: pl.Expr) -> Iterator[Bound]:
     name, values = column.meta.output_name(), _values(constant)
     for sign, made in (
         ("==", column == constant), ("==", column.eq_missing(constant)), (">=", column >= constant),
         (">=", column > constant), ("<=", column <= constant), ("<=", column < constant),
     ):  # fmt: skip
         if made.meta.eq(expression) and len(values) == 1:
-            yield Comparison(name, sign, values[0])
+            yield Bound(name, sign, values[0])
             return
     if column.is_in(constant).meta.eq(expression):
         items = values[0] if len(values) == 1 and isinstance(values[0], list) else values
-        yield Comparison(name, "in", items)
+        yield Bound(name, "in", items)
 
 
-def _turned(expression: pl.Expr, constant: pl.Expr, column: pl.Expr) -> Iterator[Comparison]:
+def _turned(expression: pl.Expr, constant: pl.Expr, column: pl.Expr) -> Iterator[Bound]:
     name, values = column.meta.output_name(), _values(constant)
     for sign, made in (
         ("==", constant == column), (">=", constant <= column), (">=", constant < column),
         ("<=", constant >= column), ("<=", constant > column),
     ):  # fmt: skip
         if made.meta.eq(expression) and len(values) == 1:
-            yield Comparison(name, sign, values[0])
+            yield Bound(name, sign, values[0])
             return
 
 
-def _between(expression: pl.Expr, column: pl.Expr, low: pl.Expr, high: pl.Expr) -> Iterator[Comparison]:
+def _between(expression: pl.Expr, column: pl.Expr, low: pl.Expr, high: pl.Expr) -> Iterator[Bound]:
     if not (column.meta.is_column() and _is_constant(low) and _is_constant(high)):
         return
     if any(column.is_between(low, high, closed=closed).meta.eq(expression) for closed in _CLOSED):
         lows, highs = _values(low), _values(high)
         if len(lows) == len(highs) == 1:
-            yield Comparison(column.meta.output_name(), ">=", lows[0])
-            yield Comparison(column.meta.output_name(), "<=", highs[0])
+            yield Bound(column.meta.output_name(), ">=", lows[0])
+            yield Bound(column.meta.output_name(), "<=", highs[0])
 
 
 _CLOSED: Final[tuple[Any, ...]] = ("both", "left", "right", "none")

@@ -99,7 +99,7 @@ class Limits:
 
 
 @dataclass
-class _Source:
+class _SqlTable:
     """A table of a store: what it is, and how to open it at the first look."""
 
     name: str
@@ -119,14 +119,14 @@ class _Source:
             raise
 
 
-class _Tables:
+class _StoreTables:
     """The tables of modules, each topology pinned to the entry that was its newest at the first look at it."""
 
     def __init__(self, store: ObjectStore, limits: Limits, failed: list[TidemillError]) -> None:
         self._store, self._limits, self._failed = store, limits, failed
         self._pins: dict[tuple[str, str], int] = {}
 
-    def of_module(self, module: str) -> list[_Source]:
+    def of_module(self, module: str) -> list[_SqlTable]:
         """The PStates and depots of a module, by the names that they have in SQL. Raises UnknownName, BadInput."""
         client = ModuleClient(self._store, module)
         definition = client.definition()
@@ -140,7 +140,7 @@ class _Tables:
         _check_names([source.name for source in found], f"tables of {module}")
         return found
 
-    def _pstates(self, client: ModuleClient, topology: StoredTopology) -> Iterator[_Source]:
+    def _pstates(self, client: ModuleClient, topology: StoredTopology) -> Iterator[_SqlTable]:
         for stored in topology.pstates.values():
             if stored.is_private:
                 continue
@@ -156,12 +156,12 @@ class _Tables:
         self._pins.setdefault(place, found.entry)
         return found
 
-    def _depot(self, client: ModuleClient, name: str, depot: StoredDepot) -> _Source:
+    def _depot(self, client: ModuleClient, name: str, depot: StoredDepot) -> _SqlTable:
         columns = DepotScan("", "", depot, 0, ()).schema
         return self._source(name, columns, partial(depot_scan, client, depot.name))
 
-    def _source(self, name: str, schema: dict[str, Any], opened: Callable[[], Scan]) -> _Source:
-        return _Source(name, schema, opened, self._limits, self._failed)
+    def _source(self, name: str, schema: dict[str, Any], opened: Callable[[], Scan]) -> _SqlTable:
+        return _SqlTable(name, schema, opened, self._limits, self._failed)
 
 
 def _check_names(names: Sequence[str], what: str) -> None:
@@ -190,7 +190,7 @@ def run_sql(store: ObjectStore, query: str, module: str = "", limits: Limits | N
         with duckdb.connect(":memory:", config=_CONFIG | {"memory_limit": f"{limits.memory_mb}MB"}) as connection:
             _check_query(duckdb, query)
             names = [module] if module else module_names(store)
-            _register(connection, _Tables(store, limits, failed), names)
+            _register(connection, _StoreTables(store, limits, failed), names)
             with _interrupted(connection, limits):
                 return _answer(connection, query, limits)
     except duckdb.Error as error:
@@ -219,7 +219,7 @@ def _check_query(duckdb: Any, query: str) -> None:
         raise BadInput("The query is one SELECT (or FROM, DESCRIBE, SHOW, SUMMARIZE): tables can only be read.")
 
 
-def _register(connection: duckdb.DuckDBPyConnection, tables: _Tables, modules: Sequence[str]) -> None:
+def _register(connection: duckdb.DuckDBPyConnection, tables: _StoreTables, modules: Sequence[str]) -> None:
     _check_names(modules, "modules")
     count = 0
     for module in modules:
