@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +19,7 @@ from tidemill.clients.status import Phase
 from tidemill.definition import definition as definitions
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.entries import Committed, Entry
+from tidemill.journal.settlements import SettlementLog
 from tidemill.kubernetes.api import ClusterApi
 from tidemill.kubernetes.driver import Driver, DriverNames
 from tidemill.kubernetes.follower import HEARTBEAT_MS, LAG_OLD_MS, SILENCE_MS, TopologyFollower
@@ -152,13 +154,14 @@ class Followed:
     def __init__(self, folder: Path) -> None:
         self.clock, self.resources, self.health = ManualClock(), Resources(), DriverHealth()
         self.silence: tuple[float, str] = (0.0, "")
-        definition = definitions.launch(record_module(Small()), 2, 1, Ids(1))
+        self.definition = definition = definitions.launch(record_module(Small()), 2, 1, Ids(1))
+        self.store = open_store(folder.as_uri())
         self.runner = SimpleNamespace(
             topology="mb", wake=lambda: None, state=committed_state(),
             status=lambda: self.runner.state.status(definition, "mb"),
         )  # fmt: skip
         self.follower = TopologyFollower(
-            self.resources, open_store(folder.as_uri()), definition,
+            self.resources, self.store, definition,
             cast(TopologyRunner, self.runner), self.health, self.clock, module="m", topology="t", revision=1,
             leader="pod", silence=lambda: self.silence,
         )  # fmt: skip
@@ -226,6 +229,27 @@ def test_lag_is_left_out_when_it_could_not_be_read_for_long(followed: Followed) 
     assert followed.report()["lagTotal"] == 0
     followed.clock.at += LAG_OLD_MS
     assert "lagTotal" not in followed.report() and "lag" not in followed.resources.written[-1]
+
+
+COUNTS = ("quarantinedCount", "inQuarantineCount", "unpublishedCount")
+
+
+def test_the_topology_tells_what_waits_in_its_quarantine_and_to_be_published(followed: Followed) -> None:
+    state = followed.runner.state
+    assert {name: followed.report()[name] for name in COUNTS} == dict.fromkeys(COUNTS, 0)
+
+    entry = replace(state.entry, quarantined=5)
+    followed.runner.state = replace(state, entry=entry, report=replace(state.report, unpublished=2))
+    told = followed.report()
+    assert (told["quarantinedCount"], told["unpublishedCount"]) == (5, 2)
+    assert "inQuarantineCount" not in told, "nobody asked the store yet"
+
+    followed.follower.count_settled()
+    assert followed.report()["inQuarantineCount"] == 5
+    log = SettlementLog(followed.store, followed.definition.topology_prefix("mb"))
+    log.append(log.newest(), "drop", [0, 3], 0)
+    followed.follower.count_settled()
+    assert followed.report()["inQuarantineCount"] == 3
 
 
 def test_the_rate_is_nothing_when_the_stream_is_quiet(followed: Followed) -> None:

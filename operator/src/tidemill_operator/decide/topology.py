@@ -168,10 +168,16 @@ def _led_state(view: TopologyView, now: datetime) -> State:
     if ailment is not None:
         return conditions.reconciling(ailment.reason, ailment.message)
     where = f"pod {view.status.get('leader')} leads at revision {view.status.get('revision')}"
-    skipped = _skipped_text(view)
+    skipped = _quarantine_text(view) + _skipped_text(view)
     if view.obj["spec"].get("paused") or view.status.get("phase") == "Paused":
         return conditions.ready(Reason.PAUSED, f"{where} and is paused{skipped}")
     return conditions.ready(Reason.RUNNING, f"{where}{skipped}")
+
+
+def _quarantine_text(view: TopologyView) -> str:
+    """Without the number, which the status has: a condition must not change with each record."""
+    is_empty = not view.status.get("inQuarantineCount", 0)
+    return "" if is_empty else "; records wait in its quarantine: tidemill quarantine list"
 
 
 def _skipped_text(view: TopologyView) -> str:

@@ -32,6 +32,7 @@ def _topology(status: Mapping[str, Any]) -> Any:
         ),
         status.get("phase") == "Paused",
         bool(status.get("storeTrouble")),
+        bool(status.get("inQuarantineCount")),
         min(int(status.get("commitsSinceClaim", 0)), _COMMITS_COUNTED),
         min(int(status.get("failuresInRow", 0)), 3),
         "lag" in status,

@@ -10,7 +10,7 @@ import yaml
 
 from tidemill_operator.resources import memory, merge, names, pods
 from tidemill_operator.resources.names import Json
-from tidemill_operator.resources.revision import Revision, ownership
+from tidemill_operator.resources.revision import Revision, may_break, ownership
 
 HTTP_PORT: Final = 8081
 DRIVER_PORT: Final = 7078
@@ -126,6 +126,7 @@ def arguments(module: Mapping[str, Any], topology: Mapping[str, Any], revision: 
         *("--threads", str(template["threads"])),
         *("--engine", engine_of(template)),
         *ownership(module, revision),
+        *may_break(template),
     ]
     if template.get("objectsToDelete"):
         found += ["--objects-to-delete", ",".join(template["objectsToDelete"])]

@@ -18,7 +18,8 @@ _COPIED: Final = (
 )
 
 _TAKES_FROM: Final = "takeOverFrom"
-_ONCE: Final = ("objectsToDelete", _TAKES_FROM)
+_BREAKS: Final = "breakMirrors"
+_ONCE: Final = ("objectsToDelete", _TAKES_FROM, _BREAKS)
 """Done once, by the first definition of the revision."""
 
 
@@ -125,6 +126,8 @@ def template_of(spec: Mapping[str, Any]) -> Json:
         template[_TAKES_FROM] = takes_from
     if spec.get("objectsToDelete"):
         template["objectsToDelete"] = sorted(spec["objectsToDelete"])
+    if spec.get(_BREAKS):
+        template[_BREAKS] = True
     nonce = spec.get("rollout", {}).get("retryNonce")
     if nonce:
         template["retryNonce"] = nonce
@@ -134,9 +137,12 @@ def template_of(spec: Mapping[str, Any]) -> Json:
 def rollback_template(stable: Revision, failed: Revision | None) -> Json:
     """The stable revision's template; PStates that the failed one added go if its definition was written ("?").
 
-    Depots that it added do not: somebody may have appended to them. Then the rollback is no valid update.
+    Depots that it added do not: somebody may have appended to them. Then the rollback is no valid update. Where the
+    failed one could break mirrors, the way back can, too.
     """
     template = {name: value for name, value in stable.template.items() if name not in _ONCE}
+    if failed is not None and _BREAKS in failed.template:
+        template[_BREAKS] = True
     known = stable.verdict.pstates if stable.verdict is not None else ()
     added = failed.verdict.pstates if failed is not None and failed.verdict is not None else ()
     gone = sorted(f"{name}?" for name in added if name not in known)
@@ -188,3 +194,8 @@ def ownership(module: Mapping[str, Any], revision: Revision) -> list[str]:
     owner = f"{revision.cluster}/{names.namespace_of(module)}/{names.name_of(module)}/{module['metadata']['uid']}"
     takes_from = revision.template.get(_TAKES_FROM)
     return ["--owner", owner, *(["--take-over-from", takes_from] if takes_from else [])]
+
+
+def may_break(spec: Mapping[str, Any]) -> list[str]:
+    """Arguments that say whether what other modules mirror may go; `spec` is that of a Module, or a template."""
+    return ["--break-mirrors"] if spec.get(_BREAKS) else []

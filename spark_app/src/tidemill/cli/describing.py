@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.loading import (
+    BreakMirrorsOption,
     ClassArgument,
     JsonOption,
     OwnerOption,
@@ -56,6 +57,7 @@ def describe(
     ] = False,
     owner: OwnerOption = "",
     take_over_from: TakeOverFromOption = "",
+    break_mirrors: BreakMirrorsOption = False,
     exit_zero: Annotated[
         bool, typer.Option("--exit-zero", help="With --against: exit code 0 for a refusal too; the verdict tells.")
     ] = False,
@@ -68,7 +70,9 @@ def describe(
     wants_json(json_)
     if against:
         names = split_names(objects_to_delete)
-        candidate = Candidate(name, against, tasks, threads, names, conf, restore_retired, owner, take_over_from)
+        candidate = Candidate(
+            name, against, tasks, threads, names, conf, restore_retired, owner, take_over_from, break_mirrors
+        )
         if not candidate.show(json_) and not exit_zero:
             raise typer.Exit(EXIT_REFUSED)
         return

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.loading import ClassArgument, OwnerOption, TakeOverFromOption
+from tidemill.cli.loading import BreakMirrorsOption, ClassArgument, OwnerOption, TakeOverFromOption
 from tidemill.cli.output import command
 from tidemill.cli.verdict import declared, split_names
 from tidemill.definition.ownership import Owner
@@ -43,6 +43,7 @@ def drive(
     restore_retired: Restores = False,
     owner: OwnerOption = "",
     take_over_from: TakeOverFromOption = "",
+    break_mirrors: BreakMirrorsOption = False,
     engine: Annotated[str, typer.Option("--engine", envvar="TIDEMILL_ENGINE", help="spark | local.")] = "spark",
     conf: Annotated[str, typer.Option("--conf", envvar="TIDEMILL_CONF", help="spark.json")] = CONF_DEFAULT,
     port: Annotated[int, typer.Option("--port", envvar="TIDEMILL_PORT", help="Probes and metrics.")] = 8081,
@@ -58,7 +59,7 @@ def drive(
     try:
         plan = driving.RevisionPlan(
             declared(entry), revision, definition_base, tasks, threads, split_names(objects_to_delete), restore_retired,
-            Owner.parse(owner), take_over_from,
+            Owner.parse(owner), take_over_from, break_mirrors,
         )  # fmt: skip
         resources = driving.ResourceNames(module_resource, topology_resource, topology)
         driving.drive(plan, resources, store, engine, Path(conf), port, stop)

@@ -14,6 +14,7 @@ from tidemill.cli.output import console, show_json
 from tidemill.cluster.stores import absolute_url
 from tidemill.definition.definition import StoredDefinition
 from tidemill.definition.ownership import Owner
+from tidemill.journal.clock import SystemClock
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.language import schema as schemas
 from tidemill.language.dataflow import ModuleDeclaration
@@ -36,6 +37,7 @@ class Candidate:
     restores: bool = False
     owner: str = ""
     take_over_from: str = ""
+    breaks_mirrors: bool = False
 
     def show(self, is_json: bool) -> bool:
         """Print the verdict; whether the module may follow. A refusal is a verdict too.
@@ -86,9 +88,10 @@ class Candidate:
         if not self.owner and base:  # a person asks about the code, whoever owns the store
             owner = DefinitionLog(store, declaration.name).read(base).owner
         plan = RevisionPlan(
-            declaration, 0, base, self.tasks, self.threads, self.objects_to_delete, self.restores, owner, take_over_from
-        )
-        definition = planned(store, plan)
+            declaration, 0, base, self.tasks, self.threads, self.objects_to_delete, self.restores, owner,
+            take_over_from, self.breaks_mirrors,
+        )  # fmt: skip
+        definition = planned(store, plan, SystemClock())
         gateway = "module" if needs_code(definition) else "stock"
         return {"definition": summary(declaration), "gateway": gateway}
 

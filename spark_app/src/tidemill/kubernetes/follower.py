@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
+from tidemill.clients.status import TopologyStatus
 from tidemill.clients.status_reader import LagReader
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import Clock
 from tidemill.journal.options_log import OptionsLog
+from tidemill.journal.settlements import SettlementLog
 from tidemill.kubernetes.api import Document
 from tidemill.kubernetes.probes import DriverHealth
 from tidemill.kubernetes.resources import Wanted, current_revision, module_settings, topology_settings
@@ -87,6 +89,8 @@ class TopologyFollower:
         self._stable_revision = 0
         self._is_confirmed = not definition.retired
         self._lag = LagReader(store, definition, runner.topology)
+        self._settlements = SettlementLog(store, definition.topology_prefix(runner.topology))
+        self._settled: int | None = None
         self._lag_at: float | None = None
         self._history = LeaderHistory()
         self._applied: tuple[dict[str, Any], float] | None = None
@@ -117,6 +121,7 @@ class TopologyFollower:
                 self._try("options", self.follow)
                 self._try("deletions", self.confirm_deletions)
                 self._try("lag", self.measure)
+                self._try("quarantine", self.count_settled)
 
     def _report_on(self) -> None:
         while not self._clock.wait(self._over, PERIOD_MS):
@@ -183,12 +188,18 @@ class TopologyFollower:
         self._health.lag = lag_by_depot(self._definition, self._runner.topology, lag)
         self._lag_at = self._clock.monotonic_ms()
 
+    def count_settled(self) -> None:
+        """Ask the store on how many quarantined records somebody decided; not while there is none."""
+        entry = self._runner.state.entry
+        if entry is not None and entry.quarantined:
+            self._settled = self._settlements.newest().count
+
     def report(self) -> None:
         """Write the status if it changed, or if its heartbeat is due; asks the store for nothing."""
         now = self._clock.monotonic_ms()
         is_known = self._lag_at is not None and now - self._lag_at < LAG_OLD_MS
         status = resource_status(
-            replace(self._runner.status(), trouble=self._store_trouble()), self._history,
+            replace(self._with_settled(), trouble=self._store_trouble()), self._history,
             self._health.lag if is_known else None, now_ms=self._clock.now_ms(), application=self._application(),
             **self._known,
         )  # fmt: skip
@@ -199,6 +210,12 @@ class TopologyFollower:
         heartbeat = {"heartbeatTime": time_text(self._clock.now_ms())}
         self._resources.apply_topology_status(self._topology, status | heartbeat)
         self._applied = (status, now)
+
+    def _with_settled(self) -> TopologyStatus:
+        found = self._runner.status()
+        if not found.quarantined or self._settled is None:
+            return found
+        return replace(found, in_quarantine=max(0, found.quarantined - self._settled))
 
     def _store_trouble(self) -> str:
         """What the store answered last, or since when it does not; empty while it works."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tidemill.cluster.launch import clear_way, close_gone, programs
+from tidemill.cluster.launch import check_mirrored, clear_way, close_gone, programs
 from tidemill.cluster.mirrors import found_mirrors
 from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition
@@ -32,7 +32,8 @@ class RevisionPlan:
     """A revision of a module: what it declares, and the number of the definition that it follows (0: none).
 
     `restores`: it is a rollback, which goes on with what revisions deleted that were never stable. `take_over_from` is
-    the owner whose store it may take (`Owner.word`); none if it is empty.
+    the owner whose store it may take (`Owner.word`); none if it is empty. `breaks_mirrors`: it may take away what other
+    modules mirror.
     """
 
     declaration: ModuleDeclaration
@@ -44,6 +45,7 @@ class RevisionPlan:
     restores: bool = False
     owner: Owner = BY_HAND
     take_over_from: str = ""
+    breaks_mirrors: bool = False
 
 
 def check_owner(stored: StoredDefinition, url: str, owner: Owner, take_over_from: str) -> None:
@@ -59,11 +61,11 @@ def _to_take(owner: Owner) -> str:
     return f"To take it over, and stop whoever runs it: spec.store.takeOverFrom: {owner.word}."
 
 
-def planned(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition:
+def planned(store: ObjectStore, plan: RevisionPlan, clock: Clock) -> StoredDefinition:
     """The definition that the revision would write, checked against the one that it follows; nothing is written.
 
     Raises:
-        DefinitionError: lists everything that cannot be.
+        DefinitionError: lists everything that cannot be, also what other modules mirror.
         BadInput: the definition that it follows is not in the store.
         OwnedByAnother: it belongs to somebody else.
     """
@@ -83,7 +85,18 @@ def planned(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition:
         raise DefinitionError(faults, module=plan.declaration.name)
     made = replace(made, threads=plan.threads, revision=plan.revision, owner=plan.owner)
     programs(plan.declaration, made)
+    _check_mirrored(store, plan, before, made, clock)
     return made
+
+
+def _check_mirrored(
+    store: ObjectStore, plan: RevisionPlan, before: StoredDefinition | None, made: StoredDefinition, clock: Clock
+) -> None:
+    """As `tidemill update` does. What stands already is not asked again: a driver that starts anew must not end."""
+    if before is None or before.is_destroyed or plan.breaks_mirrors:
+        return
+    if DefinitionLog(store, plan.declaration.name).newest_number() == plan.base:
+        check_mirrored(store, before, made, clock)
 
 
 def _base(store: ObjectStore, plan: RevisionPlan) -> StoredDefinition | None:
@@ -121,7 +134,7 @@ class RevisionGate:
         self._plan = plan
         self._clock = clock
         self._log = DefinitionLog(store, plan.declaration.name)
-        self.planned = planned(store, plan)
+        self.planned = planned(store, plan, clock)
 
     def look(self) -> tuple[Verdict, StoredDefinition | None]:
         """Whose turn it is; where it is ours, with the definition that was written for it (None: not yet).
@@ -157,13 +170,15 @@ class RevisionGate:
 
         Raises:
             StoreUnavailable: ask again.
-            DefinitionError: a rollback wants what is gone since the plan was made.
+            DefinitionError: a rollback wants what is gone since the plan was made, or another module mirrors meanwhile
+                what goes.
         """
         base, name = self._plan.base, self._plan.declaration.name
         before = _base(self._store, self._plan)
         if before is not None and not before.is_destroyed:
+            _check_mirrored(self._store, self._plan, before, self.planned, self._clock)
             if not Deletions(self._store, name).keep(before, self._clock.now_ms()):
-                self.planned = planned(self._store, self._plan)
+                self.planned = planned(self._store, self._plan, self._clock)
         else:
             clear_way(self._store, self._plan.declaration)
         now_ms = self._clock.now_ms()
