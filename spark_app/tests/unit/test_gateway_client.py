@@ -25,6 +25,7 @@ from tidemill.values.packing import pack, unpack
 
 APPEND = Request("POST", "/append", b"x", headers={"idempotency-key": "k"}, is_write=True)
 SELECT = Request("POST", "/select", b"x")
+DECISION = Request("POST", "/drop", b"x", is_write=True, is_once=True)
 Answer = httpx.Response | Exception
 
 
@@ -118,6 +119,24 @@ def test_an_error_says_whether_it_may_be_done_when_time_is_up(
         gateway.send(request_, seconds=5)
     assert type(raised.value) is kind
     assert gateway.clock.monotonic_ms() <= 5_000
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (lambda: httpx.ReadTimeout("slow"), OutcomeUnknown),
+        (lambda: httpx.Response(502, text="?"), OutcomeUnknown),
+        (lambda: answer(503, "StoreUnavailable"), StoreUnavailable),
+    ],
+)
+def test_a_decision_is_not_sent_again_when_the_gateway_may_have_got_it(
+    failure: Callable[[], Answer], kind: type[Exception]
+) -> None:
+    """A second one would find other records, and its answer would say nothing of the first."""
+    gateway = Scripted(httpx.ConnectError("refused"), failure(), done())
+    with pytest.raises(kind):
+        gateway.send(DECISION)
+    assert len(gateway.asked) == 2
 
 
 def test_pauses_grow_and_heed_the_gateway_when_it_stays_busy() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path as Folder
 from typing import Any
 
 import pytest
+from gateways import served
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
@@ -24,6 +25,7 @@ from tidemill import (
     PState,
 )
 from tidemill.cli.main import app
+from tidemill.client import Client
 from tidemill.clients import quarantine as quarantines
 from tidemill.clients.quarantine import Quarantine
 from tidemill.clients.status_reader import topology_status
@@ -324,3 +326,30 @@ def test_gateway_shows_and_decides_as_its_roles_say(cluster: InProcessCluster) -
     assert (
         SettlementLog(cluster.store, cluster._client(NAME).definition().topology_prefix(TOPOLOGY)).newest().count == 3
     )
+
+
+def test_client_shows_and_decides_through_a_gateway(cluster: InProcessCluster) -> None:
+    here = cluster.quarantine(NAME, TOPOLOGY)
+    with served(Modules(cluster.store)) as server, Client(server.url) as client:
+        there = client.quarantine(NAME, TOPOLOGY)
+        assert there.count == 3
+        assert there.records() == here.records()
+        assert there.records(1, after=0) == here.records(1, after=0)
+        assert there.record(2) == here.record(2)
+        assert there.drop([0]) == 1
+        for number in (0, 9, -1):
+            with pytest.raises(UnknownName, match=f"no record {number} in quarantine"):
+                there.record(number)
+        for call in (there.drop, there.retry):
+            with pytest.raises(UnknownName, match="no record 0 in quarantine"):
+                call([0])
+            with pytest.raises(BadInput):
+                call(list(range(101)))
+        with pytest.raises(BadInput, match="limit"):
+            there.records(101)
+        with pytest.raises(UnknownName):
+            client.quarantine(NAME, "nothing")
+        FIXED.update((-1, -2, -3))
+        assert (there.retry(), there.retry(), there.drop(), there.count) == (2, 0, 0, 0)
+    cluster.wait_for_microbatch_processed_count(NAME, TOPOLOGY, 8)
+    assert sum(count or 0 for count in counts(cluster, -1, -2, -3)) == 2

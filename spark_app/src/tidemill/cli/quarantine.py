@@ -16,7 +16,8 @@ from tidemill.cli.loading import (
     stored_definition,
 )
 from tidemill.cli.output import command, console, say, show_json, show_table, time_text, to_json, wants_json
-from tidemill.clients.quarantine import PAGE_RECORDS, Quarantine, QuarantinedRecord
+from tidemill.clients.quarantine import Quarantine
+from tidemill.clients.quarantined import PAGE_RECORDS, QuarantinedRecord
 from tidemill.values.errors import BadInput
 
 app = typer.Typer(

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from tidemill.client.connection import RETRY_SECONDS, Connection, Request, packed
 from tidemill.client.depot import DepotClient
 from tidemill.client.pstate import PStateClient
+from tidemill.client.quarantine import QuarantineClient
 from tidemill.client.query import QueryClient
 from tidemill.clients.status import TopologyStatus
 from tidemill.values.errors import BadInput
@@ -55,6 +56,10 @@ class Client:
     def query(self, module: str, name: str) -> QueryClient:
         """A query. Raises UnknownName where there is none."""
         return QueryClient(self._connection, module, name)
+
+    def quarantine(self, module: str, topology: str) -> QuarantineClient:
+        """The records that a topology left out, to look at and to decide on. Raises UnknownName."""
+        return QuarantineClient(self._connection, module, topology)
 
     def modules(self) -> list[str]:
         """The names of the modules that the gateway serves and that the token may see."""

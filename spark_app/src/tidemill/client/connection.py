@@ -37,7 +37,9 @@ _CLASSES: Mapping[str, type[TidemillError]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """One request; `is_write` is whether a repeat needs a key, which `headers` then has."""
+    """One request; `is_write` is whether a repeat needs a key, which `headers` then has. `is_once`: a repeat may get
+    another answer, so it is sent again only while no gateway was reached.
+    """
 
     method: str
     path: str
@@ -46,6 +48,7 @@ class Request:
     headers: Mapping[str, str] | None = None
     params: Mapping[str, Any] | None = None
     is_write: bool = False
+    is_once: bool = False
 
 
 def check_url(url: str) -> None:
@@ -115,38 +118,42 @@ class Connection:
         deadline = self._clock.monotonic_ms() + self._retry_ms
         pause_ms, is_unknown = _FIRST_PAUSE_MS, False
         while True:
-            error, hint_ms = self._tried(request)
+            error, hint_ms, is_reached = self._tried(request)
             if not isinstance(error, TidemillError):
                 return error
             is_unknown = is_unknown or isinstance(error, OutcomeUnknown)
             if not isinstance(error, (errors.RetryableError, OutcomeUnknown)):
                 raise _given_up(error, is_unknown) if self._is_closed else error
+            if request.is_once and is_reached:
+                raise error
             pause = max(pause_ms * (0.5 + int.from_bytes(os.urandom(2), "big") / 2**17), hint_ms)
             if self._clock.monotonic_ms() + pause > deadline:
                 raise _given_up(error, is_unknown)
             self._clock.wait(threading.Event(), pause)
             pause_ms = min(2 * pause_ms, _PAUSE_MS_MAX)
 
-    def _tried(self, request: Request) -> tuple[Any, float]:
-        """The answer or an error, and how long the gateway wants to be left alone, in milliseconds."""
+    def _tried(self, request: Request) -> tuple[Any, float, bool]:
+        """The answer or an error, how long the gateway wants to be left alone, in milliseconds, and whether it may have
+        got the request.
+        """
         headers = {**(request.headers or {}), **({"content-type": request.kind} if request.body is not None else {})}
         try:
             found = self._http.request(
                 request.method, request.path, content=request.body, headers=headers, params=request.params
             )
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            return StoreUnavailable(f"{self._url} does not answer: {error}"), 0.0
+            return StoreUnavailable(f"{self._url} does not answer: {error}"), 0.0, False
         except RuntimeError:  # what a closed httpx client raises
             if not self._is_closed:
                 raise
-            return self._closed(), 0.0
+            return self._closed(), 0.0, False
         except httpx.TransportError as error:
             text = f"{self._url} broke off: {type(error).__name__}: {error}"
-            return (OutcomeUnknown(text) if request.is_write else StoreUnavailable(text)), 0.0
+            return (OutcomeUnknown(text) if request.is_write else StoreUnavailable(text)), 0.0, True
         if found.is_success:
             is_packed = found.headers.get("content-type", "").startswith(MSGPACK)
-            return (unpack(found.content) if is_packed else found.content), 0.0
-        return error_of(found.status_code, found.content, request.is_write), _hint_ms(found.headers)
+            return (unpack(found.content) if is_packed else found.content), 0.0, True
+        return error_of(found.status_code, found.content, request.is_write), _hint_ms(found.headers), True
 
 
 def _hint_ms(headers: Mapping[str, str]) -> float:

@@ -7,13 +7,13 @@ decided is in `journal.settlements`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from tidemill.clients.depot_target import reopen
+from tidemill.clients.quarantined import PAGE_RECORDS, QuarantinedRecord
 from tidemill.definition.definition import StoredDefinition
 from tidemill.definition.mirrors import check_copies
 from tidemill.depot.append_identity import Producer
@@ -27,43 +27,9 @@ from tidemill.store.urls import store_at
 from tidemill.values import columns
 from tidemill.values.errors import BadInput, Deleted, DepotClosed, SequenceUnknown, StoreUnavailable, UnknownName
 
-PAGE_RECORDS: Final = 100
 DECIDED_MAX: Final = 100
 """Records of one decision; a retry holds them in memory, of at most 16 MiB each."""
 _TRIES: Final = 20
-
-
-@dataclass(frozen=True)
-class QuarantinedRecord:
-    """A record that was left out of a committed microbatch; `number` is its name in the quarantine.
-
-    `record` stood at `offset` of `partition` of `depot`, which `source` reads. Version `version` of microbatch
-    `microbatch_id`, which took `start_offset` to `end_offset` - 1 of that partition, failed at it with the code of
-    revision `definition`: `message`, `step`, `trace` and `sample` say how.
-    """
-
-    number: int
-    depot: str
-    depot_id: str
-    source: str
-    partition: int
-    offset: int
-    record: Any
-    microbatch_id: int
-    version: int
-    definition: int
-    start_offset: int
-    end_offset: int
-    at_ms: int
-    message: str
-    step: str
-    trace: str
-    sample: str
-
-    @property
-    def depot_place(self) -> tuple[str, str]:
-        """The depot by its name and its id."""
-        return self.depot, self.depot_id
 
 
 class Quarantine:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from tidemill.clients.quarantine import DECIDED_MAX, PAGE_RECORDS, Quarantine
+from tidemill.clients.quarantine import DECIDED_MAX, Quarantine
+from tidemill.clients.quarantined import PAGE_RECORDS
 from tidemill.gateway import schemas
 from tidemill.gateway.exchange import Gateway, answered, body_of, gateway_of, ticket_of
 from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type, whole
