@@ -341,6 +341,10 @@ def test_parts_of_a_microbatch_that_look_for_a_poison_record_are_not_sent(story:
         cluster.resume_microbatch_topology("Passing", "mb")
         cluster.wait_for_microbatch_processed_count("Passing", "mb", 31, 120_000, fail_fast=False)
         story.check(cluster)
+        (held,) = cluster.quarantine("Passing", "mb").records()
+        assert (held.record, held.depot, held.partition) == (["k0", "poison"], "*in", 1)
+        with pytest.raises(BadInput, match="is outside the store, so it cannot be retried"):
+            cluster.quarantine("Passing", "mb").retry()
 
 
 def test_each_run_of_a_block_is_sent_once_when_several_rows_reach_it(

@@ -32,7 +32,7 @@ def test_the_example_gives_what_the_page_says_when_it_is_run() -> None:
 
 def test_the_bounds_are_those_of_the_code_when_the_page_names_them() -> None:
     rows = re.findall(r"\| `(topology\.quarantine\.[a-z.]+)` \| ([0-9,]+)", TEXT)
-    assert len(rows) == 2
+    assert len(rows) == 3
     for name, value in rows:
         assert int(value.replace(",", "")) == find_option(name).default
     assert f"at most {PROBES_MAX}." in TEXT

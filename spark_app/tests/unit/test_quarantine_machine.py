@@ -24,7 +24,7 @@ from tidemill.language.options import ModuleOptions
 from tidemill.leader import diagnosis, events, ranges
 from tidemill.leader.attempt_failures import attempt_failed, is_of_record
 from tidemill.leader.diagnosis import Place, TooManyProbes, find_poison
-from tidemill.leader.quarantining import HELD_MAX, MICROBATCH_MAX, ON_ERROR
+from tidemill.leader.quarantining import HELD_MAX, MICROBATCH_MAX, ON_ERROR, SHARE_MAX
 from tidemill.values.errors import StoreUnavailable, UserCodeError
 from tidemill.values.offsets import OffsetRanges
 
@@ -97,6 +97,24 @@ def test_microbatch_is_tried_as_it_is_when_a_bound_is_reached(bound: str) -> Non
     assert failure is not None and failure.code == UserCodeError.code
     assert "No record goes to the quarantine" in failure.message and f"{bound} is 1" in failure.message
     assert Repetition().sees(replace(failure, version=1)) is False
+
+
+@pytest.mark.parametrize(
+    ("records", "share", "most"),
+    [(5, 0.0, 1), (5, 0.3, 1), (5, 0.4, 2), (1, 0.01, 1), (100, 0.03, 3), (100, 0.029, 2), (7, 1.0, 7), (10, 0.7, 7)],
+)
+def test_only_so_large_a_share_of_a_microbatch_is_left_out_when_more_of_it_is_bad(
+    records: int, share: float, most: int
+) -> None:
+    driver = poisoned(records, options(**{SHARE_MAX: share}))
+    for offset in range(most):
+        fail(driver, offset)
+    assert len(driver.written[-1].attempt.poisons) == most  # type: ignore[union-attr]
+    fail(driver, None)
+    failure = driver.written[-1].failure
+    assert failure is not None and failure.code == UserCodeError.code
+    told = f"{most} of the {records} records of this microbatch are there, and {SHARE_MAX} is {share:g}"
+    assert (told in failure.message) == (most < records)
 
 
 def test_nobody_looks_for_a_record_when_the_option_is_retry() -> None:

@@ -127,6 +127,9 @@ _ALL: Final = (
            choices=("retry", "quarantine")),
     _option("topology.quarantine.microbatch.max.records", 20, "records", (1, 200),
             "Records of one microbatch that go to the quarantine; with more of them the microbatch is tried again."),
+    _option("topology.quarantine.microbatch.max.share", 1.0, "share", (0, 1),
+            "Share of the records of one microbatch that goes to the quarantine, but always one record; with more of "
+            "them the microbatch is tried again."),
     _option("topology.quarantine.max.records", 10_000, "records", (1, 100_000),
             "Records that the quarantine holds, from the oldest that nobody decided on; past it no more go there."),
     _option("store.snapshot.retention.seconds", 600, "seconds", (0, 31_536_000),

@@ -9,6 +9,7 @@ from tidemill.language.options import ModuleOptions, resolve
 
 ON_ERROR: Final = "topology.on.record.error"
 MICROBATCH_MAX: Final = "topology.quarantine.microbatch.max.records"
+SHARE_MAX: Final = "topology.quarantine.microbatch.max.share"
 HELD_MAX: Final = "topology.quarantine.max.records"
 
 
@@ -25,6 +26,9 @@ def refusal(attempt: Attempt, held: int, options: ModuleOptions, topology: str) 
     at_once = resolve(MICROBATCH_MAX, options.values, topology)
     if count >= at_once:
         return f"{count} of this microbatch are there, and {MICROBATCH_MAX} is {at_once}"
+    share = resolve(SHARE_MAX, options.values, topology)
+    if 0 < count < attempt.records and (count + 1) / attempt.records > share:
+        return f"{count} of the {attempt.records} records of this microbatch are there, and {SHARE_MAX} is {share:g}"
     most = resolve(HELD_MAX, options.values, topology)
     if held + count >= most:
         text = f"it holds {held + count} from the oldest on that nobody decided on, and {HELD_MAX} is {most}"
