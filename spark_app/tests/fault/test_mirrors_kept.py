@@ -16,10 +16,10 @@ from tidemill.cluster.launch import definition_for_launch, follow
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.entries import Attempt
+from tidemill.journal.mirrored_objects import MirroredObjects
 from tidemill.journal.options_log import OptionsLog
 from tidemill.leader.collection import collect
 from tidemill.leader.events import StartAttempt
-from tidemill.leader.mirrored_objects import MirroredObjects
 from tidemill.leader.readers import BEGINNING_MS, readers_of
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.check.module import checked
@@ -264,5 +264,5 @@ def test_a_module_is_asked_once_when_several_of_its_objects_are_mirrored(
 
     mirrored = MirroredObjects(cluster.store, reader.definition)
     monkeypatch.setattr(DefinitionLog, "head", head)
-    mirrored.check(["*theirs"], reader.others)
+    assert mirrored.broken(["*theirs", *reader.others]) == ""
     assert len(reader.definition.mirrors) == 2 and asked == ["Bank/definition"]

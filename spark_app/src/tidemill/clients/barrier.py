@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tidemill.clients.source_ends import SourceEnd
 from tidemill.clients.status import met_sources
 from tidemill.clients.status_reader import unpublished_in
 from tidemill.definition.definition import StoredDefinition
-from tidemill.depot.end import DepotEnd
 from tidemill.journal.clock import Clock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry, SourceProgress
@@ -19,8 +20,7 @@ from tidemill.journal.failures import REPEATED, fails, failure_text, is_lasting
 from tidemill.journal.leading import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
 from tidemill.store.objects import ObjectStore
-from tidemill.store.urls import store_at
-from tidemill.values.errors import BadInput
+from tidemill.values.errors import BadInput, Deleted, RetryableError
 from tidemill.values.packing import pack, unpack
 
 _LOOK_MILLIS: Final = 5.0
@@ -87,17 +87,19 @@ def _fits(definition: StoredDefinition, barrier: Barrier) -> bool:
 
 
 def barrier_now(store: ObjectStore, definition: StoredDefinition, topology: str) -> Barrier:
-    """All that is appended to the topology's depots by now. Raises UnknownName."""
+    """All that is appended to the topology's depots by now.
+
+    Raises:
+        UnknownName: there is no such topology.
+        Deleted: a depot that the topology mirrors is gone.
+    """
     ends: dict[str, tuple[int, ...]] = {}
     offsets = {}
     for source in definition.topology(topology).sources:
         if not definition.source_depot(source.depot).has_log:
             continue
         if source.depot not in ends:
-            place = store_at(store, definition.store_of(source.depot))
-            log = DepotEnd(place, definition.depot_prefix(source.depot), definition.partitions(source.depot))
-            log.follow()
-            ends[source.depot] = tuple(log.ends())
+            ends[source.depot] = SourceEnd(store, definition, source.depot).ends()
         offsets[source.source_id] = ends[source.depot]
     return Barrier(topology, offsets)
 
@@ -122,7 +124,7 @@ class ProcessedWatch:
 
     @classmethod
     def of_all(cls, store: ObjectStore, definition: StoredDefinition, topology: str | None) -> ProcessedWatch:
-        """All that is appended by now, for one topology, or for each of the module's. Raises UnknownName."""
+        """All that is appended by now, for one topology, or for each of the module's. Raises: as `barrier_now`."""
         names = [topology] if topology is not None else list(definition.topologies)
         return cls(store, definition, [barrier_now(store, definition, name) for name in names])
 
@@ -189,8 +191,19 @@ class ProcessedWatch:
         text = f"{barrier.topology} has not processed {missing:,} of the records"
         if not missing:
             text = f"{barrier.topology} has not published {self._unpublished(barrier, entry):,} of its appends"
+        if gone := self._gone(barrier):
+            return f"{text}; {gone}"
         if barrier.topology in OptionsLog(self._store, self._definition.module).read().paused:
             return f"{text}; it is paused: resume it"
         if not LeaderWatch(self._store, self._definition, barrier.topology, clock).leader():
             return f"{text}; nobody runs it: start it with `tidemill run`"
         return text
+
+    def _gone(self, barrier: Barrier) -> str:
+        """What a mirrored depot says that was deleted while somebody waited for it; empty if none was."""
+        with contextlib.suppress(RetryableError):
+            try:
+                barrier_now(self._store, self._definition, barrier.topology)
+            except Deleted as error:
+                return str(error)
+        return ""

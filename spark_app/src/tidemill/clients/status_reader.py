@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from tidemill.clients.source_ends import SourceEnd
 from tidemill.clients.status import TopologyStatus, entry_status, met_sources
 from tidemill.definition.definition import StoredDefinition
-from tidemill.depot.end import DepotEnd
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry, lag_of
@@ -15,7 +15,6 @@ from tidemill.journal.leading import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.settlements import SettlementLog
 from tidemill.store.objects import ObjectStore
-from tidemill.store.urls import store_at
 from tidemill.values.errors import Deleted, RetryableError, StoreRefused
 
 AHEAD_MS: Final = 60_000
@@ -28,11 +27,7 @@ class LagReader:
     def __init__(self, store: ObjectStore, definition: StoredDefinition, topology: str) -> None:
         self._definition, self._topology = definition, topology
         self._depots = {
-            source.source_id: DepotEnd(
-                store_at(store, definition.store_of(source.depot)),
-                definition.depot_prefix(source.depot),
-                definition.partitions(source.depot),
-            )
+            source.source_id: SourceEnd(store, definition, source.depot)
             for source in definition.topology(topology).sources
             if definition.source_depot(source.depot).has_log
         }
@@ -53,7 +48,6 @@ class LagReader:
         for source_id, depot in self._depots.items():
             progress = met.get(source_id)
             if progress is not None:
-                depot.follow()
                 lags[source_id] = sum(depot.ends()) - sum(progress.offsets)
         return lags
 

@@ -19,6 +19,7 @@ _STATUS: Mapping[str, int] = {
     "UnknownName": 404,
     "ModuleExists": 409,
     "Managed": 409,
+    "MirrorBroken": 409,
     "SnapshotExpired": 410,
     "OutcomeUnknown": 504,
 }

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from tidemill.clients.status import met_sources
-from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredMirror, StoredPState, StoredQuery
+from tidemill.definition.definition import StoredDefinition, StoredMirror, StoredQuery
+from tidemill.definition.mirrored_changes import Change, change_of, items_of
 from tidemill.depot.log import DepotLog
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
@@ -119,6 +120,15 @@ def _is_living(mark: ReaderMark, module: str, definition: StoredDefinition | Non
 # --- what an update may not take from them ---------------------------------------------------------------------------
 
 
+_WOULD: Final[dict[Change, str]] = {
+    "gone": "would be gone",
+    "private": "would be private",
+    "schema": "would have another schema, or be migrated",
+    "records": "would have its records migrated",
+    "inputs": "would have other inputs",
+}
+
+
 def broken_mirrors(store: ObjectStore, old: StoredDefinition, new: StoredDefinition | None, now_ms: int) -> list[Fault]:
     """What the next definition (None: the module is destroyed) takes from other modules, one sentence each."""
     before, after = items_of(old), {} if new is None else items_of(new)
@@ -129,41 +139,6 @@ def broken_mirrors(store: ObjectStore, old: StoredDefinition, new: StoredDefinit
                 text = f"{_WOULD[change]}, and {reader.mark} mirrors it."
                 faults.append(Fault(before[identity].name, text, "Update or destroy that module first."))
     return list(dict.fromkeys(faults))
-
-
-def items_of(definition: StoredDefinition) -> dict[str, StoredDepot | StoredPState | StoredQuery]:
-    """What others may mirror, by what tells it from any other."""
-    found: dict[str, StoredDepot | StoredPState | StoredQuery] = {d.id: d for d in definition.depots.values()}
-    found |= {p.id: p for topology in definition.topologies.values() for p in topology.pstates.values()}
-    return found | {f"query {name}": query for name, query in definition.queries.items()}
-
-
-Change = Literal["", "gone", "private", "schema", "records", "inputs"]
-
-_WOULD: Final[dict[Change, str]] = {
-    "gone": "would be gone",
-    "private": "would be private",
-    "schema": "would have another schema, or be migrated",
-    "records": "would have its records migrated",
-    "inputs": "would have other inputs",
-}
-
-
-def change_of(
-    was: StoredDepot | StoredPState | StoredQuery, now: StoredDepot | StoredPState | StoredQuery | None
-) -> Change:
-    """What a reader would notice of a change; empty for nothing."""
-    if now is None:
-        return "gone"
-    if isinstance(was, StoredPState) and isinstance(now, StoredPState):
-        if now.is_private and not was.is_private:
-            return "private"
-        return "" if (was.schema, was.migrations) == (now.schema, now.migrations) else "schema"
-    if isinstance(was, StoredDepot) and isinstance(now, StoredDepot) and was.migration != now.migration:
-        return "records"
-    if isinstance(was, StoredQuery) and was != now:
-        return "inputs"
-    return ""
 
 
 # --- what they still read --------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from tidemill.journal.clock import Clock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.entries import QUARANTINE, Attempt
+from tidemill.journal.mirrored_objects import MirroredObjects
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.settlements import SettlementLog, quarantine_prefix
 from tidemill.journal.snapshot import Snapshot
@@ -33,7 +34,6 @@ from tidemill.leader.deletions import DeletionDecision, Deletions
 from tidemill.leader.events import DepotEnds, SourceSpec, TopologySpec
 from tidemill.leader.external_log import ExternalLog
 from tidemill.leader.log_ages import LogAges
-from tidemill.leader.mirrored_objects import MirroredObjects
 from tidemill.leader.transitions import entry_name
 from tidemill.plan.program import Program
 from tidemill.plan.traced import traced
@@ -45,7 +45,7 @@ from tidemill.store.urls import store_at
 from tidemill.tables.migration_progress import generations
 from tidemill.tables.stored_parts import read_part
 from tidemill.tables.tables import Layout, layout_of
-from tidemill.values.errors import Deleted, OutcomeUnknown, RetryableError, SnapshotExpired
+from tidemill.values.errors import Deleted, OutcomeUnknown, RetryableError, SchemaOutdated, SnapshotExpired
 from tidemill.values.offsets import OffsetRanges
 
 
@@ -292,7 +292,9 @@ class TopologyStore:
             SchemaOutdated: what is mirrored of another module is otherwise by now.
         """
         sources = self._sources(start.attempt, start.options)
-        self._mirrored.check((each.depot for each in sources.values() if each.ranges.records), self.others)
+        broken = self._mirrored.broken([*self.others, *(s.depot for s in sources.values() if s.ranges.records)])
+        if broken:
+            raise SchemaOutdated(broken)
         return AttemptWork(
             store_url=self.store.url,
             module=self.definition.module,

@@ -19,6 +19,7 @@ from tidemill.definition.mirrors import bound, check_copies
 from tidemill.engine.queries import Queries, QueryPlace
 from tidemill.engine.query_budget import QueryBounds
 from tidemill.engine.resources import infos
+from tidemill.journal.mirrored_objects import MirroredObjects
 from tidemill.journal.options_log import OptionsLog
 from tidemill.language.dataflow import ModuleDeclaration, PStateDeclaration
 from tidemill.language.options import resolve_all
@@ -27,7 +28,7 @@ from tidemill.plan.program import MirroredQuery, Program, PStatePlan
 from tidemill.pstate.committed import CommittedState
 from tidemill.store.objects import NotFound
 from tidemill.store.urls import store_at
-from tidemill.values.errors import BadInput, Busy, Deleted, NeedsCode, SchemaOutdated, SnapshotExpired
+from tidemill.values.errors import BadInput, Busy, Deleted, MirrorBroken, NeedsCode, SchemaOutdated, SnapshotExpired
 from tidemill.values.object_info import ObjectInfo
 
 AT_ONCE_MAX: Final = 32
@@ -51,6 +52,7 @@ class _Resolved:
     readers: Mapping[str, TopologyReader]
     owners: Mapping[str, str]
     mirrored: Mapping[str, MirroredQuery]
+    mirrors: MirroredObjects
 
 
 class QueryHandle:
@@ -81,6 +83,7 @@ class QueryHandle:
             BudgetExceeded: it takes more time, rows, bytes or depth than its options allow.
             Busy: as many queries as may run at once in a process.
             SnapshotExpired: it takes longer than what it reads is kept.
+            MirrorBroken: an update of another module took away what it mirrors of it, or changed it.
         """
         return self.invoke_within(float("inf"), args)
 
@@ -92,7 +95,7 @@ class QueryHandle:
         """As `invoke`, within so many seconds, or less where the option `topology.query.timeout.millis` says so."""
         try:
             return self._invoke(seconds, args)
-        except (SchemaOutdated, Deleted):  # an update, or a new life of the module, came in between
+        except (SchemaOutdated, Deleted, MirrorBroken):  # an update, or a new life of the module, came in between
             self._module.forget()
             return self._invoke(seconds, args)
 
@@ -128,7 +131,7 @@ class QueryHandle:
         self, resolved: _Resolved, options: Mapping[str, Any], seconds: float, args: tuple[Any, ...] | list[Any]
     ) -> Any:
         """One run, from the newest state of each topology."""
-        states = {name: CommittedState(reader.newest(0).reader) for name, reader in resolved.readers.items()}
+        states = self._states(resolved)
         pstates = {name: states[owner] for name, owner in resolved.owners.items()}
         definition = resolved.definition
         place = QueryPlace(definition.module, definition.tasks, resolved.programs, options, resolved.mirrored)
@@ -141,6 +144,17 @@ class QueryHandle:
             return queries.call(self.name, args, int.from_bytes(os.urandom(6)), self._module.clock.now_ms())
         finally:
             queries.close()
+
+    def _states(self, resolved: _Resolved) -> dict[str, CommittedState]:
+        """The newest state of each topology. Mirrors are asked for after it: what they say holds for what was found,
+        and says more than that a topology of another module is gone.
+        """
+        borrowed = {*resolved.owners, *resolved.mirrored} & resolved.definition.mirrors.keys()
+        try:
+            return {name: CommittedState(reader.newest(0).reader) for name, reader in resolved.readers.items()}
+        finally:
+            if borrowed and (text := resolved.mirrors.broken(borrowed)):
+                raise MirrorBroken(f"The query '{self.name}' reads another module. {text}")
 
     def _current_options(self) -> Mapping[str, Any]:
         now = self._module.clock.monotonic_ms()
@@ -177,7 +191,8 @@ class QueryHandle:
                 for place in query.places.values():
                     key = f"{query.query} {place}"
                     readers[key] = self._reader(definition, place, query.places, query.plans)
-            self._resolved = _Resolved(definition, code, stored.inputs, programs, readers, owners, mirrored)
+            mirrors = MirroredObjects(self._module.store, definition)
+            self._resolved = _Resolved(definition, code, stored.inputs, programs, readers, owners, mirrored, mirrors)
             return self._resolved
 
     def _reader(

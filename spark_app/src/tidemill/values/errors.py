@@ -6,7 +6,7 @@
     │   └── MicrobatchFails  the same, for a caller who waits for the result (also a TimeoutError)
     ├── BadInput             the caller: what was passed does not fit (also a ValueError)
     │   ├── RecordRefused, KeyReused, SequenceUnknown, SchemaMismatch, BadPath, OptionError, StoreRefused
-    │   ├── NotOneValue, NotSelectable, BudgetExceeded, UnknownName, ModuleExists, OwnedByAnother
+    │   ├── NotOneValue, NotSelectable, BudgetExceeded, UnknownName, ModuleExists, OwnedByAnother, MirrorBroken
     │   │   (of UnknownName: Deleted, DepotClosed; clients then look the name up again)
     │   ├── SnapshotExpired, Managed, CombinersDiffer
     ├── RetryableError       nobody: the same call may succeed later
@@ -165,6 +165,12 @@ class NeedsCode(BadInput):
     """What was asked for runs the module's code, which is not loaded in this process, or in another version."""
 
     code = "NeedsCode"
+
+
+class MirrorBroken(BadInput):
+    """What was asked for reads another module's object, which an update of that module took away, or changed."""
+
+    code = "MirrorBroken"
 
 
 class NotSelectable(BadInput):

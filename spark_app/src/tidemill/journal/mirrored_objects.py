@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredMirror, StoredPState, StoredQuery
+from tidemill.definition.mirrored_changes import Change, change_of, items_of
 from tidemill.journal.definition_log import DefinitionLog
-from tidemill.leader.readers import Change, change_of, items_of
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import store_at
-from tidemill.values.errors import SchemaOutdated
 
 _IS: Final[dict[Change, str]] = {
     "gone": "is gone",
@@ -25,7 +24,7 @@ _IS: Final[dict[Change, str]] = {
 
 
 class MirroredObjects:
-    """What one definition mirrors of other modules; for one thread at a time."""
+    """What one definition mirrors of other modules; safe for several threads."""
 
     def __init__(self, store: ObjectStore, definition: StoredDefinition) -> None:
         mirrors: dict[tuple[str, str], list[StoredMirror]] = {}
@@ -34,34 +33,39 @@ class MirroredObjects:
         self._modules = [(DefinitionLog(store_at(store, url), name), mine) for (url, name), mine in mirrors.items()]
         self._checked: dict[str, int] = {}
 
-    def check(self, depots: Iterable[str], reads: Iterable[str]) -> None:
-        """Look at the definitions of the modules that have these depots, and PStates in these topologies, by the names
-        that this module has for them: two requests each.
+    def broken(self, names: Iterable[str]) -> str:
+        """Why one of these may not be read any more as this module knows it; empty if all may. They are mirrors by the
+        names that this module has for them, or topologies of other modules, for all that is mirrored of them.
+
+        Looks at the definitions of the modules that have them: two requests each.
 
         Raises:
-            SchemaOutdated: one is otherwise by now; this module is to be updated.
             StoreUnavailable: a store does not answer.
         """
-        names = {*depots, *reads}
+        wanted = {*names}
         for log, mirrors in self._modules:
-            wanted = [mirror for mirror in mirrors if mirror.name in names or not names.isdisjoint(mirror.places)]
-            head = log.head() if wanted else None
-            if head is not None:
-                self._check_all(wanted, *head)
+            mine = [mirror for mirror in mirrors if mirror.name in wanted or not wanted.isdisjoint(mirror.places)]
+            head = log.head() if mine else None
+            if head is not None and (text := self._first_broken(mine, *head)):
+                return text
+        return ""
 
-    def _check_all(self, mirrors: Iterable[StoredMirror], number: int, newest: StoredDefinition) -> None:
+    def _first_broken(self, mirrors: Iterable[StoredMirror], number: int, newest: StoredDefinition) -> str:
         for mirror in mirrors:
             if self._checked.get(mirror.name) != number:
-                _check_kept(mirror, newest)
+                if text := _broken(mirror, newest):
+                    return text
                 self._checked[mirror.name] = number
+        return ""
 
 
-def _check_kept(mirror: StoredMirror, newest: StoredDefinition) -> None:
+def _broken(mirror: StoredMirror, newest: StoredDefinition) -> str:
     what = f"What {mirror} reads" if isinstance(mirror.item, StoredQuery) else str(mirror)
     for change in _changes(mirror, {} if newest.is_destroyed else items_of(newest)):
         if change:
             text = f"{what} {_IS[change]} since definition {newest.number} of that module"
-            raise SchemaOutdated(f"{text}: update this module, so that it mirrors what is there.", name=mirror.name)
+            return f"{text}: update this module, so that it mirrors what is there."
+    return ""
 
 
 def _changes(mirror: StoredMirror, there: Mapping[str, StoredDepot | StoredPState | StoredQuery]) -> Iterator[Change]:
