@@ -44,6 +44,8 @@ class Asked(Module):
 
     def define(self, setup: Any, topologies: Any) -> None:
         setup.declare_depot("*amounts", Depot.hash_by(Ops.FIRST))
+        # A million rows are to be too many before they take too long, also on a machine that is busy.
+        setup.set_launch_module_dynamic_option("topology.query.timeout.millis", 200_000)
         mb = topologies.microbatch("mb")
         mb.pstate("$$sums", PState.map_schema(str, int))
         rows = mb.source("*amounts").out("*mb").explode_microbatch("*mb").out("*row").each(Ops.EXPAND, "*row")
@@ -76,7 +78,8 @@ def cluster() -> Iterator[InProcessCluster]:
 
 @pytest.fixture(scope="module")
 def client(cluster: InProcessCluster) -> Iterator[Client]:
-    with served(Modules(cluster.store, declaration=record_module(Asked()))) as server, Client(server.url) as found:
+    modules = Modules(cluster.store, declaration=record_module(Asked()))
+    with served(modules, GatewaySettings(seconds_max=200)) as server, Client(server.url) as found:
         yield found
 
 
