@@ -7,7 +7,7 @@ PYTEST := -m pytest --numprocesses auto --maxprocesses 2 --dist loadfile
 MINUTES ?= 60
 export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
 
-.PHONY: help setup fmt check test test-kubernetes coverage soak demo bench e2e promises fresh-machine spec lock audit sbom dist clean
+.PHONY: help setup fmt check test test-kubernetes coverage soak demo demo-graph bench e2e promises fresh-machine spec lock audit sbom dist clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ soak: setup ## MINUTES=60 of small microbatches while the runner is killed and t
 
 demo: setup ## 336,776 flights through a module that is killed once in the middle
 	@$(PY) examples/flights/demo.py
+
+demo-graph: setup ## TPC-H 12 and PageRank as task graphs, killed in the middle, resumed and compared with DuckDB
+	@$(PY) examples/taskgraph/demo.py
 
 bench: setup ## measure against Structured Streaming and DuckDB; writes benchmarks/results.json
 	@$(PY) -m benchmarks

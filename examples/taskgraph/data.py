@@ -25,6 +25,9 @@ TABLES: dict[str, dict[str, Any]] = {
         "p_partkey": INT, "p_name": TEXT, "p_mfgr": TEXT, "p_brand": TEXT, "p_type": TEXT, "p_size": INT,
         "p_container": TEXT, "p_retailprice": FLOAT, "p_comment": TEXT,
     },
+    "partsupp": {
+        "ps_partkey": INT, "ps_suppkey": INT, "ps_availqty": INT, "ps_supplycost": FLOAT, "ps_comment": TEXT,
+    },
     "orders": {
         "o_orderkey": INT, "o_custkey": INT, "o_orderstatus": TEXT, "o_totalprice": FLOAT, "o_orderdate": DATE,
         "o_orderpriority": TEXT, "o_clerk": TEXT, "o_shippriority": INT, "o_comment": TEXT,

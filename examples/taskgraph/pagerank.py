@@ -68,16 +68,23 @@ def matrix_of(links: pl.DataFrame, pages: int, store: str) -> tuple[Dataset, Dat
     return matrix, kept
 
 
-def rounds(vector: pl.DataFrame, datasets: Sequence[Dataset], count: int, damping: float, store: str) -> pl.DataFrame:
-    """The vector after so many rounds: as many nodes, one behind the other."""
-    graph = TaskGraph(store)
+def add_rounds(
+    graph: TaskGraph, vector: pl.DataFrame, datasets: Sequence[Dataset], count: int, damping: float
+) -> Dataset:
+    """So many rounds as nodes of a graph, one behind the other; the vector that the last one leaves."""
     stream = graph.new_input_frames([vector], BLOCKS)
     for _ in range(count - 1):
         stream = graph.new_non_blocking_node(
             {0: stream}, list(datasets), PageRankExecutor(vector.height, damping), BLOCKS, {0: None}
         )
     last = PageRankExecutor(vector.height, damping)
-    made = graph.new_blocking_node({0: stream}, list(datasets), last, BLOCKS, {0: None})
+    return graph.new_blocking_node({0: stream}, list(datasets), last, BLOCKS, {0: None})
+
+
+def rounds(vector: pl.DataFrame, datasets: Sequence[Dataset], count: int, damping: float, store: str) -> pl.DataFrame:
+    """The vector after so many rounds, in a graph of their own."""
+    graph = TaskGraph(store)
+    made = add_rounds(graph, vector, datasets, count, damping)
     graph.run()
     return made.to_polars().sort("y")
 

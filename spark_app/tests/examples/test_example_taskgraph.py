@@ -12,73 +12,28 @@ import duckdb
 import numpy as np
 import polars as pl
 import pytest
+from examples.flights import data as flights_data
 from examples.taskgraph import pagerank, queries, seed_programs
-from examples.taskgraph.data import TABLES, generate
+from examples.taskgraph.data import generate
+from examples.taskgraph.streams import append_all, delays_by_visibility
 from examples.taskgraph.wordcount import wordcount
+from tpch_sql import SQL, create_tables
 
 from tidemill import TaskGraph
 from tidemill.testing import check_confluence
-
-SQL = {
-    1: """select l_returnflag, l_linestatus, sum(l_quantity), sum(l_extendedprice),
-          sum(l_extendedprice * (1 - l_discount)), sum(l_extendedprice * (1 - l_discount) * (1 + l_tax)),
-          avg(l_quantity), avg(l_extendedprice), avg(l_discount), count(*)
-          from lineitem where l_shipdate <= date '1998-09-02' group by all order by all""",
-    3: """select l_orderkey, o_orderdate, o_shippriority, sum(l_extendedprice * (1 - l_discount)) revenue
-          from customer, orders, lineitem where c_mktsegment = 'BUILDING' and c_custkey = o_custkey
-          and l_orderkey = o_orderkey and o_orderdate < date '1995-03-15' and l_shipdate > date '1995-03-15'
-          group by l_orderkey, o_orderdate, o_shippriority order by revenue desc, o_orderdate limit 10""",
-    5: """select n_name, sum(l_extendedprice * (1 - l_discount)) revenue
-          from customer, orders, lineitem, supplier, nation, region where c_custkey = o_custkey
-          and l_orderkey = o_orderkey and l_suppkey = s_suppkey and c_nationkey = s_nationkey
-          and s_nationkey = n_nationkey and n_regionkey = r_regionkey and r_name = 'ASIA'
-          and o_orderdate >= date '1994-01-01' and o_orderdate < date '1995-01-01'
-          group by n_name order by revenue desc""",
-    6: """select sum(l_extendedprice * l_discount) from lineitem where l_shipdate >= date '1994-01-01'
-          and l_shipdate < date '1995-01-01' and l_discount between 0.0499 and 0.0701 and l_quantity < 24""",
-    10: """select c_custkey, c_name, c_acctbal, n_name, sum(l_extendedprice * (1 - l_discount)) revenue
-          from customer, orders, lineitem, nation where c_custkey = o_custkey and l_orderkey = o_orderkey
-          and o_orderdate >= date '1993-10-01' and o_orderdate < date '1994-01-01' and l_returnflag = 'R'
-          and c_nationkey = n_nationkey group by c_custkey, c_name, c_acctbal, n_name
-          order by revenue desc limit 20""",
-    12: """select l_shipmode, sum(case when o_orderpriority in ('1-URGENT', '2-HIGH') then 1 else 0 end),
-          sum(case when o_orderpriority in ('1-URGENT', '2-HIGH') then 0 else 1 end) from orders, lineitem
-          where o_orderkey = l_orderkey and l_shipmode in ('MAIL', 'SHIP') and l_commitdate < l_receiptdate
-          and l_shipdate < l_commitdate and l_receiptdate >= date '1994-01-01'
-          and l_receiptdate < date '1995-01-01' group by l_shipmode order by l_shipmode""",
-    14: """select 100.0 * sum(case when p_type like 'PROMO%' then l_extendedprice * (1 - l_discount) else 0 end)
-          / sum(l_extendedprice * (1 - l_discount)) from lineitem, part where l_partkey = p_partkey
-          and l_shipdate >= date '1995-09-01' and l_shipdate < date '1995-10-01'""",
-    19: """select sum(l_extendedprice * (1 - l_discount)) from lineitem, part where p_partkey = l_partkey
-          and l_shipmode in ('AIR', 'AIR REG') and l_shipinstruct = 'DELIVER IN PERSON' and (
-          (p_brand = 'Brand#12' and p_container in ('SM CASE', 'SM BOX', 'SM PACK', 'SM PKG')
-           and l_quantity between 1 and 11 and p_size between 1 and 5)
-          or (p_brand = 'Brand#23' and p_container in ('MED BAG', 'MED BOX', 'MED PKG', 'MED PACK')
-           and l_quantity between 10 and 20 and p_size between 1 and 10)
-          or (p_brand = 'Brand#34' and p_container in ('LG CASE', 'LG BOX', 'LG PACK', 'LG PKG')
-           and l_quantity between 20 and 30 and p_size between 1 and 15))""",
-}
-SQL_TYPES = {pl.Int64(): "bigint", pl.Float64(): "double", pl.String(): "varchar", pl.Date(): "date"}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: Any) -> Path:
     made: Path = tmp_path_factory.mktemp("tpch")
-    generate(made, 0.05)
+    generate(made, 0.02)
     return made
 
 
 @pytest.fixture(scope="module")
 def database(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as made:
-        for table, columns in TABLES.items():
-            types = {name: SQL_TYPES[kind] for name, kind in columns.items()} | {"nothing": "varchar"}
-            text = ", ".join(f"'{name}': '{kind}'" for name, kind in types.items())
-            file = folder / f"{table}.tbl"
-            made.execute(
-                f"create table {table} as select * from read_csv('{file}', delim='|', header=false, quote='', "
-                f"columns={{{text}}})"
-            )
+        create_tables(made, folder)
         yield made
 
 
@@ -167,3 +122,18 @@ def test_words_are_counted(tmp_path: Path, store: str) -> None:
     found = wordcount(str(tmp_path), "a.txt", store).to_polars()
 
     assert dict(found.rows()) == {"the": 3, "mill": 2, "turns": 2, "tide": 1}
+
+
+def test_flights_meet_the_weather_of_their_hour_when_both_are_streams(store: str) -> None:
+    flights = flights_data.read("flights").filter(pl.col("day") == 8, pl.col("month").is_in([1, 2]))
+    weather = flights_data.read("weather").filter(pl.col("month").is_in([1, 2, 3]))
+    append_all(store, flights, weather)
+
+    found = delays_by_visibility(store).to_polars().sort("visib")
+
+    expected = duckdb.sql(
+        """select visib, count(*), sum(dep_delay) from flights join weather using (origin, year, month, day, hour)
+           where dep_delay is not null group by visib order by visib"""
+    ).fetchall()
+    assert len(expected) > 3
+    assert found.rows() == expected
