@@ -25,7 +25,8 @@ from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.tokens import Tokens
 from tidemill.graphs import dataset_rows
-from tidemill.graphs.dataset import delete_dataset, publish, read_record
+from tidemill.graphs.dataset import publish, read_record
+from tidemill.graphs.dataset_readers import delete_dataset
 from tidemill.graphs.run_log import FOLDER, RunLog
 from tidemill.store.folders import folders_in
 from tidemill.store.urls import open_store

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,9 +15,11 @@ import pytest
 from graph_executors import Count, Pass
 from typer.testing import CliRunner
 
-from tidemill import Executor, KVDataset, TaskGraph, UserCodeError
+from tidemill import BadInput, Dataset, Executor, KVDataset, TaskGraph, UserCodeError
 from tidemill.cli.main import app
 from tidemill.graphs import progress
+from tidemill.graphs.dataset_readers import DatasetReader
+from tidemill.journal.clock import SystemClock
 
 FRAME = pl.DataFrame({"k": [1, 2, 1], "v": ["a", "b", "c"]})
 
@@ -75,6 +78,37 @@ def test_a_dataset_is_listed_shown_exported_and_deleted(store: str, tmp_path: Pa
     assert json.loads(told("datasets", "delete", "daily-1", "--store", store, "--yes", "--json"))["objects"] == 2
     assert json.loads(told("datasets", "list", "--store", store, "--json")) == []
     told("datasets", "show", "daily-1", "--store", store, code=1)
+
+
+def test_a_dataset_that_is_read_is_deleted_later(store: str) -> None:
+    reader = DatasetReader([Dataset(store, "daily-1")], "weekly", SystemClock())
+    reader.begin()
+
+    assert "is deleted when weekly has read it" in said("datasets", "delete", "daily-1", "--yes", "--store", store)
+    assert json.loads(told("datasets", "list", "--store", store, "--json")) == []
+    assert json.loads(told("datasets", "collect", "--store", store, "--json"))["datasets"] == []
+    told("datasets", "delete", "daily-1", "--yes", "--store", store, code=1)
+    reader.end()
+    assert not list((Path(store) / "_tidemill").rglob("*daily-1/*"))
+
+
+def test_old_datasets_are_collected(store: str) -> None:
+    assert json.loads(told("datasets", "collect", "--older-than", "1d", "--store", store, "--json"))["datasets"] == []
+    assert "no age" in said("datasets", "collect", "--older-than", "1 day", "--store", store, code=1)
+    assert "1 Datasets and 0 unfinished runs" in said("datasets", "collect", "--older-than", "0m", "--store", store)
+    assert json.loads(told("datasets", "list", "--store", store, "--json")) == []
+
+
+def said(*arguments: str, code: int = 0) -> str:
+    """What is written for people, without its line ends."""
+    done = CliRunner().invoke(app, list(arguments))
+    assert done.exit_code == code
+    return " ".join(done.output.split())
+
+
+def test_a_retention_is_refused_when_it_is_no_time(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="retention"):
+        TaskGraph(tmp_path, retention=timedelta(0))
 
 
 def test_a_graph_is_drawn_as_svg(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from graph_executors import Count, First, Pass
 
 from tidemill import Dataset, KVDataset, RangeDataset, TaskGraph
 from tidemill.graphs import dataset
-from tidemill.graphs.dataset import delete_dataset, list_datasets
+from tidemill.graphs.dataset import list_datasets
+from tidemill.graphs.dataset_readers import delete_dataset
 from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput, CorruptState, UnknownName
 

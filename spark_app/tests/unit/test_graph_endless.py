@@ -33,7 +33,7 @@ from tidemill import (
 )
 from tidemill.cli.main import app
 from tidemill.graphs import run, run_log
-from tidemill.graphs.dataset import delete_dataset
+from tidemill.graphs.dataset_readers import delete_dataset
 from tidemill.graphs.inputs import depot_input
 from tidemill.graphs.progress import GraphProgress
 from tidemill.graphs.run_log import RunLog, graph_folder

@@ -43,16 +43,28 @@ def check(
         if module:
             _must_be_there(opened, name)
         found += [(name, finding) for finding in check_module(opened, name)]
+    datasets = 0
     if not module:
+        from tidemill.graphs.saved_graphs import check_graphs
+
+        datasets, of_graphs = check_graphs(opened)
+        found += of_graphs
         found += [(name, orphan_finding(name, key)) for name, key in orphans(opened)]
     faults = [(name, finding) for name, finding in found if finding.is_fault]
     if json_:
-        show_json({"modules": names, "findings": [{"module": name, **vars(finding)} for name, finding in found]})
+        show_json(
+            {
+                "modules": names,
+                "datasets": datasets,
+                "findings": [{"module": name, **vars(finding)} for name, finding in found],
+            }
+        )
     else:
         out = console()
         for name, finding in found:
             out.print(f"{name}: {finding}", markup=False, soft_wrap=True)
         modules = "1 module" if len(names) == 1 else f"{len(names)} modules"
-        out.print(f"{modules} checked: {len(faults)} faults.", markup=False)
+        beside = f", {datasets} Datasets" if datasets else ""
+        out.print(f"{modules}{beside} checked: {len(faults)} faults.", markup=False)
     if faults:
         raise typer.Exit(EXIT_CORRUPT)

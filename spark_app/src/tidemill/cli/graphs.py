@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -111,17 +112,59 @@ def export(
 def delete(
     dataset: DatasetArgument, store: StoreOption = STORE_DEFAULT, json_: JsonOption = False, yes: YesOption = False
 ) -> None:
-    """Delete a Dataset. Who reads it meanwhile gets an error."""
+    """Delete a Dataset; where graphs read it, as soon as they have ended."""
     wants_json(json_)
-    from tidemill.graphs.dataset import delete_dataset
+    from tidemill.graphs.dataset_readers import delete_dataset, is_to_be_deleted, readers_of
 
     if not yes:
         raise BadInput(f"This deletes the Dataset {dataset} in {store}; say --yes if that is what you want.")
-    objects = delete_dataset(existing_store(store), dataset)
+    opened, now_ms = existing_store(store), time.time_ns() // 1_000_000
+    objects = delete_dataset(opened, dataset, now_ms)
+    readers = readers_of(opened, dataset, now_ms) if is_to_be_deleted(opened, dataset) else []
     if json_:
-        show_json({"dataset": dataset, "objects": objects})
+        show_json({"dataset": dataset, "objects": objects, "readers": [name for name, _ in readers]})
+    elif readers:
+        name, until = max(readers, key=lambda reader: reader[1])
+        say(
+            f"The Dataset {dataset} can be read no more, and is deleted when {name} has read it; "
+            f"should that be dead, by `tidemill datasets collect` after {time_text(until)}."
+        )
     else:
         say(f"The Dataset {dataset} is deleted, with {objects} objects.")
+
+
+@datasets.command()
+@command
+def collect(
+    store: StoreOption = STORE_DEFAULT,
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="AGE", help="Also delete Datasets of this age: 90m, 36h, 30d.")
+    ] = "",
+    unfinished: Annotated[
+        str,
+        typer.Option("--unfinished", metavar="AGE", help="Also delete what runs left that wrote nothing for so long."),
+    ] = "",
+    json_: JsonOption = False,
+) -> None:
+    """Delete Datasets whose time is over, and those that waited for graphs which read them. Run it each day."""
+    wants_json(json_)
+    from tidemill.graphs.dataset_collection import collect_datasets
+
+    ages = [_age_ms(text) if text else None for text in (older_than, unfinished)]
+    found = collect_datasets(existing_store(store), time.time_ns() // 1_000_000, *ages)
+    if json_:
+        show_json(vars(found))
+        return
+    say(f"{len(found.datasets)} Datasets and {len(found.runs)} unfinished runs are deleted, {found.objects} objects.")
+    if found.waiting:
+        say(f"These are deleted when graphs have read them: {', '.join(found.waiting)}.")
+
+
+def _age_ms(text: str) -> int:
+    units = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    if text[-1:] not in units or not text[:-1].isdecimal():
+        raise BadInput(f"{text!r} is no age: write minutes, hours or days as 90m, 36h, 30d.")
+    return int(text[:-1]) * units[text[-1]]
 
 
 def _dataset(store: str, dataset: str) -> Dataset:
@@ -136,4 +179,5 @@ def _summary(record: DatasetRecord) -> dict[str, Any]:
         "dataset": record.id, "kind": record.kind, "key": record.key_columns, "graph": record.graph,
         "rows": sum(each.rows for each in record.objects), "objects": len(record.objects),
         "bytes": sum(each.bytes for each in record.objects), "created": time_text(record.created_ms),
+        "expires": time_text(record.expires_ms) if record.expires_ms else "",
     }  # fmt: skip

@@ -39,6 +39,7 @@ def backup(
     json_: JsonOption = False,
 ) -> None:
     """Save a store, which may be in use. What an earlier backup in TARGET saved is not copied again."""
+    from tidemill.graphs.saved_graphs import saved_parts
     from tidemill.leader.backup import BackupRun
     from tidemill.leader.backup_folder import about
 
@@ -51,14 +52,15 @@ def backup(
     _check_apart(connect(absolute_url(store)), folder.store)
     probe_create(folder.store)
     with _progress("saved") as tell:
-        run = BackupRun(opened, folder, _now_ms(), tell)
+        run = BackupRun(opened, folder, _now_ms(), tell, saved_parts)
         made = run.take()
     forgotten = folder.forget(made.url, keep) if keep is not None else 0
     if json_:
         show_json({**about(made), "copied": vars(run.copied), "forgotten": forgotten})
         return
     say(
-        f"Backup {made.id}: {len(made.modules)} modules, {len(made.objects):,} objects, {_size(made.bytes)}; "
+        f"Backup {made.id}: {len(made.modules)} modules, {len(made.datasets)} Datasets, "
+        f"{len(made.objects):,} objects, {_size(made.bytes)}; "
         f"{run.copied.objects:,} objects, {_size(run.copied.bytes)} were copied."
     )
     if forgotten:
@@ -82,14 +84,17 @@ def restore(
     json_: JsonOption = False,
 ) -> None:
     """Bring a store back. Stop everything that uses the store first; whatever still has it open ends with an error."""
-    from tidemill.leader.restore import plan_restore
+    from tidemill.graphs.saved_graphs import check_graphs, graph_logs
+    from tidemill.leader.restore import Beside, plan_restore
     from tidemill.leader.restore import restore as restore_store
 
     wants_json(json_)
     folder = _folder(target)
     plan = plan_restore(folder, backup_id=backup_id, at=_parse_at(at) if at else None)
+    beside = Beside(graph_logs, lambda copy: [f"{name}: {finding}" for name, finding in check_graphs(copy)[1]])
+    url = absolute_url(store)
     with _progress("restored") as tell:
-        made = restore_store(plan, folder, absolute_url(store), replaces=replace, now_ms=_now_ms(), tell=tell)
+        made = restore_store(plan, folder, url, replaces=replace, now_ms=_now_ms(), tell=tell, beside=beside)
     copied = made.copied
     if json_:
         topologies = [

@@ -103,8 +103,11 @@ class _FrameUnpickler(pickle.Unpickler):
 
 
 def names_of(content: bytes) -> list[str]:
-    """The keys of the objects that a checkpoint needs."""
-    found: list[str] = json.loads(content[: content.index(b"\n")])
+    """The keys of the objects that a checkpoint needs. Raises CorruptState where it has not them."""
+    try:
+        found: list[str] = json.loads(content[: content.index(b"\n")])
+    except ValueError as error:
+        raise CorruptState(f"A checkpoint of a graph cannot be read: {error}") from error
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,9 @@ from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput, CorruptState, UnknownName
 
 FOLDER = f"{RESERVED}/datasets"
+RECORD = "/dataset.json"
+DELETIONS = f"{RESERVED}/dataset-deletions"
+"""What is here is to be deleted, and nobody new may read it."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ RECORDS: JsonCodec[DatasetRecord] = JsonCodec(DatasetRecord)
 
 def record_key(dataset: str) -> str:
     """Where the record of a Dataset is."""
-    return f"{FOLDER}/{dataset}/dataset.json"
+    return f"{FOLDER}/{dataset}{RECORD}"
 
 
 class Dataset:
@@ -208,10 +212,13 @@ def _together(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def read_record(store: ObjectStore, dataset: str) -> DatasetRecord:
-    """The record of a Dataset. Raises UnknownName where there is none."""
+    """The record of a Dataset. Raises UnknownName where there is none, or where it is to be deleted."""
     key = record_key(dataset)
     try:
-        return RECORDS.decode(store.get(key), key)
+        found = RECORDS.decode(store.get(key), key)
+        if store.exists(f"{DELETIONS}/{dataset}"):
+            raise NotFound(f"{dataset} is to be deleted.")
+        return found
     except NotFound as error:
         text = f"There is no Dataset {dataset} in {store.url}: its graph has not run to its end, or it was deleted."
         raise UnknownName(text, dataset=dataset) from error
@@ -264,21 +271,9 @@ def publish(store: ObjectStore, record: DatasetRecord) -> None:
 
 
 def list_datasets(store: ObjectStore) -> list[DatasetRecord]:
-    """The Datasets of a store, the oldest first."""
-    keys = [key for key in store.list(FOLDER) if key.endswith("/dataset.json")]
-    found = [RECORDS.decode(store.get(key), key) for key in keys]
+    """The Datasets of a store that can be read, the oldest first."""
+    found = []
+    for key in [key for key in store.list(FOLDER) if key.endswith(RECORD)]:
+        with suppress(UnknownName):  # it goes just now
+            found.append(read_record(store, key.removeprefix(f"{FOLDER}/").removesuffix(RECORD)))
     return sorted(found, key=lambda record: (record.created_ms, record.id))
-
-
-def delete_dataset(store: ObjectStore, dataset: str) -> int:
-    """Delete a Dataset, its record first; how many objects there were. Who reads it meanwhile gets CorruptState.
-
-    Raises:
-        UnknownName: there is none of this ID.
-    """
-    read_record(store, dataset)
-    store.delete(record_key(dataset))
-    keys = list(store.list(f"{FOLDER}/{dataset}"))
-    for key in keys:
-        store.delete(key)
-    return len(keys)

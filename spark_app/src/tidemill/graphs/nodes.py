@@ -71,6 +71,13 @@ class Follower(Protocol):
         """The records that follow a cursor, as of the last read."""
 
 
+@runtime_checkable
+class ReadsDataset(Protocol):
+    """A reader of a Dataset."""
+
+    dataset: Any
+
+
 WINDOWS = "windows"
 """The kind of Datasets of which each window is one."""
 
@@ -172,6 +179,11 @@ class GraphDefinition:
     def tasks(self) -> list[TaskNode]:
         """The nodes that take batches."""
         return [node for node in self.nodes if isinstance(node, TaskNode)]
+
+    def datasets(self) -> list[Any]:
+        """The Datasets that its inputs and its executors read."""
+        streams = [node.reader.dataset for node in self.inputs if isinstance(node.reader, ReadsDataset)]
+        return [*streams, *(each for node in self.tasks for each in node.datasets)]
 
     def feeding(self) -> list[frozenset[int]]:
         """For each node the inputs from which rows come to it, directly or through others."""

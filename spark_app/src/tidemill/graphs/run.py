@@ -28,7 +28,7 @@ from tidemill.graphs.windowed_dataset import window_id
 from tidemill.journal.clock import Clock
 from tidemill.store.log import wait_for
 from tidemill.store.objects import ObjectStore
-from tidemill.values.errors import BadInput, Fenced, TidemillError, invariant
+from tidemill.values.errors import BadInput, Fenced, StoreRestored, TidemillError, invariant
 from tidemill.values.ids import nonce
 
 CHECKPOINT_SHARE = 0.1
@@ -72,13 +72,16 @@ class GraphPlacement(Protocol):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """`checkpoint_waves`: waves from one checkpoint to the next at least; None is never."""
+    """`checkpoint_waves`: waves from one checkpoint to the next at least; None is never. `retention_ms`: how long
+    Datasets are kept; 0 is for ever.
+    """
 
     graph: str
     engine: str
     shape: str
     memory_bytes: int
     checkpoint_waves: int | None
+    retention_ms: int = 0
 
 
 class GraphRun:
@@ -136,7 +139,7 @@ class GraphRun:
                     return self._take_checkpoint(self.waves, "stop")
             if self.waves.staged_rows or self._ended_windows(self.waves):
                 self._take_checkpoint(self.waves)
-        except Fenced:
+        except (Fenced, StoreRestored):
             raise
         except TidemillError as error:
             self._append("fail", text=str(error)[:2000])
@@ -279,9 +282,10 @@ class GraphRun:
         assert isinstance(node.sink, DatasetSink)
         sink = node.sink
         name, kind = (sink.dataset, sink.kind) if window is None else (window_id(sink.dataset, window), Dataset.KIND)
+        now, kept = self._clock.now_ms(), self._options.retention_ms
         return DatasetRecord(
-            name, kind, self._options.graph, node.id, node.channels, self._clock.now_ms(), objects, list(sink.key),
-            node.channels,
+            name, kind, self._options.graph, node.id, node.channels, now, objects, list(sink.key), node.channels,
+            now + kept if kept else 0,
         )  # fmt: skip
 
     def _clean(self, ended: RunEntry | None = None) -> None:

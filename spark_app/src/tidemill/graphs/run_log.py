@@ -19,7 +19,7 @@ from tidemill.values.errors import Fenced, UnknownName
 FOLDER = f"{RESERVED}/graphs"
 ENTRIES_KEPT = 100
 """Entries that a log has at least, once it had as many; there are at most twice as many."""
-Kind: TypeAlias = Literal["begin", "checkpoint", "stop", "finish", "fail"]
+Kind: TypeAlias = Literal["begin", "checkpoint", "stop", "finish", "fail", "abandon"]
 """`stop` is a checkpoint with which a run ended that goes on when it is resumed."""
 
 
@@ -49,7 +49,9 @@ class RunEntry:
     @property
     def state(self) -> str:
         """How the run stood with this entry, for people; whether its process lives the log does not say."""
-        return {"finish": "finished", "fail": "failed", "stop": "stopped"}.get(self.kind, "running or killed")
+        return {"finish": "finished", "fail": "failed", "stop": "stopped", "abandon": "collected"}.get(
+            self.kind, "running or killed"
+        )
 
 
 ENTRIES: JsonCodec[RunEntry] = JsonCodec(RunEntry)
@@ -65,7 +67,7 @@ class RunLog:
 
     def __init__(self, store: ObjectStore, graph: str) -> None:
         self._graph = graph
-        log = Log(store, f"{graph_folder(graph)}/log", ".json", ENTRIES.read_nonce)
+        log = Log(store, log_prefix(graph), ".json", ENTRIES.read_nonce)
         self._entries: EntryLog[RunEntry] = EntryLog(log, ENTRIES.decode)
 
     def head(self) -> tuple[int, RunEntry] | None:
@@ -102,9 +104,19 @@ class RunLog:
             self._entries.log.trim(number - ENTRIES_KEPT + 1)
 
 
+def graph_names(store: ObjectStore) -> list[str]:
+    """The graphs of which a store has anything."""
+    return list(folders_in(store, FOLDER))
+
+
+def log_prefix(graph: str) -> str:
+    """Where the log of a graph's run is."""
+    return f"{graph_folder(graph)}/log"
+
+
 def list_graphs(store: ObjectStore) -> list[tuple[str, RunEntry]]:
     """The graphs of a store, each with its newest entry; those that began first are first."""
-    found = [(name, RunLog(store, name).newest()) for name in folders_in(store, FOLDER)]
+    found = [(name, RunLog(store, name).newest()) for name in graph_names(store)]
     return sorted(((name, entry) for name, entry in found if entry), key=lambda each: each[1].began_ms)
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ from tidemill.cluster.stores import absolute_url
 from tidemill.graphs import explaining
 from tidemill.graphs.checks import faults_of
 from tidemill.graphs.dataset import Dataset, KVDataset, RangeDataset
+from tidemill.graphs.dataset_readers import DatasetReader
 from tidemill.graphs.drawing import drawn
 from tidemill.graphs.executor import Relay
 from tidemill.graphs.frames.reading import ReadsFrames
@@ -69,6 +71,7 @@ class StoredGraph:
     engine: str
     memory_bytes: int
     checkpoint_waves: int | None
+    retention: timedelta | None
 
 
 class TaskGraph(ReadsFrames):
@@ -87,26 +90,32 @@ class TaskGraph(ReadsFrames):
         id: str | None = None,
         memory_bytes: int = MEMORY_BYTES,
         checkpoint_waves: int | None = 8,
+        retention: timedelta | None = None,
     ) -> None:
         """`store`: URL or folder for Datasets and checkpoints. `parallelism`: channels of nodes that say nothing else.
 
         `engine`: "local" (threads) or "spark". With an `id` the same program, started again, goes on where it was
         killed. `memory_bytes`: inputs wait while as many bytes are under way. A checkpoint is taken after
         `checkpoint_waves` waves, but as seldom as keeps it below a tenth of the time; None: never.
+        `retention`: for how long its Datasets are kept; `tidemill datasets collect` deletes them then. None: for ever.
 
         Raises:
-            BadInput: there is no such engine, or the ID has other letters than those of file names.
+            BadInput: there is no such engine, the ID has other letters than those of file names, or the retention is
+            no time above 0.
         """
         if engine not in ENGINES:
             raise BadInput(f"There is no engine {engine!r}; use one of {', '.join(ENGINES)}.")
         if id is not None and not _ID.fullmatch(id):
             raise BadInput(f"{id!r} is no id of a graph: use letters, digits, dots, dashes and underscores.")
+        if retention is not None and retention < timedelta(milliseconds=1):
+            raise BadInput(f"retention is a time above 0, not {retention}.")
         self.store = absolute_url(os.fspath(store) if store is not None else default_store())
         self.id = id or f"graph-{new_id()}{new_id()}"
         self.engine = engine
         self.parallelism = parallelism or os.cpu_count() or 1
         self._memory_bytes = memory_bytes
         self._checkpoint_waves = checkpoint_waves
+        self._retention = retention
         self._definition = GraphDefinition()
         self._faults: list[Fault] = []
         self._is_ready = False
@@ -422,6 +431,7 @@ class TaskGraph(ReadsFrames):
             DefinitionError: as `initialize`, which is called if it was not.
             UserCodeError: a function of the graph raised; the text has node, channel and a sample of the batch.
             BadInput: a batch has no such partition key, or a file other rows than its first ones.
+            UnknownName: a Dataset that the graph reads was deleted, or is to be.
             Fenced: another process resumed this graph. StoreUnavailable: the store does not answer.
             NotConfluent: with `check_confluence`, an executor gives different results for the same rows; the text has
                 few of them.
@@ -448,18 +458,24 @@ class TaskGraph(ReadsFrames):
         newest = RunLog(store, self.id).newest()
         if newest is not None and newest.shape != shape:
             raise BadInput(f"The graph {self.id} in {self.store} is another one than this; give this one another id.")
-        if newest is None or newest.kind != "finish":
+        goes_on = newest is None or newest.kind != "finish"
+        if goes_on:
             self._store_program()
         every = self._checkpoint_waves if self._can_resume() else None
-        options = RunOptions(self.id, self.engine, shape, self._memory_bytes, every)
+        kept_ms = 0 if self._retention is None else self._retention // timedelta(milliseconds=1)
+        options = RunOptions(self.id, self.engine, shape, self._memory_bytes, every, kept_ms)
+        reader = DatasetReader(self._definition.datasets() if goes_on else (), self.id, SystemClock())
         placement = self._placement()
         try:
-            watchers = [LiveConfluence(self._definition, placement.frame)] if check_confluence else []
+            reader.begin()
+            watchers: list[Callable[[Waves], None]] = [lambda waves: reader.go_on()]
+            watchers += [LiveConfluence(self._definition, placement.frame)] if check_confluence else []
             after_wave = self._after_wave(must_stop, watchers)
             self._run = GraphRun(self._definition, options, store, placement, SystemClock(), after_wave)
             return self._run.run()
         finally:
             placement.close()
+            reader.end()
 
     def stop(self) -> None:
         """Let the run that is under way in another thread, or the next one, end after a wave, with a checkpoint from
@@ -476,7 +492,7 @@ class TaskGraph(ReadsFrames):
         """Another graph of the same settings, without nodes."""
         return TaskGraph(
             self.store, self.parallelism, self.engine, memory_bytes=self._memory_bytes,
-            checkpoint_waves=self._checkpoint_waves,
+            checkpoint_waves=self._checkpoint_waves, retention=self._retention,
         )  # fmt: skip
 
     def observe(self, after_wave: Callable[[Waves], None]) -> None:
@@ -518,7 +534,9 @@ class TaskGraph(ReadsFrames):
     def _store_program(self) -> None:
         if not self._can_resume():
             return
-        program = StoredGraph(self._definition, self.engine, self._memory_bytes, self._checkpoint_waves)
+        program = StoredGraph(
+            self._definition, self.engine, self._memory_bytes, self._checkpoint_waves, self._retention
+        )
         try:
             open_store(self.store).create(f"{graph_folder(self.id)}/program", cloudpickle.dumps(program))
         except AlreadyExists:
@@ -537,7 +555,7 @@ class TaskGraph(ReadsFrames):
         program: StoredGraph = cloudpickle.loads(read_program(open_store(url), id))
         graph = cls(
             url, engine=program.engine, id=id, memory_bytes=program.memory_bytes,
-            checkpoint_waves=program.checkpoint_waves,
+            checkpoint_waves=program.checkpoint_waves, retention=program.retention,
         )  # fmt: skip
         graph._definition = program.definition
         return graph

@@ -49,6 +49,21 @@ THREADS: Final = 4
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True)
+class SavedPart:
+    """Objects beside the modules: their keys, with the checksums that they must have where these are known; the entries
+    of a log up to one of them, if there is one.
+    """
+
+    objects: Mapping[str, str]
+    log: str = ""
+    last: int = 0
+
+
+def _nothing_beside(store: ObjectStore) -> Iterable[SavedPart]:
+    return ()
+
+
 class _Overtaken(Exception):
     """Something that is needed was collected, or a definition was written: look at the module again."""
 
@@ -116,9 +131,16 @@ class BackupRun:
     """One backup of a store. `tell` hears of each object that was copied."""
 
     def __init__(
-        self, store: ObjectStore, folder: BackupFolder, now_ms: int, tell: Callable[[str, Copied], None]
+        self,
+        store: ObjectStore,
+        folder: BackupFolder,
+        now_ms: int,
+        tell: Callable[[str, Copied], None],
+        beside: Callable[[ObjectStore], Iterable[SavedPart]] = _nothing_beside,
     ) -> None:
+        """`beside` tells what is to be saved beside the modules; it raises NotFound to be asked again."""
         self._store, self._folder, self._now_ms = store, folder, now_ms
+        self._beside = beside
         self._tell = tell
         self._lock = threading.Lock()
         self._id = store_id(store)
@@ -136,6 +158,7 @@ class BackupRun:
             BadInput: the folder has backups of a store with another history.
         """
         self._check_history()
+        beside = self._repeated("What task graphs keep", self._save_beside)
         saved: dict[str, _Module] = {}
         for names in self._groups(modules_of(self._store)):
             saved |= self._modules(names)
@@ -146,8 +169,8 @@ class BackupRun:
             written_ms=self._now_ms,
             topologies=tuple(topology for module in saved.values() for topology in module.topologies),
             modules=tuple(saved),
-            logs={prefix: first for module in saved.values() for prefix, first in module.logs.items()},
-            objects={key: sizes for module in saved.values() for key, sizes in module.objects.items()},
+            logs={prefix: first for each in (beside, *saved.values()) for prefix, first in each.logs.items()},
+            objects={key: sizes for each in (beside, *saved.values()) for key, sizes in each.objects.items()},
         )
         self._folder.add(backup)
         return backup
@@ -174,13 +197,37 @@ class BackupRun:
         return list({id(group): sorted(group) for group in groups.values()}.values())
 
     def _modules(self, names: Sequence[str]) -> dict[str, _Module]:
+        return self._repeated(f"Module {', '.join(names)}", lambda: self._look(names))
+
+    def _repeated(self, what: str, look: Callable[[], _T]) -> _T:
         for _ in range(LOOKS_MAX):
             try:
-                return self._look(names)
+                return look()
             except (_Overtaken, Deleted):
                 continue
-        listed = ", ".join(names)
-        raise StoreUnavailable(f"Module {listed} deletes faster than it can be copied; try again.", module=listed)
+        raise StoreUnavailable(f"{what} deletes faster than it can be copied; try again.", what=what)
+
+    def _save_beside(self) -> _Module:
+        """What is beside the modules. Raises _Overtaken where something of it is gone."""
+        found = _Module()
+        try:
+            for part in self._beside(self._store):
+                self._each(part.objects.items(), lambda named: self._named(found, *named))
+                if part.log:
+                    self._log(found, self._small_log(part.log), part.last)
+        except NotFound as error:
+            raise _Overtaken from error
+        return found
+
+    def _named(self, found: _Module, key: str, checksum: str) -> None:
+        """Copy an object whose name nothing else ever has."""
+        if key in self._known:
+            found.objects[key] = self._known[key]
+            return
+        content = self._read(key)
+        if checksum and checksum_of(content) != checksum:
+            raise CorruptState(f"{key} is not what was written. Run `tidemill check`.", key=key)
+        self._put(found, key, content)
 
     def _look(self, names: Sequence[str]) -> dict[str, _Module]:
         looks = [_Look(self._store, name) for name in names]

@@ -12,12 +12,14 @@ from typing import Any, Final
 
 from tidemill.journal.snapshot import checksum_of
 from tidemill.store.json_codec import SUFFIX, JsonCodec
-from tidemill.store.objects import AlreadyExists, Buffer, NotFound, ObjectStore
+from tidemill.store.objects import RESERVED, AlreadyExists, Buffer, NotFound, ObjectStore
 from tidemill.values.errors import BadInput, CorruptState, UnknownName
 from tidemill.values.ids import nonce
 from tidemill.values.stored import Stored
 
 _FOLDER: Final = "backups"
+_DATASETS: Final = f"{RESERVED}/datasets/"
+_RECORD: Final = "/dataset.json"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,12 @@ class Backup(Stored):
     modules: tuple[str, ...] = ()
     logs: Mapping[str, int] = field(default_factory=dict)
     objects: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+    @property
+    def datasets(self) -> list[str]:
+        """The Datasets among its objects."""
+        names = (key.removeprefix(_DATASETS) for key in self.objects if key.startswith(_DATASETS))
+        return sorted(name.removesuffix(_RECORD) for name in names if name.endswith(_RECORD))
 
     @property
     def bytes(self) -> int:
@@ -171,6 +179,7 @@ def about(backup: Backup) -> dict[str, Any]:
         "written_ms": backup.written_ms,
         "store": backup.url,
         "modules": list(backup.modules),
+        "datasets": backup.datasets,
         "objects": len(backup.objects),
         "bytes": backup.bytes,
         "topologies": [{k: v for k, v in asdict(saved).items() if k != "prefix"} for saved in backup.topologies],

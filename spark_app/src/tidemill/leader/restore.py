@@ -133,12 +133,23 @@ def _read(folder: BackupFolder, backup: Backup, topology: SavedTopology, number:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """What a store holds beside its modules: `logs` gives the prefixes of the logs, `faults` what is wrong with it."""
+
+    logs: Callable[[ObjectStore], list[str]] = lambda store: []
+    faults: Callable[[ObjectStore], list[str]] = lambda store: []
+
+
+@dataclass(frozen=True)
 class Restored:
     """What a restore made: the copy that lives now, and the modules that it replaced."""
 
     incarnation: Incarnation
     copied: Copied
     replaced: tuple[str, ...]
+
+
+NOTHING_BESIDE: Final = Beside()
 
 
 def restore(
@@ -150,6 +161,7 @@ def restore(
     now_ms: int,
     tell: Callable[[str, Copied], None],
     opener: Callable[[str], ObjectStore] = connect,
+    beside: Beside = NOTHING_BESIDE,
 ) -> Restored:
     """Make what was saved the store at `url`; `replaces` where there is one already.
 
@@ -163,6 +175,8 @@ def restore(
     old = incarnations.current(base)
     living = opener(incarnations.below(url, old.folder))
     there = tuple(name for name in modules_of(living) if _has_definition(living, name))
+    others = beside.logs(living)
+    there = (*there, "task graphs") if others else there
     if there and not replaces:
         raise BadInput(f"{url} holds {', '.join(there)}; say --replace if the restored store is to take its place.")
     for key in incarnations.unfinished(base):
@@ -170,8 +184,8 @@ def restore(
     new = incarnations.following(base)
     copy = opener(incarnations.below(url, new.folder))
     copied = _fill(copy, plan, folder, tell)
-    _verify(copy, plan)
-    for prefix in {*_logs_of(living, there), *plan.backup.logs}:
+    _verify(copy, plan, beside)
+    for prefix in {*_logs_of(living, there), *others, *plan.backup.logs}:
         Log(living, prefix, "").close()
     try:
         incarnations.switch(base, new, plan.backup.id, now_ms)
@@ -218,7 +232,10 @@ def needed_objects(plan: RestorePlan) -> set[str]:
     return needed
 
 
-def _verify(copy: ObjectStore, plan: RestorePlan) -> None:
+def _verify(copy: ObjectStore, plan: RestorePlan, beside: Beside) -> None:
+    if texts := beside.faults(copy):
+        text = f"What backup {plan.backup.id} gives is not consistent, so the store stays as it was: {texts[0]}"
+        raise CorruptState(text)
     for module in plan.backup.modules:
         faults = [finding for finding in check_module(copy, module) if finding.is_fault]
         if faults:

@@ -29,7 +29,7 @@ export const total = (metrics = {}) => (metrics.prime_ms ?? 0) + (metrics.proces
 const LOOKS = {
   running: ["good", "▶"], failing: ["bad", "✖"], paused: ["warn", "❚❚"], pausing: ["warn", "❚❚"], starting: ["plain", "…"],
   finished: ["good", "✔"], failed: ["bad", "✖"], "running or killed": ["plain", "▷"],
-  stopped: ["plain", "■"], "stopped, paused": ["plain", "■"], unreadable: ["bad", "?"],
+  stopped: ["plain", "■"], collected: ["plain", "○"], "stopped, paused": ["plain", "■"], unreadable: ["bad", "?"],
 };
 export function State({ status }) {
   const name = status.state ?? "unreadable";

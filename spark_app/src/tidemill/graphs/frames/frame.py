@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from tidemill.graphs.dataset import Dataset, delete_dataset
+from tidemill.graphs.dataset import Dataset
+from tidemill.graphs.dataset_readers import delete_dataset
 from tidemill.graphs.executor import Executor
 from tidemill.graphs.executors.joins import How, JoinShape
 from tidemill.graphs.executors.outputs import OutputCSVExecutor, OutputParquetExecutor, PublishExecutor

@@ -1,0 +1,122 @@
+"""What task graphs keep in a store, for those who copy or check a whole store: Datasets, logs of runs, checkpoints."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import polars as pl
+
+from tidemill.graphs.checkpoints import names_of
+from tidemill.graphs.dataset import FOLDER as DATASETS
+from tidemill.graphs.dataset import RECORD, RECORDS, DatasetObject, list_datasets, record_key
+from tidemill.graphs.dataset_readers import is_to_be_deleted
+from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder, graph_names, log_prefix
+from tidemill.journal.snapshot import checksum_of
+from tidemill.leader.backup import SavedPart
+from tidemill.leader.check import Finding
+from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.values.errors import CorruptState
+
+
+def saved_parts(store: ObjectStore) -> Iterator[SavedPart]:
+    """What a backup needs, in the order in which it is to be looked at.
+
+    Datasets are found before the logs of runs are read: one that is seen has an entry that says so. Modules come after:
+    a depot then holds all that a checkpoint says was appended to it.
+
+    Raises:
+        NotFound: something was deleted meanwhile; look again.
+    """
+    seen = {record.id: record for record in list_datasets(store)}
+    for name in graph_names(store):
+        head = RunLog(store, name).head()
+        if head is None:
+            continue
+        number, newest = head
+        keys = dict.fromkeys(_needed(store, name, newest), "")
+        yield SavedPart(keys, log_prefix(name), number)
+        for record in newest.datasets:
+            if store.exists(record_key(record.id)):
+                seen[record.id] = record
+            elif keys:  # it has ended, and its Datasets are to be seen when somebody resumes it
+                yield SavedPart({each.key: each.checksum for each in record.objects})
+    for record in seen.values():
+        keys = {each.key: each.checksum for each in record.objects}
+        yield SavedPart(keys | {record_key(record.id): ""})
+
+
+def _needed(store: ObjectStore, graph: str, newest: RunEntry) -> list[str]:
+    """The program of a run that can be resumed, and of what its checkpoint consists."""
+    program = f"{graph_folder(graph)}/program"
+    if not store.exists(program):
+        return []
+    if not newest.checkpoint or newest.kind == "finish":
+        return [program]
+    return [program, newest.checkpoint, *names_of(store.get(newest.checkpoint))]
+
+
+def graph_logs(store: ObjectStore) -> list[str]:
+    """The prefixes of the logs of all runs."""
+    return [log_prefix(name) for name in graph_names(store)]
+
+
+# --- checking --------------------------------------------------------------------------------------------------------
+
+
+def check_graphs(store: ObjectStore) -> tuple[int, list[tuple[str, Finding]]]:
+    """How many Datasets there are, and what is wrong with them and with the checkpoints of runs, each with its name."""
+    found: list[tuple[str, Finding]] = []
+    keys = [key for key in store.list(DATASETS) if key.endswith(RECORD)]
+    for key in keys:
+        name = key.removeprefix(f"{DATASETS}/").removesuffix(RECORD)
+        found += [(name, Finding("S3", "dataset", text)) for text in _dataset_faults(store, name, key)]
+    for name in graph_names(store):
+        found += [(name, Finding("S3", "graph", text)) for text in _run_faults(store, name)]
+    return len(keys), found
+
+
+def _dataset_faults(store: ObjectStore, name: str, key: str) -> list[str]:
+    """Of a Dataset that is deleted meanwhile there is nothing to say."""
+    try:
+        record = RECORDS.decode(store.get(key), key)
+        texts = [text for each in record.objects for text in _object_faults(store, name, each)]
+    except NotFound:
+        return []
+    except CorruptState as error:
+        return [str(error)]
+    if record.id != name:
+        texts.append(f"its record names {record.id}")
+    is_gone = is_to_be_deleted(store, name) or not store.exists(key)
+    return [] if is_gone else texts
+
+
+def _object_faults(store: ObjectStore, name: str, each: DatasetObject) -> Iterator[str]:
+    if not each.key.startswith(f"{DATASETS}/{name.partition('/')[0]}/"):
+        yield f"names {each.key}, which is not below its own folder"
+    try:
+        content = store.get(each.key)
+    except NotFound:
+        yield f"names {each.key}, which does not exist"
+        return
+    if (len(content), checksum_of(content)) != (each.bytes, each.checksum):
+        yield f"names {each.key}, which is not what was written"
+        return
+    rows = pl.scan_parquet(io.BytesIO(content)).select(pl.len()).collect().item()
+    if rows != each.rows:
+        yield f"names {each.key} with {each.rows} rows, and it has {rows}"
+
+
+def _run_faults(store: ObjectStore, name: str) -> list[str]:
+    """What a run needs to be resumed is there; a run that goes on meanwhile needs other things."""
+    log = RunLog(store, name)
+    try:
+        newest = log.newest()
+        if newest is None:
+            return []
+        texts = [f"needs {key}, which does not exist" for key in _needed(store, name, newest) if not store.exists(key)]
+    except NotFound as error:
+        texts = [f"needs its checkpoint: {error}"]
+    except CorruptState as error:
+        return [str(error)]
+    return texts if texts and log.newest() == newest and store.exists(f"{graph_folder(name)}/program") else []
