@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 from graph_executors import Count, First, Join, Killed, Pass, results
+from waiting import eventually
 
 from tidemill import Dataset, Depot, Executor, InProcessCluster, LaunchConfig, Module, TaskGraph, UserCodeError
 from tidemill.graphs import run
@@ -135,6 +136,49 @@ def test_only_its_wave_is_done_again_when_a_worker_dies(spark: Session, sources:
     assert out.to_polars()["rows"].sum() == ROWS
     for before, after in zip(steps, steps[1:], strict=False):
         assert all(one <= other <= one + 1 for one, other in zip(before, after, strict=True))
+
+
+class Survivor(Executor):
+    """Says in a file what it does. Channel 2 kills its process once, and channel 1 waits in its step until it did."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.rows = 0
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
+        flag = os.path.join(self.folder, "flag")
+        with open(os.path.join(self.folder, "steps"), "a") as file:
+            file.write(f"{channel}:{batches[0]['a'][0]}\n")
+        self.rows += sum(batch.height for batch in batches)
+        if self.rows > 10 and os.path.exists(flag):
+            if channel == 2:
+                os.unlink(flag)
+                os.kill(os.getpid(), signal.SIGKILL)
+            if channel == 1:
+                eventually(lambda: not os.path.exists(flag))
+
+    def done(self, channel: int) -> Any:
+        return pl.DataFrame({"rows": [self.rows]})
+
+
+def test_one_step_of_one_channel_is_done_again_when_a_worker_dies(
+    spark: Session, sources: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "flag").touch()
+    graph = TaskGraph(tmp_path / "store", engine="spark")
+    source = graph.new_input_csv(sources, "a.csv", None, 1, header=True, stride=200)
+    out = graph.new_blocking_node({0: source}, Survivor(str(tmp_path)), 4, {0: "a"})
+    graph.run()
+
+    steps = (tmp_path / "steps").read_text().split()
+    again = {each for each in steps if steps.count(each) > 1}
+    # Channel 0 had done its step in the same task, channel 1 was in the midst of its own in another one.
+    assert len(again) == 1 and len(steps) == len(set(steps)) + 1
+    assert again.pop().startswith("2:")
+    assert out.to_polars()["rows"].sum() == ROWS
+    records = graph.metrics()
+    assert [record.repeats for record in records] == [0, 1]
+    assert 0 < records[1].repeated_seconds <= records[1].seconds
 
 
 def test_what_raised_is_said_when_user_code_fails_on_spark(spark: Session, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ class StepResult:
     """What came of it. `objects` are new ones of the node's Dataset, `staged` are batches for its depot.
 
     `windows`: of a node that keeps a Dataset for each window those that ended, in rising order, and their rows.
+    `is_repeated`: the task that did this first was lost in it.
     `behind`: the records that an input has still to read, as far as it knows.
     `state`: how the channel is found again, where it is not kept in this process.
     """
@@ -64,5 +65,6 @@ class StepResult:
     seconds: float = 0.0
     behind: int = 0
     state: Any = None
+    is_repeated: bool = False
     stored: tuple[str, ...] = ()
     """Keys of objects that the step created to carry messages and state."""

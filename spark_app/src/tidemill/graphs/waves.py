@@ -60,7 +60,8 @@ class NodeRecord:
     """What a node is, for people, and what it has done so far; `seconds` are those of all its channels together.
 
     `ended` counts the channels that are done, `waiting_bytes` is what was sent to it and not taken yet.
-    `lag`: the records that an input of a depot has still to read, as of its last look.
+    `lag`: the records that an input of a depot has still to read, as of its last look. `repeats`: the steps that were
+    done again, since a worker was lost in them; `repeated_seconds` are a part of `seconds`.
     """
 
     node: int
@@ -72,6 +73,8 @@ class NodeRecord:
     steps: int = 0
     seconds: float = 0.0
     lag: int = 0
+    repeats: int = 0
+    repeated_seconds: float = 0.0
     title: str = ""
     text: str = ""
     streams: list[StreamRecord] = field(default_factory=list)
@@ -307,6 +310,9 @@ class Waves:
         counts.bytes_read += result.bytes_read
         counts.steps += 1
         counts.seconds += result.seconds
+        if result.is_repeated:
+            counts.repeats += 1
+            counts.repeated_seconds += result.seconds
         if isinstance(self._graph.nodes[node], InputNode):
             sent = sum(message.bytes for message in result.messages)
             self._stride_bytes[node] = max(sent, self._stride_bytes[node] // 2)

@@ -1,0 +1,193 @@
+"""Channels in Spark's Python workers. A step ends with one object of the store, created if absent: the batches that it
+sends, its state (larger frames are objects of their own, written once, as `checkpoints` has it), and its result.
+
+Who begins a share of a wave again finds these objects, and does only what is not done. A worker that had a channel in
+the wave before finds it in its memory.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import cloudpickle
+import polars as pl
+
+from tidemill.graphs.channel import LiveChannel
+from tidemill.graphs.checkpoints import FrameStore
+from tidemill.graphs.failures import saving
+from tidemill.graphs.messages import ChannelId, StepResult, StepWork
+from tidemill.graphs.nodes import GraphDefinition
+from tidemill.graphs.run_log import graph_folder, read_program
+from tidemill.spark import wire
+from tidemill.spark.worker import drain
+from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
+from tidemill.store.urls import open_store
+
+_LENGTH = 8
+"""Bytes at the end of a step's object that say how long its result is, which stands before them."""
+
+
+@dataclass(frozen=True)
+class StoredPart:
+    """A part of an object: `length` bytes from `start` on."""
+
+    key: str
+    start: int
+    length: int
+
+    def read(self, store: ObjectStore) -> bytes:
+        """These bytes."""
+        return store.get_range(self.key, self.start, self.length)
+
+    def frame(self, store: ObjectStore) -> pl.DataFrame:
+        """The rows of a batch."""
+        return pl.read_ipc(io.BytesIO(self.read(store)))
+
+
+@dataclass(frozen=True)
+class StoredState:
+    """A channel's state: where its pickle is, and the frames that this names."""
+
+    part: StoredPart
+    frames: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ShareTask:
+    """What one Spark task does: some of the works of the wave `name`, one after the other. `is_again`: a task that had
+    the same works was lost.
+    """
+
+    store: str
+    graph: str
+    name: str
+    works: tuple[StepWork, ...]
+    paths: tuple[str, ...]
+    is_again: bool
+
+    def __call__(self, partition: int, records: Iterable[bytes]) -> list[bytes]:
+        drain(records)
+        try:
+            sys.path.extend(path for path in self.paths if path not in sys.path)
+            return [wire.pack_control(_bench(self.store, self.graph).steps(self.name, self.works, self.is_again))]
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - what a user function raises is data
+            return [wire.pack_control(wire.pack_failure(error))]
+
+
+class _Bench:
+    """A graph in a worker, and the channels that were here last."""
+
+    def __init__(self, url: str, graph: str) -> None:
+        self.store = open_store(url, probe=False)
+        self.folder = f"{graph_folder(graph)}/scratch"
+        self.graph: GraphDefinition = cloudpickle.loads(read_program(self.store, graph)).definition
+        self._live: dict[ChannelId, tuple[str, LiveChannel, FrameStore]] = {}
+
+    def steps(self, name: str, works: Iterable[StepWork], is_again: bool) -> list[StepResult]:
+        """The results of these works; those that were done already are not done again."""
+        found = []
+        for work in works:
+            key = f"{self.folder}/{name}-{work.channel[0]}-{work.channel[1]}"
+            result = self._done_before(key) if is_again else None
+            if result is None:
+                # The task that was lost did its works in this order: this one was under way, those behind it were not.
+                result, is_again = replace(self._step(work, key), is_repeated=is_again), False
+            found.append(result)
+        return found
+
+    def _step(self, work: StepWork, key: str) -> StepResult:
+        """Do one channel's work; all that comes of it is in the store when this returns."""
+        live, frames = self._channel(work)
+        inbox = tuple((stream, tuple(each.frame(self.store) for each in batches)) for stream, batches in work.inbox)
+        result = live.step(replace(work, inbox=inbox))
+        made = _StepObject(key)
+        messages = tuple(replace(sent, payload=made.add_batch(sent.payload)) for sent in result.messages)
+        staged = tuple(made.add_batch(frame) for frame in result.staged)
+        state = None if result.has_ended else self._state(made, live, frames)
+        stored = (key, *(state.frames if state is not None else ()))
+        result = replace(result, messages=messages, staged=staged, state=state, stored=stored)
+        if not (messages or staged or state or result.rows_in or result.has_ended):
+            return replace(result, stored=())  # an input that found nothing
+        try:
+            self.store.create(key, made.ended(result))
+        except AlreadyExists:  # a task that was taken for lost did it meanwhile: what it made counts
+            return _result_in(self.store.get(key))
+        if state is not None:
+            self._live[work.channel] = (key, live, frames)
+        return result
+
+    def _done_before(self, key: str) -> StepResult | None:
+        try:
+            return _result_in(self.store.get(key))
+        except NotFound:
+            return None
+
+    def _channel(self, work: StepWork) -> tuple[LiveChannel, FrameStore]:
+        kept = self._live.pop(work.channel, None)
+        if kept is not None and work.state is not None and kept[0] == work.state.part.key:
+            return kept[1], kept[2]
+        frames = FrameStore(self.store, self.folder)
+        live = LiveChannel(self.graph, *work.channel, self.store)
+        if work.state is not None:
+            live.restore(frames.load(work.state.part.read(self.store))[0])
+        return live, frames
+
+    @staticmethod
+    def _state(made: _StepObject, live: LiveChannel, frames: FrameStore) -> StoredState | None:
+        state = live.state()
+        if state is None:
+            return None
+        with saving(live.node.name, live.number):
+            content, named = frames.dump(state)
+        return StoredState(made.add(content), named)
+
+
+class _StepObject:
+    """What a step leaves, in one object; a batch that several channels get is there once."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._buffer = io.BytesIO()
+        self._places: dict[int, StoredPart] = {}
+
+    def add_batch(self, batch: pl.DataFrame) -> StoredPart:
+        """Put rows in; where they are."""
+        if id(batch) not in self._places:
+            part = io.BytesIO()
+            batch.write_ipc(part, compression="lz4")
+            self._places[id(batch)] = self.add(part.getbuffer())
+        return self._places[id(batch)]
+
+    def add(self, content: bytes | memoryview) -> StoredPart:
+        """Put bytes in; where they are."""
+        start = self._buffer.tell()
+        self._buffer.write(content)
+        return StoredPart(self._key, start, len(content))
+
+    def ended(self, result: StepResult) -> memoryview:
+        """The whole object, which says at its end what came of the step."""
+        place = self.add(pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL))
+        self._buffer.write(place.length.to_bytes(_LENGTH))
+        return self._buffer.getbuffer()
+
+
+def _result_in(content: bytes) -> StepResult:
+    end = len(content) - _LENGTH
+    found: StepResult = pickle.loads(content[end - int.from_bytes(content[end:]) : end])
+    return found
+
+
+_benches: dict[tuple[str, str], _Bench] = {}
+
+
+def _bench(store: str, graph: str) -> _Bench:
+    """The graph that this worker works on; one at a time, so that memory goes with the graph."""
+    found = _benches.get((store, graph))
+    if found is None:
+        _benches.clear()
+        found = _benches[store, graph] = _Bench(store, graph)
+    return found
