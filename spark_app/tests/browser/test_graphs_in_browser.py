@@ -76,7 +76,7 @@ def test_a_graph_is_found_with_its_nodes_when_it_ran(page: Page, url: str) -> No
     node = page.get_by_label("Nodes").get_by_role("row", name="2: Count")
     expect(node.get_by_role("cell").nth(3)).to_have_text("3")
     if PICTURES:
-        page.screenshot(path=str(Path(PICTURES) / "graph.png"))
+        drawn.locator("svg").screenshot(path=str(Path(PICTURES) / "graph.png"))
     page.get_by_role("link", name="daily-1").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("daily-1")
 

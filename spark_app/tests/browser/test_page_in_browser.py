@@ -190,7 +190,17 @@ def test_the_plan_is_drawn_when_the_gateway_has_the_code(page: Page, shop: Shown
     plan = page.get_by_label("Picture of the plan")
     for text in ("each(priced)", "*price → *paid", "$$sales"):
         expect(plan.locator("text").filter(has_text=re.compile(f"^{re.escape(text)}$")).first).to_be_visible()
-    picture(plan, "plan")
+    expect(plan.locator("text.live").filter(has_text=re.compile("^3$")).first).to_be_visible()
+    time = page.get_by_label("Where the time goes")
+    expect(time.get_by_role("row", name="each(priced)")).to_contain_text("watched.py")
+    shop.sales.append_many([["cid", "tea", 1]] * 5)
+    expect(plan.locator("text.live").filter(has_text=re.compile("^8$")).first).to_be_visible()
+    page.get_by_role("button", name=re.compile("Microbatch 1, version [0-9]+: 3 records")).click()
+    expect(page.get_by_text("Of microbatch 1, as the numbers")).to_be_visible()
+    expect(plan.locator("text.live").filter(has_text=re.compile("^8$"))).to_have_count(0)
+    axe = Axe().run(page)
+    assert axe.violations_count == 0, axe.generate_report()
+    picture(plan.locator("svg"), "plan")
     with served(Modules(shop.cluster.store)) as without:
         page.goto(f"{without.url}/#/m/Shop/t/sum")
         page.get_by_role("heading", name="Plan").click()

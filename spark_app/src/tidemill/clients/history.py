@@ -8,6 +8,7 @@ from tidemill.clients.status import rows_per_second
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Committed, Entry
+from tidemill.journal.step_metrics import told
 from tidemill.store.objects import ObjectStore
 from tidemill.values.offsets import OffsetRanges
 
@@ -42,7 +43,8 @@ def _line(number: int, entry: Entry, commits: dict[int, Committed]) -> dict[str,
     if entry.kind == "commit":
         done = commits.get(number, entry.committed[0])
         line |= {"microbatch_id": done.microbatch_id, "version": done.version, "records": done.records}
-        line |= {"rows_per_second": rows_per_second(done), "metrics": dict(done.metrics)}
+        metrics, steps = told(done.metrics)
+        line |= {"rows_per_second": rows_per_second(done), "metrics": metrics, "steps": steps}
     if entry.skipped:
         line["skipped"] = entry.skipped
     if entry.attempt is not None:

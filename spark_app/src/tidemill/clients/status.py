@@ -15,6 +15,7 @@ import msgspec
 
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.entries import Committed, Entry, Failure, SourceProgress
+from tidemill.journal.step_metrics import told
 from tidemill.tables.migration_progress import MigrationStatus, progress_of
 
 State = Literal["stopped", "stopped, paused", "starting", "pausing", "paused", "failing", "running"]
@@ -155,7 +156,7 @@ def entry_status(
         in_quarantine=None if entry.quarantined else 0,
         unpublished=len(entry.appends),
         rows_per_second=rows_per_second(newest) if newest else 0.0,
-        metrics=dict(newest.metrics) if newest else {},
+        metrics=told(newest.metrics)[0] if newest else {},
         failure=entry.failure,
         progress={source: met.offsets for source, met in met_sources(definition, topology, entry).items()},
         levels=len(entry.snapshot.levels),

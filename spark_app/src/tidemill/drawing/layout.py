@@ -35,12 +35,16 @@ class Box:
 
 @dataclass(frozen=True)
 class Arrow:
-    """Something goes from one box to another: rows on a task, rows that move between tasks, or state."""
+    """Something goes from one box to another: rows on a task, rows that move between tasks, or state.
+
+    `counts` names what a page counts along it, several by spaces.
+    """
 
     source: str
     target: str
     way: Way = "rows"
     label: str = ""
+    counts: str = ""
 
 
 @dataclass(frozen=True)

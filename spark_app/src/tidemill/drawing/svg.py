@@ -25,12 +25,12 @@ _LINES: Final[dict[Way, str]] = {
 }
 
 
-def to_svg(layout: Drawing, title: str) -> str:
-    """The picture; `title` is read to those who do not see it."""
+def to_svg(layout: Drawing, title: str, plan: str = "") -> str:
+    """The picture; `title` is read to those who do not see it, `plan` tells a page of which plan it is."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {layout.width:.0f} {layout.height:.0f}" '
         f'width="{layout.width:.0f}" height="{layout.height:.0f}" role="img" font-family="system-ui, sans-serif" '
-        f'font-size="12" fill="currentColor">',
+        f'font-size="12" fill="currentColor" data-plan="{_text(plan)}">',
         f"<title>{_text(title)}</title>",
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
         'orient="auto-start-reverse" markerUnits="userSpaceOnUse"><path d="M0 0 8 4 0 8z"/></marker></defs>',
@@ -51,9 +51,9 @@ def _arrow(route: Route) -> str:
             middle = (y + to_y) / 2
             path += f" C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y:.1f}"
     line = _LINES[route.arrow.way]
-    ends = f'data-from="{_text(route.arrow.source)}" data-to="{_text(route.arrow.target)}"'
+    counts = f'data-counts="{_text(route.arrow.counts)}"'
     look = 'fill="none" stroke="currentColor" stroke-opacity="0.65"'
-    drawn = f'<path {ends} d="{path}" {look} {line} marker-end="url(#tip)"/>'
+    drawn = f'<path {counts} d="{path}" {look} {line} marker-end="url(#tip)"/>'
     if not route.arrow.label:
         return drawn
     (x, y), (to_x, to_y) = points[:2]

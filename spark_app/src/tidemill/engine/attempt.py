@@ -8,10 +8,12 @@ from collections.abc import Sequence
 
 from tidemill.engine.current_step import finder
 from tidemill.engine.queries import opened
+from tidemill.engine.report import summed
 from tidemill.engine.schedule import run_supersteps
 from tidemill.engine.superstep import changes_of
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel
+from tidemill.journal.step_metrics import is_of_step
 from tidemill.values.errors import invariant
 
 
@@ -35,18 +37,20 @@ def _run(work: AttemptWork, runs: Sequence[ThreadRun], cancel: threading.Event |
     if isinstance(cancel, Cancel):
         cancel.find = finder(runs, threading.get_ident())
     exploded: set[str] = set()
-    rows, count = 0.0, 0
+    measured, count = list[dict[str, float]](), 0
     for reports in run_supersteps(work, runs):
         exploded.update(*(report.exploded for report in reports))
-        rows += sum(report.metrics["rows"] for report in reports)
+        measured += [report.metrics for report in reports]
         count += 1
     invariant(not any(run.outbox for run in runs), "the last superstep sends no message", supersteps=count)
     processed = time.perf_counter()
     changes = [changes_of(run) for run in runs]
     deltas = tuple(change.delta for change in changes if change.delta is not None)
-    metrics = {
+    steps = summed(measured)
+    metrics = {name: value for name, value in steps.items() if is_of_step(name)} | {
         "process_ms": (processed - begin) * 1000, "delta_ms": (time.perf_counter() - processed) * 1000,
-        "supersteps": float(count), "rows": rows, "delta_bytes": float(sum(part.part.bytes for part in deltas)),
+        "supersteps": float(count), "rows": steps.get("rows", 0.0),
+        "delta_bytes": float(sum(part.part.bytes for part in deltas)),
     }  # fmt: skip
     appends = tuple(part for change in changes for part in change.appends)
     return AttemptOutcome(deltas, frozenset(exploded), metrics, appends)

@@ -50,6 +50,7 @@ class _Walk:
     def go_on(self, number: int, frame: Frame) -> None:
         """The frame goes to all successors of an operator, without what nobody reads."""
         successors = self.program.next[number]
+        self.run.tally.rows[number] += frame.rows
         if not successors or not frame.rows:
             return
         frame = frame.keep_columns(self.program.live[number])
@@ -113,6 +114,8 @@ def _split(walker: _Walk, operator: pg.Split, frame: Frame) -> None:
     then, otherwise = walker.program.next[operator.id]
     mask = truth(column_of(frame, operator.condition))
     count = int(mask.sum())
+    walker.run.tally.branch(operator.id, then, count)
+    walker.run.tally.branch(operator.id, otherwise, frame.rows - count)
     frame = frame.keep_columns(walker.program.live[operator.id])
     if walker.program.keeps_order[operator.id]:
         frame = numbered(frame, f"{ORDER}{operator.id}")

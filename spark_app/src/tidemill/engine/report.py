@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
@@ -15,3 +16,12 @@ class StepReport:
     entered: tuple[int, ...] = ()
     exploded: frozenset[str] = frozenset()
     metrics: dict[str, float] = field(default_factory=dict)
+
+
+def summed(metrics: Iterable[dict[str, float]]) -> dict[str, float]:
+    """Milliseconds and counts of several steps as one."""
+    total: dict[str, float] = {}
+    for each in metrics:
+        for name, value in each.items():
+            total[name] = total.get(name, 0.0) + value
+    return total

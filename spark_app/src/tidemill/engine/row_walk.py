@@ -24,6 +24,7 @@ CHUNK_ROWS = 5_000
 def walk_rows(run: Step, start: int, frame: Frame) -> None:
     """Lets the rows of a frame go on behind `start` one after the other, in the order of the frame."""
     code = segment_code(run.compiled, start)
+    run.tally.rows[start] += frame.rows
     frame = _without_state(run, code, frame)
     run.doing = code
     runtime = RowRuntime(run, code.source)
@@ -54,6 +55,7 @@ def _without_state(run: Step, code: SegmentCode, frame: Frame) -> Frame:
         elif isinstance(operator, pg.Select):
             frame = access.select(run, operator, frame)
         frame = frame.keep_columns(run.program.live[number])
+        run.tally.rows[number] += frame.rows
     return frame
 
 

@@ -13,6 +13,7 @@ from tidemill.engine.context import StepContext
 from tidemill.engine.frame import Frame
 from tidemill.engine.materialized_rows import MaterializedRows
 from tidemill.engine.rows.code import SegmentCode
+from tidemill.engine.tally import Tally
 from tidemill.engine.work import AttemptWork
 from tidemill.journal.snapshot import TaskSet
 from tidemill.plan import program as pg
@@ -75,12 +76,12 @@ class RetainedRow(NamedTuple):
 class Step(Protocol):
     """One thread's superstep, as `engine.thread` runs it.
 
-    `doing` is the operator that runs now. `collected` holds the rows that wait for the end of their batch block or
-    join, by the operator that they reached. By the number of a block's region: `partials` rows that are combined
-    already, `resumes` the row that goes on behind the block, `waiting` rows that reached it while it was busy, and
-    `entered` the blocks that began in this superstep. `materialized` are the rows of temporary PStates, `answers` those
-    of a query. `is_sliced`: the rows that are walking are a part of those of a join, of which all together might not
-    fit.
+    `doing` is the operator that runs now; `tally` measures time from one to the next. `collected` holds the rows that
+    wait for the end of their batch block or join, by the operator that they reached. By the number of a block's
+    region: `partials` rows that are combined already, `resumes` the row that goes on behind the block, `waiting`
+    rows that reached it while it was busy, and `entered` the blocks that began in this superstep. `materialized`
+    are the rows of temporary PStates, `answers` those of a query. `is_sliced`: the rows that are walking are a part
+    of those of a join, of which all together might not fit.
     """
 
     work: AttemptWork
@@ -91,6 +92,7 @@ class Step(Protocol):
     state: ThreadState
     context: StepContext
     doing: pg.Operator | SegmentCode | None
+    tally: Tally
     collected: dict[int, list[Frame]]
     partials: dict[int, list[Frame]]
     resumes: dict[int, Frame]

@@ -30,6 +30,7 @@ from tidemill.engine.resources import read_source
 from tidemill.engine.row_walk import walk_rows
 from tidemill.engine.rows.code import SegmentCode
 from tidemill.engine.step import AppendedRow, PStateReads, QueryCalls
+from tidemill.engine.tally import NOBODY, Tally
 from tidemill.engine.travel import check_travel
 from tidemill.engine.work import AttemptWork
 from tidemill.journal.snapshot import TaskSet
@@ -73,7 +74,7 @@ class ThreadRun:
         self.inputs: dict[str, Column] = {}
         self.answers: list[Any] = []
         self._queries = queries
-        self.doing: pg.Operator | SegmentCode | None = None
+        self._doing: pg.Operator | SegmentCode | None = None
         self.staged = Staged()
         self.is_sliced = False
         self.collected: dict[int, list[Frame]] = {}
@@ -88,6 +89,7 @@ class ThreadRun:
     def _begin(self, superstep: int) -> None:
         budget = RUNNING if self.program.inputs is not None else None
         self.context = StepContext(self.work, superstep, self._awaiting, budget)
+        self.tally = Tally(len(self.program.operators))
         self.outbox: list[tuple[int, Message]] = []
         self.sent: Counter[int] = Counter()
         self.entered: list[int] = []
@@ -95,6 +97,16 @@ class ThreadRun:
         self.rows = 0
         self._sequence = 0
         self._dealt: dict[tuple[int, int], tuple[random.Random, list[int]]] = {}
+
+    @property
+    def doing(self) -> pg.Operator | SegmentCode | None:
+        """What runs now: an operator, or the code of a segment that goes row by row."""
+        return self._doing
+
+    @doing.setter
+    def doing(self, doing: pg.Operator | SegmentCode | None) -> None:
+        self.tally.turn_to(NOBODY if doing is None else doing.first if isinstance(doing, SegmentCode) else doing.id)
+        self._doing = doing
 
     @property
     def tasks(self) -> range:
@@ -150,16 +162,17 @@ class ThreadRun:
         if self.program.temps:
             check_temporaries(self)
         self.doing = None
-        metrics = {"rows": float(self.rows), "messages": float(len(self.outbox))}
+        metrics = {"rows": float(self.rows), "messages": float(len(self.outbox)), **self.tally.metrics()}
         return StepReport(dict(self.sent), tuple(self.entered), frozenset(self.exploded), metrics)
 
     def _arrive(self, point: int, messages: list[Message]) -> None:
-        operator = self.program.operators[point]
+        operator = self.doing = self.program.operators[point]
         partial = [message for message in messages if message.is_partial]
         plain = [message for message in messages if not message.is_partial]
         if partial:
             frame = deliver(partial, self.work.tasks, self.program.keeps_order[point])
             self.partials.setdefault(operator.region, []).append(frame)
+            self.tally.rows[point] += frame.rows
         if not plain:
             return
         frame = deliver(plain, self.work.tasks, self.program.keeps_order[point])
@@ -172,10 +185,12 @@ class ThreadRun:
         if not frame.rows:
             return
         self.rows += frame.rows
+        before = self.doing
         if self.program.segments[start].mode == "rows":
             walk_rows(self, start, frame)
         else:
             walk(self, start, frame)
+        self.doing = before
 
     # --- sources -----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,9 @@ from tidemill.graphs.waves import NodeRecord
 def drawn(nodes: Sequence[NodeRecord]) -> str:
     """The text of the SVG file."""
     arrows = [
-        Arrow(str(stream.source), str(node.node), label=stream.dealt) for node in nodes for stream in node.streams
+        Arrow(str(stream.source), str(node.node), label=stream.dealt, counts=str(stream.source))
+        for node in nodes
+        for stream in node.streams
     ]
     return to_svg(layout([_box(node) for node in nodes], arrows), "A task graph")
 

@@ -14,6 +14,7 @@ from tidemill.engine.external import read_external
 from tidemill.engine.work import AttemptRunner, AttemptWork, Cancel
 from tidemill.journal.entries import QUARANTINE, Poison
 from tidemill.journal.snapshot import TaskSet
+from tidemill.journal.step_metrics import bounded
 from tidemill.leader import events
 from tidemill.leader.attempt_failures import attempt_failed, is_of_record
 from tidemill.leader.diagnosis import Blamed, Place, TooManyProbes, find_poison
@@ -35,7 +36,8 @@ def run_attempt(
     """
     work = topology_store.attempt_work(start)
     try:
-        return events.AttemptDone(start.token, runner.run(work, cancel))
+        outcome = runner.run(work, cancel)
+        return events.AttemptDone(start.token, replace(outcome, metrics=bounded(outcome.metrics, work.program.shape)))
     except BaseException as caught:  # a function of the module raises anything, sys.exit included
         if not start.is_diagnosed or not is_of_record(caught):
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from tidemill.drawing.layout import Arrow, Box, BoxKind, Way, layout
 from tidemill.drawing.svg import to_svg
@@ -24,7 +25,8 @@ _PURPOSES = {
 def picture(program: pg.Program) -> str:
     """The program as SVG: thick arrows where rows move to other tasks, dashed ones for what is kept in the store."""
     boxes, arrows = Sketch(program).parts()
-    return to_svg(layout(boxes, arrows), f"The plan of {program.topology} in {program.module}")
+    title = f"The plan of {program.topology} in {program.module}"
+    return to_svg(layout(boxes, arrows), title, str(program.shape))
 
 
 class Sketch:
@@ -43,7 +45,7 @@ class Sketch:
         names = {name for arrow in arrows for name in (arrow.source, arrow.target)}
         shown = [self._box(operator) for operator in self._program.operators if str(operator.id) in names]
         stores = sorted(name for name in names if not name.isdigit())
-        return [*(Box(name, name.partition(" ")[2], kind="store") for name in stores), *shown], arrows
+        return [*(Box(name, name.partition(" ")[2], kind="store") for name in stores), *shown], _merged(arrows)
 
     # --- boxes -------------------------------------------------------------------------------------------------------
 
@@ -86,18 +88,20 @@ class Sketch:
         for operator in self._program.operators:
             way: Way = "moved" if isinstance(operator, pg.Move) else "rows"
             for following in self._program.next[operator.id]:
-                yield Arrow(str(operator.id), str(following), way)
+                counted = f"{operator.id}>{following}" if isinstance(operator, pg.Split) else str(operator.id)
+                counted = str(following) if isinstance(operator, pg.Enter) else counted  # a block begins there anew
+                yield Arrow(str(operator.id), str(following), way, counts=counted)
 
     def _regions(self) -> Iterator[Arrow]:
         """Where rows wait until a region is finished, and go on behind it."""
         for region in self._program.regions:
             ends = [end for end in (region.collect, *region.sides) if end is not None]
             if region.enter is not None and region.start not in self._program.next[region.enter]:
-                yield Arrow(str(region.enter), str(region.start))
+                yield Arrow(str(region.enter), str(region.start), counts=str(region.start))
             if region.post is not None:
-                yield from (Arrow(str(end), str(region.post)) for end in ends)
+                yield from (Arrow(str(end), str(region.post), counts=str(region.post)) for end in ends)
             if region.after is not None and region.enter is not None:
-                yield Arrow(str(region.enter), str(region.after))
+                yield Arrow(str(region.enter), str(region.after), counts=str(region.after))
 
     def _kept(self) -> Iterator[Arrow]:
         """What is read from depots, and written to PStates and depots."""
@@ -130,8 +134,16 @@ def _without(passed: set[str], arrows: list[Arrow]) -> list[Arrow]:
         before = [arrow for arrow in arrows if arrow.target == name]
         after = [arrow for arrow in arrows if arrow.source == name]
         arrows = [arrow for arrow in arrows if name not in (arrow.source, arrow.target)]
-        arrows += [Arrow(first.source, then.target, first.way) for first in before for then in after]
+        arrows += [replace(first, target=then.target) for first in before for then in after]
     return arrows
+
+
+def _merged(arrows: Iterable[Arrow]) -> list[Arrow]:
+    """Arrows between the same boxes as one, along which all of them are counted."""
+    counts: dict[Arrow, dict[str, None]] = {}
+    for arrow in arrows:
+        counts.setdefault(replace(arrow, counts=""), {})[arrow.counts] = None
+    return [replace(arrow, counts=" ".join(filter(None, names))) for arrow, names in counts.items()]
 
 
 def _flow(args: tuple[Arg, ...], outs: tuple[str, ...]) -> str:

@@ -433,7 +433,8 @@ class Program:
     depots that it appends to, by name. `queries` are all queries that it calls, and those that they call, by name;
     `mirrored` those of other modules that they call, by their names here; `inputs` the variables that a query begins
     with, None for a topology. `objects` are what it uses of the objects of the module. `key` names the program in
-    caches of workers. `migrated` are the depots whose records are read through a function, by name.
+    caches of workers, `shape` is a number for the operators and where they lead, the same in each process. `migrated`
+    are the depots whose records are read through a function, by name.
     """
 
     module: str
@@ -452,6 +453,7 @@ class Program:
     schedule: tuple[Superstep, ...] | None
     targets: Mapping[str, AppendTarget] = field(default_factory=dict)
     key: str = field(default="", compare=False)
+    shape: int = field(default=0, compare=False)
     queries: Mapping[str, Program] = field(default_factory=dict)
     inputs: tuple[str, ...] | None = None
     migrated: Mapping[str, MigratedDepot] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from tidemill.engine.current_step import superstep_text
+from tidemill.engine.report import summed
 from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel, CompactionWork, CurrentStep
 from tidemill.journal.snapshot import Part
 from tidemill.plan.program import Superstep
@@ -33,7 +34,6 @@ from tidemill.spark.worker import (
     ShippedWork,
     StepStage,
     ThreadResult,
-    summed,
 )  # fmt: skip
 from tidemill.values import errors
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidemill.engine.report import StepReport
+from tidemill.engine.report import StepReport, summed
 from tidemill.engine.work import ThreadChanges
 from tidemill.language.objects import keep_only
 from tidemill.plan.program import Event, Program
@@ -229,15 +229,6 @@ def refuse_repetition(superstep: int) -> None:
     current = context.getLocalProperty(SUPERSTEP_PROPERTY) if context else None
     if current is not None and int(current) != superstep:
         raise errors.AttemptLost(f"The output of superstep {superstep} was lost before superstep {current} read it.")
-
-
-def summed(metrics: Iterable[dict[str, float]]) -> dict[str, float]:
-    """Milliseconds and counts of several steps as one."""
-    total: dict[str, float] = {}
-    for each in metrics:
-        for name, value in each.items():
-            total[name] = total.get(name, 0.0) + value
-    return total
 
 
 def drain(records: Iterable[bytes]) -> None:

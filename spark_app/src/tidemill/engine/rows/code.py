@@ -18,10 +18,12 @@ class SegmentCode:
     """The compiled source of a segment; `make(runtime)` gives the function of its rows
     (`engine.row_runtime`).
 
-    `prefix` are the operators that run by columns before, `start` the last of them.
+    `prefix` are the operators that run by columns before, `start` the last of them; `first` is the one behind it, at
+    which the time of all is told.
     """
 
     start: int
+    first: int
     prefix: tuple[int, ...]
     source: SegmentSource
     file: str
@@ -43,7 +45,7 @@ def segment_code(compiled: CompiledProgram, start: int) -> SegmentCode:
     linecache.cache[file] = (len(source.text), None, source.text.splitlines(keepends=True), file)
     space: dict[str, Any] = {}
     exec(compile(source.text, file, "exec"), space)  # the text is this package's own, see rows.source
-    return SegmentCode(begin, prefix, source, file, space["make"])
+    return SegmentCode(begin, next(iter(program.next[begin]), begin), prefix, source, file, space["make"])
 
 
 def stateless_prefix(program: pg.Program, start: int) -> tuple[int, ...]:

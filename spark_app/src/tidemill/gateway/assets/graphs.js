@@ -60,7 +60,7 @@ const done = (node) => node.ended === node.channels ? "done" : `${node.ended}/${
 
 const progress = (nodes) => ({
   boxes: Object.fromEntries(nodes.map((node) => [node.node, done(node)])),
-  arrows: Object.fromEntries(nodes.flatMap((node) => node.streams.map(({ source }) => [`${source} ${node.node}`, number(nodes[source].rows_out)]))),
+  counts: Object.fromEntries(nodes.map((node) => [node.node, node.rows_out])),
 });
 
 const NODES = [

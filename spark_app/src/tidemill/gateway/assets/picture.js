@@ -1,7 +1,7 @@
 // A picture that the gateway draws, with what is known of its boxes and arrows now.
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { picture, useAsked } from "./api.js";
-import { Notice } from "./parts.js";
+import { Notice, number } from "./parts.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -12,18 +12,20 @@ function written(x, y, anchor, text) {
   return made;
 }
 
-// `boxes`: texts by the name of a box; `arrows`: texts by the names of the two boxes, as "1 2".
-function annotate(svg, { boxes = {}, arrows = {} }) {
+// `boxes`: texts by the name of a box; `counts`: numbers by what is counted along arrows.
+function annotate(svg, { boxes = {}, counts = {} }) {
   for (const old of svg.querySelectorAll("text.live")) old.remove();
-  for (const path of svg.querySelectorAll("path[data-from]")) {
-    const text = arrows[`${path.dataset.from} ${path.dataset.to}`];
-    if (text === undefined) continue;
-    const middle = path.getPointAtLength(path.getTotalLength() / 2);
-    path.after(written(middle.x, middle.y + 3, "middle", text));
+  for (const path of svg.querySelectorAll("path[data-counts]")) {
+    const found = path.dataset.counts.split(" ").map((name) => counts[name]).filter((count) => count !== undefined);
+    if (found.length === 0) continue;
+    const hasLabel = path.nextElementSibling?.tagName === "text"; // which stands in the middle
+    const at = path.getPointAtLength(path.getTotalLength() * (hasLabel ? 0.8 : 0.5));
+    path.after(written(at.x, at.y + 3, "middle", number(found.reduce((sum, count) => sum + count, 0))));
   }
   for (const box of svg.querySelectorAll("g[data-box]")) {
     const text = boxes[box.dataset.box], place = box.querySelector("rect");
-    if (text !== undefined) box.append(written(Number(place.getAttribute("x")) + Number(place.getAttribute("width")) - 5, Number(place.getAttribute("y")) + 11, "end", text));
+    const [x, y, width, height] = ["x", "y", "width", "height"].map((name) => Number(place.getAttribute(name)));
+    if (text !== undefined) box.append(written(x + width - 5, y + height - 3, "end", text));
   }
 }
 

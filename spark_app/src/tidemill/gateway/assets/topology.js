@@ -1,7 +1,7 @@
 // One topology as it goes on: its newest microbatches, what waits, where time goes, and why it failed.
 import { html, useMemo, useState } from "./vendor/preact-htm.js";
 import { ask, segment, useAsked, useEvents } from "./api.js";
-import { Picture } from "./picture.js";
+import { Plan } from "./plan.js";
 import { Quarantine } from "./quarantine.js";
 import { Chart, Facts, Notice, State, Table, Timeline, ago, bytes, clock, milliseconds, moment, number, total, useTick } from "./parts.js";
 
@@ -36,7 +36,7 @@ export function Topology({ module, name, query, may }) {
     <section class="card"><h2>Microbatches</h2><${Microbatches} lines=${lines} chosen=${chosen} choose=${choose} /></section>
     <${Charts} lines=${lines} samples=${samples} />
     ${status.quarantined > 0 && html`<${Quarantine} path=${path} status=${status} may=${may} />`}
-    <${Plan} path=${path} />
+    <${Plan} path=${path} lines=${lines} chosen=${chosen} />
     <section class="card"><h2>Sources</h2><${Sources} module=${module} status=${status} /></section>
     <section class="card"><h2>Log</h2><${Log} lines=${lines} chosen=${chosen} choose=${choose} />
       ${lines.length > 0 && lines[0].entry > 1 && html`<p><button onClick=${older}>Older entries</button></p>`}</section>`;
@@ -139,16 +139,6 @@ function Charts({ lines, samples }) {
     <section class="card"><h2>Records a second</h2><${Chart} label="Records a second of each microbatch" series=${[["records/s", "--process"]]} data=${rates} /></section>
     <section class="card"><h2>Records that wait</h2><${Chart} label="Records that wait, since this view was opened" series=${[["waiting", "--commit"]]} data=${waiting} /></section></div>`;
 }
-
-// --- plan -----------------------------------------------------------------------------------------------------------
-
-function Plan({ path }) {
-  const [isOpen, setOpen] = useState(false);
-  return html`<section class="card"><details open=${isOpen} onToggle=${(event) => setOpen(event.target.open)}><summary><h2 class="inline">Plan</h2></summary>
-    <${Picture} path=${isOpen ? `${path}/plan` : null} label="Picture of the plan" hint=${PLAN} /></details></section>`;
-}
-
-const PLAN = html`Thick arrows move rows to other tasks, dashed ones go to and from the store; <em>rows</em> marks the steps that go row by row, all others go by columns. Point at a step for its line.`;
 
 // --- sources and log ------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from tidemill.plan.compile.liveness import live_behind
 from tidemill.plan.compile.order import leaves, merging_trees, ordered_points
 from tidemill.plan.compile.schedule import certain_operators, schedule_of, with_waits
 from tidemill.plan.compile.segments import segments_of
+from tidemill.plan.steps import step_of
 from tidemill.values.errors import BadInput, DefinitionError, Fault, UnknownName, message_of
 
 T = TypeVar("T")
@@ -146,7 +148,16 @@ def _sound(declaration: df.ModuleDeclaration, explicit: tuple[T, list[Fault]]) -
 
 
 def _named(program: pg.Program) -> pg.Program:
-    return replace(program, key=hashlib.sha256(_shipped(program)).hexdigest()[:24])
+    key = hashlib.sha256(_shipped(program)).hexdigest()[:24]
+    return replace(program, key=key, shape=_shape(program))
+
+
+def _shape(program: pg.Program) -> int:
+    """A number for the operators and where each leads; paths of files, which differ from machine to machine, are out
+    of it.
+    """
+    lines = (f"{type(one).__name__} {step_of(one)} {program.next[one.id]}" for one in program.operators)
+    return zlib.crc32("\n".join(lines).encode())
 
 
 _TEMPORARY = "~"
