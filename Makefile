@@ -7,7 +7,7 @@ PYTEST := -m pytest --numprocesses auto --maxprocesses 2 --dist loadfile
 MINUTES ?= 60
 export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
 
-.PHONY: help setup fmt check test test-kubernetes coverage soak demo demo-graph bench e2e promises fresh-machine spec lock audit sbom dist clean
+.PHONY: help setup fmt check test test-kubernetes coverage soak demo demo-graph bench e2e promises fresh-machine spec lock audit sbom dist docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -86,6 +86,9 @@ sbom: setup ## the bill of materials of the locked packages, as CycloneDX JSON i
 
 dist: setup ## wheels and source packages of tidemill and tidemill-operator in dist/
 	@bash scripts/dist.sh dist
+
+docs: setup ## the documentation as a site in dist/docs; strict, and without another host
+	@bash scripts/site.sh
 
 clean: ## remove what the other targets made in this folder
 	rm -rf .venv dist tidemill-data demo-data .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -321,7 +321,8 @@ def main() -> int:
         figures += PARTS[name](arguments.quick)
         if not arguments.quick:
             results.save(figures)
-            results.write_table(ROOT / "README.md")
+            results.write_table(ROOT / "docs/figures.md")
+            results.write_table(ROOT / "README.md", only=results.SHOWN_FIRST)
     results.show(console, figures)
     return 0
 

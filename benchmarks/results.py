@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,6 +13,11 @@ from rich.table import Table
 FILE = Path(__file__).parent / "results.json"
 BEGIN = "<!-- figures -->"
 END = "<!-- end of figures -->"
+SHOWN_FIRST = (
+    "keyed_count_repartition_vs_structured_streaming", "small_batch_inline_vs_structured_streaming",
+    "select_one_warm_p50_ms", "gateway_ack_p50",
+)  # fmt: skip
+"""What the README shows; docs/figures.md has all."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +39,12 @@ def save(figures: list[Figure], path: Path = FILE) -> None:
     path.write_text(json.dumps(list(known.values()), indent=2) + "\n")
 
 
-def write_table(page: Path, path: Path = FILE) -> None:
-    """Put the saved figures between the marks of a Markdown page."""
+def write_table(page: Path, path: Path = FILE, only: Collection[str] = ()) -> None:
+    """Put the saved figures between the marks of a Markdown page: all, or those of these names."""
     lines = ["| figure | value | ratio | compared with, in the same run | command |", "| --- | --- | --- | --- | --- |"]
     for figure in [Figure(**saved) for saved in json.loads(path.read_text())]:
+        if only and figure.name not in only:
+            continue
         ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
         value = f"{figure.value:,.0f}" if figure.value >= 1_000 else f"{figure.value:.3g}"
         name = figure.name.replace("_", " ")

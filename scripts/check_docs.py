@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
-SKIPPED = {".venv", ".git", "node_modules"}
+SKIPPED = {".venv", ".git", "node_modules", "dist"}
 
 
 def broken_links(page: Path) -> list[str]:

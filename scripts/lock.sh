@@ -8,6 +8,7 @@ uv="$(bash scripts/supply.sh uv)"
 compile=("$uv" pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate "$@")
 
 "${compile[@]}" scripts/requirements-supply.in -o scripts/requirements-supply.txt
+"${compile[@]}" scripts/requirements-docs.in -o scripts/requirements-docs.txt
 "${compile[@]}" images/requirements-build.in -o images/requirements-build.txt
 # The flights of the examples are read by Polars; the package that carries them asks for pandas only to offer them as its frames.
 "${compile[@]}" --extra dev --no-emit-package tidemill --no-emit-package pandas pyproject.toml -o requirements.lock

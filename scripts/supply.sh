@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Prints the path of a program for the supply chain (uv, pip-audit, cyclonedx-py), installed once into the cache with its hashes.
+# Prints the path of a program beside the product, installed once into the cache with its hashes: of the supply chain (uv, pip-audit,
+# cyclonedx-py), or with a second word `docs` of the documentation's site (mkdocs).
 set -euo pipefail
 cd "$(dirname "$0")"
-key="$(cksum < requirements-supply.txt | tr ' ' '-')"
-tools="${TIDEMILL_CACHE:-$HOME/.cache/tidemill}/supply-$key"
+group="${2:-supply}"
+key="$(cksum < "requirements-$group.txt" | tr ' ' '-')"
+tools="${TIDEMILL_CACHE:-$HOME/.cache/tidemill}/$group-$key"
 if [ ! -e "$tools/complete" ]; then
   ../.venv/bin/python -m venv --clear "$tools"
-  "$tools/bin/python" -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r requirements-supply.txt >&2
+  "$tools/bin/python" -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r "requirements-$group.txt" >&2
   touch "$tools/complete"
 fi
 echo "$tools/bin/$1"

@@ -25,6 +25,8 @@ CLAIMED = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.sear
 MAIN_SHARE_MAX = 400
 """Modules that `import tidemill` may load, of Python and its own; a count, which no busy machine changes."""
 
+pytestmark = pytest.mark.timeout(900)  # the first time, packages are fetched
+
 STORY = """
 import os, sys
 started = []

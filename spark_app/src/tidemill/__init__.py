@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from tidemill.api.schemas import PState, SubindexOptions
     from tidemill.api.sub_batch import SubBatch
     from tidemill.api.topology import MicrobatchSourceOptions, MicrobatchTopology, OffsetAgo
+    from tidemill.clients.depot import DepotHandle
     from tidemill.clients.diffs import (
         AppendDiff,
         DestroyedDiff,
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
         UngracefulTerminationDiff,
     )
     from tidemill.clients.proxies import ProxyState, ProxyStatus
+    from tidemill.clients.pstate import PStateHandle
     from tidemill.cluster.in_process import InProcessCluster
     from tidemill.graphs.dataset import Dataset, KVDataset, RangeDataset
     from tidemill.graphs.executor import Executor, StatelessExecutor
@@ -138,6 +140,7 @@ _NAMES = {
     "tidemill.api.schemas": ("PState", "SubindexOptions"),
     "tidemill.api.sub_batch": ("SubBatch",),
     "tidemill.api.topology": ("MicrobatchSourceOptions", "MicrobatchTopology", "OffsetAgo"),
+    "tidemill.clients.depot": ("DepotHandle",),
     "tidemill.clients.diffs": (
         "AppendDiff",
         "DestroyedDiff",
@@ -156,6 +159,7 @@ _NAMES = {
         "UngracefulTerminationDiff",
     ),
     "tidemill.clients.proxies": ("ProxyState", "ProxyStatus"),
+    "tidemill.clients.pstate": ("PStateHandle",),
     "tidemill.cluster.in_process": ("InProcessCluster",),
     "tidemill.graphs.dataset": ("Dataset", "KVDataset", "RangeDataset"),
     "tidemill.graphs.executor": ("Executor", "StatelessExecutor"),
@@ -250,6 +254,7 @@ __all__ = [
     "Deleted",
     "Depot",
     "DepotClosed",
+    "DepotHandle",
     "DestroyedDiff",
     "Diff",
     "DistinctExecutor",
@@ -302,6 +307,7 @@ __all__ = [
     "OutputParquetExecutor",
     "OwnedByAnother",
     "PState",
+    "PStateHandle",
     "Path",
     "ProjectExecutor",
     "ProxyState",

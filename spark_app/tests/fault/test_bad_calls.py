@@ -155,7 +155,7 @@ CALLS: dict[str, tuple[Callable[[InProcessCluster], Any], type[TidemillError], s
     "second": (lambda c: launch(c), ModuleExists, "use update_module"),
     "count": (lambda c: c.wait_for_microbatch_processed_count(NAME, "tally", "x"), BadInput, "whole number"),
     "private": (lambda c: c.cluster_pstate(NAME, "$$hidden"), NotSelectable, "private"),
-    "no key": (lambda c: c.cluster_pstate(NAME, "$$counts").select(Path.all()), BadPath, "begin the path with key"),
+    "no key": (lambda c: c.cluster_pstate(NAME, "$$counts").select(Path.all()), BadPath, "begin the path with a key"),
     "no path": (lambda c: c.cluster_pstate(NAME, "$$counts").select("a"), BadPath, "Path.key"),
     "whole": (lambda c: c.cluster_pstate(NAME, "$$nested").select(Path.key("a")), NotSelectable, "sorted range"),
     "term": (lambda c: c.cluster_pstate(NAME, "$$counts").select(Path.key("a").term_val(1)), BadPath, "changes state"),

@@ -61,7 +61,7 @@ def test_a_sentence_is_said_when_a_file_lies_where_a_folder_is_needed(
     (tmp_path / "file").touch()
     file = str(tmp_path / "file")
     for words in (("run", program, "--store", file), ("export", "Names", "kept", "--store", store, "--out", file)):
-        assert "file: File exists." in refused(*words).replace("\n", "")
+        assert "file: A folder is needed here" in refused(*words).replace("\n", "")
 
 
 @pytest.mark.parametrize("wrong", [("nowhere_at_all:X",), ("PROGRAM", "--engine", "bogus")], ids=["module", "engine"])

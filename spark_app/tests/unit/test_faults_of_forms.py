@@ -47,7 +47,7 @@ def no_case(setup: Any, topologies: Any) -> None:
     records(setup, topologies).sub_source("*v")  # <- fault
 
 
-@expect("sub_source takes cases, not <tidemill.api.block.Case")
+@expect("sub_source takes cases, not <Case: Each>")
 def a_case_of_cond(setup: Any, topologies: Any) -> None:
     records(setup, topologies).sub_source("*v", Case.create("*v").each(Ops.INC, "*v"))  # <- fault
 

@@ -11,6 +11,7 @@ from tidemill.api.locations import caller_location
 from tidemill.api.starters import starter
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Aggregator, AggTree, Location
+from tidemill.language.texts import aggregator_text
 from tidemill.values.errors import Fault
 from tidemill.values.suggestions import Suggesting
 
@@ -79,6 +80,9 @@ class Agg(metaclass=Suggesting):
         self.tree: AggTree = tree
         self.faults: _Faults = tuple(faults)
         self.at = at or Location()
+
+    def __repr__(self) -> str:
+        return aggregator_text(self.tree)
 
     def capture_new_val_into(self, name: str) -> Agg:
         """In a batch block: post-agg gets a row for each key that was aggregated into, with the new value in `name`.
@@ -253,6 +257,9 @@ class CompoundAgg:
     def __init__(self, tree: AggTree, faults: Sequence[Fault] = ()) -> None:
         self.tree = tree
         self.faults: _Faults = tuple(faults)
+
+    def __repr__(self) -> str:
+        return aggregator_text(self.tree)
 
     @staticmethod
     def map(*entries: Any) -> CompoundAgg:

@@ -18,6 +18,7 @@ from tidemill.api.locations import caller_location
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Arg, Const, Function, FunctionKind, Location, Var
 from tidemill.language.operations import Op, Ops, is_true
+from tidemill.language.texts import arg_text
 from tidemill.values.data import has_utf8
 from tidemill.values.errors import BadInput, Fault
 
@@ -62,6 +63,9 @@ class Expr:
         found.extend(arity_faults(recorded, len(args), self.at))
         self.expr = dataflow.RecordedExpr(recorded, to_call_args(recorded, args, self.at, found))
         self.faults = tuple(found)
+
+    def __repr__(self) -> str:
+        return arg_text(self.expr)
 
 
 class Helpers:

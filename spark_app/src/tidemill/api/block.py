@@ -60,6 +60,10 @@ class Block(Calls, Attachable):
         self.nodes = tuple(nodes)
         self.faults = tuple(faults)
 
+    def __repr__(self) -> str:
+        steps = ", ".join(type(node).__name__ for node in self.nodes)
+        return f"<{type(self).__name__}: {steps or 'no step'}>"
+
     @staticmethod
     def create() -> Block:
         """A block with nothing in it, to begin one that grows in a Python loop."""

@@ -28,6 +28,10 @@ class Partitioning:
         self.fields = fields
         self.faults = faults
 
+    def __repr__(self) -> str:
+        by = self.fields or (() if self.function is None else (self.function.name,))
+        return f"Depot.{self.kind}({', '.join(by)})"
+
 
 class Depot(metaclass=Suggesting):
     """The ways to partition a depot.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import sysconfig
 from pathlib import Path
@@ -41,6 +42,16 @@ def raised_location(trace: TracebackType | None) -> Location:
 def _is_of_library(file: str) -> bool:
     """Whether this file came with Python or was installed, so that its user cannot have made the mistake there."""
     return file.startswith(_LIBRARIES) or "/site-packages/" in file or "/dist-packages/" in file
+
+
+def class_location(kind: type) -> Location:
+    """Where a class was written; nowhere if its source is not there, as of one typed at a prompt."""
+    try:
+        file = inspect.getsourcefile(kind)
+        line = inspect.getsourcelines(kind)[1]
+    except (OSError, TypeError):
+        return Location()
+    return Location() if file is None else Location(file, line)
 
 
 def defined_location(code: CodeType | None) -> Location:

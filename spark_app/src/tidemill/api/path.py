@@ -11,6 +11,7 @@ from tidemill.api.ranges import Options, amount_options, range_options
 from tidemill.api.starters import starter
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Location, Nav
+from tidemill.language.texts import path_text
 from tidemill.values.errors import BadPath, Fault
 from tidemill.values.suggestions import SuggestingInstances
 
@@ -30,7 +31,7 @@ class Path(SuggestingInstances):
         self.faults = faults
 
     def __repr__(self) -> str:
-        return "Path" + "".join(f".{nav.name}(…)" if nav.args else f".{nav.name}()" for nav in self.path.navs)
+        return path_text(self.path)
 
     def _then(self, name: str, *args: Any) -> Path:
         """Add a navigator whose arguments are values, variables or expressions."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill.api.attachment import unattached, watching
-from tidemill.api.locations import defined_location, raised_location
+from tidemill.api.locations import class_location, defined_location, raised_location
 from tidemill.api.module import Module, Setup, Topologies
 from tidemill.language.dataflow import Location, MirrorDeclaration, ModuleDeclaration
 from tidemill.language.objects import DeclaredObject, with_objects
@@ -49,6 +49,7 @@ def record_module(module: Any, *, follows_mirrors: bool = True) -> ModuleDeclara
             "is_incomplete": bool(raised),
             "option_locations": tuple(map(str, setup.option_locations)),
             "unattached": unattached(blocks),
+            "defined_at": class_location(type(instance)),
         },
         with_objects(tuple(query for query, _ in queries), objects),
         objects,
@@ -93,6 +94,8 @@ def _define(instance: Any, setup: Setup, topologies: Topologies) -> list[Fault]:
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises is a fault of the definition
         text = f"define raised {type(error).__name__}: {message_of(error)}"
         at = raised_location(error.__traceback__)
+        if getattr(type(instance), "define", None) is Module.define:  # of the base: the subclass has none
+            return [Fault(str(class_location(type(instance))), text, "Write define in this class.")]
         if at == Location():  # raised by the call itself: `define` does not take what it is given
             at = defined_location(getattr(getattr(instance.define, "__func__", instance.define), "__code__", None))
         return [Fault(str(at), text if text.endswith((".", "?", "!")) else f"{text}.", "Correct this line.")]

@@ -26,6 +26,9 @@ class SubindexOptions:
     def __init__(self, tracks_size: bool = True) -> None:
         self.tracks_size = tracks_size
 
+    def __repr__(self) -> str:
+        return f"SubindexOptions(tracks_size={self.tracks_size})"
+
     @starter
     def without_size_tracking(self) -> SubindexOptions:
         """Do not keep the size: writes look up no keys, but asking for the size reads the keys of all elements."""

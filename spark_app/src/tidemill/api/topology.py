@@ -39,6 +39,9 @@ class MicrobatchSourceOptions:
         self.given_id = source_id
         self.faults = tuple(faults)
 
+    def __repr__(self) -> str:
+        return f"MicrobatchSourceOptions(start={self.start}, source_id={self.given_id!r})"
+
     def _from(self, start: StartFrom) -> MicrobatchSourceOptions:
         at = str(caller_location())
         found = list(self.faults)

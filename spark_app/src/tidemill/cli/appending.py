@@ -21,7 +21,7 @@ from tidemill.cli.loading import (
     existing_store,
     stored_definition,
 )
-from tidemill.cli.output import command, messages, say, show_json, wants_json
+from tidemill.cli.output import command, counted, messages, say, show_json, wants_json
 from tidemill.clients.depot import DepotHandle
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import SystemClock
@@ -70,7 +70,7 @@ def append(
     if json_:
         show_json({"appended": appended, "seconds": round(seconds, 3)})
     else:
-        say(f"Appended {appended:,} records to {depot} of {module} in {seconds:.1f} s.")
+        say(f"Appended {counted(appended, 'record')} to {depot} of {module} in {seconds:.1f} s.")
 
 
 def _wait(store: ObjectStore, definition: StoredDefinition, seconds: float) -> None:

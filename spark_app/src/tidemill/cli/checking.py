@@ -14,7 +14,7 @@ from tidemill.cli.loading import (
     existing_store,
     stored_definition,
 )
-from tidemill.cli.output import EXIT_CORRUPT, command, console, show_json, wants_json
+from tidemill.cli.output import EXIT_CORRUPT, command, console, counted, show_json, wants_json
 from tidemill.journal.definition_log import modules_of, orphans
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import CorruptState
@@ -63,8 +63,7 @@ def check(
         out = console()
         for name, finding in found:
             out.print(f"{name}: {finding}", markup=False, soft_wrap=True)
-        modules = "1 module" if len(names) == 1 else f"{len(names)} modules"
-        beside = f", {datasets} Datasets" if datasets else ""
-        out.print(f"{modules}{beside} checked: {len(faults)} faults.", markup=False)
+        beside = f", {counted(datasets, 'Dataset')}" if datasets else ""
+        out.print(f"{counted(len(names), 'module')}{beside} checked: {counted(len(faults), 'fault')}.", markup=False)
     if faults:
         raise typer.Exit(EXIT_CORRUPT)

@@ -64,6 +64,9 @@ COMMANDS = {
         "append",
         "Append records; when this returns they are durable. Rows of CSV and Parquet files become dicts.",
     ),
+    "records": CommandSource(
+        "records", "records", "Show records of a depot: partition, offset and record, one a line."
+    ),
     "select": CommandSource(
         "reading", "select", "Read a PState; --json prints one list of all values (with --one the value)."
     ),
@@ -157,6 +160,16 @@ class Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = {name: TyperCommand(name, help=entry.help) for name, entry in COMMANDS.items()}
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take `--store` and `--json` before the command as well: they go to the command."""
+        place, moved = 0, list[str]()
+        while place < len(args) and (args[place] in ("--json", "--store") or args[place].startswith("--store=")):
+            end = place + (2 if args[place] == "--store" else 1)
+            moved, place = moved + args[place:end], end
+        rest = args[place:]
+        behind = rest.index("--") if "--" in rest else len(rest)
+        return super().parse_args(ctx, [*rest[:behind], *moved, *rest[behind:]] if rest else args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The name, the loaded command, and the arguments that are left for it."""

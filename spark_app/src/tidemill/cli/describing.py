@@ -97,29 +97,61 @@ def describe(
 
 
 def _show(declaration: ModuleDeclaration) -> None:
-    """What a module declares, as tables."""
+    """What a module declares, as tables without empty ones, and the schemas of PStates as trees."""
     console().print(f"Module {declaration.name}", style="bold")
-    show_table("Depots", ("depot", "partitioner", "global", "tick ms", "schema"), (
+    _show_some("Depots", ("depot", "partitioner", "global", "tick ms", "schema"), (
         (d.name, partitioner_text(d), d.is_global, d.tick_millis, schemas.to_text(d.schema) if d.schema else None)
         for d in declaration.depots
     ))  # fmt: skip
-    show_table("Sources", ("topology", "source", "depot", "start from"), (
+    _show_some("Sources", ("topology", "source", "depot", "start from"), (
         (t.name, s.source_id, s.depot, start_text(s.start_from)) for t in declaration.topologies for s in t.sources
     ))  # fmt: skip
-    show_table("PStates", ("topology", "PState", "schema", "global", "private"), (
-        (t.name, p.name, schemas.to_text(p.schema), p.is_global, p.is_private)
-        for t in declaration.topologies for p in t.pstates
-    ))  # fmt: skip
-    show_table("Migrations", ("PState", "of", "migration", "to"), (
+    for topology in declaration.topologies:
+        for pstate in topology.pstates:
+            kinds = [word for word, holds in (("global", pstate.is_global), ("private", pstate.is_private)) if holds]
+            console().print(
+                " ".join(["PState", pstate.name, "of", topology.name, *kinds]), style="italic", markup=False
+            )
+            for line in _tree(pstate.schema, 1):
+                console().print(line, markup=False, soft_wrap=True)
+    _show_some("Migrations", ("PState", "of", "migration", "to"), (
         (p.name, location_text(m.location), m.id, schemas.to_text(m.schema))
         for t in declaration.topologies for p in t.pstates for m in p.migrations
     ))  # fmt: skip
-    show_table("Objects of other modules", ("mirror", "module", "object", "store"), (
+    _show_some("Objects of other modules", ("mirror", "module", "object", "store"), (
         (m.name, m.module, m.object, m.store or "the own one") for m in declaration.mirrors
     ))  # fmt: skip
-    show_table("Queries", ("query", "inputs", "result"), (
+    _show_some("Queries", ("query", "inputs", "result"), (
         (q.name, ", ".join(q.inputs), q.result) for q in declaration.queries
     ))  # fmt: skip
+
+
+def _show_some(title: str, columns: tuple[str, ...], rows: Iterator[tuple[Any, ...]]) -> None:
+    if found := list(rows):
+        show_table(title, columns, found)
+
+
+def _tree(schema: schemas.Schema, depth: int) -> Iterator[str]:
+    """A schema as lines: what holds a structure that is nested has it below, one step in."""
+    inside = "  " * depth
+    if isinstance(schema, schemas.FixedKeysSchema):
+        for key, field in schema.fields:
+            yield f"{inside}{key!r}: {_head(field)}"
+            yield from _tree(field, depth + 1)
+    elif isinstance(schema, schemas.MapSchema):
+        yield f"{inside}{schemas.key_text(schema)}: {_head(schema.value)}"
+        yield from _tree(schema.value, depth + 1)
+    elif depth == 1:
+        yield f"{inside}{schemas.to_text(schema)}"
+
+
+def _head(schema: schemas.Schema) -> str:
+    """A schema in one line, without what its tree shows below."""
+    if isinstance(schema, schemas.FixedKeysSchema):
+        return "fixed keys"
+    if isinstance(schema, schemas.MapSchema):
+        return "map, subindexed" if schema.subindexed else "map"
+    return schemas.to_text(schema)
 
 
 def _described(declaration: ModuleDeclaration) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tidemill.cli.loading import (
 from tidemill.cli.output import command, say, show_json, wants_json
 from tidemill.cluster.launch import destroy as destroy_module
 from tidemill.definition.ownership import Owner
-from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.definition_log import DefinitionLog, no_such_module
 from tidemill.values.errors import BadInput
 
 
@@ -38,12 +38,15 @@ def destroy(
     mirror its objects.
     """
     wants_json(json_)
-    if not yes:
-        raise BadInput(f"This deletes all data of module '{module}' in {store}; say --yes if that is what you want.")
-    if not module or "/" in module:
-        raise BadInput(f"There is no module {module!r}.")
     opened = existing_store(store)
-    is_there = DefinitionLog(opened, module).newest() is not None
+    if not module or "/" in module:
+        raise no_such_module(opened, module)
+    newest = DefinitionLog(opened, module).newest()
+    if not yes:
+        if newest is None or newest.is_destroyed:
+            raise no_such_module(opened, module)
+        raise BadInput(f"This deletes all data of module '{module}' in {store}; say --yes if that is what you want.")
+    is_there = newest is not None
     destroy_module(opened, module, Owner.parse(owner), takes_over=take_over, breaks_mirrors=break_mirrors)
     if json_:
         show_json({"module": module, "is_deleted": is_there})

@@ -149,5 +149,8 @@ def client_of(store: ObjectStore, module: str, code: str) -> ModuleClient:
     if code:
         from tidemill.api.recording import record_module
 
-        client.declare(record_module(load_module(code)))
+        declaration = record_module(load_module(code))
+        if declaration.name != module:
+            raise BadInput(f"{code} is the module {declaration.name}, not {module}; name the class of {module}.")
+        client.declare(declaration)
     return client

@@ -106,8 +106,13 @@ def cell_text(value: Any) -> str:
 
 
 def time_text(millis: int) -> str:
-    """Milliseconds since 1970 as a person reads them, in UTC."""
-    return datetime.datetime.fromtimestamp(millis / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
+    """Milliseconds since 1970 as a person reads them; the Z says that it is UTC."""
+    return datetime.datetime.fromtimestamp(millis / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: `1 record`, `2,000 records`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def command(function: Callable[P, R]) -> Callable[P, R]:
@@ -125,11 +130,17 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(130) from error
         except BrokenPipeError as error:
             raise typer.Exit(0) from error
-        except OSError as error:  # what the system refuses: a file in place of a folder, a full disk, no right
-            place = "" if error.filename is None else f"{error.filename}: "
-            raise _exit(BadInput(f"{place}{error.strerror or error}.")) from error
+        except OSError as error:  # what the system refuses: a full disk, no right
+            raise _exit(BadInput(_refused_by_system(error))) from error
 
     return run
+
+
+def _refused_by_system(error: OSError) -> str:
+    place = "" if error.filename is None else f"{error.filename}: "
+    if isinstance(error, (FileExistsError, NotADirectoryError)) and place:
+        return f"{place}A folder is needed here, and this is a file, or below one. Name another place."
+    return f"{place}{error.strerror or error}."
 
 
 def _exit(error: TidemillError) -> typer.Exit:

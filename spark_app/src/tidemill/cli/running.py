@@ -20,6 +20,7 @@ from tidemill.cli.serving import serving_beside
 from tidemill.cli.watching import TopologyWatch
 from tidemill.clients.status import TopologyStatus
 from tidemill.journal.clock import SystemClock
+from tidemill.journal.definition_log import DefinitionLog
 from tidemill.values.errors import BadInput, Fenced, TidemillError
 
 _LOOK_MILLIS = 200.0
@@ -201,5 +202,12 @@ def _check_alive(running: Any) -> None:
                 raise state.error
             reason = state.stop_text or (repr(state.error) if state.error else state.role)
             if state.role == "superseded":
-                raise Fenced(f"The module was updated or destroyed: {reason}. Start its new code with `tidemill run`.")
+                raise Fenced(_superseded_text(running, reason))
             raise Fenced(f"The runner of {topology} ended: {reason}. Another process has taken over.")
+
+
+def _superseded_text(running: Any, reason: str) -> str:
+    newest = DefinitionLog(running.store, running.definition.module).newest()
+    if newest is None or newest.is_destroyed:
+        return f"The module {running.definition.module} was destroyed: its data is deleted."
+    return f"The module was updated: {reason}. Start its new code with `tidemill run`."

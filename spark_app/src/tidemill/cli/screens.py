@@ -23,6 +23,7 @@ class Screen:
         self._shown: dict[str, Any] = {}
         self._failed: dict[str, Failure | None] = {}
         self._background: dict[str, str] = {}
+        self._told: dict[str, tuple[str, str, str]] = {}
 
     def show(self, lines: list[TopologyStatus]) -> None:
         """Show each topology's line if its state changed, and its failure if that is a new one."""
@@ -54,8 +55,13 @@ class Screen:
     def write_failure(self, topology: str, failure: Failure) -> None:
         """Write a failed attempt, with its record and the stack of the module's code where they are known."""
         attempt = f"{failure.microbatch_id}/{failure.version}"
+        told = failure.code, failure.message, failure.sample
+        if self._told.get(topology) == told:
+            say(f"{topology}: attempt {attempt} failed in the same way, it will be tried again.")
+            return
+        self._told[topology] = told
         say(f"{topology}: attempt {attempt} failed, it will be tried again: {failure.code}: {failure.message}")
-        if failure.sample:
+        if failure.sample and failure.sample not in failure.message:
             say(f"record: {failure.sample}")
         if failure.trace:
             say(failure.trace.rstrip())

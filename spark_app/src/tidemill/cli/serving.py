@@ -14,6 +14,7 @@ import typer
 
 from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store, load_module
 from tidemill.cli.output import command, say, show_json, wants_json
+from tidemill.journal.definition_log import modules_of
 from tidemill.values.extras import needing
 
 if TYPE_CHECKING:
@@ -27,7 +28,13 @@ _MEGABYTE = 1024 * 1024
 def gateway(
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
-    host: Annotated[str, typer.Option("--host", help="Address to listen at; others than loopback need a token.")] = "",
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host",
+            help="Address to listen at. With tokens 0.0.0.0 (all), else 127.0.0.1, which no other machine reaches.",
+        ),
+    ] = "",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8080,
     module: Annotated[str, typer.Option("--module", help="Serve this module only.")] = "",
     entry: Annotated[
@@ -76,6 +83,8 @@ def gateway(
         show_json({"url": server.url, "module": modules.only})
     else:
         served = modules.only or "all modules"
+        if modules.only and modules.only not in modules_of(opened):
+            say(f"There is no module {modules.only} in {opened.url} yet; it is served as soon as it is there.")
         say(f"Serving {served} of {opened.url} at {server.url}, with a page for people; OpenAPI at {server.url}/docs.")
     server.run()
 

@@ -58,6 +58,9 @@ def status(
     if json_:
         show_json([row.to_json() for row in rows])
         return
+    if not rows:
+        say(f"There is no module in {store} yet; start one with `tidemill run MODULE:CLASS --store {store}`.")
+        return
     columns = ("module", "topology", "state", "microbatch", "under way", "processed", "waiting", "rows/s")
     show_table("", columns, map(_status_row, rows), ("processed", "waiting", "rows/s"))
     for row in rows:
@@ -68,7 +71,8 @@ def _status_row(row: TopologyStatus) -> tuple[Any, ...]:
     under_way = "{}/{}".format(*row.under_way) if row.under_way else None
     where = (row.module, row.topology, row.state, row.microbatch, under_way)
     waiting = None if row.lag is None else row.waiting
-    return (*where, row.processed, waiting, row.rows_per_second)
+    is_busy = row.is_running and bool(row.waiting or row.under_way)  # else it is the speed of a microbatch long ago
+    return (*where, row.processed, waiting, row.rows_per_second if is_busy else None)
 
 
 def _show_troubles(row: TopologyStatus) -> None:

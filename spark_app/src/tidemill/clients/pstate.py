@@ -26,9 +26,10 @@ from tidemill.clients.topology import Reading, TopologyReader
 from tidemill.definition.definition import StoredDefinition, StoredPState
 from tidemill.journal.snapshot import Snapshot
 from tidemill.language import dataflow
-from tidemill.language.schema import MapSchema
+from tidemill.language.schema import FixedKeysSchema, MapSchema, Schema
 from tidemill.paths.budget import Budget
 from tidemill.paths.compiled import CompiledPath, compile_path
+from tidemill.paths.fitting import SchemaFaults
 from tidemill.pstate.changes import ChangedKeys
 from tidemill.store.objects import NotFound
 from tidemill.values.absent import ABSENT
@@ -130,6 +131,7 @@ class PStateHandle(PagedReads):
     def _compile(
         self, pstate: StoredPState, path: dataflow.RecordedPath, budget: Budget | None
     ) -> tuple[CompiledPath, list[Any]]:
+        _check_keys(self.name, path, pstate.schema)
         compiled = compile_path(path, pstate.schema, "select", pstate=self.name, budget=budget)
         return compiled, [argument_value(argument) for argument in compiled.arguments]
 
@@ -383,7 +385,10 @@ class PStateHandle(PagedReads):
 
     def _leading_key(self, path: CompiledPath, tasks: int) -> Any:
         if path.leading_key is None:
-            text = f"{self.name} has {tasks} partitions: begin the path with key(…), or pass pkey= to say which one."
+            text = (
+                f"{self.name} has {tasks} partitions: begin the path with a key, or say whose key's partition is "
+                'read: pkey=KEY in Python, ["pkey", KEY] first in a path of JSON.'
+            )
             raise BadPath(text, pstate=self.name)
         return argument_value(path.leading_key)
 
@@ -445,3 +450,30 @@ def argument_value(argument: Any) -> Any:
     if isinstance(argument, dataflow.RecordedExpr):
         return argument.function.call(*map(argument_value, argument.args))
     raise BadPath(f"{argument!r} cannot be a key.")
+
+
+def _check_keys(name: str, path: dataflow.RecordedPath, schema: Schema) -> None:
+    """A constant that the schema cannot have as a key is a mistake, and no key that is not there yet.
+
+    Raises:
+        BadPath: says what keys there are.
+    """
+
+    def refuse(text: str, advice: str) -> None:
+        raise BadPath(f"{text} {advice}", pstate=name)
+
+    faults = SchemaFaults(name, schema, refuse)
+    for nav in path.navs:
+        for key in nav.args if nav.name in ("key", "must") else (None,):
+            if isinstance(schema, MapSchema):
+                faults.check_key(key, schema)
+                schema = schema.value
+            elif isinstance(schema, FixedKeysSchema) and isinstance(key, dataflow.Const):
+                field = schema.field(key.value)
+                if field is None:
+                    names = ", ".join(repr(each) for each, _ in schema.fields)
+                    refuse(f"'{name}' has no key {key.value!r} here.", f"It has {names}.")
+                    return
+                schema = field
+            else:
+                return

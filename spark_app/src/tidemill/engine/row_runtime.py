@@ -157,7 +157,7 @@ class RowRuntime:
 
         def many(*args: Any) -> Any:
             emitted = call(*args)
-            return as_tuples(emitted if budget is None else budget.emitted(emitted), width)
+            return as_tuples(emitted, width, budget)
 
         return many
 

@@ -28,7 +28,7 @@ def is_true(value: Any) -> bool:
     return value is not None and value is not False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Op:
     """One built-in operation; callable on Python values.
 
@@ -47,6 +47,9 @@ class Op:
 
     def __call__(self, *args: Any) -> Any:
         return self.call(*args)
+
+    def __repr__(self) -> str:
+        return f"Ops.{self.name}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (op_named, (self.name,))

@@ -20,6 +20,15 @@ def warnings_of(declaration: ModuleDeclaration) -> list[Fault]:
     """All warnings of a module that has no fault, in the order of its source."""
     context = Context.of(declaration)
     found: list[Fault] = list(declaration.extra.get("unattached", ()))
+    if not (declaration.depots or declaration.topologies or declaration.queries):
+        text = f"'{declaration.name}' declares nothing: no depot, no topology and no query."
+        found.append(
+            _warning(
+                declaration.extra.get("defined_at", Location()),
+                text,
+                "Declare them in define(self, setup, topologies).",
+            )
+        )
     for topology in declaration.topologies:
         found += _of_topology(context, topology)
     for query in declaration.queries:

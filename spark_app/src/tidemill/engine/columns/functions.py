@@ -29,6 +29,10 @@ class ObjectColumn(list[Any]):
     """An object of the module, once for each row; a function of columns gets the object itself."""
 
 
+_ONE_VALUE = (str, bytes, dict)
+"""What Python can go through, letter by letter or key by key, though nobody means these as rows."""
+
+
 def column_of(frame: Frame, arg: Arg) -> Column:
     """The column of a flat argument."""
     if isinstance(arg, Var):
@@ -176,7 +180,7 @@ def _many(operator: Apply, frame: Frame, budget: RunningBudget | None) -> Frame:
         for row in argument_values(frame, operator.args):
             before = len(emitted)
             emits = call(*row)
-            emitted.extend(as_tuples(emits if budget is None else budget.emitted(emits), width))
+            emitted.extend(as_tuples(emits, width, budget))
             counts.append(len(emitted) - before)
     except Exception as error:
         raise _failure(operator, frame, error, len(counts)) from error
@@ -189,13 +193,19 @@ def _many(operator: Apply, frame: Frame, budget: RunningBudget | None) -> Frame:
     )
 
 
-def as_tuples(emitted: Any, width: int) -> Iterator[tuple[Any, ...]]:
+def as_tuples(emitted: Any, width: int, budget: RunningBudget | None = None) -> Iterator[tuple[Any, ...]]:
     """What an operation emits, as tuples of `width` values; a lone value needs no tuple.
 
     Raises:
-        BadInput: a tuple does not fit the out variables.
+        BadInput: it emits no rows, or a tuple does not fit the out variables.
     """
-    for item in emitted if emitted is not None else ():
+    if emitted is not None and (isinstance(emitted, _ONE_VALUE) or not hasattr(emitted, "__iter__")):
+        kind = type(emitted).__name__
+        raise BadInput(
+            f"an @operation yields rows, or returns a list of them, but this returned one {kind}: write yield"
+        )
+    items = emitted if budget is None else budget.emitted(emitted)
+    for item in () if items is None else items:
         if isinstance(item, tuple):
             row = item
         elif type(item) is StreamEmit:  # nothing binds its stream

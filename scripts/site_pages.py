@@ -1,0 +1,82 @@
+"""Gathers the pages of the documentation's site into one folder for mkdocs, each where it is in this repository.
+
+`python scripts/site_pages.py FOLDER` writes the folder anew: the Markdown pages of docs and examples, those at the top,
+and each file that one of them links to.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from check_docs import LINK
+
+ROOT = Path(__file__).resolve().parent.parent
+TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+FENCE = re.compile(r"^(```\w+) [^\n]*$", re.MULTILINE)
+"""A fence with more than its language: words for our tests, which mkdocs would not know."""
+
+ITEM = re.compile(r"^ *(?:[-*]|\d+\.) ")
+
+
+def pages() -> list[Path]:
+    """All pages, as paths from the root."""
+    below = [page for folder in ("docs", "examples") for page in sorted((ROOT / folder).rglob("*.md"))]
+    return [Path(name) for name in TOP] + [page.relative_to(ROOT) for page in below]
+
+
+def linked(page: Path) -> Iterator[Path]:
+    """The files of this repository that a page links to, other pages and folders left out."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in LINK.findall(text):
+        found = (ROOT / page).parent / target
+        if "://" not in target and found.is_file() and found.suffix != ".md":
+            yield found.resolve().relative_to(ROOT)
+
+
+def with_lists_apart(text: str) -> str:
+    """A list that begins right after a line of text, which GitHub shows as a list, gets an empty line before it."""
+    is_code, before, lines = False, "", []
+    for line in text.splitlines():
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        is_text = before.strip() and not ITEM.match(before) and not before.startswith((" ", "#", "|", ">", "<"))
+        if not is_code and ITEM.match(line) and is_text:
+            lines.append("")
+        lines.append(line)
+        before = line
+    return "\n".join(lines) + "\n"
+
+
+def text_of(page: Path) -> str:
+    """A page as mkdocs understands it: plain fences, an empty line before each list, and no links to folders, which a
+    site does not have.
+    """
+
+    def unless_folder(link: re.Match[str]) -> str:
+        is_folder = "://" not in link[2] and ((ROOT / page).parent / link[2]).is_dir()
+        return link[1] if is_folder else link[0]
+
+    text = with_lists_apart(FENCE.sub(r"\1", (ROOT / page).read_text(encoding="utf-8")))
+    return re.sub(r"\[([^\]]*)\]\(([^)#\s]+)(?:#[^)]*)?\)", unless_folder, text)
+
+
+def write(folder: Path) -> int:
+    """Write the folder; returns the number of pages."""
+    shutil.rmtree(folder, ignore_errors=True)
+    found = pages()
+    for page in found:
+        place = folder / page
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text_of(page), encoding="utf-8")
+    for file in {file for page in found for file in linked(page)}:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / file, folder / file)
+    return len(found)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{write(Path(sys.argv[1]))} pages\n")
