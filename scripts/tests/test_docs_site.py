@@ -61,3 +61,13 @@ def test_a_list_is_set_apart_when_it_begins_right_after_a_line_of_text() -> None
 
     assert with_lists_apart("These:\n- one\n- two\n") == "These:\n\n- one\n- two\n"
     assert with_lists_apart(apart) == apart
+
+
+def test_each_word_is_defined_once_and_in_order_when_the_glossary_is_read() -> None:
+    words = re.findall(r"^\*\*(.+?)\*\* — ", (ROOT / "docs/glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert len(words) > 40
+    assert words == sorted(words, key=str.lower)
+    assert len({word.lower() for word in words}) == len(words)
+    exported = {"Module", "Depot", "PState", "Path"}
+    assert exported <= set(words)  # what a newcomer imports first
