@@ -322,6 +322,7 @@ def main() -> int:
         if not arguments.quick:
             results.save(figures)
             results.write_table(ROOT / "docs/figures.md")
+            results.write_table(ROOT / "docs/comparison.md", only=results.COMPARED)
             results.write_table(ROOT / "README.md", only=results.SHOWN_FIRST)
     results.show(console, figures)
     return 0

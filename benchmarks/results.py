@@ -18,6 +18,12 @@ SHOWN_FIRST = (
     "select_one_warm_p50_ms", "gateway_ack_p50",
 )  # fmt: skip
 """What the README shows; docs/figures.md has all."""
+COMPARED = (
+    "keyed_count_repartition_vs_structured_streaming", "keyed_count_colocated_vs_structured_streaming",
+    "small_batch_fused_vs_structured_streaming", "small_batch_inline_vs_structured_streaming",
+    "keyed_count_vs_duckdb_file",
+)  # fmt: skip
+"""What docs/comparison.md shows."""
 
 
 @dataclass(frozen=True)

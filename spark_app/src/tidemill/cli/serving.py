@@ -79,14 +79,18 @@ def gateway(
     )
     modules = Modules(opened, settings.module, declaration)
     server = GatewayServer(modules, settings, host or ("127.0.0.1" if tokens is None else "0.0.0.0"), port)
-    if json_:
-        show_json({"url": server.url, "module": modules.only})
-    else:
-        served = modules.only or "all modules"
-        if modules.only and modules.only not in modules_of(opened):
-            say(f"There is no module {modules.only} in {opened.url} yet; it is served as soon as it is there.")
-        say(f"Serving {served} of {opened.url} at {server.url}, with a page for people; OpenAPI at {server.url}/docs.")
+    _tell(server.url, modules.only, opened, json_)
     server.run()
+
+
+def _tell(url: str, only: str | None, store: ObjectStore, is_json: bool) -> None:
+    if is_json:
+        show_json({"url": url, "module": only})
+        return
+    if only and only not in modules_of(store):
+        say(f"There is no module {only} in {store.url} yet; it is served as soon as it is there.")
+    served = only or "all modules"
+    say(f"Serving {served} of {store.url} at {url}, with a page for people; OpenAPI at {url}/docs.")
 
 
 @command
