@@ -264,5 +264,5 @@ def test_a_module_is_asked_once_when_several_of_its_objects_are_mirrored(
 
     mirrored = MirroredObjects(cluster.store, reader.definition)
     monkeypatch.setattr(DefinitionLog, "head", head)
-    assert mirrored.broken(["*theirs", *reader.others]) == ""
+    assert mirrored.broken(["*theirs", *reader.program.reads]) == ""
     assert len(reader.definition.mirrors) == 2 and asked == ["Bank/definition"]

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from mirrored import bank, launch, report
 from stories import module_of
+from typer.testing import CliRunner
 
 from tidemill import Depot, InProcessCluster, Ops, PState
 from tidemill.api.recording import record_module
 from tidemill.cli import verdict as verdicts
+from tidemill.cli.main import app
 from tidemill.cli.verdict import Candidate
 from tidemill.cluster.launch import destroy, update
 from tidemill.definition.ownership import Owner
@@ -110,6 +112,19 @@ def test_a_driver_starts_anew_when_a_reader_marked_what_its_revision_took_alread
     RevisionGate(cluster.store, plan(without_sums, ("$$sums",), breaks_mirrors=True), CLOCK).write()
 
     assert RevisionGate(cluster.store, plan(without_sums, ("$$sums",)), CLOCK).look()[0] == "mine"
+
+
+def test_the_job_of_a_deleted_module_ends_with_the_reason_unless_it_may_break_mirrors(
+    cluster: InProcessCluster,
+) -> None:
+    """As the operator calls it; exit code 1 is what it does not try again by itself."""
+    launch(cluster, "Report", report())
+    job = ["destroy", "Bank", "--store", cluster.store.url, "--yes", "--owner", "c1/prod/bank/u1"]
+    refused = CliRunner().invoke(app, job)
+    assert refused.exit_code == 1
+    assert "*moves: would be gone, and module 'Report' mirrors it." in " ".join(refused.output.split())
+
+    assert CliRunner().invoke(app, [*job, "--break-mirrors"]).exit_code == 0
 
 
 def test_a_mirrored_module_is_destroyed_by_its_owner_only_when_it_may_break_mirrors(cluster: InProcessCluster) -> None:

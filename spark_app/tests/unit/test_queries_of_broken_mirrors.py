@@ -8,7 +8,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 from gateways import served
-from mirrored import BEGINNING, bank, launch, report
+from mirrored import BEGINNING, bank, launch, report, values
 from stories import module_of
 from typer.testing import CliRunner
 
@@ -115,6 +115,27 @@ def test_a_query_answers_when_only_what_it_does_not_read_was_taken(cluster: InPr
     cluster.update_module(without, UpdateOptions.objects_to_delete("$$others").break_mirrors())
 
     assert cluster.cluster_query("Asking", "sum").invoke("a") == 3
+
+
+def test_a_topology_goes_on_when_only_what_it_does_not_read_was_taken(cluster: InProcessCluster) -> None:
+    """Also where both are PStates of one topology."""
+
+    def reading(setup: Any, topologies: Any) -> None:
+        of_pstate(setup, topologies)
+        setup.declare_depot("*asks", Depot.random())
+        mb = topologies.microbatch("answers")
+        mb.pstate("$$answers", PState.map_schema(str, int))
+        rows = mb.source("*asks", BEGINNING).out("*b").explode_microbatch("*b").out("*k")
+        rows = rows.select("$$theirs", Path.key("*k")).out("*sum").hash_partition("*k")
+        rows.compound_agg("$$answers", CompoundAgg.map("*k", Agg.sum("*sum")))
+
+    launch(cluster, "Asking", reading)
+    without = module_of("Bank", holding(sums=int))
+    cluster.update_module(without, UpdateOptions.objects_to_delete("$$others").break_mirrors())
+    cluster.cluster_depot("Asking", "*asks").append("a")
+    cluster.wait_until_processed("Asking", "answers")
+
+    assert values(cluster, "Asking", "$$answers", ["a"]) == {"a": 3}
 
 
 def test_a_query_answers_again_when_its_module_mirrors_what_is_there(cluster: InProcessCluster) -> None:

@@ -34,8 +34,7 @@ class MirroredObjects:
         self._checked: dict[str, int] = {}
 
     def broken(self, names: Iterable[str]) -> str:
-        """Why one of these may not be read any more as this module knows it; empty if all may. They are mirrors by the
-        names that this module has for them, or topologies of other modules, for all that is mirrored of them.
+        """Why one of these mirrors may not be read any more as this module knows it; empty if all may.
 
         Looks at the definitions of the modules that have them: two requests each.
 
@@ -44,7 +43,7 @@ class MirroredObjects:
         """
         wanted = {*names}
         for log, mirrors in self._modules:
-            mine = [mirror for mirror in mirrors if mirror.name in wanted or not wanted.isdisjoint(mirror.places)]
+            mine = [mirror for mirror in mirrors if mirror.name in wanted]
             head = log.head() if mine else None
             if head is not None and (text := self._first_broken(mine, *head)):
                 return text

@@ -292,7 +292,8 @@ class TopologyStore:
             SchemaOutdated: what is mirrored of another module is otherwise by now.
         """
         sources = self._sources(start.attempt, start.options)
-        broken = self._mirrored.broken([*self.others, *(s.depot for s in sources.values() if s.ranges.records)])
+        depots = (each.depot for each in sources.values() if each.ranges.records)
+        broken = self._mirrored.broken([*self.program.reads, *self.program.mirrored, *depots])
         if broken:
             raise SchemaOutdated(broken)
         return AttemptWork(
