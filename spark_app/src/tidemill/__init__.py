@@ -110,7 +110,7 @@ if TYPE_CHECKING:
     from tidemill.graphs.executors.spmv import SpMVExecutor
     from tidemill.graphs.executors.windows import HoppingWindowExecutor, SessionWindowExecutor, TumblingWindowExecutor
     from tidemill.graphs.frames.frame import GraphFrame
-    from tidemill.graphs.partitions import RangePartition
+    from tidemill.graphs.partitions import RangePartition, SplitPartition
     from tidemill.graphs.task_graph import TaskGraph
     from tidemill.graphs.windowed_dataset import WindowedDataset
     from tidemill.kafka.depot import KafkaDepot
@@ -195,7 +195,10 @@ _NAMES = {
         "TumblingWindowExecutor",
     ),
     "tidemill.graphs.frames.frame": ("GraphFrame",),
-    "tidemill.graphs.partitions": ("RangePartition",),
+    "tidemill.graphs.partitions": (
+        "RangePartition",
+        "SplitPartition",
+    ),
     "tidemill.graphs.task_graph": ("TaskGraph",),
     "tidemill.graphs.windowed_dataset": ("WindowedDataset",),
     "tidemill.kafka.depot": ("KafkaDepot",),
@@ -336,6 +339,7 @@ __all__ = [
     "SortedRangeOptions",
     "SortedRangeToOptions",
     "SpMVExecutor",
+    "SplitPartition",
     "StatelessExecutor",
     "StorageExecutor",
     "StoreRefused",

@@ -11,7 +11,7 @@ import polars as pl
 
 from tidemill.graphs.executor import Executor, StatelessExecutor
 from tidemill.graphs.nodes import GraphDefinition, InputNode, TaskNode
-from tidemill.graphs.partitions import RangePartition, key_columns
+from tidemill.graphs.partitions import RangePartition, SplitPartition, key_columns
 from tidemill.values.errors import Fault
 
 CHANNELS_MAX = 10_000
@@ -66,6 +66,7 @@ def _faults_of_sources(graph: GraphDefinition, node: TaskNode) -> Iterator[Fault
             yield Fault(at, f"stream {stream!r} comes from {graph.nodes[source].name}, which is blocking.", advice)
         else:
             yield from _faults_of_partition(graph, node, stream, source)
+    yield from _faults_of_heavy_keys(node)
     for stream in node.partitions.keys() - node.sources.keys():
         yield Fault(at, f"partition_key names stream {stream!r}, which is none of the sources.")
 
@@ -82,7 +83,7 @@ def _faults_of_partition(graph: GraphDefinition, node: TaskNode, stream: int, so
         yield Fault(at, text, "Give one bound less than channels.")
     if isinstance(key, RangePartition) and not _rise(key.bounds):
         yield Fault(at, f"the bounds of stream {stream!r} do not rise: {key.bounds!r}.", "Give the lowest one first.")
-    if not (key is None or callable(key) or isinstance(key, (str, RangePartition)) or _is_columns(key)):
+    if not (key is None or callable(key) or isinstance(key, (str, RangePartition, SplitPartition)) or _is_columns(key)):
         yield Fault(at, f"the partition key of stream {stream!r} is {key!r}.", "Use a column, several, or a function.")
         return
     columns = _columns_of(graph.nodes[source])
@@ -90,6 +91,24 @@ def _faults_of_partition(graph: GraphDefinition, node: TaskNode, stream: int, so
         if columns is not None and column not in columns:
             text = f"the partition key {column!r} of stream {stream!r} is no column of {graph.nodes[source].name}."
             yield Fault(at, text, f"It has {', '.join(columns)}.")
+
+
+def _faults_of_heavy_keys(node: TaskNode) -> Iterator[Fault]:
+    """Rows of a heavy key meet those of the other streams only where one stream is split and the others are copied."""
+    keys = [node.partitions.get(stream) for stream in sorted(node.sources)]
+    split = [key for key in keys if isinstance(key, SplitPartition)]
+    if not split or len(keys) == 1:
+        return
+    if (
+        len(split) < len(keys)
+        or len({key.heavy for key in split}) > 1
+        or [key.copied for key in split].count(False) > 1
+    ):
+        text = "a stream with a SplitPartition needs one of the same heavy keys, copied=True, on each other stream."
+        yield Fault(str(node.location), text)
+    elif split[0].copied and not getattr(node.executor, "may_copy_left", True):
+        text = "the left rows of heavy keys are copied, and a join that is not inner would give them several times."
+        yield Fault(str(node.location), text, "Split stream 0, and copy stream 1.")
 
 
 def _rise(bounds: tuple[Any, ...]) -> bool:

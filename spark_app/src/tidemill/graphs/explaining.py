@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidemill.graphs.nodes import DatasetSink, DepotSink, GraphDefinition, InputNode, TaskNode
-from tidemill.graphs.partitions import PartitionKey, RangePartition, key_columns
+from tidemill.graphs.partitions import PartitionKey, RangePartition, SplitPartition, key_columns
 
 
 def explained(graph: GraphDefinition) -> str:
@@ -57,6 +57,9 @@ def key_text(key: PartitionKey) -> str:
     """How rows are dealt."""
     if key is None:
         return "a copy to each channel"
+    if isinstance(key, SplitPartition):
+        how = "copied to each channel" if key.copied else "dealt in turn"
+        return f"by {', '.join(key.columns)}, with {len(key.heavy)} heavy key(s) {how}"
     if isinstance(key, RangePartition):
         return f"by ranges of {key.column}"
     if callable(key):

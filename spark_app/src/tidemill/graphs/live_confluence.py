@@ -43,6 +43,10 @@ class _Sample:
     rows: dict[int, pl.DataFrame] = field(default_factory=dict)
     is_new: bool = False
 
+    def is_full(self, stream: int, key: PartitionKey) -> bool:
+        """Whether no row that comes belongs there, whatever it is."""
+        return not key_columns(key) and stream in self.rows and self.rows[stream].height >= SAMPLE_ROWS
+
     def take(self, stream: int, batch: pl.DataFrame, key: PartitionKey) -> None:
         """Let rows in that belong there."""
         before = self.rows.get(stream, batch.clear())
@@ -83,8 +87,10 @@ class LiveConfluence:
             self._samples[node.id] = _Sample(filled[0], waves.wave)
         sample = self._samples[node.id]
         for stream, messages in waves.channels[node.id, sample.channel].inbox.items():
+            key = node.partitions.get(stream)
             for message in messages:
-                sample.take(stream, self._frame(message.payload), node.partitions.get(stream))
+                if not sample.is_full(stream, key):
+                    sample.take(stream, self._frame(message.payload), key)
 
     def _check(self, node: TaskNode) -> None:
         sample = self._samples.get(node.id)

@@ -38,7 +38,40 @@ class RangePartition:
         object.__setattr__(self, "bounds", tuple(bounds))
 
 
-PartitionKey: TypeAlias = str | Sequence[str] | RangePartition | Callable[..., Any] | None
+_HEAVY = "__tidemill_heavy"
+
+
+@dataclass(frozen=True)
+class SplitPartition:
+    """Rows by their key, but for a few heavy keys, which would fill one channel: their rows go to all channels in turn,
+    or, `copied`, a copy of each to all.
+
+    For joins: split the side with many rows of a heavy key, and copy those of the other side. Each row of the split
+    side then meets all of its partners, in one channel. The right side can be split if the join is inner only.
+    """
+
+    columns: tuple[str, ...]
+    heavy: tuple[tuple[Any, ...], ...]
+    copied: bool
+
+    def __init__(self, columns: str | Sequence[str], heavy: Sequence[Any], *, copied: bool = False) -> None:
+        """`heavy`: keys, each a tuple where there are several columns; None is a null."""
+        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        object.__setattr__(self, "columns", names)
+        object.__setattr__(self, "heavy", tuple((key,) if len(names) == 1 else tuple(key) for key in heavy))
+        object.__setattr__(self, "copied", copied)
+
+    def is_heavy(self, frame: pl.DataFrame) -> NDArray[np.bool_]:
+        """For each row whether its key is one of these."""
+        found = [
+            pl.all_horizontal(pl.col(name).eq_missing(value) for name, value in zip(self.columns, key, strict=True))
+            for key in self.heavy
+        ]
+        marked = frame.with_columns(pl.any_horizontal(pl.lit(False), *found).alias(_HEAVY))
+        return marked.get_column(_HEAVY).to_numpy()
+
+
+PartitionKey: TypeAlias = str | Sequence[str] | RangePartition | SplitPartition | Callable[..., Any] | None
 """None copies to all channels; a column or several hash; a callable decides (`split_by_function`)."""
 
 
@@ -48,6 +81,8 @@ def key_columns(key: PartitionKey) -> tuple[str, ...]:
         return (key,)
     if isinstance(key, RangePartition):
         return (key.column,)
+    if isinstance(key, SplitPartition):
+        return key.columns
     return () if key is None or callable(key) else tuple(key)
 
 
@@ -68,7 +103,19 @@ def split(frame: pl.DataFrame, key: PartitionKey, source_channel: int, channels:
         return [(0, frame)]
     if isinstance(key, RangePartition):
         return _dealt(frame, _range_channels(frame[key.column], key.bounds), channels)
+    if isinstance(key, SplitPartition):
+        return _split_heavy(frame, key, source_channel, channels)
     return _dealt(frame, hash_channels([frame[column] for column in key_columns(key)], channels), channels)
+
+
+def _split_heavy(frame: pl.DataFrame, key: SplitPartition, source_channel: int, channels: int) -> Pieces:
+    numbers = hash_channels([frame[column] for column in key.columns], channels)
+    is_heavy = key.is_heavy(frame)
+    if not key.copied:
+        numbers[is_heavy] = (np.arange(np.count_nonzero(is_heavy)) + source_channel) % channels
+        return _dealt(frame, numbers, channels)
+    pieces = [(number, frame.filter((numbers == number) | is_heavy)) for number in range(channels)]
+    return [(number, piece) for number, piece in pieces if piece.height]
 
 
 def hash_channels(columns: Sequence[pl.Series], channels: int) -> NDArray[np.int64]:

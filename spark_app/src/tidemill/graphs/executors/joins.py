@@ -126,6 +126,11 @@ class JoinExecutor(Executor):
         self._left, self._right = Levels(), Levels()
         self._right_columns = None if right_schema is None else pl.DataFrame(schema=dict(right_schema))
 
+    @property
+    def may_copy_left(self) -> bool:
+        """Whether several channels may have one left row: its pairs alone count then."""
+        return self._shape.how == "inner"
+
     def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
         rows = concatenated(batches)
         if stream_id == RIGHT and self._right_columns is None:
