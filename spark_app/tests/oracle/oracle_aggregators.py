@@ -114,11 +114,16 @@ def _order(a: Any, b: Any) -> int:
     return int(a > b) - int(a < b)
 
 
+def _told_apart(a: Any, b: Any) -> int:
+    """Of equal values that differ, as 1 and True, the one whose text comes first is the smaller one."""
+    return _order(a, b) or (0 if _is_nan(a) else _order(repr(a), repr(b)))
+
+
 def _least(sign: int) -> Fold:
     def step(state: Any, value: Any) -> Any:
         if state is None or value is None:
             return value if state is None else state
-        return value if sign * _order(value, state) < 0 else state
+        return value if sign * _told_apart(value, state) < 0 else state
 
     return Fold(lambda: None, step)
 
@@ -196,11 +201,15 @@ def _top(aggregator: Aggregator) -> Fold:
     assert isinstance(amount_arg, Const)
     options = dict(aggregator.options)
     id_of = options["id_function"].call if options.get("id_function") else (lambda value: value)
-    rank_of = options["sort_val_function"].call if options.get("sort_val_function") else (lambda value: value)
+    by = options.get("sort_val_function")
     sign = 1 if options.get("ascending") else -1
 
+    def better(a: Any, b: Any) -> int:
+        """Of equally good values the earliest is the best, or without a function the one whose text comes first."""
+        return sign * _order(by.call(a), by.call(b)) if by else sign * _order(a, b) or _told_apart(a, b)
+
     def step(state: Any, value: Any) -> Any:
-        ranked = sorted([*state, value], key=cmp_to_key(lambda a, b: sign * _order(rank_of(a), rank_of(b))))
+        ranked = sorted([*state, value], key=cmp_to_key(better))
         kept: dict[Any, Any] = {}
         for each in ranked:
             kept.setdefault(key_token(id_of(each)), each)

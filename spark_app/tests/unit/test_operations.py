@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import pickle
 from typing import Any
 
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill import BadInput, Ops
-from tidemill.language.operations import ALL_OPS, Op, is_true, op_named
+from tidemill.language.operations import ALL_OPS, Op, elements_of, is_true, op_named
 
 ONE: list[tuple[Op, tuple[Any, ...], Any]] = [
     (Ops.IDENTITY, (None,), None),
@@ -122,6 +124,22 @@ def test_operation_emits_rows_of_its_out_count_when_called(op: Op, args: tuple[A
 def test_expand_returns_a_list_to_bind() -> None:
     assert Ops.EXPAND(("a", 1)) == ["a", 1]
     assert Ops.EXPAND({2, 1}) == [1, 2]
+
+
+def test_elements_of_a_set_have_one_order_when_they_have_none_of_their_own() -> None:
+    """The hash of NaN, and so its place in a set, differs from process to process."""
+
+    class InThisOrder(frozenset[Any]):
+        def __init__(self, found: Any) -> None:
+            self.found = list(found)
+
+        def __iter__(self) -> Any:
+            return iter(self.found)
+
+    of_subsets = [frozenset({1}), frozenset({2}), frozenset({1, 2})]
+    for values in ([math.nan, 2.0, 1.0, 3.0], of_subsets, [(math.nan,), (1.0,), (0.0,)]):
+        orders = {repr(list(elements_of(InThisOrder(each)))) for each in itertools.permutations(values)}
+        assert len(orders) == 1
 
 
 @pytest.mark.parametrize("value", [{"user": "ann"}, "ann,/a", b"ann"])

@@ -16,7 +16,8 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
-from tidemill.values.errors import BadInput
+from tidemill.values.data import in_order
+from tidemill.values.errors import BadInput, RecordRefused
 from tidemill.values.suggestions import Suggesting, nearest
 
 Emits = Literal["one", "many", "expand"]
@@ -83,9 +84,10 @@ def elements_of(value: Any) -> Sequence[Any]:
 
 
 def _sorted(values: Iterable[Any]) -> list[Any]:
+    """In the order of data; where a value is none, by types and texts."""
     try:
-        return sorted(values)
-    except TypeError:
+        return in_order(values)
+    except RecordRefused:
         return sorted(values, key=lambda value: (type(value).__name__, repr(value)))
 
 

@@ -48,8 +48,8 @@ class Ranking:
     """The best `amount` values by `sort_value_of`, at most one for each `id_of`.
 
     Of several values of one id the best counts. Equal values that differ (1 and 1.0) always rank alike, and NaN is
-    greater than every number, so the order of rows does not matter. With `sort_value_of`, the earliest of equally good
-    values counts, and the order of rows matters.
+    greater than every number, so the order of rows does not matter. With `sort_value_of`, whose NaN is the greatest
+    too, the earliest of equally good values counts, and the order of rows matters.
     """
 
     amount: int
@@ -77,13 +77,18 @@ class Ranking:
         if self.sort_value_of is None:
             ordered = ranked(values or (), self.is_ascending)
         else:
-            ordered = sorted(values or (), key=self.sort_value_of, reverse=not self.is_ascending)
+            ordered = sorted(values or (), key=self._rank, reverse=not self.is_ascending)
         distinct: list[Any] = []
         for value in self._without_repeated_ids(ordered):
             if len(distinct) == self.amount:
                 break
             distinct.append(value)
         return distinct
+
+    def _rank(self, value: Any) -> tuple[bool, Any]:
+        assert self.sort_value_of is not None
+        rank = self.sort_value_of(value)
+        return (True, 0) if is_nan(rank) else (False, rank)
 
     def _without_repeated_ids(self, ordered: list[Any]) -> Iterator[Any]:
         seen = set()

@@ -9,24 +9,16 @@ from typing import Any, Final
 
 from tidemill.paths.nodes import UNCHANGED, KeyRange, ListNode, MapNode, Node, SetNode
 from tidemill.values.absent import ABSENT
-from tidemill.values.data import sort_key
+from tidemill.values.data import in_order, sort_key
 from tidemill.values.errors import BadPath, NotSelectable
 from tidemill.values.keys import admit, has_key, plain_key
 
 SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes, _datetime.datetime})
 
 
-def sorted_keys(keys: Iterable[Any]) -> list[Any]:
-    """Keys in the order of indexed structures."""
-    found = list(keys)
-    if len(set(map(type, found))) <= 1 and (not found or type(found[0]) in (int, str, bytes)):
-        return sorted(found)
-    return sorted(found, key=sort_key)
-
-
 def keys_within(keys: Iterable[Any], bounds: KeyRange | None) -> list[Any]:
     """The keys inside a range, ascending; with a limit the lowest ones, or the highest if it is reverse."""
-    ordered = sorted_keys(keys)
+    ordered = in_order(keys)
     if bounds is None:
         return ordered
     if bounds.start is not None:

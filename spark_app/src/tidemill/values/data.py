@@ -283,6 +283,14 @@ def sort_key(value: Any) -> tuple[Any, ...]:
     return _structure_sort_key(value)
 
 
+def in_order(values: Iterable[Any]) -> list[Any]:
+    """Values of any types in the order of `sort_key`. Raises RecordRefused: one of them is no data."""
+    found = list(values)
+    if len(set(map(type, found))) <= 1 and (not found or type(found[0]) in (int, str, bytes)):
+        return sorted(found)
+    return sorted(found, key=sort_key)
+
+
 def _structure_sort_key(value: Any) -> tuple[Any, ...]:
     if isinstance(value, (list, tuple)):
         return (6, tuple(map(sort_key, value)))
