@@ -27,7 +27,7 @@ from tidemill.language import dataflow as df
 from tidemill.language.dispatching import Dispatch, OfClass, OfValue
 from tidemill.language.emits import Streamed, StreamEmit
 from tidemill.language.operations import Op
-from tidemill.language.schema import FixedKeysSchema, MapSchema
+from tidemill.language.schema import FixedKeysSchema, Leaf, MapSchema
 from tidemill.values.data import route, sort_key
 from tidemill.values.keys import key_token, same_key
 
@@ -108,6 +108,8 @@ class Oracle:
         self.pstates = {p.name: p for t in module.topologies for p in t.pstates}
         self.depots = {depot.name: depot for depot in module.depots}
         self.state = {name: [self.initial(name)] * tasks for name in self.pstates}
+        own = (df.PStateDeclaration(f"$${query.name}$$", Leaf("object"), query.at) for query in module.queries)
+        self.pstates |= {made.name: made for made in own}
         self.logs: dict[str, list[list[Any]]] = {
             depot.name: [[] for _ in range(1 if depot.is_global else tasks)] for depot in module.depots
         }
@@ -172,6 +174,8 @@ class Attempt:
 
     def begin_query(self, query: df.QueryDeclaration, args: Sequence[Any]) -> None:
         step = Step(query.block, block=block_graph(query.block.body))
+        own = f"$${query.name}$$"
+        self.own[own] = [self.oracle.initial(own)] * self.tasks
         self._begin(step, Row(dict(zip(query.inputs, args, strict=True)), 0, -1))
 
     def run(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import oracle_functions
 from hypothesis import strategies as st
-from oracle_pstates import NESTED, NUMBERS, TEMPLATES, Template
+from oracle_pstates import NESTED, NUMBERS, TEMPLATES, VALUE, Template
 from oracle_words import CLASSES, CONSTANTS, EACH, EXPRESSIONS, INTO_VARIABLES, MOVES
 
 import tidemill
@@ -352,7 +352,8 @@ class Writer:
             if not fitting:
                 return self._each(place)
             name = self.pick(sorted(fitting))
-            return self._select(place, name, fitting[name])
+            is_written = name.endswith("$$") and self.chance(2)
+            return (self._transform if is_written else self._select)(place, name, fitting[name])
         kinds = ["select", "select", "select"]
         if place.phase != "pre":
             kinds += ["aggregate", "aggregate", "aggregate"]
@@ -387,7 +388,7 @@ class Writer:
     def query(self, name: str) -> list[str]:
         """A query of one text over all PStates."""
         self.is_query, before = True, self.own
-        self.own = {**self.own, **self.others}
+        self.own = {**self.own, **self.others, f"$${name}$$": VALUE}
         key, result = self.fresh("str"), self.fresh("any")
         place = Place({key: "str"}, "pre", is_zero=True, depth=1)
         text = self.nodes(place, 2) + self.pick((".all_partition()", f'.hash_partition("{key}")', ""))

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from tidemill import InProcessCluster, LaunchConfig
 from tidemill.api.recording import record_module
 from tidemill.language.options import find_option
 from tidemill.plan.check.module import check
@@ -22,6 +23,13 @@ def test_the_examples_give_what_the_page_says_when_they_are_run() -> None:
 
     declaration = record_module(names["Shop"]())
     assert (check(declaration), warnings_of(declaration)) == ([], [])
+    friends = record_module(names["Friends"]())
+    assert (check(friends), warnings_of(friends)) == ([], [])
+    with InProcessCluster.create() as cluster:
+        cluster.launch_module(names["Friends"](), LaunchConfig(4, 2))
+        cluster.cluster_depot("Friends", "*friends").append_many([["ann", "bob"], ["bob", "cid"], ["cid", "ann"]])
+        cluster.wait_until_processed("Friends")
+        assert cluster.cluster_query("Friends", "circle").invoke("bob") == {"ann", "bob", "cid"}
     assert (names["total"], names["found"], names["share"]) == (60, {"tea": 50, "milk": 10}, 10 / 60)
 
 

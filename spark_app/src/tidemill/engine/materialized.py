@@ -66,9 +66,12 @@ def check_temporaries(run: Step) -> None:
 
     Raises:
         UserCodeError: names the temporary PState that takes most.
+        BudgetExceeded: it is the one of a query, which may hold less.
     """
     temps = run.program.temps
     sizes = {name: run.state.changed_bytes(name) for name in temps}
+    if run.context.budget is not None:
+        run.context.budget.held(sum(sizes.values()))
     refusal = _refusal(run, run.materialized.bytes + sum(sizes.values()), "temporary PStates")
     if refusal is not None:
         largest = max(sizes, key=lambda name: sizes[name])

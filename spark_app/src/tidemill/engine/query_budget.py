@@ -129,6 +129,11 @@ class RunningBudget(threading.local, Budget):
 
         return counted
 
+    def held(self, size: int) -> None:
+        """Refuse what the query's own PState holds on all tasks. Raises BudgetExceeded: too many bytes."""
+        if size > self.bounds.bytes:
+            raise self._exceeded("bytes")
+
     def column(self, column: Column) -> None:
         """Count the bytes of values that a step made. Raises BudgetExceeded: too many."""
         if isinstance(column, pl.Series):

@@ -1,4 +1,6 @@
-"""Aggregations into temporary PStates declare them: the schema and initial value that follow from the aggregators."""
+"""Aggregations into temporary PStates declare them: the schema and initial value that follow from the aggregators.
+Each query has one of its own.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,11 @@ from tidemill.language.combiners import accumulator_of, combiner_of
 from tidemill.language.schema import Leaf, MapSchema, Schema
 
 _ANY = Leaf("object")
+
+
+def own_of(query: df.QueryDeclaration) -> df.PStateDeclaration:
+    """The temporary PState of a query, `$$name$$`: one value of any kind on each task, None when a call begins."""
+    return df.PStateDeclaration(f"$${query.name}$$", _ANY, query.at)
 
 
 def declared_by(node: df.Aggregate) -> df.PStateDeclaration:

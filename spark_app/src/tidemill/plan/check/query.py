@@ -9,10 +9,11 @@ from tidemill.language.dataflow import Node
 from tidemill.plan.branches import explicit_block
 from tidemill.plan.check.batch import check_batch_block
 from tidemill.plan.check.blocks import ChainCheck
-from tidemill.plan.check.context import Context
+from tidemill.plan.check.context import Context, Temp
 from tidemill.plan.check.scope import Scope
 from tidemill.plan.check.temps import TempCheck
 from tidemill.plan.phases import phases
+from tidemill.plan.temporaries import own_of
 
 _ORIGIN = "Write origin_partition() there: a query answers where it began."
 
@@ -25,11 +26,10 @@ def check_query(context: Context, query: df.QueryDeclaration) -> None:
         context.fault(query.at, text, "Give the input another name.")
     block, faults = explicit_block(query.block)
     context.faults.extend(faults)
-    check_batch_block(
-        ChainCheck(context, TempCheck(context, query.name, query.name), is_query=True),
-        block,
-        Scope(frozenset(query.inputs)),
-    )
+    temps, own = TempCheck(context, query.name, query.name), own_of(query)
+    temps.make(own.name, Temp(query.at, query.name, f"is that of the query '{query.name}'", declaration=own))
+    scope = Scope(frozenset(query.inputs), temps=frozenset([own.name]))
+    check_batch_block(ChainCheck(context, temps, is_query=True), block, scope)
 
 
 def _check_origin(context: Context, query: df.QueryDeclaration) -> None:

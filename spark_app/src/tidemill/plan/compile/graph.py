@@ -22,7 +22,7 @@ from tidemill.plan.compile.schedule import predecessors_of
 from tidemill.plan.compile.ways import OfWay, Way, shared_ways, staying
 from tidemill.plan.nodes import binds_of
 from tidemill.plan.phases import phases
-from tidemill.plan.temporaries import declared_by
+from tidemill.plan.temporaries import declared_by, own_of
 from tidemill.values.errors import DefinitionError, Fault
 
 
@@ -105,6 +105,8 @@ class GraphBuilder:
         self._place = Attachment(-1, {name: name for name in query.inputs})
         start = self.add(pg.Start, query.at, linked=False)
         self.regions.append(pg.Region(0, "source", start))
+        own = own_of(query)
+        self.temps[own.name] = own
         self._add_batch(block)
 
     def block(self, nodes: Sequence[df.Node]) -> None:

@@ -229,6 +229,7 @@ def _program(
     owners |= {pstate: mirrored.place for pstate, (mirrored, _) in _mirrored_pstates(declaration).items()}
     each = [inner for op in operators for inner in (getattr(op, "ways", ()) or (op,))]
     touched = {found for op in each if (found := getattr(op, "pstate", None) or getattr(op, "target", None))}
+    touched |= {output.pstate for region in regions for output in region.outputs if output.pstate is not None}
     others = {found: owner for found, owner in owners.items() if found in touched}
     merges = merging_trees(operators, regions, [p.name for p in pstates])
     return pg.Program(
@@ -244,6 +245,7 @@ def _program(
         temps={
             name: pg.PStatePlan(name, f"{_TEMPORARY}{number}", made)
             for number, (name, made) in enumerate(builder.temps.items())
+            if name in touched
         },
         reads=others,
         others=_other_plans(declaration, others, ids),
