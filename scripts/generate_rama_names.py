@@ -188,7 +188,7 @@ DIFFERENCES: dict[str, str] = {
     "PState.select": "`pkey=` for a partitioning key; `max_staleness_ms=`; `at(entry)` pins a state",
     "PState.selectOne": "`NotOneValue` where the path finds none or several",
     "QueryTopologyClient.invokeAsync": "a `concurrent.futures.Future`",
-    "Topologies.query": "reads what is committed, one snapshot of each topology; runs where it is asked",
+    "Topologies.query": "reads one commit of each topology; runs where it is asked, or on Spark: `engine=`",
     "InProcessCluster.create": '`engine="local"` or `"spark"`; `store=` for a folder or bucket',
     "InProcessCluster.waitForMicrobatchProcessedCount": "its `TimeoutError` shows progress and the last failure",
     "LaunchConfig": "tasks and threads are powers of two",

@@ -23,8 +23,9 @@ def test_the_examples_give_what_the_page_says_when_they_are_run() -> None:
 
     declaration = record_module(names["Shop"]())
     assert (check(declaration), warnings_of(declaration)) == ([], [])
-    friends = record_module(names["Friends"]())
-    assert (check(friends), warnings_of(friends)) == ([], [])
+    for name in ("Friends", "Scanned"):
+        other = record_module(names[name]())
+        assert (check(other), warnings_of(other)) == ([], [])
     with InProcessCluster.create() as cluster:
         cluster.launch_module(names["Friends"](), LaunchConfig(4, 2))
         cluster.cluster_depot("Friends", "*friends").append_many([["ann", "bob"], ["bob", "cid"], ["cid", "ann"]])

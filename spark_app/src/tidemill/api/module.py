@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from tidemill.api.arguments import (
     Constant,
@@ -223,9 +223,10 @@ class Topologies(SuggestingInstances):
         self.faults.append(fault)
         return _Ignored()
 
-    def query(self, name: str, *variables: str) -> QueryChain:
+    def query(self, name: str, *variables: str, engine: dataflow.QueryEngine = "local") -> QueryChain:
         """Declare a query topology with its input variables: one batch block over what is committed, which anyone may
-        call; `.out("*result")` names the variable that is its result.
+        call; `.out("*result")` names the variable that is its result. With `engine="spark"` a cluster runs it on
+        Spark, for scans of everything; others run it in their process.
         """
         at = caller_location()
         found: list[Fault] = []
@@ -236,7 +237,10 @@ class Topologies(SuggestingInstances):
         if len(set(inputs)) < len(inputs):
             text = f"The query '{name}' names an input twice."
             found.append(Fault(str(at), text, "Give each input a name of its own."))
-        chain = QueryChain(str(name), inputs, at, found)
+        if engine not in get_args(dataflow.QueryEngine):
+            text = f'The engine of the query \'{name}\' is "local" or "spark", not {engine!r}.'
+            found.append(Fault(str(at), text, 'Write engine="spark", or leave it out.'))
+        chain = QueryChain(str(name), inputs, engine, at, found)
         self.queries.append(chain)
         return chain
 

@@ -15,9 +15,11 @@ class QueryChain(DeclaredChain):
 
     _names_one = ("A query has one result.", 'Write .out("*result") once.')
 
-    def __init__(self, name: str, inputs: Sequence[str], at: Location, faults: Sequence[Fault]) -> None:
+    def __init__(
+        self, name: str, inputs: Sequence[str], engine: dataflow.QueryEngine, at: Location, faults: Sequence[Fault]
+    ) -> None:
         super().__init__(at, faults)
-        self._name, self._inputs = name, tuple(inputs)
+        self._name, self._inputs, self._engine = name, tuple(inputs), engine
 
     def declaration(self) -> tuple[dataflow.QueryDeclaration, list[Fault]]:
         """What was recorded so far, and what is wrong with it. Without a result of its own it is what the last node
@@ -33,4 +35,4 @@ class QueryChain(DeclaredChain):
                 advice = 'Write .out("*result") directly after query(…), and bind that variable.'
                 faults.append(Fault(str(self._at), text, advice))
             result = outs[0] if len(outs) == 1 else ""
-        return dataflow.QueryDeclaration(self._name, self._inputs, result, self.nodes, self._at), faults
+        return dataflow.QueryDeclaration(self._name, self._inputs, result, self.nodes, self._at, self._engine), faults

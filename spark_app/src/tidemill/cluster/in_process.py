@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path as Folder
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
@@ -20,7 +21,7 @@ from tidemill.clients.module import ModuleClient
 from tidemill.clients.pstate import PStateHandle
 from tidemill.clients.quarantine import Quarantine
 from tidemill.clients.status import TopologyStatus, met_sources
-from tidemill.cluster.engines import engine_name, open_engine
+from tidemill.cluster.engines import ENGINES, engine_name, open_engine
 from tidemill.cluster.launch import (
     RunningModule,
     check_by_hand,
@@ -40,7 +41,7 @@ from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.failures import Repetition, fails
 from tidemill.journal.leading import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
-from tidemill.language.dataflow import ModuleDeclaration
+from tidemill.language.dataflow import ModuleDeclaration, QueryEngine
 from tidemill.leader.runner import TopologyRunner
 from tidemill.plan.check.module import checked
 from tidemill.queries.handle import QueryHandle
@@ -229,14 +230,18 @@ class InProcessCluster:
         """
         return PStateHandle(self._client(module), name)
 
-    def cluster_query(self, module: str, name: str) -> QueryHandle:
-        """A handle to call a query of a module that runs in this cluster.
+    def cluster_query(self, module: str, name: str, engine: QueryEngine | None = None) -> QueryHandle:
+        """A handle to call a query of a module that runs in this cluster. `engine` is where it runs, instead of where
+        the module says.
 
         Raises:
+            BadInput: there is no such engine.
             UnknownName: the store has no such module, or the module no such query.
             NeedsCode: the module does not run in this cluster, so its code is not here.
         """
-        return QueryHandle(self._client(module), name)
+        if engine is not None and engine not in ENGINES:
+            raise BadInput(f"There is no engine '{engine}'; use {' or '.join(ENGINES)}.")
+        return QueryHandle(self._client(module), name, engine, partial(open_engine, "spark"))
 
     def quarantine(self, module: str, topology: str) -> Quarantine:
         """The records that a topology left out because its code raised at them, to look at, to retry and to drop.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from tidemill.engine.current_step import finder
-from tidemill.engine.queries import opened
+from tidemill.engine.queries import bounded, opened
 from tidemill.engine.report import summed
 from tidemill.engine.schedule import run_supersteps
 from tidemill.engine.superstep import changes_of
@@ -26,7 +26,8 @@ def run_attempt(work: AttemptWork, cancel: threading.Event | None = None) -> Att
     """
     runs = [opened(work, thread, cancel=cancel) for thread in range(work.threads)]
     try:
-        return _run(work, runs, cancel)
+        with bounded(work):
+            return _run(work, runs, cancel)
     finally:
         for run in runs:
             run.close()
@@ -53,4 +54,5 @@ def _run(work: AttemptWork, runs: Sequence[ThreadRun], cancel: threading.Event |
         "delta_bytes": float(sum(part.part.bytes for part in deltas)),
     }  # fmt: skip
     appends = tuple(part for change in changes for part in change.appends)
-    return AttemptOutcome(deltas, frozenset(exploded), metrics, appends)
+    answers = tuple(answer for change in changes for answer in change.answers)
+    return AttemptOutcome(deltas, frozenset(exploded), metrics, appends, answers)

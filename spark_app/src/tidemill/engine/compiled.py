@@ -10,9 +10,10 @@ from functools import lru_cache
 
 from tidemill.engine.query_budget import RUNNING
 from tidemill.language.combiners import combiner_of
-from tidemill.language.dataflow import AggList, AggMap, Aggregator, AggTree, Arg, Var
+from tidemill.language.dataflow import AggList, AggMap, Aggregator, AggTree, Arg, RecordedPath, Var
 from tidemill.language.schema import Schema
 from tidemill.paths.compiled import CompiledPath, compile_path
+from tidemill.paths.navigator import Mode
 from tidemill.paths.variables import VariableAggregation, compile_aggregation
 from tidemill.plan import program as pg
 from tidemill.plan.compile.order import leaves
@@ -78,13 +79,9 @@ class CompiledProgram:
         self.blocks: dict[int, CompiledBlock] = {}
         for operator in program.operators:
             if isinstance(operator, pg.Select):
-                schema = self.schema(operator.pstate)
-                budget = RUNNING if program.inputs is not None else None
-                path = compile_path(operator.path, schema, "select", pstate=operator.pstate, budget=budget)
-                self.paths[operator.id] = path
+                self.paths[operator.id] = self._path(operator.pstate, operator.path, "select")
             elif isinstance(operator, pg.Transform):
-                schema = self.schema(operator.pstate)
-                self.paths[operator.id] = compile_path(operator.path, schema, "transform", pstate=operator.pstate)
+                self.paths[operator.id] = self._path(operator.pstate, operator.path, "transform")
             elif isinstance(operator, pg.Fold):
                 self.folds[operator.id] = self._fold(operator.pstate, operator.tree)
         for region in program.regions:
@@ -94,6 +91,11 @@ class CompiledProgram:
     def schema(self, pstate: str) -> Schema:
         """The schema of a PState that the program writes or reads. Raises KeyError for any other."""
         return self.program.plan_of(pstate).schema
+
+    def _path(self, pstate: str, path: RecordedPath, mode: Mode) -> CompiledPath:
+        """A path; what those of queries do is counted."""
+        budget = RUNNING if self.program.inputs is not None else None
+        return compile_path(path, self.schema(pstate), mode, pstate=pstate, budget=budget)
 
     def _fold(self, pstate: str, tree: AggTree) -> CompiledFold:
         arguments = Arguments()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -16,7 +17,6 @@ from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptWork
 from tidemill.journal.snapshot import Snapshot
 from tidemill.plan.program import MirroredQuery, Program
-from tidemill.values import columns as cols
 from tidemill.values.errors import NotOneValue
 
 
@@ -98,17 +98,12 @@ class Queries:
         work = AttemptWork(
             store_url="", module=place.module, prefix=f"{place.module}/queries/{query}", program=program,
             tasks=place.tasks, threads=1, microbatch_id=seed, version=RUNNING.depth, snapshot=Snapshot(), sources={},
-            options=place.options, now_millis=now_millis,
+            options=place.options, now_millis=now_millis, arguments=tuple(args),
         )  # fmt: skip
         run = ThreadRun(work, 0, empty_state(program), self._states, self._cancel, self)
-        run.inputs = {name: cols.from_values([arg]) for name, arg in zip(program.inputs or (), args, strict=True)}
         for _ in run_supersteps(work, [run]):
             pass
-        if len(run.answers) != 1:
-            gave = f"{len(run.answers)} results" if run.answers else "no result"
-            text = f"The query '{query}' gave {gave}, and must give one."
-            raise NotOneValue(f"{text} Aggregate behind origin_partition(), as with Agg.list or Agg.first.")
-        return run.answers[0]
+        return only_answer(query, run.answers)
 
     def close(self) -> None:
         """Let go of what was opened."""
@@ -116,6 +111,25 @@ class Queries:
             state.close()
         for other in self._others.values():
             other.close()
+
+
+def only_answer(query: str, answers: Sequence[Any]) -> Any:
+    """The one result of a query. Raises NotOneValue: it gave none, or several."""
+    if len(answers) != 1:
+        gave = f"{len(answers)} results" if answers else "no result"
+        text = f"The query '{query}' gave {gave}, and must give one."
+        raise NotOneValue(f"{text} Aggregate behind origin_partition(), as with Agg.list or Agg.first.")
+    return answers[0]
+
+
+@contextmanager
+def bounded(work: AttemptWork) -> Iterator[None]:
+    """The bounds of a query that runs as an attempt, anew for each step of a thread; others have none."""
+    if work.program.inputs is None:
+        yield
+        return
+    with RUNNING.of_query(work.program.topology, QueryBounds.of(work.options)):
+        yield
 
 
 def opened(work: AttemptWork, thread: int, overlay: bytes = b"", cancel: threading.Event | None = None) -> ThreadRun:

@@ -16,9 +16,14 @@ from tidemill.engine.messages import Message, decode, encode
 from tidemill.engine.queries import opened
 from tidemill.engine.thread import ThreadRun
 from tidemill.engine.work import AttemptWork, DeltaPart
+from tidemill.values import columns as cols
 
 MARK = b"TMST"
 """Messages begin with the length of a short header, which these four bytes cannot be."""
+
+
+ANSWER = "*answer"
+"""The column of a query's answer."""
 
 
 def is_saved(payload: bytes) -> bool:
@@ -30,13 +35,23 @@ def save(run: ThreadRun) -> bytes:
     """What the thread must know in the next superstep; empty where it is nothing."""
     overlay = run.state.to_bytes()
     rows, staged = run.materialized, run.staged
-    held = (run.collected, run.partials, run.resumes, run.waiting, rows.frames, staged.waiting, staged.parts)
+    answers = {0: [Frame(1, 0, {ANSWER: cols.from_values([answer])}) for answer in run.answers]}
+    held = (
+        run.collected,
+        run.partials,
+        run.resumes,
+        run.waiting,
+        rows.frames,
+        staged.waiting,
+        staged.parts,
+        answers[0],
+    )
     if not overlay and not any(held):
         return b""
     resumes = {block: [row] for block, row in run.resumes.items()}
     materialized = {temp: [frame] for temp in rows.frames if (frame := rows.merged(temp)) is not None}
     frames: list[Mapping[Any, Sequence[Frame]]]
-    frames = [run.collected, run.partials, resumes, run.waiting, materialized, staged.waiting]
+    frames = [run.collected, run.partials, resumes, run.waiting, materialized, staged.waiting, answers]
     body = [overlay, rows.bytes, staged.sizes, msgspec.msgpack.encode(staged.parts), *map(_pack, frames)]
     return MARK + bytes(msgpack.packb(body))
 
@@ -55,7 +70,8 @@ def restore(work: AttemptWork, thread: int, saved: bytes | None, cancel: threadi
         return opened(work, thread, cancel=cancel)
     overlay, size, sizes, parts, *frames = msgpack.unpackb(saved[len(MARK) :], strict_map_key=False)
     run = opened(work, thread, overlay, cancel)
-    run.collected, run.partials, resumes, run.waiting, materialized, staged = map(_unpack, frames)
+    run.collected, run.partials, resumes, run.waiting, materialized, staged, answers = map(_unpack, frames)
+    run.answers = [cols.to_values(frame.columns[ANSWER])[0] for frame in answers.get(0, ())]
     run.resumes = {block: rows[0] for block, rows in resumes.items()}
     run.materialized = MaterializedRows(materialized, size)
     run.staged = Staged(staged, msgspec.msgpack.decode(parts, type=list[DeltaPart]), sizes)

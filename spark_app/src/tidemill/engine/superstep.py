@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from tidemill.engine.frame import Frame
 from tidemill.engine.messages import Message, decode, encode
+from tidemill.engine.queries import bounded
 from tidemill.engine.report import StepReport
 from tidemill.engine.saved import is_saved, restore, save
 from tidemill.engine.schedule import DynamicSchedule
@@ -58,7 +59,8 @@ def step_thread(
     """
     run = restore(work, thread, _own(inbox), cancel)
     messages = [decode(payload) for payload in inbox if not is_saved(payload)]
-    report = run.step(superstep, messages, events)
+    with bounded(work):
+        report = run.step(superstep, messages, events)
     limit = int(work.options.get("worker.combined.transfer.limit", 65_536))
     sent = [(to, encode(piece)) for to, message in run.outbox for piece in _pieces(message, limit)]
     saved = save(run)
@@ -109,14 +111,15 @@ def last_step(
         InvariantViolation: messages were sent, so this was not the last superstep.
     """
     run = restore(work, thread, _own(inbox), cancel)
-    report = run.step(superstep, [decode(payload) for payload in inbox if not is_saved(payload)], events)
+    with bounded(work):
+        report = run.step(superstep, [decode(payload) for payload in inbox if not is_saved(payload)], events)
     invariant(not run.outbox, "the last superstep sends no message", superstep=superstep, sent=dict(report.sent))
     return changes_of(run), report
 
 
 def changes_of(run: ThreadRun) -> ThreadChanges:
     """All that a thread leaves behind, at the end of the attempt."""
-    return ThreadChanges(delta_part(run), run.staged.finish(run.work, run.thread))
+    return ThreadChanges(delta_part(run), run.staged.finish(run.work, run.thread), tuple(run.answers))
 
 
 def delta_part(run: ThreadRun) -> DeltaPart | None:

@@ -71,7 +71,8 @@ class ThreadRun:
         self.task_set = TaskSet(work.threads, thread)
         self.state, self.others = state, others
         self.cancel = cancel
-        self.inputs: dict[str, Column] = {}
+        named = zip(work.program.inputs or (), work.arguments, strict=True)
+        self.inputs: dict[str, Column] = {name: cols.from_values([value]) for name, value in named}
         self.answers: list[Any] = []
         self._queries = queries
         self._doing: pg.Operator | SegmentCode | None = None

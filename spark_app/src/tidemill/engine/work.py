@@ -65,7 +65,8 @@ class AttemptWork:
     `prefix` is where the topology's objects live (`<module>/topologies/<topology>-<id>`). `reads` pins the
     snapshots of the other topologies whose PStates this one reads, by the name of the topology, or by the place of one
     of another module (`StoredMirror.place`). `options` are the dynamic options that hold now.
-    `is_probe`: it is run to find a record to blame, and never committed.
+    `is_probe`: it is run to find a record to blame, and never committed. `arguments` are those of a query, which is
+    run as an attempt whose outcome holds answers only.
     """
 
     store_url: str
@@ -82,6 +83,7 @@ class AttemptWork:
     options: Mapping[str, Any] = field(default_factory=dict)
     now_millis: int = 0
     is_probe: bool = False
+    arguments: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,11 @@ class DeltaPart:
 
 @dataclass(frozen=True)
 class ThreadChanges:
-    """What one thread did to the state (None: nothing), and what it appends to depots."""
+    """What one thread did to the state (None: nothing), what it appends to depots, and what it answers."""
 
     delta: DeltaPart | None
     appends: tuple[DeltaPart, ...] = ()
+    answers: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,12 +111,14 @@ class AttemptOutcome:
 
     `exploded` names the sources whose records were read; only those advance. `metrics` are milliseconds and counts
     for people. `appends` are the records that it appends to depots: of each part `rows` says which depot it is for.
+    `answers` are the results of a query.
     """
 
     deltas: tuple[DeltaPart, ...]
     exploded: frozenset[str]
     metrics: Mapping[str, float] = field(default_factory=dict)
     appends: tuple[DeltaPart, ...] = ()
+    answers: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -562,10 +562,14 @@ class TopologyDeclaration:
     at: Location
 
 
+QueryEngine = Literal["local", "spark"]
+
+
 @dataclass(frozen=True)
 class QueryDeclaration:
     """One query topology: a batch block that begins with one row of `inputs` and gives one row with `result` (empty
-    where its author named none, which is a fault).
+    where its author named none, which is a fault). `engine` says where it runs: "local", in the asker's process, or
+    "spark".
     """
 
     name: str
@@ -573,6 +577,7 @@ class QueryDeclaration:
     result: str
     body: tuple[Node, ...]
     at: Location
+    engine: QueryEngine = "local"
 
     @property
     def block(self) -> BatchBlock:

@@ -62,6 +62,7 @@ def compile_path(
         select = _refuse_select
         step = builder.chain(bound, unterminated)
         transform = fast_transform(bound, schema, pstate) or _transform_call(step, pstate)
+        transform = transform if budget is None else _spending(transform, budget)
     keys = tuple(nav.slots[0] for nav in bound) if mode == "select" and is_point(bound, schema) else None
     return CompiledPath(tuple(binder.arguments), select, transform, keys, path.leading_key)
 
@@ -89,6 +90,14 @@ def _select_call(step: Step, where: str, budget: Budget | None) -> SelectCall:
             yield found, collected
 
     return select
+
+
+def _spending(change: TransformCall, budget: Budget) -> TransformCall:
+    def transform(node: Any, values: Sequence[Any]) -> None:
+        budget.spend()
+        change(node, values)
+
+    return transform
 
 
 def _transform_call(step: Step, where: str) -> TransformCall:

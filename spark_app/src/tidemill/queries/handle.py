@@ -8,24 +8,27 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tidemill.clients.module import ModuleClient
-from tidemill.clients.topology import TopologyReader, reader_at
+from tidemill.clients.topology import Reading, TopologyReader, reader_at
 from tidemill.definition.definition import StoredDefinition
 from tidemill.definition.migrating import with_steps
 from tidemill.definition.mirrors import bound, check_copies
 from tidemill.engine.queries import Queries, QueryPlace
 from tidemill.engine.query_budget import QueryBounds
 from tidemill.engine.resources import infos
+from tidemill.engine.work import AttemptRunner, Pinned
 from tidemill.journal.mirrored_objects import MirroredObjects
 from tidemill.journal.options_log import OptionsLog
-from tidemill.language.dataflow import ModuleDeclaration, PStateDeclaration
+from tidemill.journal.snapshot import Snapshot
+from tidemill.language.dataflow import ModuleDeclaration, PStateDeclaration, QueryEngine
 from tidemill.language.options import resolve_all
 from tidemill.plan.compile.topology import called_queries, compile_queries, mirrored_queries
 from tidemill.plan.program import MirroredQuery, Program, PStatePlan
 from tidemill.pstate.committed import CommittedState
+from tidemill.queries.on_engine import EngineCall, OpenRunner
 from tidemill.store.objects import NotFound
 from tidemill.store.urls import store_at
 from tidemill.values.errors import BadInput, Busy, Deleted, MirrorBroken, NeedsCode, SchemaOutdated, SnapshotExpired
@@ -43,7 +46,10 @@ _places = threading.BoundedSemaphore(AT_ONCE_MAX)
 
 @dataclass(frozen=True)
 class _Resolved:
-    """A query as one definition has it: all queries of its module compiled, and who owns what each PState is."""
+    """A query as one definition has it: all queries of its module compiled, and who owns what each PState is.
+
+    `places` say of each reader under which name an engine finds what it reads, and where that is.
+    """
 
     definition: StoredDefinition
     code: ModuleDeclaration
@@ -53,6 +59,8 @@ class _Resolved:
     owners: Mapping[str, str]
     mirrored: Mapping[str, MirroredQuery]
     mirrors: MirroredObjects
+    engine: QueryEngine
+    places: Mapping[str, tuple[str, Pinned]]
 
 
 class QueryHandle:
@@ -62,9 +70,20 @@ class QueryHandle:
     last, also in the queries that it calls.
     """
 
-    def __init__(self, module: ModuleClient, name: str) -> None:
+    def __init__(
+        self,
+        module: ModuleClient,
+        name: str,
+        engine: QueryEngine | None = None,
+        open_runner: OpenRunner | None = None,
+    ) -> None:
+        """`engine` is where it runs instead of where its module says; `open_runner` opens Spark, for a process that may
+        run there.
+        """
         self._module = module
         self.name = name
+        self._engine, self._open_runner = engine, open_runner
+        self._runner: AttemptRunner | None = None
         self._options_log = OptionsLog(module.store, module.module)
         self._lock = threading.Lock()
         self._resolved: _Resolved | None = None
@@ -131,30 +150,41 @@ class QueryHandle:
         self, resolved: _Resolved, options: Mapping[str, Any], seconds: float, args: tuple[Any, ...] | list[Any]
     ) -> Any:
         """One run, from the newest state of each topology."""
-        states = self._states(resolved)
-        pstates = {name: states[owner] for name, owner in resolved.owners.items()}
         definition = resolved.definition
         place = QueryPlace(definition.module, definition.tasks, resolved.programs, options, resolved.mirrored)
+        readings = self._readings(resolved)
+        seed, now = int.from_bytes(os.urandom(6)), self._module.clock.now_ms()
+        if self._open_runner is not None and (self._engine or resolved.engine) == "spark":
+            reads = {name: replace(at, snapshot=readings[key].snapshot) for key, (name, at) in resolved.places.items()}
+            call = EngineCall(place, self._module.store.url, definition.threads, reads)
+            return call.answer(self._spark(self._open_runner), self.name, args, seconds, seed, now)
+        states = {name: CommittedState(reading.reader) for name, reading in readings.items()}
+        pstates = {name: states[owner] for name, owner in resolved.owners.items()}
 
         def of_mirrored(query: MirroredQuery) -> dict[str, CommittedState]:
             return {name: states[f"{query.query} {at}"] for name, at in query.places.items()}
 
         queries = Queries(place, lambda: pstates, seconds_max=seconds, open_mirrored=of_mirrored)
         try:
-            return queries.call(self.name, args, int.from_bytes(os.urandom(6)), self._module.clock.now_ms())
+            return queries.call(self.name, args, seed, now)
         finally:
             queries.close()
 
-    def _states(self, resolved: _Resolved) -> dict[str, CommittedState]:
+    def _readings(self, resolved: _Resolved) -> dict[str, Reading]:
         """The newest state of each topology. Mirrors are asked for after it: what they say holds for what was found,
         and says more than that a topology of another module is gone.
         """
         borrowed = {*resolved.owners, *resolved.mirrored} & resolved.definition.mirrors.keys()
         try:
-            return {name: CommittedState(reader.newest(0).reader) for name, reader in resolved.readers.items()}
+            return {name: reader.newest(0) for name, reader in resolved.readers.items()}
         finally:
             if borrowed and (text := resolved.mirrors.broken(borrowed)):
                 raise MirrorBroken(f"The query '{self.name}' reads another module. {text}")
+
+    def _spark(self, open_runner: OpenRunner) -> AttemptRunner:
+        with self._lock:
+            self._runner = self._runner or open_runner()
+            return self._runner
 
     def _current_options(self) -> Mapping[str, Any]:
         now = self._module.clock.monotonic_ms()
@@ -187,12 +217,17 @@ class QueryHandle:
             check_copies(definition.mirrors.values())
             plans = {name: plan for program in called for name, plan in program.others.items()}
             readers = {name: self._reader(definition, name, owners, plans) for name in owners.values()}
+            places = {name: (name, _place_of(definition, name)) for name in readers}
             for query in mirrored.values():
                 for place in query.places.values():
                     key = f"{query.query} {place}"
                     readers[key] = self._reader(definition, place, query.places, query.plans)
+                    places[key] = (place, _place_of(definition, place))
+            engine = next(query.engine for query in code.queries if query.name == self.name)
             mirrors = MirroredObjects(self._module.store, definition)
-            self._resolved = _Resolved(definition, code, stored.inputs, programs, readers, owners, mirrored, mirrors)
+            self._resolved = _Resolved(
+                definition, code, stored.inputs, programs, readers, owners, mirrored, mirrors, engine, places
+            )
             return self._resolved
 
     def _reader(
@@ -202,11 +237,17 @@ class QueryHandle:
         if owner in definition.topologies:
             return self._module.reader(definition, definition.topology(owner))
         names = {name: plans[name] for name, at in owners.items() if at == owner}
-        store, folder = next(
-            (mirror.store, mirror.places[owner]) for mirror in definition.mirrors.values() if owner in mirror.places
-        )
-        place = store_at(self._module.store, store)
-        return reader_at(place, folder, infos(names), self._module.clock)
+        place = _place_of(definition, owner)
+        store = store_at(self._module.store, place.store_url)
+        return reader_at(store, place.prefix, infos(names), self._module.clock)
+
+
+def _place_of(definition: StoredDefinition, owner: str) -> Pinned:
+    """Where a topology is that `owner` names, as in `_reader`; nothing of it is pinned yet."""
+    if owner in definition.topologies:
+        return Pinned(definition.topology_prefix(owner), Snapshot())
+    mirror = next(mirror for mirror in definition.mirrors.values() if owner in mirror.places)
+    return Pinned(mirror.places[owner], Snapshot(), mirror.store)
 
 
 def _without_code(module: str, query: str) -> str:

@@ -229,6 +229,7 @@ def _outcome(results: list[ThreadResult]) -> AttemptOutcome:
         frozenset(source for result in results for source in result.exploded),
         summed([result.metrics for result in results]),
         tuple(part for result in results for part in result.changes.appends),
+        tuple(answer for result in results for answer in result.changes.answers),
     )
 
 

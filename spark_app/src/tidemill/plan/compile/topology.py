@@ -104,6 +104,16 @@ def called_queries(program: pg.Program, queries: Mapping[str, pg.Program]) -> di
     return found
 
 
+def with_calls(
+    program: pg.Program, queries: Mapping[str, pg.Program], mirrored: Mapping[str, pg.MirroredQuery]
+) -> pg.Program:
+    """A query with those that it calls, of this module and of others, to run in another process."""
+    called = called_queries(program, queries)
+    own = {op.query for each in (program, *called.values()) for op in each.operators if isinstance(op, pg.Invoke)}
+    theirs = {name: found for name, found in mirrored.items() if name in own}
+    return _named(replace(program, queries=called, mirrored=theirs)) if called or theirs else program
+
+
 def queries_from(declaration: df.ModuleDeclaration, query: str, ids: Mapping[str, str]) -> dict[str, pg.Program]:
     """The program of a query, and of those that it calls."""
     programs = compile_queries(declaration, ids)
