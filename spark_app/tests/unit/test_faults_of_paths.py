@@ -429,6 +429,24 @@ def test_fault_names_line_and_mistake_when_a_path_or_aggregator_does_not_fit(def
     assert_one_fault(define, text)
 
 
+WHOLE = {
+    "key": ("$$sets", Path.key("*k"), "set(int).subindexed()"),
+    "map_vals": ("$$pairs", Path.map_vals(), "list(int).subindexed()"),
+    "filter": ("$$pairs", Path.key("*k").filter_selected(Path.first()), "list(int).subindexed()"),
+    "stay": ("$$pairs", Path.stay(), "map(str, list(int).subindexed())"),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_fault_names_line_and_structure_when_a_select_takes_it_whole(name: str) -> None:
+    pstate, path, shown = WHOLE[name]
+
+    def selects(setup: Any, topologies: Any) -> None:
+        records(setup, topologies).local_select(pstate, path).out("*l")  # <- fault
+
+    assert_one_fault(selects, f"This select takes {shown} of '{pstate}' whole")
+
+
 COLLECTING = {
     "collect": Path.collect(Path.stay()),
     "collect_one": Path.collect_one(Path.stay()),
@@ -464,6 +482,9 @@ def what_fits(setup: Any, topologies: Any) -> None:
     chain.local_select("$$lists", Path.key("*k").nth(0).filter_greater_than(1)).out("*l")
     chain.local_transform("$$lists", Path.key("*k").sublist_to_end("*v").term_val([1]))
     chain.local_select("$$sets", Path.key("*k").sorted_set_range_from(1, max_amt="*v").all()).out("*s")
+    chain.local_select("$$sets", Path.key("*k").view(Ops.SIZE)).out("*size")
+    chain.local_select("$$pairs", Path.key("*k").sublist(0, 2)).out("*pairs")
+    chain.local_select("$$pairs", Path.subselect(Path.key("*k").all())).out("*all")
     chain.local_transform("$$sets", Path.key("*k").void_set_elem().term_val(5))
     chain.local_transform("$$counts", Path.key("*k").null_to_val(0).term(Ops.PLUS, "*v"))
     chain.local_transform("$$counts", Path.key("*k").multi_path(Path.filter_equal(0).term_void(), Path.term(Ops.INC)))

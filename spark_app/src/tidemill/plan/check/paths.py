@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tidemill.language.dataflow import Const, Location, Nav, PStateDeclaration, RecordedPath
-from tidemill.language.schema import ListSchema, MapSchema, Schema, SetSchema, to_text
+from tidemill.language.schema import ListSchema, MapSchema, Schema, SetSchema, has_indexed, to_text
 from tidemill.paths.arguments import PATHS
 from tidemill.paths.compiled import compile_path
 from tidemill.paths.fitting import SchemaFaults, fits
@@ -23,9 +23,12 @@ Inside = Callable[[RecordedPath, "Schema | None"], "Schema | None"]
 
 
 def check_select(context: Context, pstate: PStateDeclaration, path: RecordedPath, at: Location) -> None:
-    """A select has no terminal, and its navigators fit the schema."""
+    """A select has no terminal, its navigators fit the schema, and what it takes is no indexed structure."""
     known = len(context.faults)
-    _PathCheck(_faults(context, pstate, at)).select(path, pstate.schema)
+    end = _PathCheck(_faults(context, pstate, at)).select(path, pstate.schema)
+    if end is not None and has_indexed(end) and len(context.faults) == known:
+        text = f"This select takes {to_text(end)} of '{pstate.name}' whole, whose elements are stored one by one."
+        context.fault(at, text, "Go on to what is in it (key, all, map_vals, a sorted range), or take view(Ops.SIZE).")
     _check_compiles(context, known, pstate, path, "select", at)
 
 
