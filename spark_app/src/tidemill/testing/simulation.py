@@ -10,9 +10,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from tidemill.definition import definition as definitions
+from tidemill.definition.definition import StoredDefinition
 from tidemill.depot.log import DepotLog
 from tidemill.engine.work import AttemptRunner, Cancel
 from tidemill.journal.clock import ManualClock
@@ -157,6 +158,8 @@ def _program() -> Program:
 class Simulation:
     """One run. `step` does one thing that the seed chooses; `finish` ends the faults and waits for the result."""
 
+    module: ClassVar[str] = MODULE
+
     def __init__(
         self, seed: int, chances: Chances = Chances(), crash_at: CrashAt | None = None, runners: int = 2
     ) -> None:
@@ -169,8 +172,8 @@ class Simulation:
         self.turns = 0
         self.crashes = 0
         self.spoiled = 0
-        self.clock = ManualClock()
         self.store = self._open_store()
+        self.clock = self._open_clock()
         self.desk = LeaseDesk()
         self.processes: list[Process] = []
         self.runners = runners
@@ -187,6 +190,9 @@ class Simulation:
 
     def _open_store(self) -> ObjectStore:
         return MemoryStore(f"simulation-{self.seed}")
+
+    def _open_clock(self) -> ManualClock:
+        return ManualClock()
 
     def _declaration(self) -> ModuleDeclaration:
         return _declaration()
@@ -206,14 +212,17 @@ class Simulation:
 
     def _declare(self) -> None:
         self.declaration = self._declaration()
-        self.definition = self._definition_log().append(definitions.launch(self.declaration, TASKS, 1, Ids(self.seed)))
-        options = OptionsLog(self.store, MODULE, Ids(self.seed))
+        self.definition = self._launched()
+        options = OptionsLog(self.store, self.module, Ids(self.seed))
         options.set("module", "", "depot.microbatch.max.records", 4)
         options.set("module", "", "store.snapshot.retention.seconds", 3)
         options.set("module", "", "store.collection.period.seconds", 1)
 
+    def _launched(self) -> StoredDefinition:
+        return self._definition_log().append(definitions.launch(self.declaration, TASKS, 1, Ids(self.seed)))
+
     def _definition_log(self) -> DefinitionLog:
-        return DefinitionLog(self.store, MODULE, Ids(self.seed))
+        return DefinitionLog(self.store, self.module, Ids(self.seed))
 
     def depot(self, store: Any = None) -> DepotLog:
         """A new handle of the simulated depot, on `store` in place of the simulation's own if one is given."""
@@ -419,7 +428,7 @@ class Simulation:
             self.trace.append("append refused")
 
     def _toggle_pause(self) -> None:
-        options = OptionsLog(self.store, MODULE, Ids(self.random.randrange(1 << 30)))
+        options = OptionsLog(self.store, self.module, Ids(self.random.randrange(1 << 30)))
         if TOPOLOGY in options.read().paused:
             self.auditor.check_resumed(options.read().paused[TOPOLOGY])
             options.resume(TOPOLOGY)
@@ -437,7 +446,7 @@ class Simulation:
     def finish(self) -> None:
         """No more chance of faults: everything that was acknowledged must become processed, each record once."""
         self.chances = CALM
-        OptionsLog(self.store, MODULE, Ids(self.seed)).resume(TOPOLOGY)
+        OptionsLog(self.store, self.module, Ids(self.seed)).resume(TOPOLOGY)
         for _ in range(FINISH_TURNS):
             if self.auditor.is_finished():
                 break
@@ -450,7 +459,7 @@ class Simulation:
         else:
             invariant(False, "a run without faults finishes", seed=self.seed, trace=self.trace[-12:])
         self.auditor.check_end(self.appended, self.uncertain)
-        findings = check_module(self.store, MODULE)
+        findings = check_module(self.store, self.module)
         invariant(not findings, "what `tidemill check` says of a finished run", findings=findings)
 
 
