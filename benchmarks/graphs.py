@@ -1,58 +1,31 @@
-"""Queries over files as frames of a task graph and in Polars' streaming engine, and PageRank in both.
+"""Task graphs beside Spark, Polars and DuckDB, in turns within one process, since the speed of a machine varies.
 
-usage: python -m benchmarks.graphs FOLDER tidemill|polars tables|pagerank ROUNDS   (prints one JSON object)
+usage: python -m benchmarks.graphs FOLDER tables|pagerank|growth|recovery ROUNDS CORES   (prints one JSON object)
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 from examples.taskgraph import pagerank, queries
-from examples.taskgraph.data import TABLES, generate
-from polars import col
+from examples.taskgraph.data import TABLES, scheme
 
-from tidemill import GraphFrame, TaskGraph
+from benchmarks.graph_files import DAMPING, PAGES, RANK_ROUNDS, Result, Runs, shown
+from benchmarks.memory import Peaks
+from benchmarks.peers import duckdb_graphs, polars_graphs, spark_sql_graphs
+from tidemill import CountExecutor, GraphFrame, TaskGraph
 
-WIDE = [f"value{number}" for number in range(20)]
-PAGES, LINKS, RANK_ROUNDS, DAMPING = 200_000, 2_000_000, 10, 0.85
-Result = list[Any]
-
-
-def write(folder: Path, scale: float) -> None:
-    """The TPC-H tables and two wide ones as CSV and as Parquet, and the links of PageRank."""
-    generate(folder, scale)
-    for table in ("orders", "lineitem"):
-        scan(folder, table, "csv").sink_parquet(folder / f"{table}.parquet")
-    chosen = np.random.default_rng(1)
-    for name, rows in (("a", 4_000_000), ("b", 1_000_000)):
-        keys = pl.Series("key", chosen.integers(0, 2_000_000, int(rows * scale)))
-        wide = keys.to_frame().with_columns(pl.lit(number).alias(value) for number, value in enumerate(WIDE))
-        wide.write_csv(folder / f"{name}.csv")
-        wide.write_parquet(folder / f"{name}.parquet")
-    links = {"source": chosen.integers(0, PAGES, LINKS), "target": chosen.zipf(1.5, LINKS) % PAGES}
-    pl.DataFrame(links).unique().write_parquet(folder / "links.parquet")
-
-
-def scan(folder: Path, table: str, kind: str) -> pl.LazyFrame:
-    """A table in Polars."""
-    if kind == "parquet":
-        return pl.scan_parquet(folder / f"{table}.parquet")
-    if table not in TABLES:
-        return pl.scan_csv(folder / f"{table}.csv")
-    types = {**TABLES[table], "null": pl.String}
-    file = folder / f"{table}.tbl"
-    lazy = pl.scan_csv(file, has_header=False, separator="|", quote_char=None, schema=types)
-    return lazy.select(*TABLES[table])
+WARM = 2
+RECOVERY_WAVES = 12
 
 
 class GraphTables(queries.Tables):
@@ -70,7 +43,7 @@ class GraphTables(queries.Tables):
         return super().__getattr__(table)
 
 
-def in_graphs(folder: Path, kind: str) -> dict[str, Callable[[], Result]]:
+def in_graphs(folder: Path, kind: str) -> Runs:
     """The queries as task graphs."""
     tables = GraphTables(folder, kind)
     return {
@@ -80,35 +53,7 @@ def in_graphs(folder: Path, kind: str) -> dict[str, Callable[[], Result]]:
     }
 
 
-def in_polars(folder: Path, kind: str) -> dict[str, Callable[[], Result]]:
-    """The same in Polars, streaming."""
-    year = (date(1994, 1, 1), date(1995, 1, 1))
-    items = scan(folder, "lineitem", kind)
-    high = col("o_orderpriority").is_in(["1-URGENT", "2-HIGH"])
-    six = items.filter(
-        col("l_shipdate").is_between(*year, closed="left"),
-        col("l_discount").is_between(0.05 - 1e-9, 0.07 + 1e-9),
-        col("l_quantity") < 24,
-    ).select((col("l_extendedprice") * col("l_discount")).sum())
-    late = items.filter(
-        col("l_shipmode").is_in(["MAIL", "SHIP"]),
-        col("l_commitdate") < col("l_receiptdate"),
-        col("l_shipdate") < col("l_commitdate"),
-        col("l_receiptdate").is_between(*year, closed="left"),
-    )
-    joined = late.join(scan(folder, "orders", kind), left_on="l_orderkey", right_on="o_orderkey")
-    twelve = joined.group_by("l_shipmode").agg(high.sum(), low=(~high).sum()).sort("l_shipmode")
-    count = scan(folder, "a", kind).join(scan(folder, "b", kind), on="key").select(pl.len())
-    plans = {"tpch_q6": six, "tpch_q12": twelve, "join_count": count}
-    return {name: partial(streamed, plan) for name, plan in plans.items()}
-
-
-def streamed(plan: pl.LazyFrame) -> Result:
-    """The rows of a plan, which Polars' streaming engine runs."""
-    return plan.collect(engine="streaming").rows()
-
-
-def ranks_in_graphs(folder: Path) -> Callable[[], Result]:
+def ranks(folder: Path) -> Callable[[], Result]:
     """Rounds of PageRank as one graph; the matrix is stored before."""
     store = str(folder / "store")
     datasets = pagerank.matrix_of(pl.read_parquet(folder / "links.parquet"), PAGES, store)
@@ -116,51 +61,109 @@ def ranks_in_graphs(folder: Path) -> Callable[[], Result]:
     return lambda: shown(pagerank.rounds(vector, datasets, RANK_ROUNDS, DAMPING, store)["val"])
 
 
-def ranks_in_polars(folder: Path) -> Callable[[], Result]:
-    """The same rounds as a loop over frames in memory."""
-    links = pl.read_parquet(folder / "links.parquet")
-    degrees = links.group_by("source").agg(pl.len().alias("degree"))
-    weighted = links.join(degrees, on="source").with_columns(weight=1.0 / col("degree"))
-    pages = pl.DataFrame({"y": pl.int_range(PAGES, eager=True)})
-    dangling = pages.join(degrees, left_on="y", right_on="source", how="anti")
-
-    def run() -> Result:
-        vector = pages.with_columns(val=pl.lit(1.0 / PAGES))
-        for _ in range(RANK_ROUNDS):
-            lost = dangling.join(vector, on="y")["val"].sum()
-            products = weighted.join(vector, left_on="source", right_on="y").with_columns(col("val") * col("weight"))
-            sums = products.group_by("target").agg(col("val").sum())
-            base = (1 - DAMPING + DAMPING * lost) / PAGES
-            vector = pages.join(sums, left_on="y", right_on="target", how="left").with_columns(
-                val=DAMPING * col("val").fill_null(0.0) + base
-            )
-        return shown(vector.sort("y")["val"])
-
-    return run
+def in_turns(contestants: dict[str, Callable[[], Result]], rounds: int) -> dict[str, Any]:
+    """The median seconds of each contestant, and what each came to."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    results: dict[str, Result] = {}
+    for turn in range(WARM + rounds):
+        for name, run in contestants.items():
+            begin = time.perf_counter()
+            results[name] = run()
+            if turn >= WARM:
+                seconds[name].append(time.perf_counter() - begin)
+    return {"seconds": {name: statistics.median(each) for name, each in seconds.items()}, "results": results}
 
 
-def shown(values: pl.Series) -> Result:
-    """A few ranks, to compare contestants by."""
-    return [round(value, 12) for value in (values.sum(), values.max(), values[7])]
+def tables(folder: Path, rounds: int, cores: int) -> dict[str, Any]:
+    """Each query on CSV and on Parquet, by all contestants."""
+    spark = spark_sql_graphs.session(cores)
+    found = {}
+    for kind in ("csv", "parquet"):
+        all_runs = {
+            "tidemill": in_graphs(folder, kind),
+            "polars": polars_graphs.queries(folder, kind),
+            "duckdb": duckdb_graphs.queries(folder, kind, cores),
+            "spark_sql": spark_sql_graphs.queries(spark, folder, kind),
+        }
+        for name in all_runs["tidemill"]:
+            found[f"{name}_{kind}"] = in_turns({who: runs[name] for who, runs in all_runs.items()}, rounds)
+    spark.stop()
+    return found
+
+
+def ranked(folder: Path, rounds: int, cores: int) -> dict[str, Any]:
+    """PageRank by all contestants."""
+    spark = spark_sql_graphs.session(cores)
+    contestants = {
+        "tidemill": ranks(folder),
+        "polars": polars_graphs.ranks(folder),
+        "spark_dataframes": spark_sql_graphs.ranks(spark, folder),
+    }
+    found = {"pagerank": in_turns(contestants, rounds)}
+    spark.stop()
+    return found
+
+
+def growth(folder: Path, rounds: int, cores: int) -> dict[str, Any]:
+    """Seconds and memory of TPC-H 12 on CSV, for as much data as there is in the folder."""
+    run = in_graphs(folder, "csv")["tpch_q12"]
+    with Peaks() as peaks:
+        found = in_turns({"tidemill": run}, rounds)
+    return {"seconds": found["seconds"]["tidemill"], "memory": peaks.megabytes()["driver"]}
+
+
+def recovery(folder: Path, rounds: int, cores: int) -> dict[str, Any]:
+    """The same graph on Spark, whole and with a worker that is killed half-way: seconds, and rows that were read."""
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    rows: dict[bool, int] = {}
+    os.environ["TIDEMILL_SPARK_MASTER"] = f"local[{cores}]"
+    for turn in range(1 + rounds):
+        for dies in (False, True):
+            log = folder / f"batches-{turn}-{dies}"
+            log.write_text("")
+            begin = time.perf_counter()
+            _count_lines(folder, log, rows.get(False, 0) // 2 if dies else None)
+            if turn:
+                seconds[dies].append(time.perf_counter() - begin)
+            rows[dies] = sum(map(int, log.read_text().split()))
+    whole, killed = statistics.median(seconds[False]), statistics.median(seconds[True])
+    return {"whole": whole, "killed": killed, "share": rows[True] / rows[False] - 1}
+
+
+def _count_lines(folder: Path, log: Path, dies_at: int | None) -> None:
+    """Count the lines of the table in a graph whose batches are written down, and one kills its process."""
+    flag = folder / "alive"
+    flag.touch()
+
+    def taken(batch: pl.DataFrame) -> pl.DataFrame:
+        height = batch.height
+        with log.open("a") as file:
+            file.write(f"{height}\n")
+        if dies_at is not None and sum(map(int, log.read_text().split())) > dies_at and flag.exists():
+            flag.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch.select("l_orderkey")
+
+    graph = TaskGraph(folder / "store", engine="spark", checkpoint_waves=None)
+    lines = folder / "lineitem.tbl"
+    stride = lines.stat().st_size // (2 * RECOVERY_WAVES) + 1
+    source = graph.new_input_csv(
+        folder, lines.name, scheme("lineitem"), 2, batch_func=taken, sep="|", schema=TABLES["lineitem"],
+        quote_char=None, stride=stride, columns=["l_orderkey"],
+    )  # fmt: skip
+    counted = graph.new_blocking_node({0: source}, CountExecutor(), 2, {0: "l_orderkey"})
+    graph.run()
+    whole = pl.scan_parquet(folder / "lineitem.parquet").select(pl.len()).collect().item()
+    if counted.to_polars()["count"].sum() != whole or flag.exists() != (dies_at is None):
+        raise SystemExit("recovery: the graph lost or doubled lines, or no worker died")
+
+
+PARTS = {"tables": tables, "pagerank": ranked, "growth": growth, "recovery": recovery}
 
 
 def main() -> None:
-    folder, contestant, what, rounds = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
-    runs: dict[str, Callable[[], Result]] = {}
-    if what == "pagerank":
-        runs["pagerank"] = ranks_in_graphs(folder) if contestant == "tidemill" else ranks_in_polars(folder)
-    else:
-        made = in_graphs if contestant == "tidemill" else in_polars
-        runs = {f"{name}_{kind}": run for kind in ("csv", "parquet") for name, run in made(folder, kind).items()}
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    results: dict[str, Result] = {}
-    for _ in range(1 + rounds):
-        for name, run in runs.items():
-            begin = time.perf_counter()
-            results[name] = run()
-            seconds[name].append(time.perf_counter() - begin)
-    medians = {name: statistics.median(found[1:]) for name, found in seconds.items()}
-    sys.stdout.write(json.dumps({**medians, "seconds": seconds, "results": results}) + "\n")
+    folder, part, rounds, cores = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    sys.stdout.write(json.dumps(PARTS[part](folder, rounds, cores)) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,14 @@
 """The comparison: Spark SQL runs the same queries over the same files, and PageRank with DataFrames, in a warm session.
 
 As many shuffle partitions as cores; AQE is on, as by default; the columns of CSV files have declared types.
-usage: python -m benchmarks.peers.spark_sql_graphs FOLDER tables|pagerank ROUNDS CORES   (prints one JSON object)
 """
 
 from __future__ import annotations
 
-import json
 import os
-import statistics
-import sys
-import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
@@ -22,7 +17,7 @@ from examples.taskgraph.data import TABLES
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from benchmarks.graphs import DAMPING, PAGES, RANK_ROUNDS, WIDE, shown
+from benchmarks.graph_files import DAMPING, PAGES, RANK_ROUNDS, WIDE, Result, Runs, shown
 
 TYPES = {pl.Int64(): "bigint", pl.Float64(): "double", pl.String(): "string", pl.Date(): "date"}
 QUERIES = {
@@ -65,12 +60,17 @@ def define(spark: SparkSession, folder: str, kind: str) -> None:
         rows.createOrReplaceTempView(table)
 
 
-def rows_of(spark: SparkSession, text: str) -> list[Any]:
-    """The rows of a query."""
+def queries(spark: SparkSession, folder: Path, kind: str) -> Runs:
+    """The queries; views are made anew for each kind of file: run those of a kind before asking for the next."""
+    define(spark, str(folder), kind)
+    return {name: partial(_rows, spark, text) for name, text in QUERIES.items()}
+
+
+def _rows(spark: SparkSession, text: str) -> Result:
     return [list(row) for row in spark.sql(text).collect()]
 
 
-def rank(spark: SparkSession, folder: str) -> Callable[[], list[Any]]:
+def ranks(spark: SparkSession, folder: Path) -> Callable[[], Result]:
     """PageRank as a loop over DataFrames; the links are cached."""
     links = spark.read.parquet(f"{folder}/links.parquet")
     degrees = links.groupBy("source").agg(f.count("*").alias("degree"))
@@ -79,7 +79,7 @@ def rank(spark: SparkSession, folder: str) -> Callable[[], list[Any]]:
     dangling = pages.join(degrees, pages.y == degrees.source, "left_anti").cache()
     weighted.count(), dangling.count()
 
-    def run() -> list[Any]:
+    def run() -> Result:
         vector = pages.withColumn("val", f.lit(1.0 / PAGES))
         for _ in range(RANK_ROUNDS):
             lost = dangling.join(vector, "y").agg(f.sum("val")).first()[0] or 0.0
@@ -96,31 +96,3 @@ def rank(spark: SparkSession, folder: str) -> Callable[[], list[Any]]:
         return shown(pl.DataFrame(vector.toArrow()).sort("y")["val"])
 
     return run
-
-
-def main() -> None:
-    folder, what, rounds, cores = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    spark = session(cores)
-    seconds: dict[str, list[float]] = {}
-    results: dict[str, list[Any]] = {}
-
-    def measure(name: str, run: Callable[[], list[Any]]) -> None:
-        for _ in range(2 + rounds):
-            begin = time.perf_counter()
-            results[name] = run()
-            seconds.setdefault(name, []).append(time.perf_counter() - begin)
-
-    if what == "pagerank":
-        measure("pagerank", rank(spark, folder))
-    else:
-        for kind in ("csv", "parquet"):
-            define(spark, folder, kind)
-            for name, text in QUERIES.items():
-                measure(f"{name}_{kind}", partial(rows_of, spark, text))
-    spark.stop()
-    medians = {name: statistics.median(found[2:]) for name, found in seconds.items()}
-    sys.stdout.write(json.dumps({**medians, "seconds": seconds, "results": results}) + "\n")
-
-
-if __name__ == "__main__":
-    main()
