@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -242,6 +244,14 @@ def test_the_command_prints_objects_when_json_is_asked_for(store: ObjectStore) -
 
     assert json.loads(done.stdout) == [{"k0": "k013", "n": 195, "m": 32.5, "seen": DAY.isoformat(), "u": True}]
     assert json.loads(run(store, "select 1 as a, 2 as a", "--json").stdout) == [{"a": 1, "a_1": 2}]
+
+
+def test_the_command_says_nothing_else_when_its_process_ends(store: ObjectStore) -> None:
+    program = "from tidemill.cli.main import app; app()"
+    words = ["sql", "select 1 as a", "--json", "--store", store.url]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+
+    assert (done.stdout, done.stderr) == ('[{"a": 1}]\n', "")
 
 
 def test_the_command_prints_a_table_when_a_person_asks(store: ObjectStore) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import decimal
+import gc
 import uuid
 from typing import Annotated, Any
 
@@ -26,6 +28,7 @@ def sql(
 ) -> None:
     """Answer a SELECT over PStates and depots, with DuckDB; --json prints a list of objects."""
     wants_json(json_)
+    atexit.unregister(gc.freeze)  # DuckDB's types are garbage when the process ends, and it complains where they stay
     answer = run_sql(existing_store(store), query, module, Limits(seconds, rows, memory_mb))
     shown = [[_plain(value) for value in row] for row in answer.rows]
     if json_:

@@ -17,7 +17,7 @@ from tidemill.definition.definition import StoredDepot
 from tidemill.depot import reading
 from tidemill.depot.log import DepotLog
 from tidemill.language.dataflow import DepotMigration
-from tidemill.language.schema import FixedKeysSchema, Leaf
+from tidemill.language.schema import FixedKeysSchema, Leaf, Schema
 from tidemill.scans.bounds import Allowed, Bounds
 from tidemill.scans.columns import column_type, field_of, series_of_values
 from tidemill.store.urls import open_store
@@ -73,6 +73,23 @@ class DepotScan:
         }
         return {**PLACES, **types}
 
+    @property
+    def kinds(self) -> dict[str, Schema]:
+        """The schemas of the columns that hold records, as far as the depot says them: not of `types`."""
+        if not self.fields:
+            return {RECORD: self.depot.schema or Leaf("object")}
+        declared = {str(name): field for name, field in self._declared}
+        return {name: declared[field] for name, field in self.fields.items()} if self.types is None else {}
+
+    def held(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The first offset of each partition, and the end, as of now."""
+        log = self._log()
+        log.follow()
+        return log.starts(), log.ends()
+
+    def _log(self) -> DepotLog:
+        return DepotLog(open_store(self.url, probe=False), self.prefix, self.partitions)
+
     def within(self, spans: Sequence[Span]) -> DepotScan:
         """The same of other records."""
         return replace(self, spans=tuple(spans))
@@ -85,7 +102,7 @@ class DepotScan:
             SchemaMismatch: a field does not have the type that was asked for.
             NeedsCode: they wait for a migration whose function is not here.
         """
-        log = DepotLog(open_store(self.url, probe=False), self.prefix, self.partitions)
+        log = self._log()
         for partition, start, end in _narrowed(log, self.spans, bounds):
             for first in range(start, end, batch_rows):
                 last = min(end, first + batch_rows)

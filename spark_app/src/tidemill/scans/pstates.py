@@ -16,6 +16,7 @@ from tidemill.definition.definition import StoredDefinition, StoredPState
 from tidemill.definition.migrating import steps_of
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.snapshot import Snapshot
+from tidemill.language.schema import Leaf, Schema
 from tidemill.pstate.info import PStateInfo
 from tidemill.scans.bounds import Bounds
 from tidemill.scans.columns import column_type, key_type, series_of_keys, series_of_values
@@ -60,6 +61,13 @@ class PStateScan:
     def schema(self) -> dict[str, Any]:
         """The columns with their Polars types."""
         return schema_of(self.table)
+
+    @property
+    def kinds(self) -> dict[str, Schema]:
+        """The schemas of the columns that hold keys and values."""
+        stored = dict(self.table.columns)
+        keys = {name: Leaf(kind) for name, kind in zip(self.table.key_names, self.table.keys, strict=True)}
+        return {**keys, **{name: stored[column] for name, column in self.values.items()}}
 
     def read(self, bounds: Bounds, columns: Sequence[str], batch_rows: int) -> Iterator[pl.DataFrame]:
         """The rows within the bounds, in the order of tasks and keys.

@@ -1,0 +1,129 @@
+"""Batches that a Spark job appends to a depot, each exactly once, whatever is tried again.
+
+Tasks only stage: what they write is in objects of the depot's folder that nobody reads, under names that are never used
+again. When all tasks of a batch are done, its driver creates the batch's list of these objects, if there is none yet.
+That create decides what the batch is: a driver that died and began anew finds the list, and goes on with it, however
+Spark divided the rows the second time. Then the objects are appended in their order, numbered by batch and place, as
+one idempotent producer, and a mark says that it is done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import xxhash
+
+from tidemill.clients.depot import DepotHandle
+from tidemill.clients.module import ModuleClient
+from tidemill.depot.appender import chunks
+from tidemill.scans.frames import opened
+from tidemill.spark.source_columns import records_of
+from tidemill.store.objects import AlreadyExists, ObjectStore
+from tidemill.values.errors import BadInput
+from tidemill.values.ids import nonce
+
+STAGED_BYTES: Final = 32 * 1024 * 1024
+"""Rows of a task go to an object of their own when they are as many; more are not held."""
+
+PARTS_MAX: Final = 1 << 20
+"""So many appends have numbers in one batch."""
+
+BATCH_MAX: Final = (1 << 43) - 1
+
+
+@dataclass(frozen=True)
+class DepotBatches:
+    """The batches of one `producer` for a depot; plain data, which travels to tasks. `column` as in `records_of`."""
+
+    store: str
+    module: str
+    depot: str
+    producer: str
+    column: str = ""
+
+    def stage(self, batches: Iterable[pa.RecordBatch]) -> tuple[str, ...]:
+        """Write what a task has into objects of bounded size; their names."""
+        store, folder = opened(self.store), self._folder()
+        names: list[str] = []
+        held: list[pa.RecordBatch] = []
+        for batch in batches:
+            held += [batch] if batch.num_rows else []
+            if sum(each.nbytes for each in held) >= STAGED_BYTES:
+                names.append(_written(store, folder, held))
+                held = []
+        return (*names, *([_written(store, folder, held)] if held else []))
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Delete what tasks staged for a batch that is not to be."""
+        store, folder = opened(self.store), self._folder()
+        for name in names:
+            store.delete(f"{folder}/{name}")
+
+    def commit(self, batch: int, names: Sequence[str]) -> None:
+        """Append the batch that these objects are, unless it is appended already. Batches of a producer rise.
+
+        Raises:
+            BadInput: the batch cannot be numbered, or is older than one that was appended.
+            RecordRefused: a row is no record of this depot.
+            StoreUnavailable, OutcomeUnknown: commit it again.
+        """
+        if not 0 <= batch <= BATCH_MAX:
+            raise BadInput(f"Batches have the numbers 0 to {BATCH_MAX}, not {batch}.")
+        if not names:  # what marks the batch before it stays
+            return
+        store, folder = opened(self.store), self._folder()
+        listed, done = f"{folder}/{batch:020d}.json", f"{folder}/{batch:020d}.done"
+        if store.exists(done):
+            return
+        _create(store, listed, json.dumps(list(names)).encode())
+        handle = DepotHandle(ModuleClient(store, self.module), self.depot)
+        number = batch * PARTS_MAX
+        for name in json.loads(store.get(listed)):
+            number = self._append(handle, store.get(f"{folder}/{name}"), number)
+        _create(store, done, b"")
+        self._clean(store, folder, {listed, done})
+
+    def finish(self) -> None:
+        """Forget the producer, which appends nothing any more."""
+        self._clean(opened(self.store), self._folder(), set())
+
+    def _append(self, handle: DepotHandle, content: bytes, number: int) -> int:
+        with pa.ipc.open_stream(content) as reader:
+            rows = reader.read_all()
+        for column in chunks(records_of(rows, self.column)):
+            handle.append_column_async(column, producer=self.producer, sequence=number).result()
+            number += 1
+        return number
+
+    def _clean(self, store: ObjectStore, folder: str, kept: set[str]) -> None:
+        """Delete what older batches left, and what was staged by tasks that were tried again."""
+        for key in list(store.list(folder)):
+            if key not in kept:
+                store.delete(key)
+
+    def _folder(self) -> str:
+        """In the depot's own folder, with which it goes."""
+        definition = ModuleClient(opened(self.store), self.module).definition()
+        prefix = definition.depot_prefix(definition.depot(self.depot).name)
+        return f"{prefix}/staged/{xxhash.xxh3_128_hexdigest(self.producer.encode())}"
+
+
+def _written(store: ObjectStore, folder: str, batches: Sequence[pa.RecordBatch]) -> str:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    name = f"rows/{nonce()}.arrow"
+    store.create(f"{folder}/{name}", sink.getvalue())
+    return name
+
+
+def _create(store: ObjectStore, key: str, content: bytes) -> None:
+    try:
+        store.create(key, content)
+    except AlreadyExists:
+        return
