@@ -26,6 +26,7 @@ check: setup ## lint, types, layers, links in docs
 	PYTHONPATH=operator/src .venv/bin/lint-imports --no-cache --config operator/pyproject.toml
 	$(PY) scripts/generate_crds.py --check
 	$(PY) scripts/generate_paths.py --check
+	$(PY) scripts/generate_graphs.py --check
 	$(PY) scripts/generate_rama_names.py --check
 	$(PY) scripts/check_docs.py
 

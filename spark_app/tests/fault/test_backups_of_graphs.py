@@ -15,8 +15,10 @@ from typer.testing import CliRunner
 from tidemill import Dataset, Depot, InProcessCluster, LaunchConfig, Module, Ops, StoreRestored, TaskGraph
 from tidemill.cli.main import app
 from tidemill.graphs import checkpoints, dataset_writer, run
-from tidemill.graphs.saved_graphs import check_graphs
-from tidemill.store.urls import forget_stores, open_store
+from tidemill.graphs.saved_graphs import check_graphs, saved_parts
+from tidemill.leader.backup import BackupRun
+from tidemill.leader.backup_folder import BackupFolder
+from tidemill.store.urls import connect, forget_stores, open_store
 
 FRAMES = [pl.DataFrame({"k": [n % 5 for n in range(30)], "v": range(30 * i, 30 * i + 30)}) for i in range(8)]
 
@@ -190,3 +192,31 @@ def test_a_check_says_what_is_damaged(tmp_path: Path, spoiled: str) -> None:
     if spoiled == "changed":
         done = CliRunner().invoke(app, ["backup", str(tmp_path / "backups"), "--store", str(store)])
         assert done.exit_code == 4
+
+
+@pytest.mark.parametrize("at", [1, 3, 6, 10])
+def test_no_row_is_lost_when_a_graph_ends_while_it_is_saved(tmp_path: Path, at: int) -> None:
+    """Whichever object is being copied just then: what a saved run says it appended is in the saved depot."""
+    store, target, copy = (str(tmp_path / name) for name in ("store", "backups", "copy"))
+    with InProcessCluster.create("local", store=store) as cluster:
+        cluster.launch_module(Sink(), LaunchConfig(1, 1))
+    killed_at(job(store, with_depot=True)[0], 4)
+    copied: list[str] = []
+
+    def tell(key: str, so_far: Any) -> None:
+        copied.append(key)
+        if len(copied) == at:
+            TaskGraph.resume("job", store).run()
+
+    BackupRun(open_store(store), BackupFolder(connect(target)), 1_000, tell, saved_parts).take()
+    told("restore", target, "--store", copy)
+    if open_store(copy).exists("_tidemill/graphs/job/program"):
+        TaskGraph.resume("job", copy).run()
+
+    with InProcessCluster.create("local", store=copy) as cluster:
+        cluster.launch_module(Sink(), LaunchConfig(1, 1))
+        depot = cluster.cluster_depot("Sink", "*out")
+        found = depot.read(0, 0, depot.get_partition_info(0).end_offset)
+    rows = sorted(row for frame in FRAMES for row in frame.rows())
+    assert sorted((row["k"], row["v"]) for row in found) == rows
+    assert told("datasets", "list", "--store", copy)[0]["rows"] == 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import polars.selectors as cs
 import pytest
 
 from tidemill import Executor
+from tidemill.graphs.executors import sorting
 from tidemill.graphs.executors.aggregation import AggExecutor, MergingAggExecutor
 from tidemill.graphs.executors.joins import JoinExecutor
 from tidemill.graphs.executors.rows import StorageExecutor
+from tidemill.graphs.executors.spilling import spilled
 from tidemill.graphs.frames.expressions import comparisons
 from tidemill.graphs.frames.frame import GraphFrame
 from tidemill.graphs.frames.steps import SAMPLE_ROWS, GatherGroups
@@ -271,6 +273,136 @@ def test_a_row_of_all_rows_stays_one_when_none_of_its_columns_is_wanted(graph: T
     assert found.select(x=pl.lit(1)).collect().rows() == [(1,)]
     assert found.filter(pl.lit(False)).collect().rows() == []
     assert found.filter(pl.lit(True)).collect().height == 1
+
+
+@pytest.mark.parametrize("falling", [False, True])
+def test_all_channels_sort_a_range_of_about_as_many_rows(tmp_path: Path, falling: bool) -> None:
+    table = pl.DataFrame({"k": [(n * 7919) % 20_011 for n in range(20_000)], "v": range(20_000)})
+    table = table.with_columns(k=pl.when(c("v") % 10 == 0).then(None).otherwise("k"))
+    graph = TaskGraph(tmp_path, parallelism=4)
+    frame = graph.from_frames([table.slice(at, 500) for at in range(0, 20_000, 500)]).sort(
+        ["k", "v"], descending=falling
+    )
+
+    out = frame.select("v", "k").materialize()
+
+    assert out.to_polars().equals(table.sort(["k", "v"], descending=falling).select("v", "k"))
+    by_channel = [sum(each.rows for each in out.record.objects if each.channel == number) for number in range(4)]
+    assert all(2_500 < rows < 7_500 for rows in by_channel), by_channel
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        [{"a": 2}, {"a": 1}], [[2], [1, 3]], [True, None], [float("nan"), -0.0], ["b", ""], [b"b", b""],
+        [datetime(2024, 1, 2), datetime(2024, 1, 1)], [None, None],
+    ],
+)  # fmt: skip
+def test_rows_are_sorted_by_keys_of_any_type(tmp_path: Path, key: list[Any]) -> None:
+    table = pl.DataFrame({"k": key * 30})
+    frame = TaskGraph(tmp_path, parallelism=3).from_frames([*table.iter_slices(7)]).sort("k", descending=True)
+    assert frame.collect().equals(table.sort("k", descending=True))
+
+
+def test_runs_of_a_sort_are_files_when_they_exceed_the_memory_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def counting(frame: pl.DataFrame, folder: str | None = None) -> pl.DataFrame:
+        made.append(frame.height)
+        return spilled(frame, folder)
+
+    monkeypatch.setattr(sorting, "spilled", counting)
+    monkeypatch.setattr(sorting, "MEMORY_LIMIT", 4_000)
+    table = pl.DataFrame({"k": [(n * 7919) % 10_007 for n in range(10_000)]})
+    frame = TaskGraph(tmp_path, parallelism=3).from_frames([*table.iter_slices(100)])
+
+    assert frame.sort("k").collect()["k"].to_list() == sorted(table["k"].to_list())
+    assert len(made) > 10
+
+
+def test_sorted_files_are_in_order_by_their_names(tmp_path: Path) -> None:
+    table = pl.DataFrame({"k": [(n * 7919) % 10_007 for n in range(10_000)]})
+    frame = TaskGraph(tmp_path / "store", parallelism=3).from_frames(
+        [table.slice(at, 100) for at in range(0, 10_000, 100)]
+    )
+
+    files = frame.sort("k").write_parquet(tmp_path / "out")
+
+    assert files == sorted(files)
+    assert pl.concat(map(pl.read_parquet, files))["k"].to_list() == sorted(table["k"].to_list())
+
+
+TIMES = [datetime(2024, 1, 30, 22) + timedelta(hours=5 * n) for n in range(12)]
+
+
+@pytest.mark.parametrize("every", ["6h", "1d", "1mo", timedelta(days=1), timedelta(hours=7)])
+@pytest.mark.parametrize("period", [None, "3h", "2d"])
+def test_windows_of_times_are_those_of_polars(tmp_path: Path, every: Any, period: Any) -> None:
+    table = pl.DataFrame({"at": TIMES, "k": ["a", "b"] * 6, "v": range(12)})
+    frame = TaskGraph(tmp_path, parallelism=2).from_frames([table.slice(7), table.head(7)])
+
+    found = frame.group_by_dynamic("at", every=every, period=period, group_by="k").agg(c("v").sum()).collect()
+
+    expected = table.group_by_dynamic("at", every=every, period=period, group_by="k").agg(c("v").sum())
+    # Where windows overlap there are some before the first row.
+    after = found.join(expected.group_by("k").agg(first=c("at").min()), on="k").filter(c("at") >= c("first"))
+    assert after.drop("first").sort("k", "at").equals(expected.sort("k", "at"))
+    assert found.height == expected.height or period == "2d"
+    assert found.schema == expected.schema
+
+
+def test_windows_of_dates_are_those_of_polars(tmp_path: Path) -> None:
+    table = pl.DataFrame({"at": [time.date() for time in TIMES], "v": range(12)})
+    frame = TaskGraph(tmp_path).from_frames(table)
+    found = frame.group_by_dynamic("at", every="1w").agg(pl.len().alias("n")).sort("at").collect()
+    assert found.equals(table.group_by_dynamic("at", every="1w").agg(pl.len().alias("n")))
+
+
+@pytest.mark.parametrize(
+    ("column", "every", "period", "says"),
+    [
+        ("none", 1, None, "no column 'none'"), ("w", 1, None, "'w' is String"), ("v", "1h", None, "whole number"),
+        ("v", 0, None, "above 0"), ("at", 5, None, "a time above 0"), ("at", timedelta(0), None, "a time above 0"),
+        ("v", 1, 5_000, "too many windows"), ("at", "0h", None, "."), ("at", "1 hour", None, "."),
+    ],
+)  # fmt: skip
+def test_windows_are_refused_when_spans_do_not_fit(
+    tmp_path: Path, column: str, every: Any, period: Any, says: str
+) -> None:
+    frame = TaskGraph(tmp_path).from_frames(pl.DataFrame({"at": TIMES[:1], "v": [1], "w": ["a"]}))
+    with pytest.raises((BadInput, pl.exceptions.PolarsError), match=says):
+        frame.group_by_dynamic(column, every=every, period=period)
+
+
+def test_filters_and_columns_pass_windows_and_as_of_joins(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"at": range(20), "k": [1, 2] * 10, "v": range(20), "unused": ["x"] * 20})
+    rows.write_parquet(tmp_path / "rows.parquet")
+    rows.rename({"v": "q"}).write_parquet(tmp_path / "quotes.parquet")
+    graph = TaskGraph(tmp_path / "store", parallelism=2)
+    left, right = (graph.read_parquet(str(tmp_path / f"{name}.parquet")) for name in ("rows", "quotes"))
+
+    joined = left.join_asof(right, on="at", by="k").filter(c("v") > 15).select("at", "q")
+    windows = left.group_by_dynamic("at", every=5, group_by="k").agg(c("v").sum()).filter(c("k") == 1)
+
+    assert sorted(joined.collect().rows()) == [(n, n) for n in range(16, 20)]
+    readers = [node.reader for node in inputs(joined)]
+    assert [set(reader.schema or ()) for reader in readers] == [{"at", "k", "v"}, {"at", "k", "q"}]
+    assert [reader.predicate is None for reader in readers] == [False, True]
+    assert sorted(windows.collect().rows()) == [(1, 0, 6), (1, 5, 14), (1, 10, 36), (1, 15, 34)]
+    assert inputs(windows)[0].reader.predicate is not None
+
+
+def test_an_as_of_join_is_refused_when_it_cannot_be(tmp_path: Path) -> None:
+    graph = TaskGraph(tmp_path)
+    frame = graph.from_frames(pl.DataFrame({"at": [1], "k": [1]}))
+    with pytest.raises(BadInput, match="columns of times"):
+        frame.join_asof(frame, by="k")
+    with pytest.raises(BadInput, match="one graph"):
+        frame.join_asof(TaskGraph(tmp_path).from_frames(pl.DataFrame({"at": [1]})), on="at")
+    with pytest.raises(pl.exceptions.PolarsError):
+        frame.join_asof(frame, on="none")
 
 
 @pytest.mark.parametrize("kind", [pl.Int32, pl.UInt32, pl.Int8])

@@ -59,3 +59,8 @@ def test_every_executor_of_the_page_can_be_imported_and_every_one_is_on_it() -> 
 
     assert named <= public
     assert public - named == {"Executor"} - named
+
+
+def test_windows_and_the_as_of_join_give_what_the_page_says(names: dict[str, Any]) -> None:
+    assert names["by_half_hour"]["price"].to_list() == [1.5, 4.0]
+    assert names["paid"] == 23.0

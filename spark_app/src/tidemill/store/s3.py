@@ -69,6 +69,13 @@ class S3ObjectStore:
             text = f"The store {self.url} gave no answer to the create of {key}: {_first_line(error)}"
             raise OutcomeUnknown(text, key=key) from error
 
+    def writer(self, key: str, part_bytes: int) -> Any:
+        """A file that is written in parts of so many bytes, and is there, whole, when it is closed. Of one that is not
+        closed nothing is to be seen. It takes the place of an object of this key.
+        """
+        count_request(self.counts, "create")
+        return obstore.open_writer(self._reads, self._prefix + key, buffer_size=part_bytes, max_concurrency=2)
+
     def exists(self, key: str) -> bool:
         count_request(self.counts, "exists")
         try:

@@ -14,6 +14,14 @@ from tidemill.graphs.executors.rows import columns_of
 from tidemill.values.errors import BadInput
 
 
+def asof_joined(
+    left: pl.DataFrame, right: pl.DataFrame, left_on: str, right_on: str, by: Sequence[str], suffix: str
+) -> pl.DataFrame:
+    """Polars' as-of join of two frames that are sorted by their times."""
+    names = list(by) or None
+    return left.join_asof(right, left_on=left_on, right_on=right_on, by=names, suffix=suffix, check_sortedness=False)
+
+
 class AsOfJoinExecutor(Executor):
     """Gives each row of stream 0 (trades) the last row of stream 1 (quotes) at its time or before, per `by`.
 
@@ -104,13 +112,7 @@ class AsOfJoinExecutor(Executor):
         found = (
             left.filter(has_keys)
             .sort(self._left_on, maintain_order=True)
-            .join_asof(
-                right.sort(self._right_on, maintain_order=True),
-                left_on=self._left_on,
-                right_on=self._right_on,
-                by=self._by or None,
-                suffix=self._suffix,
-                check_sortedness=False,
-            )
-        )
+            .pipe(asof_joined, right.sort(self._right_on, maintain_order=True), self._left_on, self._right_on, self._by,
+                  self._suffix)
+        )  # fmt: skip
         return pl.concat([found, left.filter(~has_keys)], how="diagonal")

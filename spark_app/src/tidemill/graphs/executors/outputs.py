@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 
 from tidemill.graphs.executor import Executor, Output
+from tidemill.graphs.executors.bucket_outputs import BucketFolder, FileForm, form_of, form_text, is_bucket
 from tidemill.graphs.executors.levels import concatenated
 from tidemill.values.errors import BadInput
 from tidemill.values.ids import nonce
@@ -34,10 +35,13 @@ class _OutputExecutor(Executor):
     def __init__(self, folder: str | os.PathLike[str], *, file_bytes: int = FILE_BYTES) -> None:
         if file_bytes <= 0:
             raise BadInput(f"file_bytes is a number of bytes above 0, this one is {file_bytes}")
-        self._folder = os.path.abspath(folder)
+        self._folder = os.fspath(folder) if is_bucket(folder) else os.path.abspath(folder)
+        if is_bucket(folder):
+            BucketFolder(self._folder)  # says what is wrong with the URL
         self._file_bytes = file_bytes
         self._waiting: list[pl.DataFrame] = []
         self._waiting_bytes = 0
+        self._files = 0
 
     def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
         self._waiting += batches
@@ -52,13 +56,25 @@ class _OutputExecutor(Executor):
             return
         rows = concatenated(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
-        path = staging_of(self._folder) / f"part-{channel:05d}-{nonce()}{self.suffix}"
+        if is_bucket(self._folder):
+            name = f"part-{channel:05d}-{self._files:05d}-{nonce()}.parquet"
+            self._files += 1
+            key, size = BucketFolder(self._folder).stage(name, rows)
+            made = {"file": [key], "rows": [rows.height], "bytes": [size], "form": [form_text(self._form)]}
+            yield pl.DataFrame(made)
+            return
+        path = staging_of(self._folder) / f"part-{channel:05d}-{self._files:05d}-{nonce()}{self.suffix}"
+        self._files += 1
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:
             self._write(rows, file)
             file.flush()
             os.fsync(file.fileno())
         yield pl.DataFrame({"file": [str(path)], "rows": [rows.height], "bytes": [path.stat().st_size]})
+
+    @property
+    def _form(self) -> FileForm:
+        return FileForm(self.suffix)
 
     def _write(self, rows: pl.DataFrame, file: Any) -> None:
         raise NotImplementedError
@@ -78,6 +94,10 @@ class OutputCSVExecutor(_OutputExecutor):
     ) -> None:
         super().__init__(folder, file_bytes=file_bytes)
         self._separator, self._header = separator, header
+
+    @property
+    def _form(self) -> FileForm:
+        return FileForm(self.suffix, self._separator, self._header)
 
     def _write(self, rows: pl.DataFrame, file: Any) -> None:
         rows.write_csv(file, separator=self._separator, include_header=self._header)
@@ -99,12 +119,16 @@ class PublishExecutor(Executor):
     else where no row came. A run that is resumed publishes once: what it published before it was killed stays. A
     program that is started again with the same `id` of its graph must say by `run` that it is the same run.
 
+    In a bucket (`s3://bucket/folder?endpoint=URL`) it makes one object of all rows, which appears when its upload is
+    complete; `_manifest.json` says before that whose folder it is.
+
     Raises BadInput if the folder is there already, of another run.
     """
 
     HAS_EFFECTS = True
 
     def __init__(self, folder: str | os.PathLike[str], run: str | None = None) -> None:
+        self._url = os.fspath(folder) if is_bucket(folder) else ""
         self._folder = Path(os.path.abspath(folder))
         self._run = run or nonce()
         self._files: list[pl.DataFrame] = []
@@ -115,6 +139,8 @@ class PublishExecutor(Executor):
 
     def done(self, channel: int) -> Output:
         schema = {"file": pl.String, "rows": pl.Int64, "bytes": pl.Int64}
+        if self._url:
+            return self._in_bucket(schema)
         written = pl.concat([pl.DataFrame(schema=schema), *self._files]).sort("file")
         names = {path: Path(path).name for path in written.get_column("file")}
         files = written.with_columns(pl.col("file").replace_strict(names, return_dtype=pl.String))
@@ -125,6 +151,15 @@ class PublishExecutor(Executor):
             files = pl.DataFrame(published, schema=schema)
         _remove(staging_of(self._folder), list(names))
         return files.with_columns((pl.lit(f"{self._folder}/") + pl.col("file")).alias("file"))
+
+    def _in_bucket(self, schema: dict[str, Any]) -> pl.DataFrame:
+        """One object of all rows, in the order of their channels."""
+        written = pl.concat([pl.DataFrame(schema=schema | {"form": pl.String}), *self._files]).sort("file")
+        folder, staged = BucketFolder(self._url), written.get_column("file").to_list()
+        found = folder.publish(self._run, form_of(written.get_column("form").to_list()), staged)
+        folder.forget(staged)
+        rows = written.get_column("rows").sum()
+        return pl.DataFrame([(url, rows, size) for url, size in found], schema=schema, orient="row")
 
     def _publish(self, names: dict[str, str], files: pl.DataFrame) -> None:
         made = staging_of(self._folder) / nonce()

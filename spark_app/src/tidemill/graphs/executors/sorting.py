@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import polars as pl
@@ -67,11 +67,14 @@ class SortExecutor(Executor):
         descending: bool | Sequence[bool] = False,
         *,
         nulls_last: bool = False,
-        memory_limit: int = MEMORY_LIMIT,
+        memory_limit: int | None = None,
         spill_folder: str | None = None,
+        batch_func: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
     ) -> None:
+        """`batch_func` takes each sorted batch, and what it gives is sent on."""
+        self._batch_func = batch_func
         self._order = Order(by, descending, nulls_last)
-        self._memory_limit = memory_limit
+        self._memory_limit = MEMORY_LIMIT if memory_limit is None else memory_limit
         self._spill_folder = spill_folder
         self._waiting: list[pl.DataFrame] = []
         self._waiting_bytes = 0
@@ -87,7 +90,8 @@ class SortExecutor(Executor):
     def done(self, channel: int) -> Output:
         if self._waiting:
             self._runs.append(self._sorted())
-        return self._merged()
+        batches = self._merged()
+        return batches if self._batch_func is None else map(self._batch_func, batches)
 
     def deserialize(self, state: Any) -> None:
         super().deserialize(state)

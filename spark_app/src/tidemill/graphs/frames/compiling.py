@@ -10,12 +10,23 @@ import polars as pl
 
 from tidemill.graphs.executor import Executor
 from tidemill.graphs.executors.aggregation import AggExecutor, Aggregation, MergingAggExecutor
+from tidemill.graphs.executors.asof import AsOfJoinExecutor, asof_joined
 from tidemill.graphs.executors.joins import JoinExecutor, JoinShape
+from tidemill.graphs.executors.range_sorting import (
+    BOUNDS,
+    ROWS,
+    BoundsExecutor,
+    MergeRunsExecutor,
+    RangeRunsExecutor,
+    SampledKeys,
+    to_range,
+)
 from tidemill.graphs.executors.rows import DistinctExecutor, LimitExecutor, UnionExecutor
 from tidemill.graphs.executors.sorting import Order, SortExecutor, TopKExecutor
 from tidemill.graphs.frames.expressions import aggregate_of
 from tidemill.graphs.frames.plans import (
     AggregatePlan,
+    AsOfPlan,
     ColumnsPlan,
     DistinctPlan,
     FilterPlan,
@@ -25,6 +36,7 @@ from tidemill.graphs.frames.plans import (
     ScanPlan,
     SortPlan,
     UnionPlan,
+    WindowPlan,
     empty,
 )
 from tidemill.graphs.frames.steps import (
@@ -34,6 +46,7 @@ from tidemill.graphs.frames.steps import (
     MakeColumns,
     RowStep,
     RowSteps,
+    SpreadWindows,
     StepsExecutor,
     UniqueRows,
     same_channel,
@@ -52,6 +65,9 @@ class Nodes(Protocol):
 
     def new_non_blocking_node(self, sources: Mapping[int, int], *arguments: Any, **named: Any) -> int:
         """A node whose output is a stream."""
+
+    def new_blocking_node(self, sources: Mapping[int, int], *arguments: Any, **named: Any) -> Any:
+        """A node whose output is a Dataset."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +96,23 @@ class Compiler:
                 return self.stream(plan.source, (KeepRows(plan.predicate), *steps), after)
             case ColumnsPlan():
                 return self.stream(plan.source, (MakeColumns(plan.expressions, plan.keeps), *steps), after)
+            case WindowPlan():
+                spread = SpreadWindows(plan.column, plan.every, plan.period)
+                return self.stream(plan.source, (spread, *steps), after)
             case JoinPlan():
                 return self._join(plan, steps, after)
+            case AsOfPlan():
+                return self._with(self._asof(plan, after), steps)
             case AggregatePlan():
                 return self._aggregate(plan, steps, after)
             case DistinctPlan():
                 source = self.stream(plan.source, (UniqueRows(),), after)
                 keys = hashable(source.columns.columns, source.columns.schema)
                 return self._with(self._node(source, DistinctExecutor(), keys, 0 if keys else 1), steps)
+            case SortPlan(limit=None):
+                return self._sort(plan, steps, after)
             case SortPlan():
-                return self._with(self._sort(plan, after), steps)
+                return self._with(self._first(plan, after), steps)
             case LimitPlan():
                 source = self.stream(plan.source, (), after)
                 return self._with(self._node(source, LimitExecutor(plan.rows), None, channels=1), steps)
@@ -163,10 +186,58 @@ class Compiler:
         source = self.stream(plan.source, (arguments, GatherGroups(plan.keys, grouped, single)), after)
         return source, MergingAggExecutor(plan.keys, aggregations, source.columns, last)
 
-    def _sort(self, plan: SortPlan, after: tuple[int, ...]) -> NodeStream:
-        if plan.limit is None:
-            sort = SortExecutor(plan.by, plan.descending, nulls_last=plan.nulls_last)
-            return self._node(self.stream(plan.source, (), after), sort, None, channels=1)
+    def _asof(self, plan: AsOfPlan, after: tuple[int, ...]) -> NodeStream:
+        left, right = self.stream(plan.left, (), after), self.stream(plan.right, (), after)
+        shared = hashable(plan.by, left.columns.schema)
+        keys = shared if shared == hashable(plan.by, right.columns.schema) else None
+        executor = AsOfJoinExecutor(
+            plan.left_on, plan.right_on, plan.by, suffix=plan.suffix, right_schema=right.columns.schema
+        )
+        channels = self._channels if keys else 1
+        sources = {0: left.node, 1: right.node}
+        node = self._graph.new_non_blocking_node(sources, None, executor, channels, {0: keys, 1: keys})
+        made = asof_joined(left.columns, right.columns, plan.left_on, plan.right_on, plan.by, plan.suffix)
+        return NodeStream(node, channels, (*left.inputs, *right.inputs), made)
+
+    def dataset(self, plan: Plan, steps: Sequence[RowStep]) -> Any:
+        """The Dataset whose batches are those of a plan after these steps. Rows that are sorted last are written while
+        they are merged.
+        """
+        match plan:
+            case FilterPlan():
+                return self.dataset(plan.source, (KeepRows(plan.predicate), *steps))
+            case ColumnsPlan():
+                return self.dataset(plan.source, (MakeColumns(plan.expressions, plan.keeps), *steps))
+            case SortPlan(limit=None):
+                sources, executor, channels, keys, _ = self._sorting(plan, steps, ())
+                return self._graph.new_blocking_node(sources, None, executor, channels, keys)
+        source = self.stream(plan)
+        last = StepsExecutor(steps)
+        return self._graph.new_blocking_node({0: source.node}, None, last, source.channels, {0: same_channel})
+
+    def _sort(self, plan: SortPlan, steps: Sequence[RowStep], after: tuple[int, ...]) -> NodeStream:
+        sources, executor, channels, keys, source = self._sorting(plan, steps, after)
+        node = self._graph.new_non_blocking_node(sources, None, executor, channels, keys)
+        return NodeStream(node, channels, source.inputs, RowSteps(tuple(steps))(source.columns))
+
+    def _sorting(
+        self, plan: SortPlan, steps: Sequence[RowStep], after: tuple[int, ...]
+    ) -> tuple[dict[int, int], Executor, int, dict[int, Any], NodeStream]:
+        """What the node takes and does from which sorted rows come: channel 0 has the first ones."""
+        order, then = Order(plan.by, plan.descending, plan.nulls_last), RowSteps(tuple(steps)) if steps else None
+        source = self.stream(plan.source, (), after)
+        if self._channels == 1 or hashable(plan.by, source.columns.schema) != list(plan.by):  # lists are not compared
+            sort = SortExecutor(plan.by, plan.descending, nulls_last=plan.nulls_last, batch_func=then)
+            return {0: source.node}, sort, 1, {0: None}, source
+        bounds = self._node(source, BoundsExecutor(order, self._channels), SampledKeys(order), channels=1)
+        runs = self._graph.new_non_blocking_node(
+            {ROWS: source.node, BOUNDS: bounds.node}, None, RangeRunsExecutor(order), self._channels,
+            {ROWS: same_channel, BOUNDS: None},
+        )  # fmt: skip
+        return {0: runs}, MergeRunsExecutor(order, then), self._channels, {0: to_range}, source
+
+    def _first(self, plan: SortPlan, after: tuple[int, ...]) -> NodeStream:
+        assert plan.limit is not None
         first = FirstRows(Order(plan.by, plan.descending, plan.nulls_last), plan.limit)
         source = self.stream(plan.source, (first,), after)
         top = TopKExecutor(plan.limit, plan.by, plan.descending, nulls_last=plan.nulls_last)
@@ -216,18 +287,20 @@ def size(plan: Plan) -> float:
         case JoinPlan():
             left = size(plan.left)
             return left if plan.how in ("semi", "anti") else max(left, size(plan.right))
+        case AsOfPlan():
+            return size(plan.left)
         case AggregatePlan():
             return GROUP_SHARE * size(plan.source) if plan.keys else 1.0
         case UnionPlan():
             return sum(map(size, plan.sources))
         case LimitPlan() | SortPlan(limit=int()):
             return min(float(BROADCAST_BYTES), size(plan.source))
-        case ColumnsPlan() | DistinctPlan() | SortPlan():
+        case ColumnsPlan() | DistinctPlan() | SortPlan() | WindowPlan():
             return size(plan.source)
 
 
 def _has_join(plan: Plan) -> bool:
-    if isinstance(plan, JoinPlan):
+    if isinstance(plan, (JoinPlan, AsOfPlan)):
         return True
     if isinstance(plan, UnionPlan):
         return any(map(_has_join, plan.sources))

@@ -12,6 +12,8 @@ import polars as pl
 from tidemill.graphs.dataset import Dataset
 from tidemill.graphs.dataset_readers import delete_dataset
 from tidemill.graphs.executor import Executor
+from tidemill.graphs.executors.asof import asof_joined
+from tidemill.graphs.executors.bucket_outputs import BucketFolder, is_bucket
 from tidemill.graphs.executors.joins import How, JoinShape
 from tidemill.graphs.executors.outputs import OutputCSVExecutor, OutputParquetExecutor, PublishExecutor
 from tidemill.graphs.executors.rows import columns_of
@@ -19,6 +21,7 @@ from tidemill.graphs.frames.compiling import Compiler
 from tidemill.graphs.frames.expressions import aggregate_of, as_expression, check_rows
 from tidemill.graphs.frames.plans import (
     AggregatePlan,
+    AsOfPlan,
     ColumnsPlan,
     DistinctPlan,
     FilterPlan,
@@ -27,10 +30,12 @@ from tidemill.graphs.frames.plans import (
     Plan,
     SortPlan,
     UnionPlan,
+    WindowPlan,
     empty,
 )
 from tidemill.graphs.frames.pushdown import with_columns_below, with_filters_below
-from tidemill.graphs.frames.steps import MakeColumns, PickColumns, StepsExecutor, same_channel
+from tidemill.graphs.frames.steps import MakeColumns, PickColumns, SpreadWindows, StepsExecutor, same_channel
+from tidemill.graphs.frames.window_spans import Span, window_spans
 from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput
 
@@ -107,6 +112,61 @@ class GraphFrame:
         keys = tuple(shape.left_on), tuple(shape.right_on)
         return self._of(JoinPlan(self._plan, other._plan, *keys, how, suffix, made.schema))
 
+    def join_asof(
+        self,
+        other: GraphFrame,
+        on: str | None = None,
+        *,
+        left_on: str | None = None,
+        right_on: str | None = None,
+        by: str | Sequence[str] | None = None,
+        suffix: str = "_right",
+    ) -> GraphFrame:
+        """Each row with the last row of `other` that is not later, of those with equal columns `by`, as Polars'
+        `join_asof` gives it with the strategy "backward".
+
+        Neither frame need be in order. Of rows of `other` of one time any one is taken. Rows without a time, or with a
+        null in `by`, find none. Both frames are held in memory; without `by` in one channel.
+
+        Raises:
+            BadInput: the other frame is of another graph, or no columns of times are named.
+        """
+        if other._owner is not self._owner:
+            raise BadInput("a join takes two frames of one graph: read both with the same TaskGraph")
+        left_time, right_time, keys = left_on or on, right_on or on, tuple(columns_of(by))
+        if left_time is None or right_time is None:
+            raise BadInput("join_asof needs the columns of times: on=, or left_on= and right_on=")
+        made = asof_joined(self._empty, other._empty, left_time, right_time, keys, suffix)
+        return self._of(AsOfPlan(self._plan, other._plan, left_time, right_time, keys, suffix, made.schema))
+
+    def group_by_dynamic(
+        self,
+        index_column: str,
+        *,
+        every: Span,
+        period: Span | None = None,
+        group_by: Name | Sequence[Name] | None = None,
+    ) -> Grouped:
+        """Windows of a column of dates, times with a date, or whole numbers, for `agg`; as Polars' `group_by_dynamic`,
+        but rows need not be in order, and windows come in none.
+
+        A window begins at each multiple of `every`, and has the rows from there up to `period` later (`every`, if it is
+        not given), that one not included: `every="1h"`, `"1mo"`, a timedelta, or a whole number for whole numbers. Its
+        start is in `index_column`. Rows without a time are in no window. `group_by`: windows of each key. A row is in
+        each window that has its time; Polars leaves out those that begin before a key's first row does.
+
+        Raises:
+            BadInput: the column has another type, or the spans do not fit it.
+        """
+        listed = [group_by] if isinstance(group_by, (str, pl.Expr)) else list(group_by or ())
+        spans = window_spans(self.schema, index_column, every, every if period is None else period)
+        grouped = self.group_by(*listed, index_column)
+        spread = WindowPlan(grouped._frame._plan, index_column, *spans)
+        probe = pl.DataFrame({index_column: [0]}).cast(self.schema[index_column])
+        if SpreadWindows(index_column, *spans)(probe).is_empty():  # spans that Polars does not know raise here
+            raise BadInput(f"windows take spans above 0, not every={every!r}, period={period!r}")
+        return Grouped(self._of(spread), grouped._keys, grouped._names)
+
     def group_by(self, *keys: Name) -> Grouped:
         """Groups of equal keys, for `agg`; null is a key like others."""
         expressions = [as_expression(key) for key in keys]
@@ -130,7 +190,10 @@ class GraphFrame:
     def sort(
         self, by: str | Sequence[str], *, descending: bool | Sequence[bool] = False, nulls_last: bool = False
     ) -> GraphFrame:
-        """The rows in order. One channel sorts, with runs on disk if they are many."""
+        """The rows in order. All channels sort, each a range of about as many rows, with runs on disk if they are many.
+
+        Ranges are found by a sample. Rows that are equal in the order come in any order.
+        """
         names = columns_of(by)
         self._empty.select(names)
         falling = (descending,) * len(names) if isinstance(descending, bool) else tuple(descending)
@@ -185,7 +248,8 @@ class GraphFrame:
         return pl.concat(rows) if rows else empty(self.schema)
 
     def write_csv(self, folder: str | os.PathLike[str], *, separator: str = ",", header: bool = True) -> list[str]:
-        """Run it and write CSV files into a folder of this machine, which appears whole at the end; the files.
+        """Run it and write CSV files into a folder of this machine, which appears whole at the end; the files. Into a
+        folder of a bucket (`s3://bucket/folder?endpoint=URL`) one file is written, which appears whole.
 
         Raises:
             BadInput: the folder is there already.
@@ -213,22 +277,21 @@ class GraphFrame:
         check_rows(made, "with_columns" if keeps else "select")
         return self._of(ColumnsPlan(self._plan, made, keeps, MakeColumns(made, keeps)(self._empty).schema))
 
-    def _stream(self, graph: Any) -> Any:
-        plan = with_columns_below(with_filters_below(self._plan), set(self.schema))
-        return Compiler(graph, self._owner.parallelism).stream(plan)
+    def _pushed(self) -> Plan:
+        return with_columns_below(with_filters_below(self._plan), set(self.schema))
 
     def _compiled(self) -> tuple[Any, Dataset]:
         graph = self._owner.fresh()
-        source = self._stream(graph)
-        last = StepsExecutor([PickColumns(self.schema)])
-        made: Dataset = graph.new_blocking_node({0: source.node}, None, last, source.channels, {0: same_channel})
+        made: Dataset = Compiler(graph, self._owner.parallelism).dataset(self._pushed(), [PickColumns(self.schema)])
         return graph, made
 
     def _written(self, output: Executor, folder: str | os.PathLike[str]) -> list[str]:
-        if os.path.exists(folder):
+        if is_bucket(folder):
+            BucketFolder(os.fspath(folder)).check_free()
+        elif os.path.exists(folder):
             raise BadInput(f"{os.fspath(folder)} is there already: remove it, or write to another folder")
         graph = self._owner.fresh()
-        source = self._stream(graph)
+        source = Compiler(graph, self._owner.parallelism).stream(self._pushed())
         picked = graph.new_non_blocking_node(
             {0: source.node}, None, StepsExecutor([PickColumns(self.schema)]), source.channels, {0: same_channel}
         )

@@ -59,6 +59,34 @@ class JoinPlan:
 
 
 @dataclass(frozen=True)
+class AsOfPlan:
+    """Each left row with the last right row of its keys that is not later."""
+
+    left: Plan
+    right: Plan
+    left_on: str
+    right_on: str
+    by: tuple[str, ...]
+    suffix: str
+    schema: pl.Schema
+
+
+@dataclass(frozen=True)
+class WindowPlan:
+    """Each row once for each window that has it; the column of its time becomes the window's start."""
+
+    source: Plan
+    column: str
+    every: str | int
+    period: str | int
+
+    @property
+    def schema(self) -> pl.Schema:
+        """The columns."""
+        return self.source.schema
+
+
+@dataclass(frozen=True)
 class AggregatePlan:
     """One row per group; without keys one row."""
 
@@ -122,7 +150,17 @@ class UnionPlan:
 
 
 Plan: TypeAlias = (
-    ScanPlan | FilterPlan | ColumnsPlan | JoinPlan | AggregatePlan | DistinctPlan | SortPlan | LimitPlan | UnionPlan
+    ScanPlan
+    | FilterPlan
+    | ColumnsPlan
+    | JoinPlan
+    | AsOfPlan
+    | WindowPlan
+    | AggregatePlan
+    | DistinctPlan
+    | SortPlan
+    | LimitPlan
+    | UnionPlan
 )
 
 

@@ -10,6 +10,7 @@ import polars as pl
 from tidemill.graphs.frames.expressions import conjuncts, roots
 from tidemill.graphs.frames.plans import (
     AggregatePlan,
+    AsOfPlan,
     ColumnsPlan,
     DistinctPlan,
     FilterPlan,
@@ -19,6 +20,7 @@ from tidemill.graphs.frames.plans import (
     ScanPlan,
     SortPlan,
     UnionPlan,
+    WindowPlan,
 )
 
 
@@ -33,6 +35,12 @@ def with_filters_below(plan: Plan, predicates: Sequence[pl.Expr] = ()) -> Plan:
             return UnionPlan(tuple(with_filters_below(source, predicates) for source in plan.sources))
         case JoinPlan():
             return _join_with_filters(plan, predicates)
+        case AsOfPlan():
+            lefts, above = _parted(predicates, set(plan.left.schema), plan.schema)
+            left, right = with_filters_below(plan.left, lefts), with_filters_below(plan.right)
+            return _filtered(replace(plan, left=left, right=right), above)
+        case WindowPlan():
+            passing = set(plan.schema) - {plan.column}
         case ColumnsPlan():
             passing = _passing(plan)
         case AggregatePlan():
@@ -100,7 +108,11 @@ def with_columns_below(plan: Plan, needed: set[str]) -> Plan:
         case ColumnsPlan():
             return _fewer_columns(plan, needed)
         case JoinPlan():
-            return _narrow_join(plan, needed)
+            return _narrow_join(plan, needed, plan.left_on, plan.right_on)
+        case AsOfPlan():
+            return _narrow_join(plan, needed, (plan.left_on, *plan.by), (plan.right_on, *plan.by))
+        case WindowPlan():
+            below = {*needed, plan.column}
         case AggregatePlan():
             made = tuple(each for each in plan.expressions if _name(each) in needed)
             made = made or (() if plan.keys else plan.expressions[:1])  # a row of no columns is none
@@ -127,10 +139,12 @@ def _fewer_columns(plan: ColumnsPlan, needed: set[str]) -> Plan:
     return replace(plan, source=with_columns_below(plan.source, below), expressions=made)
 
 
-def _narrow_join(plan: JoinPlan, needed: set[str]) -> Plan:
+def _narrow_join(
+    plan: JoinPlan | AsOfPlan, needed: set[str], left_on: tuple[str, ...], right_on: tuple[str, ...]
+) -> Plan:
     """A column of both sides stays on both if the right one is needed: its name tells that there is a left one."""
     left, right = set(plan.left.schema), set(plan.right.schema)
     both = {name for name in left & right if f"{name}{plan.suffix}" in needed}
-    of_right = ((needed & right) - left) | both | set(plan.right_on)
-    lefts = with_columns_below(plan.left, (needed & left) | both | set(plan.left_on))
+    of_right = ((needed & right) - left) | both | set(right_on)
+    lefts = with_columns_below(plan.left, (needed & left) | both | set(left_on))
     return replace(plan, left=lefts, right=with_columns_below(plan.right, of_right))

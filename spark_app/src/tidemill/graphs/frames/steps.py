@@ -11,10 +11,16 @@ import polars as pl
 from tidemill.graphs.executor import Output, StatelessExecutor
 from tidemill.graphs.executors.polars_engine import collected
 from tidemill.graphs.executors.sorting import Order
+from tidemill.values.errors import BadInput
 
 SAMPLE_ROWS = 4_096
 SHRINKS_BELOW = 0.7
 """A batch is aggregated before it is sent if a sample of it has fewer groups than this share of its rows."""
+
+
+WINDOWS_MAX = 1_000
+"""A row is in so many windows at most: it is copied for each of them."""
+_START = "__tidemill_start"
 
 
 class RowStep(Protocol):
@@ -46,6 +52,37 @@ class MakeColumns:
             return rows.with_columns(self.expressions)
         # A literal alone would give one row for the whole batch.
         return rows.with_columns(self.expressions).select(rows.clear().select(self.expressions).columns)
+
+
+@dataclass(frozen=True)
+class SpreadWindows:
+    """Each row once for each window `[start, start + period)` that has it, with the start in place of its time.
+
+    Windows begin at each multiple of `every`. Rows without a time are in none.
+
+    Raises:
+        BadInput: a row is in more than WINDOWS_MAX windows.
+    """
+
+    column: str
+    every: str | int
+    period: str | int
+
+    def __call__(self, rows: pl.DataFrame) -> pl.DataFrame:
+        time, start = pl.col(self.column), pl.col(_START)
+        starts = time // self.every * self.every if isinstance(self.every, int) else time.dt.truncate(self.every)
+        rows, found = rows.with_columns(starts.alias(_START)), list[pl.DataFrame]()
+        while True:
+            within = rows.filter(
+                time - start < self.period if isinstance(self.period, int) else time < start.dt.offset_by(self.period)
+            )
+            if found and within.is_empty():
+                return pl.concat(found)
+            if len(found) == WINDOWS_MAX:
+                raise BadInput(f"{self.period} is more than {WINDOWS_MAX} times {self.every}: too many windows a row")
+            found.append(within.with_columns(start.alias(self.column)).drop(_START))
+            before = start - self.every if isinstance(self.every, int) else start.dt.offset_by(f"-{self.every}")
+            rows = rows.with_columns(before.alias(_START))
 
 
 @dataclass(frozen=True)

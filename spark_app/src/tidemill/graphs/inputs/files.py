@@ -34,7 +34,7 @@ class SourceFile:
         if length <= 0:
             return b""
         if self.bucket:
-            return _bucket(self.bucket, os.getpid()).get_range(self.path, start, length)
+            return open_bucket(self.bucket, os.getpid()).get_range(self.path, start, length)
         try:
             with open(self.path, "rb", buffering=0) as file:
                 return os.pread(file.fileno(), length, start)
@@ -88,7 +88,7 @@ def _is_data(folder: Path, path: Path) -> bool:
 
 
 def _in_bucket(bucket: str, key: str) -> list[SourceFile]:
-    store = _bucket(bucket, os.getpid())
+    store = open_bucket(bucket, os.getpid())
     key = key.strip("/")
     try:
         return [SourceFile(bucket, key, store.size(key))]
@@ -98,7 +98,7 @@ def _in_bucket(bucket: str, key: str) -> list[SourceFile]:
 
 
 @lru_cache(maxsize=32)
-def _bucket(url: str, process: int) -> S3ObjectStore:
+def open_bucket(url: str, process: int) -> S3ObjectStore:
     """The client of a bucket; one of its own in each process."""
     store = connect(url)
     if not isinstance(store, S3ObjectStore):
