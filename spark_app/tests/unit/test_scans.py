@@ -31,7 +31,10 @@ from tidemill import (
     SnapshotExpired,
     UnknownName,
 )
+from tidemill.depot.retention import RollingLimits, roll
+from tidemill.scans import table_rows
 from tidemill.scans.bounds import Allowed, bounds_of, terms_of
+from tidemill.store.urls import forget_stores
 from tidemill.tables.sorted_table import SortedTable
 
 
@@ -205,6 +208,20 @@ def test_only_rows_within_the_bounds_are_read_when_a_filter_says_them(
     assert rows_max is None or sum(read_rows) <= rows_max
 
 
+def test_all_rows_are_read_when_that_is_less_work_than_to_look_up_many_keys(
+    shown: Shown, read_rows: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predicate = col("k0").is_in([f"k{i:03}" for i in range(90)])
+    everything = of(shown, "counts").collect()
+    read_rows.clear()
+
+    assert rows(of(shown, "counts").filter(predicate)) == rows(everything.lazy().filter(predicate))
+    assert len(read_rows) < 20
+    monkeypatch.setattr(table_rows, "ROWS_PER_RANGE", 0)
+    assert rows(of(shown, "counts").filter(predicate)) == rows(everything.lazy().filter(predicate))
+    assert len(read_rows) > 60
+
+
 KEYS = st.sampled_from([f"k{i:03}" for i in range(0, 101, 9)])
 TERMS = st.one_of(
     st.builds(lambda key: col("k0") == key, KEYS),
@@ -354,6 +371,17 @@ def test_only_records_within_the_bounds_are_read_when_a_filter_says_them(
     assert found.equals(expected)
     assert count is None or found.height == count
     assert sum(taken) <= read_max
+
+
+def test_times_are_those_of_their_segments_when_these_were_rolled(events: InProcessCluster) -> None:
+    frame = tidemill.scan_depot(events.store, "Shapes", "*events", schema={"id": pl.Int64})
+    before = frame.collect()
+    rolled = roll(events.cluster_depot("Shapes", "*events")._resolve().appender.depot, RollingLimits(segments_min=2))
+    forget_stores()
+
+    assert rolled > 0
+    assert tidemill.scan_depot(events.store, "Shapes", "*events", schema={"id": pl.Int64}).collect().equals(before)
+    assert before.filter(col("time") == at(120))["id"].sort().to_list() == list(range(20, 30))
 
 
 def test_records_that_come_later_are_not_seen_when_the_depot_was_scanned_before(shown: Shown) -> None:

@@ -26,7 +26,11 @@ from tidemill.tables.view import SnapshotView
 
 CHUNK_ROWS: Final = 100_000
 RANGES_MAX: Final = 100_000
-"""More ranges of keys than these, over all tasks, are not looked up one by one."""
+"""More ranges of keys than these are not looked up one by one."""
+
+RANGES_MIN: Final = 64
+ROWS_PER_RANGE: Final = 200
+"""So many rows are read in the time in which one range is looked up; below `RANGES_MIN` nobody counts."""
 
 ALL_TASKS: Final = TaskSet(1, 0)
 
@@ -91,10 +95,13 @@ def live_rows(
     """
     levels = view.levels((pstate_id, table.id), table)
     ranges = key_ranges(table, bounds)
-    if tasks is None and ranges != [EVERYTHING]:
-        tasks = sorted({int(task) for level in levels for each in level for task in each.task_values()})
-    if tasks is not None and len(tasks) * len(ranges) > RANGES_MAX:
-        ranges = [EVERYTHING]
+    if ranges != [EVERYTHING]:
+        asked = sorted({int(task) for level in levels for each in level for task in each.task_values()})
+        asked = asked if tasks is None else list(tasks)
+        if _are_many(len(asked) * len(ranges), levels):
+            ranges = [EVERYTHING]
+        else:
+            tasks = asked
     spans = [None] if tasks is None else ((task, each) for task in tasks for each in ranges)
     for span in spans:
         stacks = levels if span is None else [[_Slice(each, *span) for each in level] for level in levels]
@@ -104,6 +111,11 @@ def live_rows(
             rows, _ = resolve(table, frames, is_base=True)
             if rows.height:
                 yield rows
+
+
+def _are_many(ranges: int, levels: Sequence[Sequence[SortedTable]]) -> bool:
+    """Whether it takes longer to look up so many ranges than to read all rows."""
+    return ranges > RANGES_MIN and ranges * ROWS_PER_RANGE > sum(each.height for level in levels for each in level)
 
 
 def _thinned(
