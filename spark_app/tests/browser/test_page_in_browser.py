@@ -168,8 +168,16 @@ def test_an_option_is_set_and_unset_when_somebody_edits_it(page: Page, shop: Sho
     field.fill("5000")
     field.press("Enter")
     expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.get_by_role("status")).to_contain_text("sum: from microbatch 2")
+    changed = page.get_by_label("Changes of options").get_by_role(
+        "row", name="1 Set depot.microbatch.max.records to 5000"
+    )
+    expect(changed).to_contain_text("anyone, through the gateway")
     page.reload()
     expect(field).to_have_value("5000")
+    expect(
+        page.get_by_label("Options", exact=True).get_by_role("row", name="depot.microbatch.max.records")
+    ).to_contain_text("anyone")
     field.fill("")
     field.press("Enter")
     page.reload()

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tidemill.cli.caller import caller
 from tidemill.cli.loading import (
     STORE_DEFAULT,
     JsonOption,
@@ -154,7 +155,7 @@ def set_(
     opened = existing_store(store)
     find_option(name)
     scope, target = _place(stored_definition(opened, module), topology, depot, pstate)
-    OptionsLog(opened, module).set(scope, target, name, _parsed(value))
+    OptionsLog(opened, module, by=caller()).set(scope, target, name, _parsed(value))
     _told(json_, module, name, target, OptionsLog(opened, module).read().values)
 
 
@@ -174,7 +175,7 @@ def unset(
     opened = existing_store(store)
     find_option(name)
     scope, target = _place(stored_definition(opened, module), topology, depot, pstate)
-    OptionsLog(opened, module).unset(scope, target, name)
+    OptionsLog(opened, module, by=caller()).unset(scope, target, name)
     _told(json_, module, name, target, OptionsLog(opened, module).read().values)
 
 

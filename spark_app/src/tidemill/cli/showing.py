@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tidemill.cli.caller import caller
 from tidemill.cli.loading import (
     STORE_DEFAULT,
     JsonOption,
@@ -179,7 +180,7 @@ def pause(
     opened = existing_store(store)
     definition = stored_definition(opened, module)
     definition.topology(topology)
-    number = OptionsLog(opened, module).pause(topology)
+    number = OptionsLog(opened, module, by=caller()).pause(topology)
     wait_for_pause(opened, definition, topology, number, timeout)
     _told(json_, module, topology, "paused")
 
@@ -214,7 +215,7 @@ def resume(
     wants_json(json_)
     opened = existing_store(store)
     stored_definition(opened, module).topology(topology)
-    OptionsLog(opened, module).resume(topology)
+    OptionsLog(opened, module, by=caller()).resume(topology)
     _told(json_, module, topology, "resumed")
 
 

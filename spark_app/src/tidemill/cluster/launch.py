@@ -451,4 +451,4 @@ def clear_way(store: ObjectStore, declaration: ModuleDeclaration) -> None:
     Options that the code sets come first: a crash in between leaves a store in which the module is still new.
     """
     delete_data(store, declaration.name)
-    OptionsLog(store, declaration.name).set_many(declaration.options)
+    OptionsLog(store, declaration.name, by="the module's code").set_many(declaration.options)

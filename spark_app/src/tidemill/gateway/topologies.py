@@ -15,11 +15,15 @@ from tidemill.gateway.exchange import Gateway, answered, body_of, gateway_of, ti
 from tidemill.gateway.faults import malformed, unfitting
 from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
 from tidemill.gateway.guard import ACCESS, FACTS
-from tidemill.journal.options_log import OptionsLog
+from tidemill.journal.options_log import OptionsEntry, OptionsLog, set_by
 from tidemill.language import options
 from tidemill.language import schema as pstate_schemas
+from tidemill.language.options import OptionTarget
 
 UNSET_MAX = 100
+CHANGES_MAX = 100
+"""Changes of options that are looked at; of a setting that is older nobody is told who made it."""
+
 _SCOPES = ("topology", "depot", "pstate")
 routes = APIRouter(tags=["modules"])
 
@@ -122,7 +126,7 @@ async def _paused(request: Request, module: str, topology: str, is_paused: bool)
 
     def change() -> Any:
         definition_of(gateway, module).topology(topology)
-        log = OptionsLog(gateway.modules.store, module)
+        log = _signed_log(request, module)
         if is_paused:
             log.pause(topology)
         else:
@@ -134,12 +138,18 @@ async def _paused(request: Request, module: str, topology: str, is_paused: bool)
 
 @routes.get("/modules/{module}/options", responses=schemas.answers(schemas.ANYTHING))
 async def options_of(request: Request, module: str) -> Response:
-    """What is set, and what is decided by a resource."""
+    """What is set, and what is decided by a resource; who set it, and when; the newest changes, the last one first."""
     gateway = gateway_of(request)
 
     def read() -> Any:
         definition_of(gateway, module)
-        return _shown(OptionsLog(gateway.modules.store, module))
+        log = OptionsLog(gateway.modules.store, module)
+        entries = log.newest(CHANGES_MAX)
+        return {
+            **_shown(log),
+            "set_by": [_signed(place, entry) for place, entry in set_by(entries).items()],
+            "changes": [{"number": entry.number, **vars(entry.change)} for entry in reversed(entries)],
+        }
 
     return await answered(request, read)
 
@@ -166,7 +176,7 @@ async def edit_options(request: Request, module: str) -> Response:
         for name in edit.unset:
             options.check_scope(name, scope, target)
         request.scope[FACTS] = {"set": edit.set, "unset": edit.unset}
-        log = OptionsLog(gateway.modules.store, module)
+        log = _signed_log(request, module)
         for name, value in edit.set.items():
             log.set(scope, target, name, value)
         for name in edit.unset:
@@ -174,6 +184,19 @@ async def edit_options(request: Request, module: str) -> Response:
         return _shown(log)
 
     return await answered(request, change)
+
+
+def _signed_log(request: Request, module: str) -> OptionsLog:
+    """The options of a module, to be changed by who asks."""
+    access: Access = request.scope[ACCESS]
+    modules = gateway_of(request).modules
+    return OptionsLog(modules.store, module, by=f"{access.who}, through the gateway", clock=modules.clock)
+
+
+def _signed(place: OptionTarget, entry: OptionsEntry) -> dict[str, Any]:
+    scope, target, name = place
+    found = {"scope": scope, "object": target, "name": name, "number": entry.number}
+    return {**found, "by": entry.change.by, "at_ms": entry.change.at_ms}
 
 
 def _shown(log: OptionsLog) -> dict[str, Any]:

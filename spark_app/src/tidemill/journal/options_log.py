@@ -8,11 +8,12 @@ What a resource (on Kubernetes: a Topology) decides is marked as managed, and on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
+from tidemill.journal.clock import Clock, SystemClock
 from tidemill.language import options
 from tidemill.language.options import ModuleOptions, OptionTarget
 from tidemill.store.entry_log import EntryLog
@@ -29,13 +30,18 @@ _TRIES = 100
 
 @dataclass(frozen=True)
 class Change(Stored):
-    """What an entry changed, for people: `action` is set, unset, pause, resume, manage or clear."""
+    """What an entry changed, for people: `action` is set, unset, pause, resume, manage or clear.
+
+    `by` names who did it, empty where it is not known; the clock of that process says when.
+    """
 
     action: str
     scope: str
     target: str
     name: str = ""
     value: Any = None
+    by: str = ""
+    at_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,9 +71,12 @@ JSON: Final[JsonCodec[OptionsEntry]] = JsonCodec(OptionsEntry)
 class OptionsLog:
     """The options of one module; every change is durable when its call returns."""
 
-    def __init__(self, store: ObjectStore, module: str, ids: Ids | None = None) -> None:
+    def __init__(
+        self, store: ObjectStore, module: str, ids: Ids | None = None, by: str = "", clock: Clock | None = None
+    ) -> None:
+        """`by` is who changes them through this, for people."""
         self._entries = EntryLog(Log(store, f"{module}/options", SUFFIX, JSON.read_nonce), self._decode)
-        self._ids = ids or Ids()
+        self._ids, self._by, self._clock = ids or Ids(), by, clock or SystemClock()
 
     @property
     def number(self) -> int:
@@ -87,6 +96,10 @@ class OptionsLog:
         """
         head = self._entries.head()
         return head[1].options if head else ModuleOptions()
+
+    def newest(self, count: int) -> list[OptionsEntry]:
+        """The newest entries, the oldest of them first."""
+        return [entry for _, entry in self._entries.tail(count)]
 
     def set(self, scope: str, target: str, name: str, value: Any) -> ModuleOptions:
         """Set an option on the module (`target` "") or on one of its objects.
@@ -152,7 +165,9 @@ class OptionsLog:
             if name != PAUSED:
                 options.check_scope(name, scope, target)
             checked[scope, target, name] = bool(value) if name == PAUSED else options.check_value(name, value)
-        return self._append(Change("manage", "module", owner), lambda now: _managed(now, owner, checked), looks=1)
+        return self._append(
+            Change("manage", "module", owner, by=owner), lambda now: _managed(now, owner, checked), looks=1
+        )
 
     def clear(self, is_due: Callable[[], bool]) -> ModuleOptions:
         """Take everything away, as before a new life of the module: the log stays, for its names must not come back.
@@ -189,6 +204,7 @@ class OptionsLog:
         raise StoreUnavailable(f"{_TRIES} changes in a row met other writers in {self._entries.log.prefix}")
 
     def _put(self, number: int, change: Change, after: ModuleOptions) -> ModuleOptions:
+        change = replace(change, by=change.by or self._by, at_ms=self._clock.now_ms())
         values = tuple(options.settings(after.values))
         managed = tuple((*place, owner) for place, owner in after.managed.items())
         entry = OptionsEntry(self._ids.nonce(), number, change, values, after.paused, managed)
@@ -227,3 +243,22 @@ def _managed(now: ModuleOptions, owner: str, wanted: Mapping[OptionTarget, Any])
     for place, value in ours.items():
         now = _with_setting(now, place, value)
     return replace(now, managed={**others, **dict.fromkeys(ours, owner)})
+
+
+def set_by(entries: Sequence[OptionsEntry]) -> dict[OptionTarget, OptionsEntry]:
+    """For each setting of the last of these entries the one among them that gave it its value; none where an older one
+    did. A pause is the setting `paused` of its topology.
+    """
+    found: dict[OptionTarget, OptionsEntry] = {}
+    before = _standing(entries[0]) if entries and entries[0].number > 1 else {}
+    for entry in entries if not before else entries[1:]:
+        now = _standing(entry)
+        found = {place: found[place] for place in now if place in found and before.get(place) == now[place]}
+        found |= {place: entry for place, value in now.items() if before.get(place) != value}
+        before = now
+    return found
+
+
+def _standing(entry: OptionsEntry) -> dict[OptionTarget, Any]:
+    values = {(scope, target, name): value for scope, target, name, value in entry.values}
+    return {**values, **{("topology", topology, PAUSED): number for topology, number in entry.paused.items()}}

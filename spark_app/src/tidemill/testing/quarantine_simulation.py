@@ -127,7 +127,7 @@ class QuarantineSimulation(Simulation):
 
     def _declare(self) -> None:
         super()._declare()
-        options = OptionsLog(self.store, MODULE, Ids(self.seed))
+        options = OptionsLog(self.store, MODULE, Ids(self.seed), clock=self.clock)
         options.set("module", "", ON_ERROR, "quarantine")
         options.set("module", "", MICROBATCH_MAX, 100)
 

@@ -213,7 +213,7 @@ class Simulation:
     def _declare(self) -> None:
         self.declaration = self._declaration()
         self.definition = self._launched()
-        options = OptionsLog(self.store, self.module, Ids(self.seed))
+        options = OptionsLog(self.store, self.module, Ids(self.seed), clock=self.clock)
         options.set("module", "", "depot.microbatch.max.records", 4)
         options.set("module", "", "store.snapshot.retention.seconds", 3)
         options.set("module", "", "store.collection.period.seconds", 1)
@@ -428,7 +428,7 @@ class Simulation:
             self.trace.append("append refused")
 
     def _toggle_pause(self) -> None:
-        options = OptionsLog(self.store, self.module, Ids(self.random.randrange(1 << 30)))
+        options = OptionsLog(self.store, self.module, Ids(self.random.randrange(1 << 30)), clock=self.clock)
         if TOPOLOGY in options.read().paused:
             self.auditor.check_resumed(options.read().paused[TOPOLOGY])
             options.resume(TOPOLOGY)
@@ -446,7 +446,7 @@ class Simulation:
     def finish(self) -> None:
         """No more chance of faults: everything that was acknowledged must become processed, each record once."""
         self.chances = CALM
-        OptionsLog(self.store, self.module, Ids(self.seed)).resume(TOPOLOGY)
+        OptionsLog(self.store, self.module, Ids(self.seed), clock=self.clock).resume(TOPOLOGY)
         for _ in range(FINISH_TURNS):
             if self.auditor.is_finished():
                 break

@@ -1,37 +1,54 @@
 // Dynamic options: what each does, what holds, and a change of it.
 import { html, useState } from "./vendor/preact-htm.js";
 import { ask, segment, useAsked } from "./api.js";
-import { Notice, Table } from "./parts.js";
+import { Notice, Table, moment, number } from "./parts.js";
 
 const shown = (value) => value === null || value === undefined ? "not set" : String(value);
 
 export function Options({ module, found, may }) {
   const path = `/modules/${segment(module)}/options`;
   const registry = useAsked("options", () => ask("/options")), now = useAsked(path, () => ask(path));
-  const [error, setError] = useState(null), [place, setPlace] = useState("module:");
+  const [error, setError] = useState(null), [place, setPlace] = useState("module:"), [effect, setEffect] = useState("");
   if (registry.error || now.error) return html`<${Notice} error=${registry.error ?? now.error} />`;
   if (!registry.value || !now.value) return html`<p class="soft">Looking …</p>`;
   const [scope, target] = [place.slice(0, place.indexOf(":")), place.slice(place.indexOf(":") + 1)];
   const change = async (body) => {
-    setError(null);
-    try { await ask(path, { method: "PATCH", body: { ...body, ...(scope === "module" ? {} : { [scope]: target }) } }); now.again(); } catch (refused) { setError(refused); }
+    setError(null); setEffect("");
+    try {
+      await ask(path, { method: "PATCH", body: { ...body, ...(scope === "module" ? {} : { [scope]: target }) } });
+      now.again();
+      const names = found.topologies.map((one) => one.name).filter((name) => scope !== "topology" || name === target).slice(0, EFFECTS_MAX);
+      const states = await Promise.all(names.map((name) => ask(`/modules/${segment(module)}/topologies/${segment(name)}`)));
+      setEffect(states.map((one) => `${one.topology}: from microbatch ${number(Math.max(one.microbatch_id, one.under_way?.[0] ?? 0) + 1)}`).join(", "));
+    } catch (refused) { setError(refused); }
   };
   const places = ["module:", ...found.topologies.map((one) => `topology:${one.name}`), ...found.depots.map((one) => `depot:${one.name}`)];
   const rows = registry.value.filter((option) => scope === "module" || option.scope === scope).map((option) => ({
     ...option, key: `${place} ${option.name}`,
     set: now.value.set.find((one) => one.name === option.name && one.scope === scope && one.object === target),
+    signed: now.value.set_by.find((one) => one.name === option.name && one.scope === scope && one.object === target),
     managed: now.value.managed.find((one) => one.name === option.name && one.scope === scope && one.object === target),
   }));
   return html`<form class="row"><label>Set at<select value=${place} onChange=${(event) => setPlace(event.target.value)}>
       ${places.map((one) => html`<option value=${one} selected=${one === place}>${one === "module:" ? `module ${module}` : one.replace(":", " ")}</option>`)}</select></label></form>
     <p class="soft">A change holds from the next microbatch on. What is not set here is taken from the module, then from the default.</p>
-    ${error && html`<${Notice} error=${error} />`}
+    ${error && html`<${Notice} error=${error} />`}${effect && html`<${Notice}>It holds, at the latest, for ${effect}.<//>`}
     <${Table} label="Options" rows=${rows} columns=${[
       ["Option", (row) => html`<code>${row.name}</code><br /><span class="soft">${row.help}</span>`],
       ["Default", (row) => html`${shown(row.default)} <span class="soft">${row.unit}</span>`],
       ["Allowed", (row) => html`<span class="soft">${row.bounds}</span>`],
-      ["Value here", (row) => html`<${Edit} row=${row} may=${may} change=${change} />`]]} />`;
+      ["Value here", (row) => html`<${Edit} row=${row} may=${may} change=${change} />`],
+      ["Set by", (row) => row.set && html`<span class="soft">${row.signed ? who(row.signed) : "an older change"}</span>`]]} />
+    <h2>Changes</h2><${Table} label="Changes of options" empty="Nobody changed anything yet." rows=${now.value.changes.map((one) => ({ ...one, key: one.number }))} columns=${[
+      ["Number", (one) => number(one.number), true],
+      ["Change", (one) => html`${VERBS[one.action] ?? one.action} <code>${one.action === "manage" ? "" : one.name}</code>${one.action === "set" && html` to <code>${shown(one.value)}</code>`}
+        <span class="soft">${one.target ? `${one.action === "manage" ? "by" : `at ${one.scope}`} ${one.target}` : ""}</span>`],
+      ["Who and when", (one) => html`<span class="soft">${who(one)}</span>`]]} />`;
 }
+
+const EFFECTS_MAX = 10;
+const VERBS = { set: "Set", unset: "Unset", pause: "Paused", resume: "Resumed", manage: "Decided", clear: "Cleared" };
+const who = (one) => `${one.by || "not told"}, ${one.at_ms ? moment(one.at_ms) : "at a time not told"}`;
 
 function Edit({ row, may, change }) {
   const [text, setText] = useState(row.set ? String(row.set.value) : "");
