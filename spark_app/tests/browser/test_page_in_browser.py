@@ -152,6 +152,12 @@ def test_records_are_read_and_appended_when_a_depot_is_opened(page: Page, shop: 
     page.get_by_label("The record as JSON").fill('["zoe"')
     page.get_by_role("button", name="Append").click()
     expect(page.get_by_role("alert")).to_contain_text("JSON")
+    page.get_by_label("Appended after").fill("2020-01-01T00:00:00")
+    page.get_by_role("button", name="Find").click()
+    assert "after=1577836800000" in page.url
+    since = page.get_by_label("Partitions").get_by_role("row").nth(int(partition[1]) + 1).get_by_role("link").last
+    since.click()
+    expect(page.get_by_label("Records")).to_contain_text('["zoe","tea",9]')
     shop.cluster.wait_until_processed("Shop")
     shop.go(page, "#/m/Shop/q/spent")
     page.get_by_label("Arguments").fill('["zoe"]')

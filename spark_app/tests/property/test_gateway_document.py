@@ -67,7 +67,7 @@ OPERATIONS = (
     "GET /api/v1/modules/{module}/topologies/{topology}/plan",
     "POST /api/v1/modules/{module}/wait",
     "POST /api/v1/modules/{module}/depots/{depot}/append",
-    "GET /api/v1/modules/{module}/depots/{depot}",
+    "GET /api/v1/modules/{module}/depots/{depot}", "GET /api/v1/modules/{module}/depots/{depot}/offsets",
     "GET /api/v1/modules/{module}/depots/{depot}/partitions/{partition}",
     "GET /api/v1/modules/{module}/depots/{depot}/partitions/{partition}/records",
     "POST /api/v1/modules/{module}/pstates/{pstate}/select",

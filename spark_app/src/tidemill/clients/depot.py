@@ -21,6 +21,7 @@ from tidemill.depot.appender import chunks
 from tidemill.depot.header import Offsets
 from tidemill.depot.log import DepotLog
 from tidemill.depot.rows import check_records, frame_of, split_by_partition
+from tidemill.language.dataflow import StartFrom
 from tidemill.tables.migrated_records import migrated_records
 from tidemill.tables.record_schema import check_column, check_record
 from tidemill.values import columns
@@ -206,6 +207,17 @@ class DepotHandle:
             return PartitionInfo(log.starts()[partition], log.ends()[partition])
 
         return self._read(partition, look)
+
+    def offsets_after(self, millis: int) -> tuple[int, ...]:
+        """Of each partition the offset from which on all records were appended after a time, in ms since 1970.
+
+        It is the next offset where none was; the time of a record is that of the append that brought it.
+        """
+
+        def look(log: DepotLog) -> tuple[int, ...]:
+            return log.resolve_start(StartFrom("after_timestamp", millis), log.now_millis())
+
+        return self._read(0, look)
 
     def read(self, partition: int, start: int, end: int) -> list[Any]:
         """The records [start, end) of a partition, without those that a migration took away; tuples come back as lists.

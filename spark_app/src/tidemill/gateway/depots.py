@@ -179,6 +179,28 @@ async def partition_info(request: Request, module: str, depot: str, partition: i
     return await answered(request, read)
 
 
+_AFTER: list[dict[str, Any]] = [{"name": "after", "in": "query", "required": True, "schema": schemas.OFFSET}]
+
+
+@routes.get(
+    "/modules/{module}/depots/{depot}/offsets",
+    responses=schemas.answers({"type": "array", "items": schemas.OFFSET}),
+    openapi_extra={"parameters": _AFTER},
+)
+async def offsets(request: Request, module: str, depot: str) -> Response:
+    """Of each partition the offset of the first record that was appended after a time, in ms since 1970."""
+    gateway = gateway_of(request)
+    check_query(request, "after")
+    after = number_of(request, "after")
+    if after is None:
+        raise malformed("Say after which time: ?after=MILLISECONDS since 1970.")
+
+    def read() -> Any:
+        return list(gateway.modules.module(module).depot(depot).offsets_after(after))
+
+    return await answered(request, read)
+
+
 _RANGE: list[dict[str, Any]] = [
     {"name": name, "in": "query", "required": True, "schema": schemas.OFFSET} for name in ("start", "end")
 ]

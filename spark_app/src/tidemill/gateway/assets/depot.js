@@ -12,21 +12,35 @@ export function Depot({ module, name, query, may }) {
   const count = info.value?.partitions ?? info.value?.num_partitions;
   const ends = useAsked(count === undefined ? null : `${path}/partitions`, () =>
     Promise.all(Array.from({ length: Math.min(count, PARTITIONS_MAX) }, (_, one) => ask(`${path}/partitions/${one}`))));
+  const after = query.get("after");
+  const since = useAsked(after === null ? null : `${path} after ${after}`, () => ask(`${path}/offsets?after=${segment(after)}`));
   if (info.error) return html`<${Notice} error=${info.error} />`;
   if (!info.value) return html`<p class="soft">Looking …</p>`;
   const partition = Number(query.get("partition") ?? -1);
   const rows = (ends.value ?? []).map((one, index) => ({ partition: index, key: index, start: one.start_offset, end: one.end_offset }));
-  const link = (row, at) => `#/m/${segment(module)}/d/${segment(name)}?partition=${row.partition}&offset=${at}`;
-  return html`<div class="head"><h1>*${name} <span class="soft">of ${module}</span></h1><button onClick=${ends.again}>Look again</button></div>
+  const link = (row, at) => `#/m/${segment(module)}/d/${segment(name)}?partition=${row.partition}&offset=${at}${after === null ? "" : `&after=${after}`}`;
+  return html`<div class="head"><h1>*${name} <span class="soft">of ${module}</span></h1><button onClick=${() => { ends.again(); since.again(); }}>Look again</button></div>
     <section class="card"><${Facts} facts=${{ Partitions: number(count), "Records kept": number(rows.reduce((sum, row) => sum + row.end - row.start, 0)),
       "Ever appended": number(rows.reduce((sum, row) => sum + row.end, 0)) }} />
       ${count > PARTITIONS_MAX && html`<p class="soft">The first ${PARTITIONS_MAX} of ${number(count)} partitions.</p>`}
       <${Table} label="Partitions" rows=${rows} empty="Looking …" columns=${[
         ["Partition", (row) => html`<a href=${link(row, Math.max(row.start, row.end - PAGE))}>${row.partition}</a>`],
         ["First offset kept", (row) => number(row.start), true], ["Next offset", (row) => number(row.end), true],
-        ["Records", (row) => number(row.end - row.start), true]]} /></section>
+        ["Records", (row) => number(row.end - row.start), true],
+        ...(since.value ? [["Since the time", (row) => html`<a href=${link(row, since.value[row.partition])}>${number(row.end - since.value[row.partition])}</a>`, true]] : [])]} />
+      ${since.error && html`<${Notice} error=${since.error} />`}
+      <${Since} after=${after} address="#/m/${segment(module)}/d/${segment(name)}" /></section>
     ${rows[partition] && html`<${Records} path=${path} row=${rows[partition]} at=${Number(query.get("offset") ?? rows[partition].start)} link=${link} />`}
     ${may("append") && html`<${Append} path=${path} done=${ends.again} />`}`;
+}
+
+// Where to begin by time; the browser's own time zone counts.
+function Since({ after, address }) {
+  const local = after === null ? "" : new Date(Number(after) - new Date(Number(after)).getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  const [text, setText] = useState(local);
+  const go = (event) => { event.preventDefault(); window.location.hash = `${address}?after=${new Date(text).getTime()}`; };
+  return html`<form class="row" onSubmit=${go}><label>Appended after<input type="datetime-local" step="1" required value=${text} onInput=${(event) => setText(event.target.value)} /></label>
+    <button>Find</button></form>`;
 }
 
 function Records({ path, row, at, link }) {
