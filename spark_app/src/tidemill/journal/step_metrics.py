@@ -44,7 +44,7 @@ def is_of_step(name: str) -> bool:
 
 def bounded(metrics: Mapping[str, float], plan: int) -> dict[str, float]:
     """The metrics of an attempt with those of at most STEPS_MAX steps, and the number of its plan."""
-    spent = {_operator(name): value for name, value in metrics.items() if name.startswith(_MS)}
+    spent = {_operator(name): metrics.get(f"{_MS}{_operator(name)}", 0.0) for name in metrics if is_of_step(name)}
     kept = set(sorted(spent, key=lambda operator: spent[operator], reverse=True)[:STEPS_MAX])
     found = {name: value for name, value in metrics.items() if not is_of_step(name) or _operator(name) in kept}
     return {**found, PLAN: float(plan)}
