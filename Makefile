@@ -27,6 +27,7 @@ check: setup ## lint, types, layers, links in docs
 	$(PY) scripts/generate_crds.py --check
 	$(PY) scripts/generate_paths.py --check
 	$(PY) scripts/generate_graphs.py --check
+	$(PY) scripts/generate_operations.py --check
 	$(PY) scripts/generate_rama_names.py --check
 	$(PY) scripts/check_docs.py
 

@@ -320,3 +320,17 @@ def test_what_was_built_is_shown_when_it_is_printed(shown: Any, text: str) -> No
 def test_handles_can_be_named_in_annotations_when_the_package_is_imported(cluster: InProcessCluster) -> None:
     assert isinstance(cluster.cluster_depot("Visits", "*visits"), tidemill.DepotHandle)
     assert isinstance(cluster.cluster_pstate("Visits", "$$visits"), tidemill.PStateHandle)
+
+
+def test_a_generated_client_has_short_names_when_it_reads_the_document_of_http(store: Folder) -> None:
+    from tidemill.gateway.app import make_app
+    from tidemill.gateway.modules import Modules
+    from tidemill.gateway.settings import GatewaySettings
+    from tidemill.store.urls import open_store
+
+    paths = make_app(Modules(open_store(store.as_uri())), GatewaySettings()).openapi()["paths"]
+    names = [operation["operationId"] for path in paths.values() for operation in path.values()]
+
+    assert "pstates_select_one" in names
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) < 40

@@ -16,6 +16,7 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
+from tidemill.language.operation_texts import TEXTS
 from tidemill.values.data import in_order
 from tidemill.values.errors import BadInput, RecordRefused
 from tidemill.values.suggestions import Suggesting, nearest
@@ -332,3 +333,5 @@ class Ops(metaclass=Suggesting):
 
 
 ALL_OPS: dict[str, Op] = {name: value for name, value in vars(Ops).items() if isinstance(value, Op)}
+for _op in ALL_OPS.values():
+    object.__setattr__(_op, "__doc__", TEXTS[_op.name].says)  # what a notebook shows for `Ops.PLUS?`
