@@ -15,10 +15,16 @@ PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 PACKAGES = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
 QUOTED = sorted(set(re.findall(r"`([\w./]+)`", PAGE)))
 NAMES = [name for name in QUOTED if name.partition(".")[0] in PACKAGES and "." in name]
+# Files that the reader of the tutorial writes are there for the reader only.
+WRITTEN = {
+    name
+    for page in (ROOT / "docs/tutorial").glob("*.md")
+    for name in re.findall(r"^```python\n# (\w+\.py)", page.read_text(encoding="utf-8"), re.MULTILINE)
+}
 PATHS = [
     (page.name, name)
     for page in sorted((ROOT / "docs").rglob("*.md"))
-    for name in sorted(set(re.findall(r"`([\w][\w./]+\.py)`", page.read_text(encoding="utf-8"))))
+    for name in sorted(set(re.findall(r"`([\w][\w./]+\.py)`", page.read_text(encoding="utf-8"))) - WRITTEN)
 ]
 FOLDERS = [ROOT, ROOT / "spark_app", ROOT / "spark_app/tests", SOURCE, ROOT / "operator/src/tidemill_operator"]
 
