@@ -47,7 +47,9 @@ class DatasetObject:
 
 @dataclass(frozen=True)
 class DatasetRecord:
-    """What `dataset.json` holds. `expires_ms`: from then on `tidemill datasets collect` deletes it; 0 is never."""
+    """What `dataset.json` holds. `expires_ms`: from then on `tidemill datasets collect` deletes it; 0 is never. `wave`:
+    where its run stood with the checkpoint behind which it is seen.
+    """
 
     id: str
     kind: str
@@ -59,6 +61,7 @@ class DatasetRecord:
     key_columns: list[str] = field(default_factory=list)
     partitions: int = 1
     expires_ms: int = 0
+    wave: int = 0
 
 
 RECORDS: JsonCodec[DatasetRecord] = JsonCodec(DatasetRecord)

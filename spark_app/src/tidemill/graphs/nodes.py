@@ -143,6 +143,11 @@ class TaskNode(GraphNode):
         """Whether each window becomes a Dataset as soon as it has ended."""
         return isinstance(self.sink, DatasetSink) and self.sink.kind == WINDOWS
 
+    @property
+    def publishes_early(self) -> bool:
+        """Whether others see what it makes before the graph has ended."""
+        return self.keeps_windows or isinstance(self.sink, DepotSink)
+
 
 @dataclass(frozen=True)
 class Edge:

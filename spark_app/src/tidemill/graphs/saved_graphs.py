@@ -23,17 +23,20 @@ def saved_parts(store: ObjectStore) -> Iterator[SavedPart]:
     """What a backup needs, in the order in which it is to be looked at.
 
     Datasets are found before the logs of runs are read: one that is seen has an entry that says so. Modules come after:
-    a depot then holds all that a checkpoint says was appended to it.
+    a depot then holds all that a checkpoint says was appended to it. Windows are looked for once more behind the logs,
+    up to what a saved checkpoint knows: the run makes all others again.
 
     Raises:
         NotFound: something was deleted meanwhile; look again.
     """
     seen = {record.id: record for record in list_datasets(store)}
+    waves: dict[str, int] = {}
     for name in graph_names(store):
         head = RunLog(store, name).head()
         if head is None:
             continue
         number, newest = head
+        waves[name] = _checkpoint_wave(newest)
         keys = dict.fromkeys(_needed(store, name, newest), "")
         yield SavedPart(keys, log_prefix(name), number)
         for record in newest.datasets:
@@ -41,6 +44,8 @@ def saved_parts(store: ObjectStore) -> Iterator[SavedPart]:
                 seen[record.id] = record
             elif keys:  # it has ended, and its Datasets are to be seen when somebody resumes it
                 yield SavedPart({each.key: each.checksum for each in record.objects})
+    windows = [record for record in list_datasets(store) if "/" in record.id]
+    seen |= {record.id: record for record in windows if record.wave <= waves.get(record.graph, -1)}
     for record in seen.values():
         keys = {each.key: each.checksum for each in record.objects}
         yield SavedPart(keys | {record_key(record.id): ""})
@@ -53,7 +58,24 @@ def _needed(store: ObjectStore, graph: str, newest: RunEntry) -> list[str]:
         return []
     if not newest.checkpoint or newest.kind == "finish":
         return [program]
-    return [program, newest.checkpoint, *names_of(store.get(newest.checkpoint))]
+    names = names_of(store.get(newest.checkpoint))
+    gone = {_folder(name) for name in names if _is_of_window(name) and not store.exists(name)}
+    return [program, newest.checkpoint, *(name for name in names if _folder(name) not in gone)]
+
+
+def _checkpoint_wave(newest: RunEntry) -> int:
+    """Where a run stood with the checkpoint that an entry names; -1 where it names none."""
+    name = newest.checkpoint.rpartition("/")[2]
+    return int(name.partition("-")[0]) if name else -1
+
+
+def _folder(key: str) -> str:
+    return key.rpartition("/")[0]
+
+
+def _is_of_window(key: str) -> bool:
+    """Whether an object is of a window: it may be published and deleted while the newest checkpoint names it still."""
+    return key.startswith(f"{DATASETS}/") and key.removeprefix(DATASETS).count("/") > 2
 
 
 def graph_logs(store: ObjectStore) -> list[str]:

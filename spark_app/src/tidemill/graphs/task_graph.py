@@ -458,6 +458,12 @@ class TaskGraph(ReadsFrames):
         newest = RunLog(store, self.id).newest()
         if newest is not None and newest.shape != shape:
             raise BadInput(f"The graph {self.id} in {self.store} is another one than this; give this one another id.")
+        published = (
+            newest is not None and bool(newest.checkpoints) and any(n.publishes_early for n in self._definition.tasks)
+        )
+        if newest is not None and newest.kind == "abandon" and published:
+            text = f"The graph {self.id} in {self.store} was collected, and depots or windows have what it published"
+            raise BadInput(f"{text}: it would come twice or be lost. Give this graph another id.")
         goes_on = newest is None or newest.kind != "finish"
         if goes_on:
             self._store_program()

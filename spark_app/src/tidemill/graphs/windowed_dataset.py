@@ -1,22 +1,26 @@
 """A Dataset for each window that has ended, so that a graph without end has results that are whole.
 
-The Dataset of a window is below the node's own: `<dataset>/<window>`, where the window is its column's value as text.
+The Dataset of a window is below the node's own: `<dataset>/<window>`, where the window is its column's value as text; a
+time with a zone is that time in UTC, since clocks are put back.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Any, ClassVar
 
 import polars as pl
 
 from tidemill.graphs.columns import stacked
-from tidemill.graphs.dataset import FOLDER, Dataset, DatasetObject, DatasetRecord, write_object
+from tidemill.graphs.dataset import DELETIONS, FOLDER, Dataset, DatasetObject, DatasetRecord, write_object
 from tidemill.graphs.nodes import WINDOWS, DatasetSink
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import BadInput, UnknownName
 from tidemill.values.ids import nonce
+
+_WINDOW = "__tidemill_window"
 
 
 class WindowedDataset(Dataset):
@@ -30,12 +34,14 @@ class WindowedDataset(Dataset):
     KIND: ClassVar[str] = WINDOWS
 
     def windows(self) -> list[Dataset]:
-        """The Datasets of the windows, the first window first."""
+        """The Datasets of the windows, the first window first; those that are to be deleted are left out."""
         folder, end = f"{FOLDER}/{self.id}/", "/dataset.json"
+        marks = f"{DELETIONS}/{self.id}"
+        gone = {key.removeprefix(f"{marks}/") for key in self._objects.list(marks)}
         names = [
             key.removeprefix(folder).removesuffix(end) for key in self._objects.list(folder[:-1]) if key.endswith(end)
         ]
-        return [Dataset(self.store, f"{self.id}/{name}") for name in sorted(names, key=_order)]
+        return [Dataset(self.store, f"{self.id}/{name}") for name in sorted(set(names) - gone, key=_order)]
 
     def window(self, value: Any) -> Dataset:
         """The Dataset of one window, by the value of its column; it has no record before the window has ended."""
@@ -48,7 +54,10 @@ class WindowedDataset(Dataset):
         Raises:
             UnknownName: none has ended.
         """
-        records = [each.record for each in self.windows()]
+        records = []
+        for each in self.windows():
+            with suppress(UnknownName):  # it goes just now
+                records.append(each.record)
         if not records:
             raise UnknownName(f"No window of {self.id} in {self.store} has ended yet.", dataset=self.id)
         objects = [each for record in records for each in record.objects]
@@ -77,9 +86,11 @@ class WindowWriter:
         rows = stacked(with_rows)
         if column not in rows.columns:
             raise BadInput(f"The key {column} of {self._sink.dataset} is no column of its batches.")
-        parts = rows.partition_by(column, as_dict=True)
+        parts = rows.with_columns(_told_apart(rows[column])).partition_by(_WINDOW, as_dict=True, include_key=False)
         if (None,) in parts:
             raise BadInput(f"A row for {self._sink.dataset} has no {column}, so it belongs to no window.")
+        if len(parts) < rows[column].n_unique():
+            raise BadInput(f"Two windows of {self._sink.dataset} begin within the same microsecond.")
         return tuple(self._created(value, part) for (value,), part in sorted(parts.items()))
 
     def _created(self, value: Any, rows: pl.DataFrame) -> tuple[Any, DatasetObject]:
@@ -92,9 +103,16 @@ class WindowWriter:
         return value, write_object(self._store, key, rows, self._channel)
 
 
+def _told_apart(windows: pl.Series) -> pl.Series:
+    """What tells windows apart: times in UTC, since Python takes both hours for one where a clock is put back."""
+    zone = windows.dtype.time_zone if isinstance(windows.dtype, pl.Datetime) else None
+    return (windows if zone is None else windows.dt.convert_time_zone("UTC")).alias(_WINDOW)
+
+
 def window_id(dataset: str, value: Any) -> str:
     """The ID of a window's Dataset. Raises BadInput for a value that is no whole number, date or time."""
     if isinstance(value, datetime):
+        value = value if value.tzinfo is None else value.astimezone(UTC)
         text = value.strftime("%Y%m%dT%H%M%S") + (f".{value.microsecond:06d}" if value.microsecond else "")
     elif isinstance(value, date):
         text = value.strftime("%Y%m%d")
