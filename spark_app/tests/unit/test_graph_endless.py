@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from tidemill import (
     BadInput,
+    Dataset,
     DefinitionError,
     Depot,
     Executor,
@@ -33,11 +34,13 @@ from tidemill import (
 )
 from tidemill.cli.main import app
 from tidemill.graphs import run, run_log
+from tidemill.graphs.dataset_collection import collect_datasets
 from tidemill.graphs.dataset_readers import delete_dataset
 from tidemill.graphs.inputs import depot_input
 from tidemill.graphs.progress import GraphProgress
 from tidemill.graphs.run_log import RunLog, graph_folder
 from tidemill.graphs.waves import Waves
+from tidemill.journal.clock import SystemClock
 from tidemill.store.urls import open_store
 
 PARTITIONS = 4
@@ -142,6 +145,46 @@ def test_a_graph_goes_on_when_it_was_stopped(flow: Flow) -> None:
     entry = RunLog(open_store(flow.store), "copy").newest()
     assert entry is not None
     assert (entry.kind, entry.starts) == ("stop", 4)
+
+
+def test_a_graph_without_end_goes_on_when_unfinished_runs_were_collected(flow: Flow) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die() -> None:
+        raise Killed
+
+    late = SystemClock().now_ms() + 1_000_000
+    flow.append(0, 20)
+    graph = copying(flow.store)
+    on_idle(graph, die)
+    with pytest.raises(Killed):
+        graph.run()
+    assert collect_datasets(open_store(flow.store), late, unfinished_ms=1).runs == []
+
+    flow.append(20, 30)
+    again = copying(flow.store)
+    on_idle(again)
+    again.run()
+    assert flow.out() == list(range(30))
+
+
+def test_a_stopped_graph_goes_on_when_unfinished_runs_were_collected(tmp_path: Path) -> None:
+    def made() -> tuple[TaskGraph, Dataset]:
+        graph = TaskGraph(tmp_path, id="some", checkpoint_waves=1)
+        rows = graph.new_input_frames([pl.DataFrame({"v": [n]}) for n in range(5)], 1)
+        return graph, graph.new_blocking_node({0: rows}, Pass(), 1, {0: None})
+
+    graph, _ = made()
+    graph.stop()
+    graph.run()
+    late = SystemClock().now_ms() + 1_000_000
+    assert not graph.is_finished
+    assert collect_datasets(open_store(str(tmp_path)), late, unfinished_ms=1).runs == []
+
+    again, rows = made()
+    again.run()
+    assert sorted(rows.to_polars()["v"]) == list(range(5))
 
 
 def test_a_graph_that_waits_stops_when_ctrl_c_is_pressed(flow: Flow) -> None:

@@ -33,7 +33,9 @@ def collect_datasets(
     store: ObjectStore, now_ms: int, older_than_ms: int | None = None, unfinished_ms: int | None = None
 ) -> CollectedDatasets:
     """Delete the Datasets whose time is over, or that are older than `older_than_ms`, and those that waited for their
-    readers; and the halves of runs that wrote nothing for `unfinished_ms` (None: none). May be repeated at any time.
+    readers; and the halves of runs that wrote nothing for `unfinished_ms` (None: none), but for runs that somebody
+    stopped and those without end: they go on one day, and begun anew would give their rows again. May be repeated at
+    any time.
 
     Raises:
         StoreUnavailable, OutcomeUnknown: repeat it.
@@ -41,7 +43,8 @@ def collect_datasets(
     runs, objects = [], 0
     if unfinished_ms is not None:
         for name, newest in list_graphs(store):
-            if now_ms - newest.time_ms >= unfinished_ms or newest.kind == "abandon":
+            is_half = now_ms - newest.time_ms >= unfinished_ms and not _goes_on(newest)
+            if is_half or newest.kind == "abandon":
                 count = _collect_run(store, name, newest, now_ms)
                 runs += [name] if count else []
                 objects += count
@@ -52,6 +55,12 @@ def collect_datasets(
             objects += delete_dataset(store, record.id, now_ms)
     waiting = [record.id for record in due if is_to_be_deleted(store, record.id)]
     return CollectedDatasets([*gone, *(each.id for each in due if each.id not in waiting)], waiting, runs, objects)
+
+
+def _goes_on(newest: RunEntry) -> bool:
+    if newest.kind in ("finish", "abandon"):
+        return False
+    return newest.kind == "stop" or any(node.is_endless for node in newest.nodes)
 
 
 def _is_due(record: DatasetRecord, now_ms: int, older_than_ms: int | None) -> bool:

@@ -61,7 +61,8 @@ class NodeRecord:
 
     `ended` counts the channels that are done, `waiting_bytes` is what was sent to it and not taken yet.
     `lag`: the records that an input of a depot has still to read, as of its last look. `repeats`: the steps that were
-    done again, since a worker was lost in them; `repeated_seconds` are a part of `seconds`.
+    done again, since a worker was lost in them; `repeated_seconds` are a part of `seconds`. `is_endless`: an input that
+    ends only when nobody takes its rows any more.
     """
 
     node: int
@@ -80,6 +81,7 @@ class NodeRecord:
     streams: list[StreamRecord] = field(default_factory=list)
     ended: int = 0
     waiting_bytes: int = 0
+    is_endless: bool = False
 
 
 def node_records(graph: GraphDefinition) -> list[NodeRecord]:
@@ -91,7 +93,10 @@ def _record(node: InputNode | TaskNode) -> NodeRecord:
     streams = []
     if isinstance(node, TaskNode):
         streams = [StreamRecord(of, key_text(node.partitions.get(name))) for name, of in sorted(node.sources.items())]
-    return NodeRecord(node.id, node.call, node.channels, title=title(node), text=node_text(node), streams=streams)
+    return NodeRecord(
+        node.id, node.call, node.channels, title=title(node), text=node_text(node), streams=streams,
+        is_endless=isinstance(node, InputNode) and node.is_endless,
+    )  # fmt: skip
 
 
 class Waves:
