@@ -10,12 +10,14 @@ from typing import Any
 import polars as pl
 
 from tidemill.clients.module import ModuleClient
+from tidemill.definition.definition import StoredDefinition
 from tidemill.depot.header import SegmentSummary
 from tidemill.depot.log import DepotLog
 from tidemill.graphs.nodes import Cursor
+from tidemill.journal.definition_log import DefinitionLog
 from tidemill.store.urls import open_store
 from tidemill.values.columns import Column, RecordColumn, to_values
-from tidemill.values.errors import BadInput
+from tidemill.values.errors import BadInput, Deleted
 from tidemill.values.offsets import OffsetRanges
 
 BATCH_RECORDS = 10_000
@@ -41,12 +43,16 @@ class DepotInput:
     types: Mapping[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_log"}
+        return {name: value for name, value in vars(self).items() if name not in ("_log", "_definitions")}
 
     @cached_property
     def _log(self) -> DepotLog:
         """The depot as this process follows it."""
         return DepotLog(open_store(self.url, probe=False), self.prefix, len(self.starts))
+
+    @cached_property
+    def _definitions(self) -> DefinitionLog:
+        return DefinitionLog(open_store(self.url, probe=False), self.module)
 
     @property
     def schema(self) -> dict[str, pl.DataType] | None:
@@ -72,10 +78,12 @@ class DepotInput:
         """The next records of these partitions, about BATCH_RECORDS; those of one partition in their order.
 
         Raises:
-            BadInput: retention gave up records that were not read yet.
+            BadInput: retention gave up records that were not read yet, or an update gave the depot a migration.
+            Deleted: an update deleted the depot.
         """
         if self.is_endless:
             self._log.follow()
+            self._check_definition()
         ranges = self._next(dict(cursor))
         left = tuple(
             (number, ranges.ends[number]) for number, _ in cursor if self._goes_on(number, ranges.ends[number])
@@ -88,6 +96,14 @@ class DepotInput:
         """The records that follow a cursor, as of the last read."""
         ends = self.ends or self._log.ends()
         return sum(ends[number] - at for number, at in cursor or ())
+
+    def _check_definition(self) -> None:
+        """Of a depot that was deleted nothing ever comes, also where another one has its name now."""
+        newest = self._definitions.newest()
+        if newest is None or self.depot not in newest.depots or newest.depot_prefix(self.depot) != self.prefix:
+            text = f"The depot {self.depot} of {self.module} was deleted, with the records that this graph reads."
+            raise Deleted(f"{text} Give a graph of another one with this name another id.")
+        _check_readable(newest, self.depot)
 
     def _goes_on(self, partition: int, offset: int) -> bool:
         return self.ends is None or offset < self.ends[partition]
@@ -130,11 +146,26 @@ class DepotInput:
 def depot_input(
     url: str, module: str, depot: str, types: Mapping[str, Any] | None, is_endless: bool = False
 ) -> DepotInput:
-    """A depot as it is now, or for ever. Raises UnknownName where there is no such module or depot."""
+    """A depot as it is now, or for ever.
+
+    Raises:
+        UnknownName: there is no such module or depot. BadInput: its records are elsewhere, or go through a migration.
+    """
     store = open_store(url)
     definition = ModuleClient(store, module).definition()
     name = definition.depot(depot).name
+    _check_readable(definition, name)
     prefix = definition.depot_prefix(name)
     log = DepotLog(store, prefix, definition.partitions(name))
     log.follow()
     return DepotInput(url, module, name, prefix, log.starts(), None if is_endless else log.ends(), types)
+
+
+def _check_readable(definition: StoredDefinition, name: str) -> None:
+    depot = definition.depots[name]
+    if not depot.has_log:
+        raise BadInput(f"The depot {name} of {definition.module} keeps no records in the store, so a graph has none.")
+    if depot.migration:
+        text = f"The records of {name} of {definition.module} go through the migration '{depot.migration}'"
+        advice = "Let a topology of the module append them to another depot, and read that."
+        raise BadInput(f"{text}, a function of the module's code, which a task graph does not have. {advice}")
