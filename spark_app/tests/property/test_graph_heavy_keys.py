@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill import DefinitionError, JoinExecutor, OOCJoinExecutor, SplitPartition, TaskGraph
+from tidemill import AsOfJoinExecutor, DefinitionError, JoinExecutor, OOCJoinExecutor, SplitPartition, TaskGraph
 from tidemill.graphs.multisets import difference
 from tidemill.graphs.partitions import split
 
@@ -51,6 +51,26 @@ def test_the_right_side_is_split_when_a_join_is_inner(tmp_path: Path) -> None:
 
     with pytest.raises(DefinitionError, match="would give them several times"):
         joined(tmp_path / "left", left, right, JoinExecutor("k", how="left"), sides([7], left_copied=True))
+
+
+def test_an_as_of_join_gives_each_left_row_once_when_heavy_keys_are_split(tmp_path: Path) -> None:
+    left = [pl.DataFrame({"k": [7, 7, 1, n], "t": [n, n + 5, n, n], "a": range(4 * n, 4 * n + 4)}) for n in range(6)]
+    right = [pl.DataFrame({"k": [7, 1], "t": [2 * n, n], "b": [n, -n]}) for n in range(6)]
+    join = AsOfJoinExecutor("t", by="k", right_schema=right[0].schema)
+    made, _ = joined(tmp_path / "left", left, right, join, sides([7]))
+    clean, _ = joined(tmp_path / "clean", left, right, join, {0: "k", 1: "k"})
+    assert difference(made.to_polars(), clean.to_polars()) == ""
+
+    with pytest.raises(DefinitionError, match="would give them several times"):
+        joined(tmp_path / "right", left, right, join, sides([7], left_copied=True))
+
+
+def test_a_key_that_is_no_number_is_split_when_it_is_heavy(tmp_path: Path) -> None:
+    left = [pl.DataFrame({"k": [float("nan"), 1.0, None], "a": [1, 2, 3]})]
+    right = [pl.DataFrame({"k": [float("nan"), 2.0], "b": [1, 2]})]
+    keys = {0: SplitPartition("k", [float("nan")]), 1: SplitPartition("k", [float("nan")], copied=True)}
+    made, _ = joined(tmp_path, left, right, JoinExecutor("k"), keys)
+    assert made.to_polars().select("a", "b").rows() == [(1, 1)]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ class RangePartition:
 
 
 _HEAVY = "__tidemill_heavy"
+_NAN = float("nan")
+"""The one that is equal to itself in tuples: two partitions of the same heavy keys are equal."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class SplitPartition:
         """`heavy`: keys, each a tuple where there are several columns; None is a null."""
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         object.__setattr__(self, "columns", names)
-        object.__setattr__(self, "heavy", tuple((key,) if len(names) == 1 else tuple(key) for key in heavy))
+        keys = ((key,) if len(names) == 1 else tuple(key) for key in heavy)
+        object.__setattr__(self, "heavy", tuple(tuple(_NAN if value != value else value for value in k) for k in keys))
         object.__setattr__(self, "copied", copied)
 
     def is_heavy(self, frame: pl.DataFrame) -> NDArray[np.bool_]:

@@ -52,6 +52,11 @@ class AsOfJoinExecutor(Executor):
         self._right_columns = None if right_schema is None else pl.DataFrame(schema=dict(right_schema))
         self._newest: dict[int, Any] = {}
 
+    @property
+    def may_copy_left(self) -> bool:
+        """Never: each channel gives all left rows that it has."""
+        return False
+
     def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
         rows = concatenated(batches)
         if self._is_sorted:
