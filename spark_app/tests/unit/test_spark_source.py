@@ -343,6 +343,50 @@ def test_nothing_is_left_or_appended_when_a_job_is_aborted(sink: Shown) -> None:
     assert (appended(sink), staged(sink)) == ([], [])
 
 
+@pytest.mark.parametrize("number", range(24))
+def test_a_batch_is_appended_once_when_its_commit_failed_and_spark_aborted_it(
+    sink: Shown, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Spark aborts a job whose commit raised; the driver lives, and the job, or the query, is started again."""
+    writer, messages = written(sink, [[1, 2], [3]], producer="p", sequence=7)
+    _dies_at(number, sink.store, monkeypatch, lambda: writer.commit(messages))
+    writer.abort([*messages, None])
+    writer, messages = written(sink, [[3], [2, 1]], producer="p", sequence=7)
+    writer.commit(messages)
+
+    assert [record["id"] for record in appended(sink)] == [1, 2, 3]
+    writer.batches.commit(8, written(sink, [[4]], producer="p", sequence=8)[1][0].names)
+    assert len(staged(sink)) <= 3  # the newest batch's list, rows and mark
+
+
+def test_nothing_stays_when_the_commit_of_a_job_without_a_name_failed(
+    sink: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, messages = written(sink, [[1, 2], [3]])
+    assert _dies_at(9, sink.store, monkeypatch, lambda: writer.commit(messages))
+    writer.abort(messages)
+
+    assert staged(sink) == []
+
+
+def test_filters_bound_nothing_when_the_caller_gave_a_column_another_type(shown: Shown) -> None:
+    text = StructType([StructField("offset", StringType()), StructField("partition", StringType())])
+    given = StructType([*text.fields, StructField("id", LongType())])
+    found = source(shown, depot="events")
+    filters = api.GreaterThanOrEqual(("offset",), "3"), api.LessThan(("partition",), "9")
+
+    assert len(rows(found, *filters, schema=given)) == 20
+    assert len(rows(found, api.GreaterThanOrEqual(("partition",), 4))) == 0
+
+
+def test_options_that_would_promise_nothing_are_refused(sink: Shown) -> None:
+    with pytest.raises(BadInput, match="go together"):
+        written(sink, [], producer="", sequence=1)
+    with pytest.raises(BadInput, match="from 1 on, not 0"):
+        found = source(sink, depot="events", maxRecordsPerBatch=0)
+        found.streamReader(found.schema())
+
+
 def test_a_job_is_appended_once_when_it_is_run_again_as_the_same(sink: Shown) -> None:
     for _ in range(2):
         writer, messages = written(sink, [[1], [2]], producer="nightly", sequence=20261122)

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from tidemill import BadInput, BudgetExceeded, Depot, InProcessCluster, LaunchConfig, Module, PState, UnknownName
 from tidemill.cli.main import app
+from tidemill.scans import sql
 from tidemill.scans.depots import DepotScan
 from tidemill.scans.pstates import PStateScan
 from tidemill.scans.sql import Limits, run_sql
@@ -244,6 +245,24 @@ def test_the_command_prints_objects_when_json_is_asked_for(store: ObjectStore) -
 
     assert json.loads(done.stdout) == [{"k0": "k013", "n": 195, "m": 32.5, "seen": DAY.isoformat(), "u": True}]
     assert json.loads(run(store, "select 1 as a, 2 as a", "--json").stdout) == [{"a": 1, "a_1": 2}]
+
+
+def test_a_table_is_the_same_at_each_look_when_a_query_names_it_twice(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the depot would find other records."""
+    opened, looks = sql.depot_scan, []
+
+    def late(client: Any, depot: str) -> DepotScan:
+        looks.append(depot)
+        found = opened(client, depot)
+        return found.within([(number, start, end - len(looks)) for number, start, end in found.spans])
+
+    monkeypatch.setattr(sql, "depot_scan", late)
+    twice = 'select (select count(*) from people), (select count(*) from people where "offset" >= 0)'
+    ((first, second),) = run_sql(store, twice, "Shapes").rows
+
+    assert (first == second, looks) == (True, ["*people"])
 
 
 def test_the_command_says_nothing_else_when_its_process_ends(store: ObjectStore) -> None:

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import polars as pl
 
+from tidemill.tables.sorted_table import nan_token
+
 VALUES_MAX: Final = 10_000
 """More values of one column than these are not looked up one by one."""
 
@@ -46,14 +48,15 @@ def bounds_of(terms: Iterable[Bound]) -> dict[str, Allowed]:
 
 
 def _narrowed(known: Allowed, term: Bound) -> Allowed:
-    if term.sign in ("==", "in"):
-        given = [term.value] if term.sign == "==" else term.value
-        values = tuple(dict.fromkeys(value for value in given if value is not None))
+    if term.sign == "in":
+        found = {nan_token(value): value for value in term.value if value is not None}
         if known.values is not None:
-            values = tuple(value for value in known.values if value in values)
-        return Allowed(values, known.low, known.high) if len(values) <= VALUES_MAX else known
-    if term.value is None:
+            found = {token: value for value in known.values if (token := nan_token(value)) in found}
+        return Allowed(tuple(found.values()), known.low, known.high) if len(found) <= VALUES_MAX else known
+    if term.value is None:  # nothing is equal to it, except for a comparison that says so
         return known
+    if term.sign == "==":
+        return _narrowed(known, Bound(term.column, "in", [term.value]))
     if term.sign == ">=":
         low = term.value if known.low is None else max(known.low, term.value)
         return Allowed(known.values, low, known.high)

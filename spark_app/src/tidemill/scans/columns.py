@@ -8,7 +8,7 @@ nothing of what is in them, are JSON text.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -40,6 +40,20 @@ def column_type(schema: Schema) -> Any:
     if isinstance(schema, MapSchema):
         return pl.List(pl.Struct({"key": key_type(schema.key), "value": column_type(schema.value)}))
     return pl.Struct({str(name): column_type(field) for name, field in schema.fields})
+
+
+def shown_names(names: Iterable[str], taken: Collection[str], before: str) -> dict[str, str]:
+    """How fields are called as columns -> the fields: by their own names, or, where another column has that name, with
+    `before` and a point before it, as often as it takes.
+    """
+    fields = list(names)
+    known, found = {*fields, *taken}, {}
+    for field in fields:
+        name = field
+        while name in taken or (name != field and name in known):
+            name = f"{before}.{name}"
+        found[name] = field
+    return found
 
 
 def json_text(value: Any) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +20,7 @@ from tidemill.depot.log import DepotLog
 from tidemill.language.dataflow import DepotMigration
 from tidemill.language.schema import FixedKeysSchema, Leaf, Schema
 from tidemill.scans.bounds import Allowed, Bounds
-from tidemill.scans.columns import column_type, field_of, series_of_values
+from tidemill.scans.columns import column_type, field_of, series_of_values, shown_names
 from tidemill.store.urls import open_store
 from tidemill.tables.migrated_records import migrated_records
 from tidemill.values import columns
@@ -54,7 +55,7 @@ class DepotScan:
     def fields(self) -> dict[str, str]:
         """The columns that are fields of records: as they are shown -> as the records have them."""
         names = [str(name) for name, _ in self._declared] if self.types is None else list(self.types)
-        return {f"record.{name}" if name in PLACES else name: name for name in names}
+        return shown_names(names, PLACES, RECORD)
 
     @property
     def _declared(self) -> tuple[tuple[Any, Any], ...]:
@@ -169,10 +170,14 @@ def _narrowed(log: DepotLog, spans: Sequence[Span], bounds: Bounds) -> Iterator[
             continue
         if not _lies_within(partition, partitions):
             continue
-        start = max([start, *(int(low) for low in lows if low is not None), after[partition] if after else start])
-        end = min([end, *(int(high) + 1 for high in highs if high is not None), until[partition] if until else end])
+        start = max([start, *(int(low) for low in lows if _is_finite(low)), after[partition] if after else start])
+        end = min([end, *(int(high) + 1 for high in highs if _is_finite(high)), until[partition] if until else end])
         if start < end:
             yield partition, start, end
+
+
+def _is_finite(bound: Any) -> bool:
+    return isinstance(bound, (int, float)) and math.isfinite(bound)
 
 
 def _lies_within(partition: int, allowed: Allowed) -> bool:
@@ -181,8 +186,8 @@ def _lies_within(partition: int, allowed: Allowed) -> bool:
 
 def _between_times(log: DepotLog, allowed: Allowed) -> tuple[Sequence[int] | None, Sequence[int] | None]:
     """The first offset of each partition that may be within the times, and the end."""
-    lows = [value for value in (allowed.low, min(allowed.values) if allowed.values else None) if value is not None]
-    highs = [value for value in (allowed.high, max(allowed.values) if allowed.values else None) if value is not None]
+    lows = [value for value in (allowed.low, min(allowed.values) if allowed.values else None) if _is_time(value)]
+    highs = [value for value in (allowed.high, max(allowed.values) if allowed.values else None) if _is_time(value)]
     if not lows and not highs:
         return None, None
     log.follow()
@@ -190,6 +195,10 @@ def _between_times(log: DepotLog, allowed: Allowed) -> tuple[Sequence[int] | Non
     after = reading.offsets_after(log.files, newest, _millis(max(lows)) - 1) if lows else None
     until = reading.offsets_after(log.files, newest, _millis(min(highs))) if highs else None
     return after, until
+
+
+def _is_time(bound: Any) -> bool:
+    return isinstance(bound, datetime.datetime)
 
 
 def _millis(time: datetime.datetime) -> int:

@@ -70,10 +70,12 @@ def arrow_reader(
     """The scan as Arrow batches, each read when it is asked for.
 
     Raises:
-        BadInput: there is no such column.
+        BadInput: there is no such column, or the predicate is not of single rows.
     """
     if unknown := [name for name in columns or () if name not in scan.schema]:
         raise BadInput(f"There is no column {unknown[0]!r}; there are {', '.join(scan.schema)}.")
+    if predicate is not None:
+        _check_of_rows(scan, predicate)
     types = scan.schema if columns is None else {name: scan.schema[name] for name in columns}
     schema = arrow_table(pl.DataFrame(schema=types)).schema
     found = (
@@ -82,6 +84,17 @@ def arrow_reader(
         for batch in arrow_table(frame).cast(schema).to_batches()
     )
     return pa.RecordBatchReader.from_batches(schema, found)
+
+
+def _check_of_rows(scan: Scan, predicate: pl.Expr) -> None:
+    """Raises BadInput where a predicate looks at several rows at once, and so cannot be asked batch by batch.
+
+    Polars knows which are of single rows: it takes only these to the scan.
+    """
+    if lazy_frame(scan, "").filter(predicate).explain().lstrip().startswith("FILTER"):
+        raise BadInput(
+            f"where= {predicate} does not look at one row at a time; filter the frame of tidemill.scan by it."
+        )
 
 
 def arrow_table(frame: pl.DataFrame) -> pa.Table:

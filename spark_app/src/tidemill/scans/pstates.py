@@ -19,7 +19,7 @@ from tidemill.journal.snapshot import Snapshot
 from tidemill.language.schema import Leaf, Schema
 from tidemill.pstate.info import PStateInfo
 from tidemill.scans.bounds import Bounds
-from tidemill.scans.columns import column_type, key_type, series_of_keys, series_of_values
+from tidemill.scans.columns import column_type, key_type, series_of_keys, series_of_values, shown_names
 from tidemill.scans.table_rows import ALL_TASKS, live_rows
 from tidemill.store.objects import NotFound
 from tidemill.store.urls import open_store
@@ -155,9 +155,8 @@ def value_names(table: Table) -> dict[str, str]:
     """
     if table.fields is None:
         return {name: name for name, _ in table.columns}
-    taken = {TASK, *table.key_names}
-    names = [str(name) for name, _ in table.fields]
-    return {f"value.{name}" if name in taken else name: f"value.{name}" for name in names}
+    shown = shown_names([str(name) for name, _ in table.fields], {TASK, *table.key_names}, "value")
+    return {name: f"value.{field}" for name, field in shown.items()}
 
 
 def table_names(layout: Layout) -> dict[str, str]:

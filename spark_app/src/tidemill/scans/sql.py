@@ -120,11 +120,15 @@ class _SqlTable:
 
 
 class _StoreTables:
-    """The tables of modules, each topology pinned to the entry that was its newest at the first look at it."""
+    """The tables of modules, each topology pinned to the entry that was its newest at the first look at it, and each
+    depot to what it held then.
+    """
 
     def __init__(self, store: ObjectStore, limits: Limits, failed: list[TidemillError]) -> None:
         self._store, self._limits, self._failed = store, limits, failed
         self._pins: dict[tuple[str, str], int] = {}
+        self._depots: dict[tuple[str, str], Scan] = {}
+        self._lock = threading.Lock()
 
     def of_module(self, module: str) -> list[_SqlTable]:
         """The PStates and depots of a module, by the names that they have in SQL. Raises UnknownName, BadInput."""
@@ -152,13 +156,21 @@ class _StoreTables:
 
     def _pinned(self, client: ModuleClient, topology: str, pstate: str, table: str) -> Scan:
         place = client.module, topology
-        found = pstate_scan(client, pstate, table, at=self._pins.get(place))
-        self._pins.setdefault(place, found.entry)
+        with self._lock:  # DuckDB opens tables in several threads
+            found = pstate_scan(client, pstate, table, at=self._pins.get(place))
+            self._pins.setdefault(place, found.entry)
         return found
+
+    def _held(self, client: ModuleClient, depot: str) -> Scan:
+        place = client.module, depot
+        with self._lock:
+            if place not in self._depots:
+                self._depots[place] = depot_scan(client, depot)
+            return self._depots[place]
 
     def _depot(self, client: ModuleClient, name: str, depot: StoredDepot) -> _SqlTable:
         columns = DepotScan("", "", depot, 0, ()).schema
-        return self._source(name, columns, partial(depot_scan, client, depot.name))
+        return self._source(name, columns, partial(self._held, client, depot.name))
 
     def _source(self, name: str, schema: dict[str, Any], opened: Callable[[], Scan]) -> _SqlTable:
         return _SqlTable(name, schema, opened, self._limits, self._failed)

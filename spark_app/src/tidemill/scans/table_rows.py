@@ -76,7 +76,7 @@ def _stored(kind: str, allowed: Allowed) -> Allowed:
     if values is not None and None in values:
         values = None
     order = key_codec(kind).order
-    ordered = None if values is None else tuple(sorted(values, key=order))
+    ordered = None if values is None else tuple(sorted(dict.fromkeys(values), key=order))  # some become one key
     return Allowed(ordered, stored(allowed.low), stored(allowed.high))
 
 

@@ -67,12 +67,16 @@ class TidemillDataSource(api.DataSource):  # type: ignore[misc] # PySpark has no
         if not isinstance(found, DepotScan):
             raise BadInput("Spark can follow a depot, not a PState: use the option depot.")
         limit = _number(self.options, "maxRecordsPerBatch")
+        if limit == 0:
+            raise BadInput(
+                "The option maxRecordsPerBatch is a whole number from 1 on, not 0: no batch would have records."
+            )
         return DepotStreamReader(found, schema, self.options.get("startingOffsets", "earliest"), limit)
 
     def writer(self, schema: StructType, overwrite: bool) -> api.DataSourceWriter:
         """A writer that appends one batch to a depot."""
         producer, sequence = self.options.get("producer"), _number(self.options, "sequence")
-        if (producer is None) != (sequence is None):
+        if (producer is None) != (sequence is None) or producer == "":
             raise BadInput("The options producer (a name) and sequence (a number that rises) go together.")
         batches = batches_of(self.options, producer or f"spark/{nonce()}", overwrite)
         return DepotWriter(batches, sequence)
@@ -168,8 +172,14 @@ class SourceReader(api.DataSourceReader):  # type: ignore[misc] # as above
         self.bounds: Bounds = {}
 
     def pushFilters(self, filters: list[api.Filter]) -> Iterable[api.Filter]:
-        """Note what the filters say of columns by which rows are found; all of them stay with Spark."""
-        self.bounds = bounds_of(term for each in filters for term in bounds_in(each))
+        """Note what the filters say of columns by which rows are found; all of them stay with Spark.
+
+        A column that the caller gave another type is compared as that type, so its filters bound nothing here.
+        """
+        own = {(field.name, field.dataType) for field in schema_of_source(self.source).fields}
+        known = {field.name for field in self.schema.fields if (field.name, field.dataType) in own}
+        terms = (term for each in filters for term in bounds_in(each))
+        self.bounds = bounds_of(term for term in terms if term.column in known)
         return filters
 
     def partitions(self) -> Sequence[api.InputPartition]:
@@ -325,8 +335,11 @@ class DepotWriter(api.DataSourceArrowWriter):  # type: ignore[misc] # as above
             self.batches.finish()
 
     def abort(self, messages: list[Any]) -> None:
-        """Take back what the tasks staged."""
-        self.batches.discard(names_of(messages))
+        """Take back what the tasks staged, unless it is decided that the job is these rows."""
+        if self.sequence is None:  # nobody can run it again as the same
+            self.batches.finish()
+        else:
+            self.batches.discard(self.sequence, names_of(messages))
 
 
 class DepotStreamWriter(api.DataSourceStreamArrowWriter):  # type: ignore[misc] # as above
@@ -350,9 +363,9 @@ class DepotStreamWriter(api.DataSourceStreamArrowWriter):  # type: ignore[misc] 
             replace(self.batches, producer=producer).commit(batchId, names_of(messages))
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """Take back what the tasks staged."""
+        """Take back what the tasks staged, unless it is decided that the batch is these rows."""
         for producer in {message.producer for message in messages if message is not None}:
-            replace(self.batches, producer=producer).discard(names_of(messages))
+            replace(self.batches, producer=producer).discard(batchId, names_of(messages))
 
 
 def names_of(messages: Iterable[StagedRows | None]) -> list[str]:

@@ -57,10 +57,16 @@ class DepotBatches:
                 held = []
         return (*names, *([_written(store, folder, held)] if held else []))
 
-    def discard(self, names: Iterable[str]) -> None:
-        """Delete what tasks staged for a batch that is not to be."""
+    def discard(self, batch: int, names: Iterable[str]) -> None:
+        """Delete what tasks staged for a try that failed, but for what the batch's list names.
+
+        Spark also aborts a batch whose commit failed. With the list there it is decided what the batch is, and part of
+        it may be appended: who commits it again appends these objects.
+        """
         store, folder = opened(self.store), self._folder()
-        for name in names:
+        listed = f"{folder}/{batch:020d}.json"
+        kept = set(json.loads(store.get(listed))) if store.exists(listed) else set()
+        for name in set(names) - kept:
             store.delete(f"{folder}/{name}")
 
     def commit(self, batch: int, names: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Final
 
 import polars as pl
@@ -13,10 +13,14 @@ from tidemill.language.schema import MapSchema, Schema
 from tidemill.scans.bounds import Bounds
 from tidemill.scans.columns import column_type
 from tidemill.scans.pstates import TASK, PStateScan
+from tidemill.tables.sorted_table import nan_token
 from tidemill.values.errors import BadInput
 
 MAP_ROWS_MAX: Final = 1_000_000
 """A key with more elements than these is no map of a row."""
+
+HELD_MAX: Final = 1_000_000
+"""So many elements of maps are held before the rows that they make are given out."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +45,14 @@ class FoldedMaps:
         """The maps whose leading keys are within the bounds. Raises BadInput: one of them has too many elements."""
         leading = {name: allowed for name, allowed in bounds.items() if name in (TASK, "k0")}
         rows = self._rows(leading, batch_rows)
-        made = []
-        for (task, key), group in groupby(rows, key=lambda row: (row[0], row[1])):
-            made.append((task, key, self._folded(key, group)))
-            if len(made) == batch_rows:
+        made, elements = [], 0
+        for _, group in groupby(rows, key=lambda row: (row[0], nan_token(row[1]))):
+            row, count = self._folded(group)
+            made.append(row)
+            elements += count
+            if len(made) == batch_rows or elements >= HELD_MAX:
                 yield self._frame(made, columns)
-                made = []
+                made, elements = [], 0
         if made:
             yield self._frame(made, columns)
 
@@ -54,15 +60,19 @@ class FoldedMaps:
         for frame in self.scan.read(bounds, list(self.scan.schema), batch_rows):
             yield from frame.iter_rows()
 
-    def _folded(self, key: Any, group: Iterator[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    def _folded(self, group: Iterator[tuple[Any, ...]]) -> tuple[tuple[Any, ...], int]:
+        """The rows of one leading key as task, key and map, and how many they are."""
         depth = len(self.scan.table.keys) - 1
+        first = next(group)
+        task, key = first[:2]
         found: list[dict[str, Any]] = []
-        for count, row in enumerate(group):
-            if count >= MAP_ROWS_MAX:
+        count = 0
+        for count, row in enumerate(chain([first], group), 1):
+            if count > MAP_ROWS_MAX:
                 text = f"{self.scan.info.name} has more than {MAP_ROWS_MAX:,} elements at {key!r}"
                 raise BadInput(f"{text}: leave the option maps out, so that each is a row.")
             _put(found, row[2 : 2 + depth], row[-1])
-        return found
+        return (task, key, found), count
 
     def _frame(self, made: list[tuple[Any, ...]], columns: Sequence[str]) -> pl.DataFrame:
         return pl.DataFrame(made, schema=self.schema, orient="row").select(columns)
@@ -71,7 +81,7 @@ class FoldedMaps:
 def _put(found: list[dict[str, Any]], keys: Sequence[Any], value: Any) -> None:
     """Rows come in the order of their keys, so the map that a row belongs to is the last one."""
     for key in keys[:-1]:
-        if not found or found[-1]["key"] != key:
+        if not found or nan_token(found[-1]["key"]) != nan_token(key):
             found.append({"key": key, "value": []})
         found = found[-1]["value"]
     found.append({"key": keys[-1], "value": value})
