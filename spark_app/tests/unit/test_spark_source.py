@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 from scanned import DAY, TASKS, Shown
 
-from tidemill import BadInput, InProcessCluster, KeyReused, OutcomeUnknown, UnknownName
+from tidemill import BadInput, InProcessCluster, KeyReused, OutcomeUnknown, RecordRefused, UnknownName
 from tidemill.clients.module import ModuleClient
 from tidemill.scans.depots import depot_scan
 from tidemill.spark import depot_batches, folded_maps
@@ -357,6 +357,20 @@ def test_a_batch_is_appended_once_when_its_commit_failed_and_spark_aborted_it(
     assert [record["id"] for record in appended(sink)] == [1, 2, 3]
     writer.batches.commit(8, written(sink, [[4]], producer="p", sequence=8)[1][0].names)
     assert len(staged(sink)) <= 3  # the newest batch's list, rows and mark
+
+
+def test_nothing_is_appended_when_a_row_is_no_record_of_the_depot(sink: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task fails that has the row, so the rows before it are not in the depot either."""
+    monkeypatch.setattr(depot_batches, "STAGED_BYTES", 1)
+    for late in ({"id": [1], "day": [DAY.date()]}, {"other": [1]}):
+        with pytest.raises(RecordRefused):
+            batches(sink).stage([*of(1, 2), pa.RecordBatch.from_pydict(late)])
+    twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], ["id", "id"])
+    for wrong in (twice, pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])))):
+        with pytest.raises(BadInput, match="give each a name of its own"):
+            batches(sink).stage([wrong])
+
+    assert appended(sink) == []
 
 
 def test_nothing_stays_when_the_commit_of_a_job_without_a_name_failed(

@@ -166,6 +166,14 @@ class DepotHandle:
             rows = split_by_partition(column, route(column))
             appender.append_rows(rows, _producer(producer, sequence, column)).result()
 
+    def check(self, records: Column) -> None:
+        """Raises RecordRefused, as an append of these records would at once; nothing is appended."""
+        definition, _, appender = self._resolve()
+        depot, code = definition.depot(self.name), self._module.depot_code(self.name)
+        check_records(records)
+        check_column(depot, records)
+        partitions_of(depot, code, records, appender.depot.partitions)
+
     def append_column_async(
         self, records: Column, *, producer: str | None = None, sequence: int | None = None, digest: str = ""
     ) -> Future[Appended]:

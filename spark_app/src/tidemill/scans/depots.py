@@ -186,8 +186,8 @@ def _lies_within(partition: int, allowed: Allowed) -> bool:
 
 def _between_times(log: DepotLog, allowed: Allowed) -> tuple[Sequence[int] | None, Sequence[int] | None]:
     """The first offset of each partition that may be within the times, and the end."""
-    lows = [value for value in (allowed.low, min(allowed.values) if allowed.values else None) if _is_time(value)]
-    highs = [value for value in (allowed.high, max(allowed.values) if allowed.values else None) if _is_time(value)]
+    lows = _datetimes(allowed.low, min(allowed.values) if allowed.values else None)
+    highs = _datetimes(allowed.high, max(allowed.values) if allowed.values else None)
     if not lows and not highs:
         return None, None
     log.follow()
@@ -197,8 +197,8 @@ def _between_times(log: DepotLog, allowed: Allowed) -> tuple[Sequence[int] | Non
     return after, until
 
 
-def _is_time(bound: Any) -> bool:
-    return isinstance(bound, datetime.datetime)
+def _datetimes(*bounds: Any) -> list[datetime.datetime]:
+    return [bound for bound in bounds if isinstance(bound, datetime.datetime)]
 
 
 def _millis(time: datetime.datetime) -> int:

@@ -46,16 +46,21 @@ class DepotBatches:
     column: str = ""
 
     def stage(self, batches: Iterable[pa.RecordBatch]) -> tuple[str, ...]:
-        """Write what a task has into objects of bounded size; their names."""
+        """Write what a task has into objects of bounded size; their names.
+
+        Raises:
+            RecordRefused, BadInput: a row is no record of this depot; so the task fails, before anything is appended.
+        """
         store, folder = opened(self.store), self._folder()
+        handle = DepotHandle(ModuleClient(store, self.module), self.depot)
         names: list[str] = []
         held: list[pa.RecordBatch] = []
         for batch in batches:
             held += [batch] if batch.num_rows else []
             if sum(each.nbytes for each in held) >= STAGED_BYTES:
-                names.append(_written(store, folder, held))
+                names.append(self._written(handle, store, folder, held))
                 held = []
-        return (*names, *([_written(store, folder, held)] if held else []))
+        return (*names, *([self._written(handle, store, folder, held)] if held else []))
 
     def discard(self, batch: int, names: Iterable[str]) -> None:
         """Delete what tasks staged for a try that failed, but for what the batch's list names.
@@ -74,7 +79,7 @@ class DepotBatches:
 
         Raises:
             BadInput: the batch cannot be numbered, or is older than one that was appended.
-            RecordRefused: a row is no record of this depot.
+            RecordRefused: a row is no record of this depot any more.
             StoreUnavailable, OutcomeUnknown: commit it again.
         """
         if not 0 <= batch <= BATCH_MAX:
@@ -105,6 +110,17 @@ class DepotBatches:
             number += 1
         return number
 
+    def _written(self, handle: DepotHandle, store: ObjectStore, folder: str, batches: Sequence[pa.RecordBatch]) -> str:
+        for column in chunks(records_of(pa.Table.from_batches(batches), self.column)):
+            handle.check(column)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        name = f"rows/{nonce()}.arrow"
+        store.create(f"{folder}/{name}", sink.getvalue())
+        return name
+
     def _clean(self, store: ObjectStore, folder: str, kept: set[str]) -> None:
         """Delete what older batches left, and what was staged by tasks that were tried again."""
         for key in list(store.list(folder)):
@@ -116,16 +132,6 @@ class DepotBatches:
         definition = ModuleClient(opened(self.store), self.module).definition()
         prefix = definition.depot_prefix(definition.depot(self.depot).name)
         return f"{prefix}/staged/{xxhash.xxh3_128_hexdigest(self.producer.encode())}"
-
-
-def _written(store: ObjectStore, folder: str, batches: Sequence[pa.RecordBatch]) -> str:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    name = f"rows/{nonce()}.arrow"
-    store.create(f"{folder}/{name}", sink.getvalue())
-    return name
 
 
 def _create(store: ObjectStore, key: str, content: bytes) -> None:

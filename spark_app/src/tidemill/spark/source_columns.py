@@ -123,8 +123,12 @@ def records_of(table: pa.Table, column: str = "") -> Column:
     """Rows that Spark writes as records: dicts of their columns, or the values of one `column`.
 
     Raises:
-        BadInput: there is no such column.
+        BadInput: there is no such column, there is none at all, or two have one name.
     """
+    if len(set(table.column_names)) != max(1, table.num_columns):
+        raise BadInput(
+            f"The columns to append are {table.column_names}: give each a name of its own, and at least one."
+        )
     if column and column not in table.column_names:
         raise BadInput(
             f"There is no column {column!r} to take records from; there are {', '.join(table.column_names)}."
