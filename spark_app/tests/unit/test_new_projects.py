@@ -91,7 +91,8 @@ def test_each_line_of_its_readme_does_something_when_pasted(project: Path) -> No
 @pytest.mark.parametrize(
     "name",
     ["", "Visits", "page_visits", "1st", "-x", "x-", "a--b", "a/b", "../up", "a b", "ä", "x" * 41, "lambda", "json",
-     "numpy", "tidemill", "tests", "module", "depot", "launch-config"],
+     "numpy", "tidemill", "tests", "module", "depot", "launch-config", "none", "true", "false", "null", "on", "y",
+     "test-module"],
 )  # fmt: skip
 def test_a_name_is_refused_when_no_package_class_or_resource_can_have_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -35,6 +35,9 @@ FILES = {
 
 NAME_CHARACTERS_MAX = 40
 """Kubernetes allows 63 in all, and names of a Module's own objects are longer than the Module's."""
+_YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+"""What stands for them in a manifest is no text."""
+
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -70,17 +73,18 @@ def _words(name: str) -> dict[str, str]:
         )
     package = name.replace("-", "_")
     made = "".join(part.capitalize() for part in name.split("-"))
-    if _is_taken(package) or made in tidemill.__all__:
+    if _is_taken(package) or keyword.iskeyword(made) or made in tidemill.__all__:
         raise BadInput(
-            f"'{name}' is also the name of a Python module, or of something in tidemill, and one would hide the other; "
+            f"'{name}' is also a name or a word of Python, of YAML or of tidemill, and one would hide the other; "
             f"take another name, such as my-{name}."
         )
     return {"name": name, "package": package, "class": made, "version": tidemill.__version__}
 
 
 def _is_taken(package: str) -> bool:
-    is_word = keyword.iskeyword(package) or package == "tests"  # the project's own folder
-    return is_word or package in sys.stdlib_module_names or importlib.util.find_spec(package) is not None
+    is_word = keyword.iskeyword(package) or package in _YAML_WORDS
+    is_own = package in ("tests", "test_module")  # the project's own folder, and its file there
+    return is_word or is_own or package in sys.stdlib_module_names or importlib.util.find_spec(package) is not None
 
 
 def _write(folder: Path, words: dict[str, str]) -> None:
