@@ -54,6 +54,12 @@ def test_a_store_that_gives_no_answer_is_worth_another_try_when_it_is_opened(mon
     check_store(store)
 
 
+def test_nothing_exists_when_its_key_is_that_of_a_folder(store: ObjectStore) -> None:
+    store.create("a/b", b"")
+    assert not store.exists("a")
+    assert store.exists("a/b")
+
+
 def test_create_is_refused_when_the_key_exists(store: ObjectStore) -> None:
     store.create("a", b"first")
     with pytest.raises(AlreadyExists):

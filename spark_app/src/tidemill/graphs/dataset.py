@@ -94,6 +94,10 @@ class Dataset:
         """
         return read_record(self._objects, self.id)
 
+    def check(self) -> None:
+        """Look at the store anew. Raises UnknownName where it cannot be read, or is to be deleted."""
+        read_record(self._objects, self.id)
+
     @property
     def is_complete(self) -> bool:
         """Whether it can be read."""
@@ -136,6 +140,10 @@ class Dataset:
         """The batch of an object, by its place in `record.objects`."""
         return self._read(self.record.objects[number])
 
+    def read_object(self, key: str) -> pl.DataFrame:
+        """The batch of an object, by its key, which stays where windows come and go."""
+        return in_order(read_object(self._objects, key), self.schema.names())
+
     def to_polars(self) -> pl.DataFrame:
         """All rows as one frame. Raises BadInput where its batches have other columns than the first one."""
         return self._joined(self.record.objects)
@@ -155,7 +163,7 @@ class Dataset:
 
     def _read(self, each: DatasetObject) -> pl.DataFrame:
         """The rows of an object, in the order of columns that the first one has."""
-        return in_order(read_object(self._objects, each.key), self.schema.names())
+        return self.read_object(each.key)
 
     def _joined(self, objects: Sequence[DatasetObject]) -> pl.DataFrame:
         return _together([self._read(each) for each in objects])

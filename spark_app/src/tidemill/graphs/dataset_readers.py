@@ -49,7 +49,7 @@ class DatasetReader:
             store.create(key, b"{}")
             self._keys.append((store, each, key))
             if not before:  # who was there first may read on: the deletion waits
-                read_record(store, each.id)
+                each.check()
         for store, _, key in before:
             store.delete(key)
 
@@ -64,8 +64,8 @@ class DatasetReader:
         with suppress(StoreUnavailable):
             for store, each, key in keys:
                 store.delete(key)
-                if is_to_be_deleted(store, each.id):
-                    _delete_unread(store, each.id, self._clock.now_ms())
+                for waiting in _waiting(store, each.id):
+                    _delete_unread(store, waiting, self._clock.now_ms())
 
 
 def readers_of(store: ObjectStore, dataset: str, now_ms: int) -> list[tuple[str, int]]:
@@ -79,6 +79,12 @@ def readers_of(store: ObjectStore, dataset: str, now_ms: int) -> list[tuple[str,
 
 def _readers(dataset: str) -> str:
     return f"{READERS}/{quote(dataset, safe='')}"
+
+
+def _waiting(store: ObjectStore, dataset: str) -> list[str]:
+    """What is to be deleted of a Dataset: itself, or some of its windows."""
+    windows = [key.removeprefix(f"{DELETIONS}/") for key in store.list(f"{DELETIONS}/{dataset}")]
+    return windows or [dataset] * is_to_be_deleted(store, dataset)
 
 
 def is_to_be_deleted(store: ObjectStore, dataset: str) -> bool:

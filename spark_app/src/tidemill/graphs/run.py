@@ -41,8 +41,6 @@ OPEN_WINDOWS_MAX = 10_000
 """Windows that some channels of a node have ended, while others have not."""
 IDLE_SECONDS = (0.01, 0.25)
 """How long a graph waits that found nothing to do: more each time, from the first to the second."""
-SIGN_OF_LIFE_MS = 3_600_000
-"""How often a graph that waits takes a checkpoint, so that nobody collects it as one that wrote nothing for long."""
 COLLECT_WAVES = 8
 """How often what channels made and need no more is deleted, where no checkpoint does it."""
 
@@ -196,8 +194,6 @@ class GraphRun:
 
     def _is_due(self, waves: Waves) -> bool:
         if waves.staged_rows >= STAGED_ROWS_MAX or self._ended_windows(waves) >= WINDOWS_MAX:
-            return True
-        if waves.is_idle and self._last and self._clock.now_ms() - self._last.time_ms >= SIGN_OF_LIFE_MS:
             return True
         every, new = self._options.checkpoint_waves, waves.wave - self._checkpoint_wave
         if every is None or not new or (new < every and not waves.is_idle):

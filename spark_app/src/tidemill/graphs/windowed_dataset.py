@@ -47,6 +47,10 @@ class WindowedDataset(Dataset):
         """The Dataset of one window, by the value of its column; it has no record before the window has ended."""
         return Dataset(self.store, window_id(self.id, value))
 
+    def check(self) -> None:
+        """Raises UnknownName where there is no window that can be read."""
+        _ = self.record
+
     @property
     def record(self) -> DatasetRecord:
         """What the store says of all windows together; asked anew each time, since windows come.

@@ -70,7 +70,7 @@ class LocalStore:
     def exists(self, key: str) -> bool:
         count_request(self.counts, "exists")
         with self._writing(key):
-            is_there = os.path.exists(self._name(key))
+            is_there = os.path.isfile(self._name(key))
             if not is_there:
                 self.check_there()
             return is_there

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tidemill.graphs.dataset import Dataset
-from tidemill.graphs.nodes import Cursor
+from tidemill.graphs.nodes import WINDOWS, Cursor
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,21 @@ class DatasetInput:
         return max((each.bytes for each in self.dataset.record.objects), default=0)
 
     def describe(self) -> str:
+        if self.dataset.KIND == WINDOWS:  # a graph that is resumed is the same one, whatever windows there are by now
+            return f"Dataset {self.dataset.id}, its windows"
         return f"Dataset {self.dataset.id}, {self.dataset.num_rows:,} rows in {len(self.dataset)} objects"
 
     def plan(self, channels: int) -> list[Cursor]:
-        """The places of its objects for each channel: the next goes to the channel that has the least bytes."""
-        dealt: list[list[int]] = [[] for _ in range(channels)]
+        """The keys of its objects for each channel: the next goes to the channel that has the least bytes."""
+        dealt: list[list[str]] = [[] for _ in range(channels)]
         load = [0] * channels
-        for number, each in enumerate(self.dataset.record.objects):
+        for each in self.dataset.record.objects:
             if each.rows:
                 channel = load.index(min(load))
-                dealt[channel].append(number)
+                dealt[channel].append(each.key)
                 load[channel] += each.bytes
         return [tuple(own) or None for own in dealt]
 
     def read(self, cursor: Cursor) -> tuple[pl.DataFrame | None, Cursor]:
-        number, *rest = cursor
-        return self.dataset.read_batch(number), tuple(rest) or None
+        key, *rest = cursor
+        return self.dataset.read_object(key), tuple(rest) or None
