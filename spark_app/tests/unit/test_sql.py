@@ -267,10 +267,10 @@ def test_a_table_is_the_same_at_each_look_when_a_query_names_it_twice(
 
 def test_the_command_says_nothing_else_when_its_process_ends(store: ObjectStore) -> None:
     program = "from tidemill.cli.main import app; app()"
-    words = ["sql", "select 1 as a", "--json", "--store", store.url]
+    words = ["sql", "select current_setting('enable_progress_bar') as a", "--json", "--store", store.url]
     done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
 
-    assert (done.stdout, done.stderr) == ('[{"a": 1}]\n', "")
+    assert (done.stdout, done.stderr) == ('[{"a": false}]\n', "")
 
 
 def test_the_command_prints_a_table_when_a_person_asks(store: ObjectStore) -> None:

@@ -219,6 +219,7 @@ _CONFIG: Final[dict[str, Any]] = {
 }
 _LOCKED: Final = (
     "LOAD icu",
+    "SET enable_progress_bar = false",
     "SET TimeZone = 'UTC'",
     "SET enable_external_access = false",
     "SET lock_configuration = true",
