@@ -48,7 +48,7 @@ class Workers:
         rows = graph.new_input_frames([pl.DataFrame({"k": range(9)})], 1)
         kept = graph.new_non_blocking_node({0: rows}, Keeps(self.file), CHANNELS, {0: "k"})
         graph.new_blocking_node({0: kept}, Keeps(folder / "last"), 1, {0: None})
-        program = StoredGraph(graph._definition, "spark", 1, 1)
+        program = StoredGraph(graph._definition, "spark", 1, 1, None)
         self.store = open_store(self.url)
         self.store.create(f"{graph_folder('job')}/program", cloudpickle.dumps(program))
         made = _StepObject(f"{graph_folder('job')}/scratch/first")
