@@ -246,7 +246,7 @@ def test_new_code_goes_on_with_the_state_when_the_command_updates_a_module(shell
 
     assert "objects_to_delete" in shell("update", "words:Grown", code=1)
     assert "definition 2" in shell("update", "words:Grown", "--delete", "$$other")
-    assert "updated or destroyed" in old.communicate(timeout=120)[1]
+    assert "The module was updated: definition 2 replaced 1" in old.communicate(timeout=120)[1]
     assert old.returncode == 1
 
     shell.start("words:Grown")

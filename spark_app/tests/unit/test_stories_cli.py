@@ -90,7 +90,7 @@ def test_a_stopped_module_answers_everything(shell: Shell) -> None:
     kinds = [entry["kind"] for entry in shell.json("log", "Words", "mb")]
     assert kinds[0] == "claim"
     assert kinds[-1] == "commit"
-    assert shell.json("check") == {"modules": ["Words"], "findings": []}
+    assert shell.json("check") == {"modules": ["Words"], "datasets": 0, "findings": []}
     assert "0 faults" in shell("check", "Words")
     [file] = shell.json("export", "Words", "$$ages", "--out", "out")["files"]
     exported = pl.read_parquet(shell.folder / file["file"])
