@@ -71,7 +71,7 @@ def streaming(batches: list[Any], files_per_batch: int, warm_up: int) -> float:
     with written(batches, files_per_batch) as folder:
         peer = measured("benchmarks.peers.structured_streaming", folder, files_per_batch, CORES)
     check_state(peer, batches)
-    return statistics.median(peer["seconds"][warm_up:])
+    return float(statistics.median(peer["seconds"][warm_up:]))
 
 
 def counts(is_quick: bool) -> list[Figure]:
@@ -182,15 +182,21 @@ def shapes(is_quick: bool) -> list[Figure]:
 
 
 def growth(is_quick: bool) -> list[Figure]:
-    """Cost of a record when the state is 30 times larger; the mean, as rounds with large merges count in full."""
+    """Cost of a record when the state is 30 times larger; the mean, as rounds with large merges count in full. More
+    records of a batch then have a key of their own, so the cost of a changed key stands beside it.
+    """
+    few, many = 1_000_000, 6_000_000 if is_quick else 30_000_000
     shape = ["--rounds", 2 if is_quick else 3, "--preload", "--keys"]
-    little = measured("benchmarks.counts", "repartition", *shape, 1_000_000)
-    large = measured("benchmarks.counts", "repartition", *shape, 6_000_000 if is_quick else 30_000_000)
-    microseconds = 1e6 * large["mean"] / rows.BATCH_ROWS
-    text = f"the same with 1M keys ({1e6 * little['mean'] / rows.BATCH_ROWS:.2f} us), <= 1.5"
+    little, large = (measured("benchmarks.counts", "repartition", *shape, keys) for keys in (few, many))
+    costs = [1e6 * run["mean"] / rows.BATCH_ROWS for run in (little, large)]
+    changed = [rows.batch(0, keys=keys)["k"].n_unique() for keys in (few, many)]
+    by_key = [1e6 * run["mean"] / keys for run, keys in zip((little, large), changed, strict=True)]
+    text = f"the same with 1M keys ({costs[0]:.2f} us), <= 1.5"
+    key_text = f"the same with 1M keys ({by_key[0]:.2f} us); {changed[1]:,} and {changed[0]:,} keys a batch"
     command = "python -m benchmarks growth"
     return [
-        Figure("state_growth_cost", microseconds, "us a record", large["mean"] / little["mean"], text, command),
+        Figure("state_growth_cost", costs[1], "us a record", costs[1] / costs[0], text, command),
+        Figure("state_growth_cost_of_key", by_key[1], "us a changed key", by_key[1] / by_key[0], key_text, command),
         *memory_figures("state_growth", large["memory"], little["memory"], command),
     ]
 
@@ -288,6 +294,7 @@ def graphs(is_quick: bool) -> list[Figure]:
             figures += [figure for query, run in found.items() for figure in graph_figures(query, run, about)]
         figures += growth_figures(small, folder, rounds, scale)
         figures.append(recovery_figure(folder, min(rounds, 3), scale))
+        figures.append(skew_figure(folder, rounds, scale))
     return figures
 
 
@@ -323,6 +330,15 @@ def recovery_figure(folder: Path, rounds: int, scale: float) -> Figure:
     text = f"share read twice; ratio: time of the same on Spark ({run['whole']:.1f} s), scale {scale:g}, <= 1.25"
     ratio = run["killed"] / run["whole"]
     return Figure("graph_recovery_share", run["share"], "of the rows", ratio, text, "python -m benchmarks graphs")
+
+
+def skew_figure(folder: Path, rounds: int, scale: float) -> Figure:
+    """A join of which four of five rows have one key, beside the same rows with even keys."""
+    run = measured("benchmarks.graphs", folder, "skew", rounds, CORES)
+    text = f"the same rows with even keys ({run['even']:.3f} s), scale {scale:g}, <= 1.3; by the key alone it takes"
+    ratio, command = run["skewed"] / run["even"], "python -m benchmarks graphs"
+    alone = run["by_key"] / run["even"]
+    return Figure("skewed_join_vs_even", run["skewed"], "s", ratio, f"{text} {alone:.2f} of that", command)
 
 
 def check_equal(name: str, found: list[Any]) -> None:

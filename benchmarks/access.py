@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from benchmarks import modules, rows, state_read
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill import Path as Key
 from tidemill.clients.module import ModuleClient
 from tidemill.clients.pstate import PStateHandle
-from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.options_log import OptionsLog
 from tidemill.store.urls import open_store
 from tidemill.tables.stored_parts import part_loader
@@ -92,7 +92,7 @@ def _reads(cluster: InProcessCluster, cache: Path, keys: list[int]) -> dict[str,
 def _compact(cluster: InProcessCluster, depot: Any) -> None:
     """Small microbatches until the first compaction has drawn the large delta in."""
     store = open_store(cluster.store_url)
-    definition = DefinitionLog(store, "KeyedCount").newest()
+    definition = state_read.definition_of(store, "KeyedCount")
     count = rows.KEYS
     while state_read.newest(store, definition, "counts")[0].levels[0].kind == "delta":
         depot.append_many(rows.batch(count, 100))
@@ -125,7 +125,7 @@ def events() -> dict[str, Any]:
         cluster.resume_microbatch_topology("RowEvents", "events")
         cluster.wait_for_microbatch_processed_count("RowEvents", "events", EVENTS, 120_000)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu
-        expected = rows.batch(1, EVENTS, 100_000).group_by("k").agg(rows.pl.col("v").sum())
+        expected = rows.batch(1, EVENTS, 100_000).group_by("k").agg(pl.col("v").sum())
         balances = cluster.cluster_pstate("RowEvents", "$$balances")
         wrong = [key for key, total in expected.head(500).iter_rows() if balances.select_one(Key.key(key)) != total]
         if wrong:

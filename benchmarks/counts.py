@@ -18,7 +18,6 @@ import polars as pl
 
 from benchmarks import memory, modules, rows, state_read
 from tidemill import InProcessCluster, LaunchConfig
-from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.options_log import OptionsLog
 from tidemill.store.urls import open_store
 from tidemill.tables.compaction_plan import DELTAS_MAX, plan
@@ -39,7 +38,7 @@ class Contest:
         cluster.launch_module(module, LaunchConfig(TASKS, THREADS))
         self.depot = cluster.cluster_depot(MODULE, "*rows")
         self.store = open_store(cluster.store_url)
-        self.definition = DefinitionLog(self.store, MODULE).newest()
+        self.definition = state_read.definition_of(self.store, MODULE)
         self.options = OptionsLog(self.store, MODULE)
         self.options.set("topology", TOPOLOGY, "topology.microbatch.placement", placement)
         self.truth = rows.Truth(keys)

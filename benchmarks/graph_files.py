@@ -12,6 +12,7 @@ from examples.taskgraph.data import TABLES, generate
 
 WIDE = [f"value{number}" for number in range(20)]
 JOINED_ROWS = {"a": 4_000_000, "b": 1_000_000}
+SKEWED_ROWS, SKEWED_KEYS, HEAVY_KEY, HEAVY_PART = 4_000_000, 1_000_000, 7, 0.8
 PAGES, LINKS, RANK_ROUNDS, DAMPING = 200_000, 2_000_000, 10, 0.85
 Result = list[Any]
 Runs = dict[str, Callable[[], Result]]
@@ -28,8 +29,20 @@ def write(folder: Path, scale: float) -> None:
         wide = keys.to_frame().with_columns(pl.lit(number).alias(value) for number, value in enumerate(WIDE))
         wide.write_csv(folder / f"{name}.csv")
         wide.write_parquet(folder / f"{name}.parquet")
+    write_skewed(folder, int(SKEWED_ROWS * scale), int(SKEWED_KEYS * scale))
     links = {"source": chosen.integers(0, PAGES, LINKS), "target": chosen.zipf(1.5, LINKS) % PAGES}
     pl.DataFrame(links).unique().write_parquet(folder / "links.parquet")
+
+
+def write_skewed(folder: Path, rows: int, keys: int) -> None:
+    """Rows with even keys, the same rows with one key in most of them, and a row for each key."""
+    chosen = np.random.default_rng(2)
+    even = pl.DataFrame({"key": chosen.integers(0, keys, rows), "value": chosen.integers(0, 1_000, rows)})
+    is_heavy = pl.Series(chosen.random(rows) < HEAVY_PART)
+    skewed = even.with_columns(key=pl.when(is_heavy).then(HEAVY_KEY).otherwise("key"))
+    weights = {f"weight{number}": chosen.integers(0, 1_000, keys) for number in range(4)}
+    for name, frame in (("even", even), ("skewed", skewed), ("keys", pl.DataFrame({"key": range(keys), **weights}))):
+        frame.write_parquet(folder / f"{name}.parquet", row_group_size=max(1, frame.height // 16))
 
 
 def scan(folder: Path, table: str, kind: str) -> pl.LazyFrame:
@@ -46,4 +59,4 @@ def scan(folder: Path, table: str, kind: str) -> pl.LazyFrame:
 
 def shown(values: pl.Series) -> Result:
     """A few ranks, to compare contestants by."""
-    return [round(value, 12) for value in (values.sum(), values.max(), values[7])]
+    return [round(float(value), 12) for value in (values.sum(), values.to_numpy().max(), values[7])]

@@ -1,6 +1,6 @@
 """Task graphs beside Spark, Polars and DuckDB, in turns within one process, since the speed of a machine varies.
 
-usage: python -m benchmarks.graphs FOLDER tables|pagerank|growth|recovery ROUNDS CORES   (prints one JSON object)
+usage: python -m benchmarks.graphs FOLDER tables|pagerank|growth|recovery|skew ROUNDS CORES   (prints one JSON object)
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from benchmarks.graph_files import DAMPING, PAGES, RANK_ROUNDS, Result, Runs, sh
 from benchmarks.memory import Peaks
 from benchmarks.peers import duckdb_graphs, polars_graphs, spark_sql_graphs
 from tidemill import CountExecutor, GraphFrame, TaskGraph
+from tidemill.graphs.frames import heavy_keys
 
 WARM = 2
 RECOVERY_WAVES = 12
@@ -158,7 +159,39 @@ def _count_lines(folder: Path, log: Path, dies_at: int | None) -> None:
         raise SystemExit("recovery: the graph lost or doubled lines, or no worker died")
 
 
-PARTS = {"tables": tables, "pagerank": ranked, "growth": growth, "recovery": recovery}
+def skew(folder: Path, rounds: int, cores: int) -> dict[str, Any]:
+    """The seconds of a join of rows with even keys, of rows with a heavy one, and of these by the key alone."""
+    runs = {name: skewed_join(folder, name) for name in ("even", "skewed")}
+    found = in_turns({**runs, "by_key": lambda: dealt_by_key(runs["skewed"])}, rounds)
+    weights = pl.scan_parquet(folder / "keys.parquet")
+    for name in ("even", "skewed", "by_key"):
+        rows = pl.scan_parquet(folder / f"{'even' if name == 'even' else 'skewed'}.parquet").join(weights, "key")
+        if found["results"][name] != rows.select(SKEW_SUMS).collect().rows():
+            raise SystemExit(f"skew: the join '{name}' lost or doubled rows")
+    seconds: dict[str, Any] = found["seconds"]
+    return seconds
+
+
+SKEW_SUMS = [pl.col("value").sum(), *(pl.col(f"weight{number}").sum() for number in range(4))]
+
+
+def skewed_join(folder: Path, name: str) -> Callable[[], Result]:
+    """The rows of a file with what there is of their keys, added up."""
+    graph = TaskGraph(folder / "store", checkpoint_waves=None)
+    rows, keys = (graph.read_parquet(f"{folder}/{each}.parquet", stride=8 << 20) for each in (name, "keys"))
+    return lambda: rows.join(keys, "key").agg(*SKEW_SUMS).collect().rows()
+
+
+def dealt_by_key(run: Callable[[], Result]) -> Result:
+    """What a run comes to for which no key is heavy."""
+    kept, heavy_keys.HEAVY_KEYS_MAX = heavy_keys.HEAVY_KEYS_MAX, 0
+    try:
+        return run()
+    finally:
+        heavy_keys.HEAVY_KEYS_MAX = kept
+
+
+PARTS = {"tables": tables, "pagerank": ranked, "growth": growth, "recovery": recovery, "skew": skew}
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operator import itemgetter
+from typing import Any
 
 from tidemill import Agg, CompoundAgg, Depot, MicrobatchSourceOptions, Module, Ops, Path, PState
 
@@ -18,7 +19,7 @@ class KeyedCount(Module):
     def module_name(self) -> str:
         return "KeyedCount"
 
-    def define(self, setup, topologies):  # type: ignore[no-untyped-def]
+    def define(self, setup: Any, topologies: Any) -> None:
         partitioning = Depot.hash_by(itemgetter("k")) if self.is_colocated else Depot.random()
         setup.declare_depot("*rows", partitioning)
         mb = topologies.microbatch("counts")
@@ -46,7 +47,7 @@ def apply(balance: int | None, amount: int) -> int:
 class RowEvents(Module):
     """Read, decide and write one key an event: rows depend on earlier rows, so they run one at a time."""
 
-    def define(self, setup, topologies):  # type: ignore[no-untyped-def]
+    def define(self, setup: Any, topologies: Any) -> None:
         setup.declare_depot("*events", Depot.hash_by(itemgetter("k")))
         mb = topologies.microbatch("events")
         mb.pstate("$$balances", PState.map_schema(int, int))

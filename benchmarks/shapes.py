@@ -17,7 +17,6 @@ from typing import Any
 
 from benchmarks import modules, rows, state_read
 from tidemill import InProcessCluster, LaunchConfig
-from tidemill.journal.definition_log import DefinitionLog
 
 BATCH_ROWS = 10_000
 TASKS = 4
@@ -46,7 +45,7 @@ class Contestant:
         self.seconds.append(time.perf_counter() - start)
 
     def totals(self) -> list[int]:
-        definition = DefinitionLog(self.cluster.store, MODULE).newest()
+        definition = state_read.definition_of(self.cluster.store, MODULE)
         return list(state_read.totals(self.cluster.store, definition, TOPOLOGY, "$$counts"))
 
 

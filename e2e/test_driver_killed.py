@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -25,7 +26,7 @@ def _strike_leader_under_load(story: Story, strike: Strike, name: str, bound: fl
         for _ in range(rounds):
             until("all drivers are warm", lambda: _ready(story) == drivers, timeouts.FIRST_COMMIT)
             before = reader.total
-            until("commits go on", lambda b=before: reader.total > b + 50, timeouts.RECOVERY)
+            until("commits go on", partial(reader.has_seen, before + 50), timeouts.RECOVERY)
             waits.append(_next_commit(story, reader, strike))
     story.wait_ready()
     slowest = story.figure(name, max(waits), "s", bound, note=f"slowest of {rounds}")

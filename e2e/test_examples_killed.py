@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from examples.bank_transfer.load import Transfers
 from examples.social_graph.load import Posts
@@ -45,6 +47,14 @@ def test_each_fan_gets_each_post_once_when_drivers_of_the_graph_are_killed(story
     assert faults_of_graph(gateway, posts) == []
 
 
+def _has_processed(story: Story, topology: str, records: int) -> bool:
+    return _processed(story, topology) >= records
+
+
+def _is_led_after(story: Story, topology: str, epoch: int) -> bool:
+    return bool(story.status(topology).get("epoch", 0) > epoch)
+
+
 def _processed(story: Story, topology: str) -> int:
     return int(story.status(topology).get("processedCount", 0))
 
@@ -58,7 +68,7 @@ def _kill_leaders(story: Story, topology: str) -> None:
     """SIGKILL to the driver that leads, KILLS times, each time after the one before it was replaced and has gone on."""
     for _ in range(KILLS):
         enough = _processed(story, topology) + RECORDS_BETWEEN_KILLS
-        until("commits go on", lambda n=enough: _processed(story, topology) >= n, timeouts.RECOVERY)
+        until("commits go on", partial(_has_processed, story, topology, enough), timeouts.RECOVERY)
         epoch = story.status(topology).get("epoch", 0)
         story.system.faults.kill(story.leader(topology))
-        until("there is a new leader", lambda e=epoch: story.status(topology).get("epoch", 0) > e, timeouts.RECOVERY)
+        until("there is a new leader", partial(_is_led_after, story, topology, epoch), timeouts.RECOVERY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_nothing_is_lost_or_doubled_when_executors_are_killed_mid_microbatch(sto
     with Reader(rows) as reader, Appender(rows, story.ledger, pace=0.5, milliseconds=SLOW_MILLIS) as appender:
         for how in ("process", "pod", "process"):
             before = reader.total
-            until("commits go on", lambda b=before: reader.total > b, timeouts.RECOVERY)
+            until("commits go on", partial(reader.has_seen, before), timeouts.RECOVERY)
             victim = until("an executor works", lambda: _working(story), timeouts.RECOVERY)[0]
             until("a microbatch is under way", lambda: _is_processing(story), timeouts.RECOVERY, pause=0.02)
             gone = struck = time.monotonic()

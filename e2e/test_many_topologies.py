@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import time
+from functools import partial
 
 import pytest
 
 from e2e.harness import modules, timeouts
+from e2e.harness.rows import CountsRows
 from e2e.harness.story import Story
 from e2e.harness.traffic import assert_equals_truth
 from e2e.harness.waiting import holds_for, until
@@ -31,7 +33,7 @@ def test_one_operator_keeps_up_when_fifty_topologies_run(story: Story) -> None:
     assert_equals_truth(rows, story.ledger)
     for number in range(COUNT):
         pstate = f"$$t{number:02}"
-        until(f"{pstate} counts", lambda p=pstate: len(rows.ids("k0", p)) == 20, timeouts.CAUGHT_UP)
+        until(f"{pstate} counts", partial(_counts_all, rows, pstate), timeouts.CAUGHT_UP)
     calls = _calls(story)
     holds_for("all stay ready", lambda: len(story.drivers("counts-t00")) == 1, QUIET_SECONDS, pause=5)
     quiet = (_calls(story) - calls) / QUIET_SECONDS
@@ -41,6 +43,10 @@ def test_one_operator_keeps_up_when_fifty_topologies_run(story: Story) -> None:
     edited = story.apply(story.topology("counts-t07", "t07", restartNonce="again"))
     seen = until("an edit is observed", lambda: _observed(story, "counts-t07"), timeouts.STATUS, pause=0.05)
     story.figure(f"edit to observed with {COUNT} Topologies", seen - edited, "s", 5.0)
+
+
+def _counts_all(rows: CountsRows, pstate: str) -> bool:
+    return len(rows.ids("k0", pstate)) == 20
 
 
 def _observed(story: Story, name: str) -> float:

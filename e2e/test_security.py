@@ -111,7 +111,7 @@ def _restrict(told: Life) -> None:
 
 def _apply_secrets(told: Life) -> None:
     kubernetes, namespace = told.story.kubernetes, told.namespace
-    kubectl = [find_tools()["kubectl"], f"--kubeconfig={kubernetes.kubeconfig}"]
+    kubectl: list[str | Path] = [find_tools()["kubectl"], f"--kubeconfig={kubernetes.kubeconfig}"]
     minio.install(kubectl, namespace, tls=True, user=SECRETS["access key"], password=SECRETS["secret key"])
     with tempfile.TemporaryDirectory() as made:
         make_authority(Path(made))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_everything_goes_on_by_itself_when_minio_restarts(story: Story) -> None:
     with Reader(rows) as reader, Appender(rows, story.ledger):
         for _ in range(2):
             before = reader.total
-            until("commits go on", lambda b=before: reader.total > b + 50, timeouts.RECOVERY)
+            until("commits go on", partial(reader.has_seen, before + 50), timeouts.RECOVERY)
             killed = story.system.faults.kill(story.system.store.pod())
             story.system.store.wait_ready()
             back = time.monotonic()

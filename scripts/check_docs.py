@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)#\s]+)(?:#[^)]*)?\)")
 SKIPPED = {".venv", ".git", "node_modules", "dist"}
 
 
 def broken_links(page: Path) -> list[str]:
     """The links of one page whose target does not exist."""
-    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    targets = [link["target"] for link in LINK.finditer(page.read_text(encoding="utf-8"))]
     local = [target for target in targets if "://" not in target and not target.startswith("mailto:")]
     return [f"{page.relative_to(ROOT)}: {target}" for target in local if not (page.parent / target).exists()]
 

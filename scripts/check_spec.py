@@ -59,6 +59,7 @@ class Run:
 
 WHOLE = ("S3_S5_StatesAreWhole",)
 ACKNOWLEDGED = ("S6_AcknowledgedIsThere",)
+SKIPPED = ("S1_NothingSkipped",)
 RUNS = (
     Run("CommitLog", "none"),
     Run("AppendLog", "none"),
@@ -72,6 +73,23 @@ RUNS = (
     Run("CommitLog", "a retry is counted twice", ("S1_EachRecordOnce",)),
     Run("CommitLog", "a compaction is not registered", WHOLE, (("RecordsMax", 3), ("EntriesMax", 7), ("ClaimsMax", 1))),
     Run("CommitLog", "a collision is not noticed", ("S1_EachRecordOnce", "S4_OneCommit", "S7_WholeMicrobatches")),
+    Run("Publication", "none"),
+    Run("Publication", "a claim forgets appends", ("S8_NothingForgotten",)),
+    Run("Publication", "an entry leaves out what is not published", ("S8_NothingForgotten",)),
+    Run("Publication", "a producer is not known again", ("S8_OnceInOrder",)),
+    Run("Publication", "collected too early", ("S8_PartsAreThere",)),
+    Run("Publication", "another digest each time", ("S8_NobodyIsRefused",)),
+    Run("Quarantine", "none"),
+    Run("Quarantine", "a claim forgets poison", ("S2_LeftOutStays",)),
+    Run("Quarantine", "another record is left out", ("S8_CountedOrHeld",)),
+    Run("Quarantine", "a retry is not known again", ("S8_RetriedOnce",)),
+    Run("Quarantine", "settled records come back", ("S8_DecidedOnce",)),
+    Run("Quarantine", "the decision before is not finished", ("S8_DecisionsAreDone",)),
+    Run("Mirrors", "none"),
+    Run("Mirrors", "collection asks nobody", SKIPPED),
+    Run("Mirrors", "a reader leaves no mark", SKIPPED),
+    Run("Mirrors", "the mark comes last", SKIPPED),
+    Run("Mirrors", "a reader counts as done", SKIPPED),
 )
 
 

@@ -42,6 +42,9 @@ make_tree() { # suite: once, into a tar
 prepare() { # root: how this machine reaches the network, and the checkout as it stands, committed or not
     local root="$1"
     cp /etc/resolv.conf "$root/etc/resolv.conf"
+    # As Debian's installer writes them: the JVM looks its own name up.
+    hostname >"$root/etc/hostname"
+    printf '127.0.0.1\tlocalhost\n127.0.1.1\t%s\n' "$(hostname)" >"$root/etc/hosts"
     apt-config dump | sed -n '/^Acquire::https\{0,1\}::Proxy/p' >"$root/etc/apt/apt.conf.d/90proxy"
     if compgen -G "/usr/local/share/ca-certificates/*.crt" >/dev/null; then
         cp /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certificates/"

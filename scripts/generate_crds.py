@@ -9,14 +9,13 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
+from generated_page import ROOT, settle
 
 from tidemill.language import options
 
-ROOT = Path(__file__).resolve().parent.parent
 CRDS = ("crds/module.yaml", "crds/topology.yaml")
 IN_CHART = "charts/tidemill/files/"
 """Helm reads no file outside a chart; a link would not be in a packed one."""
@@ -29,23 +28,12 @@ _MARKED = re.compile(
 )
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     written = {name: generate_crd((ROOT / name).read_text()) for name in CRDS}
     written |= {f"{IN_CHART}{name}": written[name] for name in CRDS}
     written[REFERENCE] = reference(yaml.safe_load(written[name]) for name in CRDS)
     written[REASONS] = reasons_page()
-    stale = [name for name, text in written.items() if not is_written(name, text)]
-    if "--check" in arguments:
-        sys.stderr.writelines(f"{name} is not up to date: run scripts/generate_crds.py\n" for name in stale)
-        return 1 if stale else 0
-    for name in stale:
-        (ROOT / name).write_text(written[name])
-    return 0
-
-
-def is_written(name: str, text: str) -> bool:
-    path = ROOT / name
-    return path.exists() and path.read_text() == text
+    return max([settle(ROOT / name, text) for name, text in written.items()])
 
 
 def generate_crd(text: str) -> str:
@@ -311,4 +299,4 @@ def _messages(schema: Any) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -9,14 +9,15 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path as File
 from typing import Any
+
+from generated_page import ROOT, settle
 
 import tidemill
 from tidemill import testing
 from tidemill.graphs.frames.frame import GraphFrame, Grouped
 
-PAGE = File(__file__).resolve().parent.parent / "docs/reference/graphs.md"
+PAGE = ROOT / "docs/reference/graphs.md"
 BEGIN = "## Every name"
 HEAD = f"""{BEGIN}
 
@@ -29,21 +30,11 @@ KINDS = {
     "Partitions": ("RangePartition", "SplitPartition"),
     "Executors to derive from": ("Executor", "StatelessExecutor"),
 }
+KIND_NAMES = {name for listed in KINDS.values() for name in listed}
 ELSEWHERE: dict[str, Any] = {
     "GraphFrame": GraphFrame, "Grouped": Grouped, "check_confluence": testing.check_confluence,
     "NotConfluent": testing.NotConfluent,
 }  # fmt: skip
-
-
-def main(arguments: list[str]) -> int:
-    text = page(PAGE.read_text())
-    if PAGE.read_text() == text:
-        return 0
-    if "--check" in arguments:
-        sys.stderr.write("docs/reference/graphs.md is not up to date: run scripts/generate_graphs.py\n")
-        return 1
-    PAGE.write_text(text)
-    return 0
 
 
 def page(text: str) -> str:
@@ -59,8 +50,7 @@ def page(text: str) -> str:
 
 def sections() -> dict[str, tuple[str, ...]]:
     """The names by kind; those of no kind of their own are executors of the library."""
-    named = {name for listed in KINDS.values() for name in listed}
-    library = tuple(sorted(name for name in graph_names() if name not in named))
+    library = tuple(sorted(name for name in graph_names() if name not in KIND_NAMES))
     return {**KINDS, "Executors of the library": library, "In tidemill.testing": ("check_confluence", "NotConfluent")}
 
 
@@ -96,9 +86,6 @@ def _members(value: type) -> Iterator[str]:
                 yield f"- `{name}{_signature(own) if is_callable else ''}`: {text}"
 
 
-KIND_NAMES = {name for listed in KINDS.values() for name in listed}
-
-
 def _is_property(member: Any) -> bool:
     return isinstance(member, property) or type(member).__name__ == "cached_property"
 
@@ -108,8 +95,8 @@ def _signature(value: Any) -> str:
         found = inspect.signature(value)
     except ValueError:
         return ""
-    shown = [_parameter(each) for each in found.parameters.values() if each.name not in ("self", "cls")]
-    kinds = [each.kind for each in found.parameters.values() if each.name not in ("self", "cls")]
+    given = [each for each in found.parameters.values() if each.name not in ("self", "cls")]
+    shown, kinds = [_parameter(each) for each in given], [each.kind for each in given]
     has_rest = inspect.Parameter.VAR_POSITIONAL in kinds
     if inspect.Parameter.KEYWORD_ONLY in kinds and not has_rest:
         shown.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
@@ -117,7 +104,7 @@ def _signature(value: Any) -> str:
 
 
 def _parameter(each: inspect.Parameter) -> str:
-    sign = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+    sign = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
     if each.default is each.empty:
         return f"{sign}{each.name}"
     default = each.default.__name__ if inspect.isclass(each.default) else repr(each.default)
@@ -126,10 +113,10 @@ def _parameter(each: inspect.Parameter) -> str:
 
 def _text(value: Any) -> str:
     """A docstring on one line, where a table or a list of Markdown cannot take it otherwise."""
-    text = inspect.cleandoc(getattr(value, "__doc__", None) or "")
+    text = "" if value is None else inspect.cleandoc(value.__doc__ or "")  # None's type has a docstring from 3.13 on
     text = re.sub(r"^Raises:$", "Raises", text, flags=re.MULTILINE)
     return " ".join(text.replace("|", "\\|").split())
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    sys.exit(settle(PAGE, page(PAGE.read_text(encoding="utf-8"))))

@@ -7,12 +7,13 @@ exits 1.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+
+from generated_page import ROOT, settle
 
 from tidemill.language.operation_texts import TEXTS
 from tidemill.language.operations import ALL_OPS, Op
 
-PAGE = Path(__file__).resolve().parent.parent / "docs/reference/operations.md"
+PAGE = ROOT / "docs/reference/operations.md"
 HEAD = """# Operations
 
 Made by `scripts/generate_operations.py`. The built-in functions, `Ops.NAME`, for `each`, `Expr` and paths. Each can be
@@ -29,24 +30,15 @@ def page() -> str:
 def row(operation: Op) -> str:
     """An operation's line of the table."""
     text = TEXTS[operation.name]
-    most = "any number" if operation.args_max is None else str(operation.args_max)
-    count = f"{operation.args_min} or more" if operation.args_max is None else most
-    if operation.args_max is not None and operation.args_min != operation.args_max:
-        count = f"{operation.args_min} to {most}"
+    if operation.args_max is None:
+        count = f"{operation.args_min} or more"
+    elif operation.args_min == operation.args_max:
+        count = str(operation.args_max)
+    else:
+        count = f"{operation.args_min} to {operation.args_max}"
     example = f"`{text.example}` → `{text.result}`" if text.example else ""
     return f"| `{operation.name}` | {count} | {text.says} | {example} |"
 
 
-def main(arguments: list[str]) -> int:
-    text = page()
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
-        return 0
-    if "--check" in arguments:
-        sys.stderr.write("docs/reference/operations.md is not up to date: run scripts/generate_operations.py\n")
-        return 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(settle(PAGE, page()))

@@ -9,14 +9,15 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path as File
+
+from generated_page import ROOT, settle
 
 from tidemill.api.path import Path
 from tidemill.paths import control, custom, filters, lists, maps, sets, sublists
 from tidemill.paths.arguments import PATHS
 from tidemill.paths.navigator import Navigator
 
-PAGE = File(__file__).resolve().parent.parent / "docs/reference/paths.md"
+PAGE = ROOT / "docs/reference/paths.md"
 KINDS = {
     "Maps": maps, "Sets": sets, "Lists": lists, "Parts of lists": sublists, "Filters and views": filters,
     "Control, collected values and terminals": control, "Navigators of yours": custom,
@@ -28,17 +29,6 @@ Made by `scripts/generate_paths.py`. A path is navigators, one after the other: 
 transform ends in a terminal (`term`, `term_val`, `term_void`), which says what stands there from now on; where a path
 leads to nothing, a transform changes nothing. In JSON, names may be in camel or in snake case; `{…}` holds options and
 may be left out, as may what is in parentheses."""
-
-
-def main(arguments: list[str]) -> int:
-    text = page()
-    if PAGE.exists() and PAGE.read_text() == text:
-        return 0
-    if "--check" in arguments:
-        sys.stderr.write("docs/reference/paths.md is not up to date: run scripts/generate_paths.py\n")
-        return 1
-    PAGE.write_text(text)
-    return 0
 
 
 def page() -> str:
@@ -78,8 +68,8 @@ def _in_json(navigator: Navigator, parameters: list[inspect.Parameter]) -> Itera
         form = f'"{form}"' if kind == "function" else form
         yield f"({form})" if index >= len(takes.kinds) - takes.optional else form
     if takes.more:
-        names = next(p.name for p in parameters if p.kind is p.VAR_POSITIONAL)
-        name = re.sub("(?<=x)es$|s$", "", names)
+        several = next(p.name for p in parameters if p.kind is p.VAR_POSITIONAL)
+        name = re.sub("(?<=x)es$|s$", "", several)
         forms = [
             "[condition…]" if kind == "condition" else f"[{name}…]" if kind in PATHS else name for kind in takes.more
         ]
@@ -89,4 +79,4 @@ def _in_json(navigator: Navigator, parameters: list[inspect.Parameter]) -> Itera
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(settle(PAGE, page()))

@@ -12,10 +12,11 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path as File
 from typing import Any
 
-PAGE = File(__file__).resolve().parent.parent / "docs/reference/rama-names.md"
+from generated_page import ROOT, settle
+
+PAGE = ROOT / "docs/reference/rama-names.md"
 HEAD = """# Rama's names
 
 Made by `scripts/generate_rama_names.py`. Rama's public Java API for modules, dataflow, paths and tests, as its
@@ -91,7 +92,7 @@ GROUPS = (
           "count sum min max and or first last list set setRemove multiSet map merge avg topMonotonic voided combiner "
           "accumulator captureNewValInto"),
     Group("Compound aggregators", "CompoundAgg", "tidemill.api.aggregators:CompoundAgg", "map list"),
-    Group("Options of topMonotonic", "TopMonotonicAgg", "tidemill.api.aggregators:TopMonotonicOptions",
+    Group("Options of topMonotonic", "TopMonotonicAgg", "tidemill.api.aggregators:TopMonotonicAgg",
           "idFunction sortValFunction ascending"),
     Group("Paths: maps", "Path", "tidemill.api.path:Path",
           "key must mapVals mapKeys mapKey all subMap sortedMapRange sortedMapRangeFrom sortedMapRangeFromStart "
@@ -122,7 +123,7 @@ GROUPS = (
     Group("Tests: LaunchConfig", "LaunchConfig", "tidemill.api.launching:LaunchConfig", "numWorkers"),
     Group("Tests: UpdateOptions", "UpdateOptions", "tidemill.api.launching:UpdateOptions", "objectsToDelete"),
     Group("Tests: a PState alone", "TestPState", "tidemill.pstate.test_pstate:TestPState",
-          "create select selectOne transform"),
+          "create select selectOne transform close"),
     Group("Tests: an operation alone", "MockOutputCollector", "tidemill.api.emits:MockOutputCollector",
           "getEmits getEmitsByStream"),
 )  # fmt: skip
@@ -192,7 +193,9 @@ DIFFERENCES: dict[str, str] = {
     "InProcessCluster.create": '`engine="local"` or `"spark"`; `store=` for a folder or bucket',
     "InProcessCluster.waitForMicrobatchProcessedCount": "its `TimeoutError` shows progress and the last failure",
     "LaunchConfig": "tasks and threads are powers of two",
-    "MockOutputCollector.getEmits": "lists of values; `run(operation, …)` calls the operation",
+    "LaunchConfig.numWorkers": "changes nothing: Spark decides how many processes run the threads",
+    "SelectOptions": "`allow_yield` changes nothing: no step keeps a reader waiting",
+    "MockOutputCollector.getEmits": "each is the list of its values; `run(operation, …)` calls the operation",
     "MockOutputCollector.getEmitsByStream": "emits with `name` and `values`; `None` is the default stream",
     "RamaCombinerAgg": "a class with `combine`, `zero_val` and perhaps `is_flush_required`",
     "RamaAccumulatorAgg": "a class with `accumulate` and `init_val`",
@@ -216,17 +219,6 @@ ELSEWHERE = """
 | `<<shadowif` | `.each(f, "*v").out("*v")`: outside batch blocks a variable may be bound again |
 | `:stream>` captures | `out_stream` |
 | `<<with-substitutions` | Python's own means: a module is a class, pass what a test replaces to its constructor |"""
-
-
-def main(arguments: list[str]) -> int:
-    text = page()
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
-        return 0
-    if "--check" in arguments:
-        sys.stderr.write("docs/reference/rama-names.md is not up to date: run scripts/generate_rama_names.py\n")
-        return 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
 
 
 def page() -> str:
@@ -302,4 +294,4 @@ def _label(owner: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(settle(PAGE, page()))

@@ -63,7 +63,10 @@ ensure_java() {
   has_java || fail "tidemill needs Java 17 or newer, and ${JAVA_HOME:+JAVA_HOME=$JAVA_HOME, }java on the PATH is not."
 }
 
-ensure_programs() { command -v pgrep >/dev/null || install_one "pgrep, which tests call" procps; }
+ensure_programs() {
+  command -v pgrep >/dev/null || install_one "pgrep, which tests call" procps
+  command -v curl >/dev/null || install_one "curl, with which tests try the examples of HTTP" curl
+}
 
 ensure_venv() {
   local python stamp

@@ -34,7 +34,7 @@ def pages() -> list[Path]:
 def linked(page: Path) -> Iterator[Path]:
     """The files of this repository that a page links to, other pages and folders left out."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    for target in LINK.findall(text):
+    for target in (link["target"] for link in LINK.finditer(text)):
         found = (ROOT / page).parent / target
         if "://" not in target and found.is_file() and found.suffix != ".md":
             yield found.resolve().relative_to(ROOT)
@@ -86,11 +86,11 @@ def text_of(page: Path) -> str:
     """
 
     def unless_folder(link: re.Match[str]) -> str:
-        is_folder = "://" not in link[2] and ((ROOT / page).parent / link[2]).is_dir()
-        return link[1] if is_folder else link[0]
+        is_folder = "://" not in link["target"] and ((ROOT / page).parent / link["target"]).is_dir()
+        return link["text"] if is_folder else link[0]
 
     text = with_lists_apart(FENCE.sub(r"\1", (ROOT / page).read_text(encoding="utf-8")))
-    return re.sub(r"\[([^\]]*)\]\(([^)#\s]+)(?:#[^)]*)?\)", unless_folder, text)
+    return LINK.sub(unless_folder, text)
 
 
 def write(folder: Path) -> int:

@@ -1,8 +1,8 @@
 """A soak: small microbatches, one after the other, while the runner is killed and the store cuts, stalls and goes away.
 
-At the end every acknowledged record counts once, `tidemill check` is clean, a backup from the middle can be brought
-back, and in the second half, which leaves the processes alone, neither memory nor open files nor objects grew. Prints a
-line for the table of docs/performance.md.
+Each backup that is made meanwhile is brought back beside the store, where it comes to all that was acknowledged before
+it. At the end each acknowledged record counts once, `tidemill check` is clean, and in the second half, which leaves the
+processes alone, neither memory nor open files nor objects grew. Prints a line for the table of docs/performance.md.
 usage: python -m soak [--minutes N] [--seed N] [--keep FOLDER]
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -20,10 +21,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from soak.load import Load
+from soak.load import UNANSWERED_MAX, Load
 from soak.processes import BUCKET, OPEN_FILES_MAX, Held, Minio, Tidemill, once, until
 from soak.proxy import FlakyProxy
 
+MODULE = "soak.module:Soaked"
 KILL_SECONDS = (10.0, 40.0)
 AWAY_SECONDS = (2.0, 6.0)
 SAMPLE_SECONDS = 2.0
@@ -55,7 +57,7 @@ class Soak:
         self.url = f"s3://{BUCKET}/store?endpoint=http://127.0.0.1:{self.proxy.port}"
         # Behind the proxy: what only looks at the end must not be cut.
         self.quiet_url = f"s3://{BUCKET}/store?endpoint=http://127.0.0.1:{self._minio.port}"
-        run = ("run", "soak.module:Soaked", "--store", self.url, "--engine", "local", "--tasks", "8", "--json")
+        run = ("run", MODULE, "--store", self.url, "--engine", "local", "--tasks", "8", "--json")
         self.runner = Tidemill(folder, "runner", *run)
         stack.callback(self.runner.kill)
         until(lambda: self.runner.said or self.runner.check_alive(), "the runner leads")
@@ -65,6 +67,8 @@ class Soak:
         self.load = Load(self.gateway.said[0]["url"])
         self.samples: list[Sample] = []
         self.backups = 0
+        self.faults: list[str] = []
+        self._quiet_at = 0.0
         self._over = threading.Event()
 
     def run(self) -> list[str]:
@@ -73,13 +77,15 @@ class Soak:
         sampler = threading.Thread(target=self._sample, args=(started,), daemon=True)
         sampler.start()
         self._disturb(started + self._seconds / 2)
+        self.load.wait(CATCH_UP_SECONDS)
         self._back_up()
-        self._watch(started + self._seconds)
+        self._quiet_at = time.monotonic() - started
+        self._watch(started + self._quiet_at + self._seconds / 2)
         self._over.set()
         sampler.join()
         self.load.stop()
         self.load.wait(CATCH_UP_SECONDS)
-        return [*self.load.faults, *self._state_faults(), *self._growth_faults()]
+        return [*self.faults, *self.load.faults, *self._state_faults(), *self._growth_faults()]
 
     def _set_options(self) -> None:
         for name, value in (("store.collection.period.seconds", 2), ("store.snapshot.retention.seconds", 5)):
@@ -113,8 +119,19 @@ class Soak:
                 self._back_up()
 
     def _back_up(self) -> None:
+        """A backup, which is restored beside the store at once: it comes to what was acknowledged before it began."""
+        before = self.load.appended
         once("backup", str(self._folder / "backups"), "--store", self.quiet_url)
         self.backups += 1
+        after = self.load.appended + UNANSWERED_MAX
+        copy = self._folder / "copy"
+        once("restore", str(self._folder / "backups"), "--store", str(copy))
+        once("check", "--store", str(copy))
+        once("run", MODULE, "--store", str(copy), "--engine", "local", "--until-idle", "--json")
+        found = sum(json.loads(line)[1] for line in once("scan", "Soaked", "counts", "--store", str(copy)).splitlines())
+        if not before <= found <= after:
+            self.faults.append(f"backup {self.backups} comes to {found:,} records, not to {before:,} to {after:,}")
+        shutil.rmtree(copy)
 
     def _sample(self, started: float) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
@@ -130,14 +147,12 @@ class Soak:
         if found != wanted:
             faults.append(f"(records, sum) are {found} in the state, {wanted} were acknowledged")
         once("check", "--store", self.quiet_url)
-        copy = self._folder / "copy"
-        once("restore", str(self._folder / "backups"), "--store", str(copy))
-        once("check", "--store", str(copy))
         return faults
 
     def _growth_faults(self) -> list[str]:
-        third = [sample for sample in self.samples if 0.5 <= sample.at / self._seconds < 0.75]
-        last = [sample for sample in self.samples if sample.at / self._seconds >= 0.75]
+        middle = self._quiet_at + self._seconds / 4
+        third = [sample for sample in self.samples if self._quiet_at <= sample.at < middle]
+        last = [sample for sample in self.samples if sample.at >= middle]
         if not third or not last:
             return ["too few samples: let it run for longer"]
         faults = [

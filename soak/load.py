@@ -13,6 +13,8 @@ from tidemill.values.errors import BadInput, OutcomeUnknown, RetryableError
 
 BATCH = 50
 APPENDERS, READERS = 2, 2
+UNANSWERED_MAX = APPENDERS * BATCH
+"""Records that may be appended, though nobody was told yet."""
 PAUSE_SECONDS = 0.05
 """Between two calls of a client: microbatches stay small."""
 

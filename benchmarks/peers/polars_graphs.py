@@ -51,7 +51,7 @@ def ranks(folder: Path) -> Callable[[], Result]:
     def run() -> Result:
         vector = pages.with_columns(val=pl.lit(1.0 / PAGES))
         for _ in range(RANK_ROUNDS):
-            lost = dangling.join(vector, on="y")["val"].sum()
+            lost = float(dangling.join(vector, on="y")["val"].sum())
             products = weighted.join(vector, left_on="source", right_on="y").with_columns(col("val") * col("weight"))
             sums = products.group_by("target").agg(col("val").sum())
             base = (1 - DAMPING + DAMPING * lost) / PAGES

@@ -239,6 +239,7 @@ def test_dashboard_asks_only_for_metrics_that_the_code_has() -> None:
     missing = [name for name in asked if not _is_defined(name, code)]
     assert len(asked) > 10
     assert missing == []
+    assert {"tidemill_in_quarantine", "tidemill_quarantined_records_total"} <= asked
 
 
 def _is_defined(metric: str, code: str) -> bool:

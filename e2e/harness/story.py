@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from e2e.harness import modules, timeouts
 from e2e.harness.figures import Figure, Figures
@@ -15,6 +16,8 @@ from e2e.harness.system import NAMESPACE as SYSTEM_NAMESPACE
 from e2e.harness.system import STORY_LABEL, System
 from e2e.harness.traffic import Ledger
 from e2e.harness.waiting import until
+
+_T = TypeVar("_T")
 
 GATEWAY_PORT = 80
 
@@ -121,7 +124,7 @@ class Story:
             is_done = is_true(found, "Ready") and not is_true(found, "Reconciling")
             return found if is_done else None
 
-        return self._told(until, f"Module {name} is Ready", look, seconds)
+        return self._told(f"Module {name} is Ready", look, seconds)
 
     def wait_stable(self, revision: int, name: str = "counts", seconds: float = timeouts.ROLLOUT) -> Object:
         """The Module once `revision` is its last stable one."""
@@ -130,7 +133,7 @@ class Story:
             found = self.get_module(name)
             return found if (found.get("status") or {}).get("currentRevision") == revision else None
 
-        return self._told(until, f"revision {revision} of Module {name} is stable", look, seconds)
+        return self._told(f"revision {revision} of Module {name} is stable", look, seconds)
 
     def wait_stalled(self, name: str = "counts", seconds: float = timeouts.REFUSED) -> Object:
         """The condition Stalled of the Module once it is true."""
@@ -139,7 +142,7 @@ class Story:
             found = self.get_module(name)
             return condition(found, "Stalled") if is_true(found, "Stalled") else None
 
-        return self._told(until, f"Module {name} is Stalled", look, seconds)
+        return self._told(f"Module {name} is Stalled", look, seconds)
 
     def events(self, reason: str) -> list[Object]:
         """Events of a reason in the story's namespace."""
@@ -166,7 +169,7 @@ class Story:
             pods = self.drivers(topology)
             return next((pod for pod in pods if holder.startswith(pod["metadata"]["name"])), None)
 
-        return self._told(until, f"a driver leads {topology}", look, timeouts.RECOVERY)
+        return self._told(f"a driver leads {topology}", look, timeouts.RECOVERY)
 
     def executors(self, topology: str = "counts-count") -> list[Object]:
         """Executor pods of a Topology that run."""
@@ -179,9 +182,7 @@ class Story:
     def gateway(self, name: str = "counts") -> Gateway:
         """The module's HTTP interface, once it is there and ready."""
         if name not in self._gateways:
-            self._told(
-                until, f"the gateway of {name} is ready", lambda: self._is_gateway_ready(name), timeouts.RECOVERY
-            )
+            self._told(f"the gateway of {name} is ready", lambda: self._is_gateway_ready(name), timeouts.RECOVERY)
             secret = self.kubernetes.get("Secret", self.namespace, f"{name}-gateway-token")
             assert secret is not None
             token = base64.b64decode(secret["data"]["token"]).decode()
@@ -201,7 +202,12 @@ class Story:
         """Appends records and notes them in the ledger; until they are acknowledged."""
         records: list[list[Any]] = [[key, each, milliseconds] for each in ids]
         idempotency_key = f"{key}-{ids[0]}-{len(ids)}"
-        until("the records are appended", lambda: rows.append(records, idempotency_key) or True, timeouts.RECOVERY)
+
+        def append() -> bool:
+            rows.append(records, idempotency_key)
+            return True
+
+        until("the records are appended", append, timeouts.RECOVERY)
         self.ledger.note(records)
 
     def figure(self, name: str, value: float, unit: str, bound: float | None = None, note: str = "") -> Figure:
@@ -210,9 +216,9 @@ class Story:
 
     # --- when it fails -----------------------------------------------------------------------------------------------
 
-    def _told(self, wait: Any, what: str, look: Any, seconds: float) -> Any:
+    def _told(self, what: str, look: Callable[[], _T | None], seconds: float) -> _T:
         try:
-            return wait(what, look, seconds)
+            return until(what, look, seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.tell()}") from None
 

@@ -117,6 +117,12 @@ class System:
         lease = self.kubernetes.get("Lease", NAMESPACE, "tidemill-operator") or {}
         return str(lease.get("spec", {}).get("holderIdentity") or "")
 
+    def operator_leader(self) -> str:
+        """The name of the pod that holds the operator's Lease; empty if none does."""
+        holder = self.operator_holder()
+        names = [pod["metadata"]["name"] for pod in self.operator_pods()]
+        return next((name for name in names if holder.startswith(name)), "")
+
     def kill_operator(self, spared: str = "") -> tuple[str, float]:
         """SIGKILL to the leading replica: (who held the Lease, when its processes were gone).
 

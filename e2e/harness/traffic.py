@@ -183,6 +183,10 @@ class Reader:
         """Records in the newest rows that were read."""
         return self.sights[-1].total if self.sights else 0
 
+    def has_seen(self, total: int) -> bool:
+        """Whether the newest rows have more than `total` records."""
+        return self.total > total
+
     def never_went_back(self) -> bool:
         """Whether no reader saw fewer records than before: a commit is never taken back."""
         totals = [each.total for each in self.sights]

@@ -16,7 +16,7 @@ class WaitedInVain(AssertionError):
     """A condition did not hold in time; the text says which, and what was seen last."""
 
 
-def until(what: str, look: Callable[[], T], seconds: float, pause: float = LOOK_SECONDS) -> T:
+def until(what: str, look: Callable[[], T | None], seconds: float, pause: float = LOOK_SECONDS) -> T:
     """The first true value of `look`.
 
     A look that raises counts as not yet: the system under test may be away for a while, that is what stories are about.

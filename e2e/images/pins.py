@@ -10,8 +10,8 @@ from pathlib import Path
 
 from e2e.images.places import ROOT
 
-RUNNER = ("spark", "gateway", "kubernetes")
-GATEWAY = ("gateway",)
+RUNNER = ("spark", "gateway", "kubernetes", "otlp")
+GATEWAY = ("gateway", "otlp")
 
 _ENTRY = re.compile(r"^([\w.-]+)==(\S+)[^\\\n]*((?: \\\n +--hash=\S+)+)", re.MULTILINE)
 """A package of the lock: name, version, hashes."""

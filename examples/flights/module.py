@@ -6,6 +6,8 @@ route, hour, airport and day; topology `reference` keeps the tables that give co
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from tidemill import (
@@ -68,7 +70,7 @@ def _delays_by(pstate: str, key: str, flights: Block) -> Block:
 class FlightsModule(Module):
     """See the module's docstring; `python examples/flights/demo.py` runs it on all flights."""
 
-    def define(self, setup, topologies):  # type: ignore[no-untyped-def]
+    def define(self, setup: Any, topologies: Any) -> None:
         for depot in ("*flights", "*weather", "*planes"):
             setup.declare_depot(depot, Depot.random())
         setup.declare_depot("*airlines", Depot.random())
@@ -76,7 +78,7 @@ class FlightsModule(Module):
         self._declare_flights(topologies)
         self._declare_reference(topologies)
 
-    def _declare_flights(self, topologies):  # type: ignore[no-untyped-def]
+    def _declare_flights(self, topologies: Any) -> None:
         mb = topologies.microbatch("flights")
         mb.pstate("$$carriers", PState.map_schema(str, DELAYS))
         mb.pstate("$$routes", PState.map_schema(str, DELAYS))
@@ -120,7 +122,7 @@ class FlightsModule(Module):
             )
         )  # fmt: skip
 
-    def _declare_reference(self, topologies):  # type: ignore[no-untyped-def]
+    def _declare_reference(self, topologies: Any) -> None:
         mb = topologies.microbatch("reference")
         mb.pstate("$$airlineNames", PState.map_schema(str, str))
         mb.pstate("$$airportNames", PState.map_schema(str, str))

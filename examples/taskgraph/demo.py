@@ -63,14 +63,14 @@ def twelve(folder: Path) -> tuple[TaskGraph, Dataset]:
     )
     join = JoinExecutor(left_on="o_orderkey", right_on="l_orderkey", batch_func=seed_programs.lines_by_priority)
     joined = graph.new_non_blocking_node({0: orders, 1: late}, join, 2, {0: "o_orderkey", 1: "l_orderkey"})
-    return graph, graph.new_blocking_node({0: joined}, AggExecutor("l_shipmode"), 1, {0: None})  # fmt: skip
+    return graph, graph.new_blocking_node({0: joined}, AggExecutor("l_shipmode"), 1, {0: None})
 
 
 def ranks(folder: Path) -> tuple[TaskGraph, Dataset]:
     """Rounds of PageRank over the matrix that `write` stored."""
     store = str(folder / "store")
     matrix = [Dataset(store, name) for name in (folder / "matrix").read_text().split()]
-    pages = pl.read_parquet(folder / "links.parquet")["source"].max() + 1  # type: ignore[operator]  # there are some
+    pages = int(pl.scan_parquet(folder / "links.parquet").select(pl.max("source")).collect().item()) + 1
     vector = pl.DataFrame({"y": pl.int_range(pages, eager=True)}).with_columns(val=pl.lit(1.0 / pages))
     graph = TaskGraph(store, id="pagerank", checkpoint_waves=CHECKPOINT_WAVES)
     return graph, pagerank.add_rounds(graph, vector, matrix, ROUNDS, DAMPING)
@@ -104,7 +104,7 @@ def run(name: str, folder: Path, waits: bool) -> None:
             print(waves.wave, flush=True)
         if waits and waves.wave >= KILLED_AFTER:
             print("waits", flush=True)
-            time.sleep(SECONDS_MAX)
+            time.sleep(SECONDS_MAX)  # until the kill; not for ever, should it never come
 
     graph.observe(look)
     graph.run(progress=True)
@@ -150,13 +150,14 @@ def twelve_in_duckdb(folder: Path) -> list[Any]:
                 f"create view {table} as select * from read_csv('{folder}/{table}.tbl', delim='|', header=false, "
                 f"quote='', names={names})"
             )
-        return database.execute(
+        found: list[Any] = database.execute(
             """select l_shipmode, sum(case when o_orderpriority in ('1-URGENT', '2-HIGH') then 1 else 0 end),
                sum(case when o_orderpriority in ('1-URGENT', '2-HIGH') then 0 else 1 end) from orders join lineitem
                on o_orderkey = l_orderkey where l_shipmode in ('MAIL', 'SHIP') and l_commitdate < l_receiptdate
                and l_shipdate < l_commitdate and l_receiptdate >= '1994-01-01' and l_receiptdate < '1995-01-01'
                group by l_shipmode order by l_shipmode"""
         ).fetchall()
+        return found
 
 
 def ranks_in_duckdb(folder: Path) -> list[Any]:
@@ -178,7 +179,8 @@ def ranks_in_duckdb(folder: Path) -> list[Any]:
                     + {1 - DAMPING} / (select count(*) from ranks) val
                     from ranks left join sums on target = y, lost"""
             )
-        return database.execute("select y, val from ranks order by y").fetchall()
+        found: list[Any] = database.execute("select y, val from ranks order by y").fetchall()
+        return found
 
 
 def compare(name: str, found: list[Any], expected: list[Any]) -> None:

@@ -35,7 +35,7 @@ class PageRankExecutor(SpMVExecutor):
 
     def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
         for batch in batches if self._dangling.height else ():
-            self._lost += batch.join(self._dangling, on="y", how="semi").get_column("val").sum()
+            self._lost += float(batch.join(self._dangling, on="y", how="semi").get_column("val").sum())
         return super().execute(batches, stream_id, channel)
 
     def serialize(self) -> Any:

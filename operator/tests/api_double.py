@@ -6,8 +6,9 @@ It can end the operator's process at any call, before the call takes effect or a
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,6 +31,14 @@ def copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: copied(child) for key, child in value.items()}
     return [copied(child) for child in value] if isinstance(value, list) else value
+
+
+def expanded(arguments: Iterable[str]) -> list[str]:
+    """Arguments as the kubelet gives them to a process that has no variables: of `$$` one `$` is left, and
+    the value of a variable comes in the place of `$(NAME)`.
+    """
+    pattern = r"\$(\$|\([A-Za-z_][A-Za-z0-9_.-]*\))"
+    return [re.sub(pattern, lambda found: "$" if found[1] == "$" else "", each) for each in arguments]
 
 
 class Killed(BaseException):
@@ -303,7 +312,7 @@ class ClusterDouble:
             "tidemill": "describe",
             "module": "Flights",
             "base": self.definition,
-            "isValid": not faults,
+            "is_valid": not faults,
             "faults": faults,
             "definition": {
                 "depots": [{"name": "*d"}],

@@ -23,10 +23,10 @@ def arguments(made: ClusterDouble, kind: str, name: str) -> list[str]:
     return found
 
 
-def say(made: ClusterDouble, word: bool | None) -> None:
+def say(made: ClusterDouble, word: str) -> None:
     def change(obj: Json) -> None:
         obj["spec"].pop("breakMirrors", None)
-        if word is not None:
+        if word:
             obj["spec"]["breakMirrors"] = word
 
     made.api.edit("Module", "flights", change)
@@ -45,23 +45,45 @@ def test_a_refused_update_is_described_again_when_it_may_break_mirrors_and_not_a
     assert numbers(cluster) == (2, 1, 1)
 
     cluster.images["flights:2"] = {}
-    say(cluster, True)
+    for word in ("flights:1", "deletion"):
+        say(cluster, word)
+        run(cluster)
+        assert numbers(cluster) == (2, 1, 1), "these words are for something else"
+    say(cluster, "flights:2")
     run(cluster)
 
     assert numbers(cluster) == (3, 3, 3)
     assert BREAKS in arguments(cluster, "Job", "flights-3-describe")
     assert BREAKS in arguments(cluster, "Deployment", "flights-core-3")
-    for word in (False, None, True):
+    for word in ("flights:3", "", "flights:2"):
         say(cluster, word)
         run(cluster)
         assert numbers(cluster) == (3, 3, 3)
+
+
+def test_a_word_for_one_image_is_none_for_the_next_when_it_was_left_in_the_spec(cluster: ClusterDouble) -> None:
+    cluster.api.put(module())
+    run(cluster)
+    say(cluster, "flights:2")
+    set_image(cluster, "flights:2")
+    run(cluster)
+    assert numbers(cluster) == (2, 2, 2)
+    assert BREAKS in arguments(cluster, "Job", "flights-2-describe")
+
+    cluster.images["flights:3"] = REFUSED
+    set_image(cluster, "flights:3")
+    run(cluster)
+
+    assert BREAKS not in arguments(cluster, "Job", "flights-3-describe")
+    assert condition(cluster.api.find("Module", "flights"), "Stalled") == ("True", "InvalidDefinition")
+    assert numbers(cluster) == (3, 2, 2)
 
 
 def test_a_rollback_may_break_mirrors_when_what_failed_could(cluster: ClusterDouble) -> None:
     cluster.api.put(module())
     run(cluster)
     cluster.images["flights:2"] = {"is_failing": True}
-    say(cluster, True)
+    say(cluster, "flights:2")
     set_image(cluster, "flights:2")
     run(cluster)
 
@@ -84,7 +106,12 @@ def test_the_data_of_a_mirrored_module_goes_when_the_word_is_said_after_it_was_r
     said = [item["message"] for item in cluster.api.find("Module", "flights")["status"]["conditions"]]
     assert any("module 'Report' mirrors it" in message for message in said)
 
-    say(cluster, True)
+    say(cluster, "flights:1")
+    run(cluster, 120)
+    assert BREAKS not in arguments(cluster, "Job", "flights-destroy"), "a word for an update"
+    failed = {**failed, "lastTransitionTime": cluster.time.text}
+    cluster.api.edit("Job", "flights-destroy", lambda obj: obj.update(status={"conditions": [failed]}))
+    say(cluster, "deletion")
     run(cluster, 120)
 
     assert BREAKS in arguments(cluster, "Job", "flights-destroy")

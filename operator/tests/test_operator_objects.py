@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from api_double import expanded
 from kubeflow_spark_api.models.spark_v1beta2_spark_application import SparkV1beta2SparkApplication
 from lightkube import codecs
 from lightkube.models import core_v1
@@ -195,6 +196,21 @@ def test_a_spark_application_is_one_of_the_models_when_it_is_read_back() -> None
     assert read is not None and _lost(made["spec"], read.to_dict()["spec"]) == []
     assert made["spec"]["executor"]["instances"] == 3
     assert made["spec"]["sparkConf"]["spark.network.timeout"] == "60s"
+
+
+def test_names_of_pstates_reach_the_commands_whole_when_the_kubelet_has_expanded_their_arguments() -> None:
+    made = full_module(objectsToDelete=["$$total", "*old", "$$$(HOME)"])
+    found = revision(made)
+    pods = [jobs.describe(made, found), driver.deployment(made, TOPOLOGY, found)]
+    commands = [pod["spec"]["template"]["spec"]["containers"][0]["args"] for pod in pods]
+    made = full_module(objectsToDelete=["$$total", "*old", "$$$(HOME)"], spark={"launcher": "SparkApplication"})
+    commands.append(launching.launched(made, TOPOLOGY, revision(made))["spec"]["arguments"])
+
+    for command in commands:
+        given = expanded(command)
+        assert given[given.index("--objects-to-delete") + 1] == "$$$(HOME),$$total,*old"
+    destroyed = jobs.destroy(made, found, "$(HOME)")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert expanded(destroyed)[2] == "$(HOME)"
 
 
 def test_a_spark_application_steps_around_the_traps() -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from api_double import ClusterDouble
+from api_double import ClusterDouble, expanded
 
 Json = dict[str, Any]
 
@@ -125,8 +125,7 @@ def test_the_new_revision_alone_is_left_when_it_is_stable(cluster: ClusterDouble
 
 
 def _arguments(cluster: ClusterDouble, name: str) -> list[str]:
-    found: list[str] = cluster.api.find("Deployment", name)["spec"]["template"]["spec"]["containers"][0]["args"]
-    return found
+    return expanded(cluster.api.find("Deployment", name)["spec"]["template"]["spec"]["containers"][0]["args"])
 
 
 def test_all_faults_are_told_and_the_old_goes_on_when_an_update_is_invalid(cluster: ClusterDouble) -> None:

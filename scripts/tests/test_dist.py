@@ -1,4 +1,6 @@
-"""The packages as people install them: built, put into empty environments of each Python that they name, and tried."""
+"""The packages as people install them: built, put into empty environments of each Python that they name and that is
+here, and tried.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OPERATOR = tomllib.loads((ROOT / "operator/pyproject.toml").read_text())["project"]
 VERSION = PROJECT["version"]
+RUNNING = "{}.{}".format(*sys.version_info)
 CLAIMED = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)]
 MAIN_SHARE_MAX = 400
 """Modules that `import tidemill` may load, of Python and its own; a count, which no busy machine changes."""
@@ -39,7 +42,8 @@ for name in tidemill.__all__:
 import tidemill.client
 import json
 heavy = [name for name in ("numpy", "polars", "pyarrow", "cloudpickle") if name in loaded]
-extras = [name for name in ("pyspark", "py4j", "fastapi", "lightkube", "confluent_kafka") if name in sys.modules]
+extras = ("pyspark", "py4j", "fastapi", "lightkube", "confluent_kafka", "psycopg", "pyiceberg", "sqlalchemy")
+extras = [name for name in extras if name in sys.modules]
 print(json.dumps({"version": tidemill.__version__, "loaded": len(loaded), "heavy": heavy, "extras": extras,
                   "started": started, "place": os.path.dirname(tidemill.__file__)}))
 """
@@ -54,15 +58,21 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def interpreter(version: str) -> str:
-    """A Python of this version: the one that runs this, one on the path that answers, or one of pyenv."""
+def interpreter(version: str) -> str | None:
+    """A Python of this version: the one that runs this, one of pyenv, or one on the path that answers."""
+    if version == RUNNING:
+        return sys.executable
     beside = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}.*/bin/python"))
-    for candidate in [sys.executable, shutil.which(f"python{version}"), *beside]:
+    for candidate in [*beside, shutil.which(f"python{version}")]:
         asked = "import sys; print('%d.%d' % sys.version_info[:2])"
         done = candidate and subprocess.run([candidate, "-c", asked], capture_output=True, text=True)
         if done and done.stdout.strip() == version:
             return str(candidate)
-    pytest.skip(f"this machine has no Python {version}")
+    return None
+
+
+HERE = {version: found for version in CLAIMED if (found := interpreter(version))}
+"""Those of the claimed Pythons that this machine has: a run tries these, and the names of its tests say which."""
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +97,7 @@ def environment(uv: str, folder: Path, python: str, *packages: str | Path) -> Pa
     run(uv, "venv", "-q", "--python", python, folder, cwd=folder.parent)
     # The locked versions with their hashes; nothing is built, so nothing but what was published runs.
     run(
-        uv, "pip", "install", "-q", "--no-build", "--python", folder / "bin/python",
+        uv, "pip", "install", "-q", "--system-certs", "--no-build", "--python", folder / "bin/python",
         "--constraint", ROOT / "requirements.lock", *packages, cwd=folder.parent,
     )  # fmt: skip
     return folder / "bin"
@@ -155,9 +165,13 @@ def test_the_same_wheel_is_built_when_only_the_source_package_is_there(
     assert wheel(tmp_path / "again", package).read_bytes() == wheel(built, package).read_bytes()
 
 
-@pytest.mark.parametrize("version", CLAIMED)
+def test_the_python_that_runs_this_is_claimed_when_the_packages_are_tried() -> None:
+    assert RUNNING in HERE
+
+
+@pytest.mark.parametrize("version", HERE)
 def test_the_package_works_when_it_is_installed_alone(built: Path, uv: str, version: str, tmp_path: Path) -> None:
-    bin_ = environment(uv, tmp_path / "env", interpreter(version), wheel(built, "tidemill"), "pytest")
+    bin_ = environment(uv, tmp_path / "env", HERE[version], wheel(built, "tidemill"), "pytest")
     told = json.loads(run(bin_ / "python", "-c", STORY, cwd=tmp_path))
 
     assert (told["version"], told["heavy"], told["extras"], told["started"]) == (VERSION, [], [], [])
@@ -170,7 +184,7 @@ def test_the_package_works_when_it_is_installed_alone(built: Path, uv: str, vers
     project = tmp_path / "page-visits"
     run(bin_ / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=project)
     assert "*visits" in run(bin_ / "tidemill", "describe", "page_visits.module:PageVisits", cwd=project)
-    if version == CLAIMED[0]:  # types are checked for that version
+    if version == next(iter(HERE)):  # types are checked for the oldest one
         run(
             sys.executable,
             "-m",
@@ -181,6 +195,7 @@ def test_the_package_works_when_it_is_installed_alone(built: Path, uv: str, vers
             version,
             cwd=project,
         )
+        run(Path(sys.executable).with_name("basedpyright"), "--pythonpath", bin_ / "python", cwd=project)
 
 
 def test_the_operator_works_when_it_is_installed_alone(built: Path, uv: str, tmp_path: Path) -> None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from site_pages import OTHERS, pages, with_lists_apart
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from site_pages import OTHERS, pages, with_lists_apart  # noqa: E402 - found by the line above
-
 LOADED = re.compile(r"<(?:script|img|iframe)[^>]* src=\"?([^\"> ]+)|<link[^>]* href=\"?([^\"> ]+)")
 
 pytestmark = pytest.mark.timeout(900)  # the first time, tools and packages are fetched

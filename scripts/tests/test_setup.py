@@ -66,6 +66,7 @@ def machine(tmp_path: Path) -> Machine:
     made = Machine(tmp_path)
     made.add("python3", f'[ "$2" != venv ] || {{ mkdir -p .venv/bin; {made.brings("../checkout/.venv/bin/python")}; }}')
     made.add("pgrep", "")
+    made.add("curl", "")
     return made
 
 
@@ -149,11 +150,14 @@ def test_python_itself_is_installed_when_there_is_none(machine: Machine) -> None
     assert (done.returncode, machine.installed()) == (0, ["python3"]), done.stderr
 
 
-def test_pgrep_is_installed_when_it_is_missing(machine: Machine) -> None:
+@pytest.mark.parametrize(("program", "package"), [("pgrep", "procps"), ("curl", "curl")])
+def test_a_program_that_tests_call_is_installed_when_it_is_missing(
+    machine: Machine, program: str, package: str
+) -> None:
     machine.add("java", JAVA.format(major=21))
-    (machine.bin / "pgrep").unlink()
-    machine.add_apt({"procps": "2:4.0"}, {"procps": machine.brings("pgrep")})
+    (machine.bin / program).unlink()
+    machine.add_apt({package: "2:4.0"}, {package: machine.brings(program)})
 
     done = machine.run()
 
-    assert (done.returncode, machine.installed()) == (0, ["procps"]), done.stderr
+    assert (done.returncode, machine.installed()) == (0, [package]), done.stderr

@@ -28,6 +28,7 @@ from tidemill.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
     from kafka_broker import KafkaBroker
+    from postgres_process import PostgresProcess
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "minio.sh"
 USER, PASSWORD = "tidemill", "tidemill-secret"
@@ -155,6 +156,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     broker.start()
     yield broker
     broker.kill()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresProcess]:
+    """A running server of PostgreSQL."""
+    from postgres_process import PostgresProcess  # most sessions need no client of PostgreSQL
+
+    server = PostgresProcess()
+    server.start()
+    yield server
+    server.remove()
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,7 @@ from tidemill.values.errors import (
 )
 
 if TYPE_CHECKING:
-    from tidemill.api.aggregators import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, TopMonotonicOptions
+    from tidemill.api.aggregators import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, TopMonotonicAgg
     from tidemill.api.arguments import Constant, Expr, Helpers, operation, vectorized
     from tidemill.api.block import Block, Case, LoopVars, SelectOptions, SubSource
     from tidemill.api.depots import Depot
@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from tidemill.graphs.executors.asof import AsOfJoinExecutor
     from tidemill.graphs.executors.joins import JoinExecutor
     from tidemill.graphs.executors.outputs import OutputCSVExecutor, OutputParquetExecutor, PublishExecutor
+    from tidemill.graphs.executors.postgres_output import PostgresPublishExecutor
     from tidemill.graphs.executors.rows import (
         DistinctExecutor,
         FilterExecutor,
@@ -116,18 +117,20 @@ if TYPE_CHECKING:
     from tidemill.kafka.depot import KafkaDepot
     from tidemill.kafka.sink import KafkaSink, to_kafka
     from tidemill.language.emits import emit_stream
-    from tidemill.language.external import ExternalDepot
+    from tidemill.language.external import Delivery, ExternalDepot, ExternalSink
     from tidemill.language.objects import TaskGlobalContext, TaskGlobalObject
     from tidemill.language.operations import Ops
     from tidemill.pstate.test_pstate import TestPState
     from tidemill.scans.scan import scan, scan_arrow, scan_depot
+    from tidemill.sinks.iceberg import IcebergSink
+    from tidemill.sinks.postgres import PostgresSink
     from tidemill.values.absent import VOID
     from tidemill.values.data import to_text
 
 __version__ = "0.1.0"
 
 _NAMES = {
-    "tidemill.api.aggregators": ("AccumulatorAgg", "Agg", "CombinerAgg", "CompoundAgg", "TopMonotonicOptions"),
+    "tidemill.api.aggregators": ("AccumulatorAgg", "Agg", "CombinerAgg", "CompoundAgg", "TopMonotonicAgg"),
     "tidemill.api.arguments": ("Constant", "Expr", "Helpers", "operation", "vectorized"),
     "tidemill.api.block": ("Block", "Case", "LoopVars", "SelectOptions", "SubSource"),
     "tidemill.api.depots": ("Depot",),
@@ -183,6 +186,7 @@ _NAMES = {
         "StorageExecutor",
         "UnionExecutor",
     ),
+    "tidemill.graphs.executors.postgres_output": ("PostgresPublishExecutor",),
     "tidemill.graphs.executors.sorting": (
         "SortExecutor",
         "TopKExecutor",
@@ -204,13 +208,15 @@ _NAMES = {
     "tidemill.kafka.depot": ("KafkaDepot",),
     "tidemill.kafka.sink": ("KafkaSink", "to_kafka"),
     "tidemill.language.emits": ("emit_stream",),
-    "tidemill.language.external": ("ExternalDepot",),
+    "tidemill.language.external": ("Delivery", "ExternalDepot", "ExternalSink"),
     "tidemill.language.objects": ("TaskGlobalContext", "TaskGlobalObject"),
     "tidemill.language.operations": ("Ops",),
     "tidemill.values.absent": ("VOID",),
     "tidemill.values.data": ("to_text",),
     "tidemill.pstate.test_pstate": ("TestPState",),
     "tidemill.scans.scan": ("scan", "scan_arrow", "scan_depot"),
+    "tidemill.sinks.iceberg": ("IcebergSink",),
+    "tidemill.sinks.postgres": ("PostgresSink",),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -255,6 +261,7 @@ __all__ = [
     "DefinitionError",
     "DefinitionWarning",
     "Deleted",
+    "Delivery",
     "Depot",
     "DepotClosed",
     "DepotHandle",
@@ -265,6 +272,7 @@ __all__ = [
     "Executor",
     "Expr",
     "ExternalDepot",
+    "ExternalSink",
     "ExternalUnavailable",
     "Fault",
     "Fenced",
@@ -272,6 +280,7 @@ __all__ = [
     "GraphFrame",
     "Helpers",
     "HoppingWindowExecutor",
+    "IcebergSink",
     "InProcessCluster",
     "InvariantViolation",
     "JoinExecutor",
@@ -312,6 +321,8 @@ __all__ = [
     "PState",
     "PStateHandle",
     "Path",
+    "PostgresPublishExecutor",
+    "PostgresSink",
     "ProjectExecutor",
     "ProxyState",
     "ProxyStatus",
@@ -354,7 +365,7 @@ __all__ = [
     "TestPState",
     "TidemillError",
     "TopKExecutor",
-    "TopMonotonicOptions",
+    "TopMonotonicAgg",
     "Topologies",
     "TumblingWindowExecutor",
     "UngracefulTerminationDiff",

@@ -139,8 +139,39 @@ def test_all_keys_are_paged_when_there_are_many(page: Page, shop: Shown) -> None
     expect(keys).to_have_count(51)
 
 
+def test_tasks_are_compared_when_a_pstate_is_skewed(page: Page, shop: Shown) -> None:
+    shop.sales.append_many([["ann", f"product {number}", 1] for number in range(40)])
+    shop.cluster.wait_until_processed("Shop")
+    shop.go(page, "#/m/Shop/p/sales")
+    page.get_by_role("heading", name="By task").click()
+    rows = page.get_by_role("region", name="By task").get_by_role("row")
+    expect(rows).to_have_count(5)
+    expect(rows.nth(1)).to_contain_text('"ann" 42 rows')
+    expect(page.get_by_text(re.compile("The largest task holds [0-9.]+ times the average"))).to_be_visible()
+    axe = Axe().run(page)
+    assert axe.violations_count == 0, axe.generate_report()
+
+
+def test_words_are_explained_when_somebody_asks_with_the_keyboard(page: Page, shop: Shown) -> None:
+    words = page.locator("details.help dd")
+    shop.go(page, "#/")
+    page.get_by_label("Search").press("?")
+    expect(words).to_have_count(0)
+    page.get_by_label("Search").blur()
+    page.keyboard.press("?")
+    for view in VIEWS:  # it stays open from view to view
+        shop.go(page, view)
+        expect(words.first).to_be_visible()
+        expect(page.get_by_text(re.compile(r"docs/guide/[a-z-]+\.md"))).to_be_visible()
+    axe = Axe().run(page)
+    assert axe.violations_count == 0, axe.generate_report()
+    page.keyboard.press("?")
+    expect(words).to_have_count(0)
+
+
 def test_records_are_read_and_appended_when_a_depot_is_opened(page: Page, shop: Shown) -> None:
     shop.go(page, "#/m/Shop/d/sales")
+    expect(page.get_by_role("region", name="Read by").get_by_role("row", name="sum")).to_contain_text("2 · 1")
     page.get_by_label("The record as JSON").fill('["zoe", "tea", 9]')
     page.get_by_role("button", name="Append").click()
     notice = page.get_by_role("status")
@@ -335,6 +366,26 @@ def test_nothing_is_cut_off_when_the_window_is_narrow(page: Page, shop: Shown) -
         shop.go(page, view)
         expect(page.get_by_text("Looking …")).to_have_count(0)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
+        cut = "[...document.querySelectorAll('td')].filter((one) => one.getBoundingClientRect().right > 360).length"
+        assert page.evaluate(cut) == 0, view
+
+
+def test_a_failure_is_in_sight_and_told_once_when_the_window_is_narrow(page: Page, shop: Shown) -> None:
+    page.set_viewport_size({"width": 360, "height": 700})
+    shop.sales.append(["eve", "tea", 13])
+    shop.go(page, "#/")
+    row = page.get_by_role("row", name="Shop sum")
+    expect(row).to_contain_text("nobody pays 13")
+    told = row.get_by_role("cell").last
+    assert told.evaluate("(one) => getComputedStyle(one, '::before').content").startswith('"Trouble"')
+    shop.go(page, "#/m/Shop/t/sum")
+    log = page.get_by_label("Log")
+    expect(log.get_by_text("after the same failure").first).to_be_visible()
+    texts = log.get_by_text("nobody pays 13").all_inner_texts()
+    assert len(set(texts)) == len(texts)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    axe = Axe().run(page)
+    assert axe.violations_count == 0, axe.generate_report()
 
 
 def test_every_control_is_reached_when_only_keys_are_used(page: Page, shop: Shown) -> None:

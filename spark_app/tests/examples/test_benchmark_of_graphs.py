@@ -38,3 +38,16 @@ def test_the_benchmark_stops_when_results_differ() -> None:
     run = {"seconds": {"tidemill": 1.0, "polars": 2.0}, "results": {"tidemill": [[1.0]], "polars": [[1.1]]}}
     with pytest.raises(SystemExit, match="the results differ"):
         benchmarks.graph_figures("q", run, "")
+
+
+def test_a_skewed_join_gives_the_rows_of_an_even_one_and_its_figure_names_the_target(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graphs, "WARM", 0)
+    found = graphs.skew(folder, 1, 2)  # which stops where a row is lost or doubled
+    monkeypatch.setattr(benchmarks, "measured", lambda *given: found)
+    figure = benchmarks.skew_figure(folder, 1, 0.002)
+
+    assert (figure.name, figure.value) == ("skewed_join_vs_even", found["skewed"])
+    assert figure.ratio == found["skewed"] / found["even"]
+    assert "<= 1.3" in figure.ratio_to

@@ -60,7 +60,7 @@ def test_a_module_has_no_fault_and_no_warning(folder: Path) -> None:
 
 def test_the_index_names_each_example_that_there_is() -> None:
     index = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
-    folders = {path.parent.name for path in (ROOT / "examples").glob("*/__init__.py")}
+    folders = {path.parent.name for found in ("*/__init__.py", "*/*.ipynb") for path in (ROOT / "examples").glob(found)}
 
     assert set(re.findall(r"^\| \[(\w+)\]", index, re.MULTILINE)) == folders
     modules = {path.parent.name for path in (ROOT / "examples").glob("*/module.py")}

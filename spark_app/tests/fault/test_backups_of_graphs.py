@@ -19,6 +19,7 @@ from tidemill.graphs.saved_graphs import check_graphs, saved_parts
 from tidemill.leader.backup import BackupRun
 from tidemill.leader.backup_folder import BackupFolder
 from tidemill.store.urls import connect, forget_stores, open_store
+from tidemill.values.errors import CorruptState
 
 FRAMES = [pl.DataFrame({"k": [n % 5 for n in range(30)], "v": range(30 * i, 30 * i + 30)}) for i in range(8)]
 
@@ -127,7 +128,7 @@ def test_a_graph_goes_on_from_each_backup_that_was_made_while_it_ran(tmp_path: P
         copy = tmp_path / f"copy{number}"
         told("restore", target, "--store", copy, "--backup", backup)
         assert told("check", "--store", copy)["findings"] == []
-        if not open_store(str(copy)).exists("_tidemill/graphs/job/program"):
+        if not any("/program" in key for key in open_store(str(copy)).list("_tidemill/graphs/job")):
             continue
         graph = TaskGraph.resume("job", copy)
         graph.run()
@@ -194,6 +195,29 @@ def test_a_check_says_what_is_damaged(tmp_path: Path, spoiled: str) -> None:
         assert done.exit_code == 4
 
 
+@pytest.mark.parametrize("damage", ["swapped", "cut", "changed"])
+@pytest.mark.parametrize("kind", ["frames/*", "checkpoints/*", "program-*"])
+def test_a_graph_does_not_go_on_from_what_it_did_not_save(tmp_path: Path, kind: str, damage: str) -> None:
+    for name in ("half", "other"):
+        killed_at(job(tmp_path, name)[0], 4)
+    assert check_graphs(open_store(str(tmp_path))) == (0, [])
+    graphs = tmp_path / "_tidemill" / "graphs"
+    spoiled, other = (sorted((graphs / name).glob(kind))[0] for name in ("half", "other"))
+    content = bytearray(other.read_bytes() if damage == "swapped" else spoiled.read_bytes())
+    if damage == "changed":
+        content[-1] ^= 1
+    spoiled.chmod(0o644)
+    spoiled.write_bytes(bytes(content[:-1] if damage == "cut" else content))
+
+    _, findings = check_graphs(open_store(str(tmp_path)))
+
+    assert [(name, finding.invariant) for name, finding in findings] == [("half", "S3")]
+    assert "not what was written" in findings[0][1].text
+    with pytest.raises(CorruptState, match="not what was written"):
+        TaskGraph.resume("half", tmp_path).run()
+    TaskGraph.resume("other", tmp_path).run()
+
+
 @pytest.mark.parametrize("at", [1, 3, 6, 10])
 def test_no_row_is_lost_when_a_graph_ends_while_it_is_saved(tmp_path: Path, at: int) -> None:
     """Whichever object is being copied just then: what a saved run says it appended is in the saved depot."""
@@ -210,7 +234,7 @@ def test_no_row_is_lost_when_a_graph_ends_while_it_is_saved(tmp_path: Path, at: 
 
     BackupRun(open_store(store), BackupFolder(connect(target)), 1_000, tell, saved_parts).take()
     told("restore", target, "--store", copy)
-    if open_store(copy).exists("_tidemill/graphs/job/program"):
+    if any("/program" in key for key in open_store(copy).list("_tidemill/graphs/job")):
         TaskGraph.resume("job", copy).run()
 
     with InProcessCluster.create("local", store=copy) as cluster:

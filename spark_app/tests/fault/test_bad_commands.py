@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path as Folder
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
+
+from tidemill.cli.caller import caller
+from tidemill.cli.main import app as command
+from tidemill.clients.module import ModuleClient
+from tidemill.store.local import LocalStore
+from tidemill.values.errors import UnknownName
 
 TIDEMILL = Folder(sys.executable).parent / "tidemill"
 MODULE = """
@@ -112,6 +120,21 @@ def test_what_was_appended_is_said_when_a_later_line_does_not_fit(folder: Folder
     assert json.loads(run(folder, "select", "Words", "$$counts", '["late"]', "--json")) == [50_000]
 
 
+@pytest.mark.parametrize("name", ["..", ".", "_tidemill", "a\n", "x" * 300])
+def test_there_is_no_such_module_when_none_can_have_the_name(name: str, tmp_path: Folder) -> None:
+    for args in (["log", name, "mb"], ["status", name], ["destroy", name], ["query", name, "q"], ["pause", name, "mb"]):
+        said = CliRunner().invoke(command, [*args, "--store", str(tmp_path)])
+        assert (said.exit_code, type(said.exception)) == (1, SystemExit) and "There is no module" in said.output
+    with pytest.raises(UnknownName, match="There is no module"):
+        ModuleClient(LocalStore(tmp_path), name)
+
+
+def test_a_change_can_be_signed_when_user_and_host_have_odd_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USER", "a\udcff")
+    monkeypatch.setattr(socket, "gethostname", lambda: "b\udcff")
+    assert caller().encode() == rb"a\udcff@b?, by command"
+
+
 @pytest.mark.parametrize("file", ["none.csv", "none.parquet", "none.jsonl"])
 def test_file_is_named_when_it_is_not_there(folder: Folder, file: str) -> None:
     assert f"{file}: No such file" in run(folder, "append", "Words", "*words", file, code=1)
@@ -170,7 +193,7 @@ def test_usage_is_shown_with_exit_code_2_when_arguments_are_wrong(folder: Folder
         (("pause", "Words", "nothing"), "it has count"),
         (("export", "Words", "$$nothing"), "it has $$counts"),
         (("status", "--store", "nowhere"), "no store at nowhere"),
-        (("status", "--store", "gopher://x"), "is no store"),
+        (("status", "--store", "gopher://x"), "is not a store"),
         (("status", "--store", "s3://bucket?endpont=x"), "endpont"),
     ],
 )

@@ -416,11 +416,11 @@ def test_store_is_refused_when_it_lets_a_second_create_win() -> None:
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("gopher://x", "is no store"),
+        ("gopher://x", "is not a store"),
         ("s3://", "names no bucket"),
         ("s3://bucket?endpont=x", "endpont"),
         ("file://host/folder", "three slashes"),
-        ("", "is no store"),
+        ("", "is not a store"),
     ],
 )
 def test_store_is_refused_when_its_url_is_wrong(url: str, text: str) -> None:

@@ -203,8 +203,12 @@ def test_a_runner_serves_its_module_when_it_has_a_port(tmp_path: Path) -> None:
                 looks += 1
                 assert looks < 2_000, client.status("Beside", "mb")
             assert client.modules() == ["Beside"]
+            client.set_option("Beside", "depot.max.fetch", 100)
         runner.terminate()
         assert runner.wait(30) == 0
+        assert runner.stderr is not None
+        (audit,) = [line for line in runner.stderr if '"audit":' in line]
+        assert '"method":"PATCH"' in audit and '"set":{"depot.max.fetch":100}' in audit
     finally:
         runner.kill()
         runner.communicate()

@@ -12,12 +12,13 @@ import polars as pl
 import pytest
 from graph_executors import Killed
 
-from tidemill import Executor, TaskGraph
+from tidemill import CorruptState, Executor, TaskGraph
 from tidemill.graphs import checkpoints
 from tidemill.graphs.messages import StepResult, StepWork
+from tidemill.graphs.nodes import StoredGraph
 from tidemill.graphs.run_log import graph_folder
+from tidemill.graphs.sealed import sealed
 from tidemill.graphs.spark_channels import _Bench, _StepObject
-from tidemill.graphs.task_graph import StoredGraph
 from tidemill.store.local import LocalStore
 from tidemill.store.urls import open_store
 
@@ -50,7 +51,8 @@ class Workers:
         graph.new_blocking_node({0: kept}, Keeps(folder / "last"), 1, {0: None})
         program = StoredGraph(graph._definition, "spark", 1, 1, None)
         self.store = open_store(self.url)
-        self.store.create(f"{graph_folder('job')}/program", cloudpickle.dumps(program))
+        self.program = f"{graph_folder('job')}/program-1"
+        self.store.create(self.program, sealed(self.program, cloudpickle.dumps(program)))
         made = _StepObject(f"{graph_folder('job')}/scratch/first")
         batches = [made.add_batch(pl.DataFrame({"k": [number, 3 + number]})) for number in range(CHANNELS)]
         result = StepResult((0, 0), None, True)
@@ -59,7 +61,7 @@ class Workers:
 
     def steps(self, name: str = "a", is_again: bool = False) -> list[StepResult]:
         """By a worker that knows nothing."""
-        return _Bench(self.url, "job").steps(name, self.works, is_again)
+        return _Bench(self.url, "job", self.program).steps(name, self.works, is_again)
 
     def shown(self, results: list[StepResult]) -> list[Any]:
         return [[sent.payload.frame(self.store)["k"].to_list() for sent in each.messages] for each in results]
@@ -81,6 +83,24 @@ def test_steps_are_found_when_a_share_is_begun_again_behind_them(workers: Worker
     assert again == first
     assert workers.done() == [0, 1, 2]
     assert not any(each.is_repeated for each in again)
+
+
+def test_a_step_is_not_taken_when_any_bit_of_its_result_is_another(workers: Workers) -> None:
+    first = workers.steps()
+    (key,) = (key for key in workers.store.list(f"{graph_folder('job')}/scratch") if key.endswith("a-1-0"))
+    content, path = workers.store.get(key), Path(str(workers.store.local_path(key)))
+    path.chmod(0o600)
+    state = first[0].state.part  # what stands behind it is the result
+    for at in (*range(state.start + state.length, len(content), 7), *range(len(content) - 24, len(content))):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+        with pytest.raises(CorruptState, match=key):
+            workers.steps(is_again=True)
+    for count in (0, 5, len(content) - 1):
+        path.write_bytes(content[:count])
+        with pytest.raises(CorruptState, match=key):
+            workers.steps(is_again=True)
+    path.write_bytes(content)
+    assert workers.steps(is_again=True) == first
 
 
 def test_one_step_is_done_again_when_a_worker_dies_in_it(workers: Workers) -> None:
@@ -125,5 +145,5 @@ def test_state_is_found_in_the_object_of_a_step_when_another_worker_goes_on(work
         for work, batch, each in zip(workers.works, batches, first, strict=True)
     ]
     second = workers.steps("b")
-    live, _ = _Bench(workers.url, "job")._channel(replace(workers.works[0], state=second[0].state))
+    live, _ = _Bench(workers.url, "job", workers.program)._channel(replace(workers.works[0], state=second[0].state))
     assert pl.concat(live._executor.kept)["k"].to_list() == [0, 3, 0, 3]

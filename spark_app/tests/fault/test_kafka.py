@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import threading
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
+from guide_code import names_of
 from kafka_broker import KafkaBroker
 from kafka_modules import START, Passing, Several
 
@@ -390,9 +390,7 @@ def test_processing_stops_when_kafka_deleted_what_was_not_processed(story: Story
 
 
 def test_the_guide_runs_as_it_stands_there(kafka: KafkaBroker, name: str) -> None:
-    found: dict[str, Any] = {"__name__": "guide"}
-    for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL):
-        exec(compile(block, str(GUIDE), "exec"), found)
+    found = names_of(GUIDE)
     orders, totals = kafka.topic(f"{name}-in", 2), kafka.topic(f"{name}-out")
     for partition, user, amounts in ((0, "ann", (5, 6)), (1, "bob", (7,))):
         kafka.send(orders, partition, *(json.dumps({"user": user, "amount": a}).encode() for a in amounts))

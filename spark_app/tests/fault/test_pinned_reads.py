@@ -146,7 +146,7 @@ def test_pinned_handle_reads_the_same_when_the_state_goes_on(desk: Desk) -> None
 def test_pinned_handle_expires_when_its_entry_is_collected(desk: Desk) -> None:
     noted = [desk.note() for _ in range(4)]
     assert desk.collect().entries > 0
-    with pytest.raises(SnapshotExpired, match="pin a newer one"):
+    with pytest.raises(SnapshotExpired, match="read at a newer one"):
         desk.read(noted[0][0])
     assert [desk.read(entry) for entry, _ in noted[2:]] == [text for _, text in noted[2:]]
     assert desk.read() == noted[-1][1]
@@ -190,7 +190,7 @@ def test_pinned_handle_expires_when_a_stalled_writer_refills_the_slot_of_a_part(
     part_loader.cache_clear()
     desk.trim_and_wake_a_stalled_writer(first)
 
-    with pytest.raises(SnapshotExpired, match="pin a newer one"):
+    with pytest.raises(SnapshotExpired, match="read at a newer one"):
         desk.read(second)
 
 

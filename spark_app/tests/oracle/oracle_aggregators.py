@@ -108,9 +108,14 @@ def _is_nan(value: Any) -> bool:
 
 
 def _order(a: Any, b: Any) -> int:
-    """NaN is greater than every number."""
+    """NaN is greater than every number, in lists too; sets are compared as the lists of their sorted elements."""
     if _is_nan(a) or _is_nan(b):
         return int(_is_nan(a)) - int(_is_nan(b))
+    if isinstance(a, (set, frozenset)) and isinstance(b, (set, frozenset)):
+        a, b = (sorted(each, key=cmp_to_key(_order)) for each in (a, b))
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        differing = (found for one, other in zip(a, b, strict=False) if (found := _order(one, other)))
+        return next(differing, len(a) - len(b))
     return int(a > b) - int(a < b)
 
 

@@ -18,7 +18,8 @@ class Step:
     """One node. `nexts` are the steps after it, beside each other.
 
     A condition has a step for each case in `inner`, a loop its head and what follows it, a batch block its beginning.
-    `meets`: rows may meet here before they go on, to wait for calls, or for rows of other cases that do.
+    `meets`: rows may meet here before they go on, to wait for calls, or for rows of other cases that do; with
+    `must_meet` they do. Rows that come to one `place` from one task keep their order: cases of a condition share it.
     """
 
     node: Any
@@ -27,6 +28,13 @@ class Step:
     block: BlockGraph | None = None
     number: int = field(default_factory=lambda: next(_numbers))
     meets: bool = False
+    must_meet: bool = False
+    shared: tuple[int, int] | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where rows arrive that come here from other tasks."""
+        return self.shared or (self.number, 0)
 
 
 @dataclass(eq=False)
@@ -92,10 +100,18 @@ class Builder:
 
     def _cond(self, node: df.Cond, step: Step) -> list[Step]:
         join = Step(None)
-        for _, body in node.cases:
-            entry = Step(None, meets=self.meets and any(_awaits(each) for _, other in node.cases for each in other))
+        bodies = [body for _, body in node.cases]
+        is_deep = any(_awaits(each) for body in bodies for each in body if isinstance(each, df.Cond))
+        for body, crossings in zip(bodies, _crossings(bodies, self.meets), strict=True):
+            entry = Step(None, meets=self.meets and is_deep)
             step.inner.append(entry)
-            for end in self.chain(body, [entry]):
+            ends = [entry]
+            for level, (first, last, must_meet) in enumerate(crossings):
+                ends = self.chain(body[first:last], ends)
+                (point,) = ends if last > first and _crosses(body[last - 1], self.meets) else [_meeting(ends)]
+                point.shared, point.must_meet = (step.number, level + 1), must_meet
+                ends = [point]
+            for end in self.chain(body[crossings[-1][1] if crossings else 0 :], ends):
                 end.nexts.append(join)
         return [join]
 
@@ -140,6 +156,57 @@ def _awaits(node: Any) -> bool:
     if isinstance(node, df.Cond):
         return any(_awaits(each) for _, body in node.cases for each in body)
     return isinstance(node, df.Each) and node.function.kind == "async"
+
+
+_DECIDED = ("hash", "path", "direct", "custom", "global")
+"""Partitioners that send a row to one task, which its values decide."""
+
+
+def _crosses(node: Any, meets: bool) -> bool:
+    """Whether rows of a case leave here for their next task, or wait for a call."""
+    return isinstance(node, df.Partition) or (meets and isinstance(node, df.Each) and _awaits(node))
+
+
+def _meeting(ends: Sequence[Step]) -> Step:
+    """Where rows of a case that waits for nothing wait with those of the others."""
+    step = Step(None, meets=True)
+    for end in ends:
+        end.nexts.append(step)
+    return step
+
+
+def _crossings(bodies: Sequence[Sequence[Any]], meets: bool) -> list[list[tuple[int, int, bool]]]:
+    """For each case the pieces of it that end where it shares a place with others, and whether rows must meet there.
+
+    The first partitioner of a case shares with the first of the others, the second with the second, and so on; a call
+    that is awaited counts as one, and cases without a partitioner wait there, too.
+    """
+    found: list[list[tuple[int, int, bool]]] = [[] for _ in bodies]
+    group = list(range(len(bodies)))
+    while True:
+        starts = {case: found[case][-1][1] if found[case] else 0 for case in group}
+        points = {case: _next_crossing(bodies[case], starts[case], meets) for case in group}
+        moving = {case: point for case, point in points.items() if point is not None}
+        nodes = [bodies[case][point] for case, point in moving.items()]
+        resting = []
+        if any(isinstance(node, df.Each) for node in nodes):
+            behind = {case: bodies[case][starts[case] :] for case in group if case not in moving}
+            resting = [c for c, body in behind.items() if not any(isinstance(each, df.Partition) for each in body)]
+        if len(moving) + len(resting) < 2:
+            return found
+        must_meet = any(isinstance(node, df.Partition) for node in nodes)
+        for case, point in moving.items():
+            found[case].append((starts[case], point + 1, must_meet))
+        for case in resting:
+            found[case].append((starts[case], starts[case], must_meet))
+        group = [*moving, *resting]
+
+
+def _next_crossing(body: Sequence[Any], start: int, meets: bool) -> int | None:
+    place = next((i for i in range(start, len(body)) if _crosses(body[i], meets)), None)
+    if place is None or (isinstance(body[place], df.Partition) and body[place].kind not in _DECIDED):
+        return None
+    return place
 
 
 def _is_single(node: Any) -> bool:

@@ -237,7 +237,7 @@ class Attempt:
 
     def _take(self, step: Step, row: Row) -> None:
         """A row goes on to a step."""
-        if step.meets and self.schedule.meets(step.number):
+        if step.meets and (step.must_meet or self.schedule.meets(step.place)):
             self._send(step, row, row.task)
         else:
             self._reach(step, row)

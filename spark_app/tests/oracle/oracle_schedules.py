@@ -1,9 +1,10 @@
 """The orders in which the oracle lets things happen.
 
-What the language promises: messages from one task to another keep their order, and a row goes on to its end, to the
-next partitioner or to a batch block before the next one starts. Nothing else is ordered: messages of different tasks,
-sources, branches, rounds of a loop, the keys of `group_by` and of plain dicts, the tasks that a shuffle deals.
-Where rows wait for calls they may meet first, those of cases beside them too.
+What the language promises: messages from one task to another keep their order, also where they came through different
+cases of one condition, and a row goes on to its end, to the next partitioner or to a batch block before the next one
+starts. Nothing else is ordered: messages of different tasks, sources, branches, conditions inside different cases,
+rounds of a loop, the keys of `group_by` and of plain dicts, the tasks that a shuffle deals.
+Where rows wait for calls they may meet first; those of the other cases then meet with them.
 
 `Rounds` does what an engine in supersteps does. `Chance` takes any order that is promised; programs whose results
 differ between several of those have no one right result (`oracle_comparison` says what becomes of them).
@@ -46,7 +47,7 @@ class Rounds:
     arriving: list[Message] = field(default_factory=list)
     finishing: list[int] = field(default_factory=list)
     sent: int = 0
-    last: Step | None = None
+    last: tuple[int, int] | None = None
     loops_in_rounds: bool = True
 
     def send(self, message: Message) -> None:
@@ -58,13 +59,13 @@ class Rounds:
         """A message that arrives, or a batch block that is finished; None at the end. A block begins when all messages
         to one place have come.
         """
-        if self.entering and (not self.arriving or self.arriving[0].step is not self.last):
+        if self.entering and (not self.arriving or self.arriving[0].step.place != self.last):
             return self.entering.pop(0)
         if not self.arriving and not self.finishing:
-            self.arriving = sorted(self.waiting, key=lambda m: (m.step.number, m.task, m.sender, m.number))
+            self.arriving = sorted(self.waiting, key=lambda m: (m.step.place, m.task, m.sender, m.number))
             self.waiting, self.finishing = [], list(finishable)
         if self.arriving:
-            self.last = self.arriving[0].step
+            self.last = self.arriving[0].step.place
             return self.arriving.pop(0)
         return self.finishing.pop(0) if self.finishing else None
 
@@ -74,8 +75,8 @@ class Rounds:
     def dealt(self, tasks: int) -> int:
         return 0
 
-    def meets(self, step: int) -> bool:
-        """Whether rows meet at a step where they may."""
+    def meets(self, place: tuple[int, int]) -> bool:
+        """Whether rows meet at a place where they may."""
         return False
 
     def another(self) -> Rounds:
@@ -96,10 +97,10 @@ class Chance:
         self.favours_new = seed % 3 == 1
         self.favours_old = seed % 3 == 2
         self.meetings = self.random.choice(("all", "all", "none", "some"))
-        self.met: dict[int, bool] = {}
+        self.met: dict[tuple[int, int], bool] = {}
 
     def send(self, message: Message) -> None:
-        place = None if self.strict else message.step.number
+        place = None if self.strict else message.step.place
         self.channels.setdefault((message.sender, message.task, place), []).append(message)
 
     def next(self, finishable: Sequence[int]) -> Message | int | None:
@@ -118,10 +119,10 @@ class Chance:
     def dealt(self, tasks: int) -> int:
         return self.random.randrange(tasks)
 
-    def meets(self, step: int) -> bool:
+    def meets(self, place: tuple[int, int]) -> bool:
         if self.meetings != "some":
             return self.meetings == "all"
-        return self.met.setdefault(step, self.random.random() < 0.5)
+        return self.met.setdefault(place, self.random.random() < 0.5)
 
     def another(self) -> Chance:
         return Chance(self.random.randrange(10**6), self.strict)

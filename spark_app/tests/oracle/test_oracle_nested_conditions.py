@@ -68,3 +68,12 @@ def test_rows_keep_their_order_when_the_guide_promises_it(name: str) -> None:
 def test_any_order_is_right_when_conditions_inside_different_cases_wait(name: str) -> None:
     for variant in VARIANTS:
         assert compared(program(OPEN[name]), variant).fault is None
+
+
+@pytest.mark.parametrize("name", ["cases of one condition", "a condition that is alone in a case"])
+def test_an_engine_that_breaks_the_promise_is_found_when_a_program_shows_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.plan.compile.graph.shared_ways", lambda *_: {})
+    fault = compared(program(PROMISED[name]), Variant()).fault
+    assert fault is not None and "$$log" in fault

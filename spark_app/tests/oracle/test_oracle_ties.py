@@ -32,6 +32,9 @@ AGGREGATORS = {
 }
 TIES = [True, 1, 1.0]
 NANS = [math.nan, 2, 1, 3]
+NESTED = [["a", math.nan], ["a", 1], ["a", 2.0], ["a"]]
+DEEP = [[[math.nan], 1], [[math.nan], 0], [[1.0], math.nan], [[1], 5]]
+SETS = [{1, 2}, {3}, {2, 5}, {math.nan}]
 VARIANTS = [Variant(), Variant(by_rows=True), Variant(as_bytes=True, compacts=True)]
 
 
@@ -42,7 +45,9 @@ def agrees(aggregators: list[str], records: list[Any], variant: Variant) -> None
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)
-@pytest.mark.parametrize("values", [TIES, NANS], ids=["ties", "NaN"])
+@pytest.mark.parametrize(
+    "values", [TIES, NANS, NESTED, DEEP, SETS], ids=["ties", "NaN", "NaN in lists", "NaN in lists of lists", "sets"]
+)
 def test_the_engine_keeps_what_the_oracle_keeps_when_values_tie_or_are_no_numbers(name: str, values: list[Any]) -> None:
     for count, records in enumerate(itertools.permutations(values)):
         agrees(AGGREGATORS[name], list(records), VARIANTS[count % len(VARIANTS)])

@@ -124,6 +124,21 @@ def test_an_inner_join_may_build_its_left_side(left: pl.DataFrame, right: pl.Dat
 
 
 @EXAMPLES
+@given(LEFTS, RIGHTS, st.booleans(), st.booleans(), st.sampled_from([None, 1, 300]))
+def test_a_join_gives_all_pairs_when_keys_of_a_side_are_there_once(
+    left: pl.DataFrame, right: pl.DataFrame, left_primary: bool, right_primary: bool, memory_limit: int | None
+) -> None:
+    left = left.filter(pl.col("k").is_first_distinct() | pl.col("k").is_null()) if left_primary else left
+    right = right.filter(pl.col("k").is_first_distinct() | pl.col("k").is_null()) if right_primary else right
+    given: dict[str, Any] = {"left_primary": left_primary, "right_primary": right_primary}
+    executor = JoinExecutor("k", **given)
+    if memory_limit is not None:
+        executor = OOCJoinExecutor("k", memory_limit=memory_limit, **given)
+
+    check(executor, {0: left, 1: right}, left.join(right, on="k"))
+
+
+@EXAMPLES
 @given(NUMBERS, st.sampled_from([None, ["k"], ["f", "w"]]))
 def test_distinct_rows_are_those_of_polars(rows: pl.DataFrame, keys: list[str] | None) -> None:
     check(DistinctExecutor(keys), {0: rows}, rows.select(keys or rows.columns).unique())
@@ -172,8 +187,11 @@ def test_rows_go_on_as_they_are_when_nothing_is_kept(first: pl.DataFrame, second
     check(ProjectExecutor([pl.lit(1).alias("one"), "w"]), {0: first}, first.select(pl.lit(1).alias("one"), "w"))
 
 
+TIMED = frames(t=(TIMES, pl.Int64), k=(KEYS, pl.Int64))
+
+
 @EXAMPLES
-@given(frames(t=(TIMES, pl.Int64), k=(KEYS, pl.Int64)), frames(t=(TIMES, pl.Int64), k=(KEYS, pl.Int64)), st.booleans())
+@given(TIMED, TIMED, st.booleans())
 def test_the_last_row_before_is_joined(left: pl.DataFrame, right: pl.DataFrame, is_sorted: bool) -> None:
     left, right = (rows.sort("t", maintain_order=True) if is_sorted else rows for rows in (left, right))
     right = right.with_row_index("price")
@@ -187,6 +205,24 @@ def test_the_last_row_before_is_joined(left: pl.DataFrame, right: pl.DataFrame, 
 
     found = wanted if right.height else wanted.drop("price")
     check(AsOfJoinExecutor("t", by="k", is_sorted=is_sorted), {0: left, 1: right}, found)
+
+
+@EXAMPLES
+@given(TIMED, TIMED, st.sampled_from(["forward", "nearest"]))
+def test_the_next_row_or_the_nearest_one_is_joined(left: pl.DataFrame, right: pl.DataFrame, strategy: Any) -> None:
+    """Of rows that are as near the later one counts, of rows of one time the one that came last."""
+    right = right.with_row_index("price")
+    expected = []
+    for t, k in left.rows():
+        others = [(time, price) for price, time, key in right.rows() if key == k is not None and time is not None]
+        fits = [each for each in others if t is not None and (strategy == "nearest" or each[0] >= t)]
+        nearest = min(fits, key=lambda each: (abs(each[0] - t), -each[0], -each[1]), default=(None, None))
+        expected.append((t, k, nearest[1]))
+    schema = {"t": pl.Int64, "k": pl.Int64, "price": pl.UInt32}
+    wanted = pl.DataFrame(expected, schema=schema, orient="row")
+
+    found = wanted if right.height else wanted.drop("price")
+    check(AsOfJoinExecutor("t", by="k", strategy=strategy), {0: left, 1: right}, found)
 
 
 def windows_of(rows: pl.DataFrame, size: int, hop: int) -> pl.DataFrame:

@@ -38,7 +38,15 @@ STEPS = st.one_of(
     st.tuples(st.just("select"), st.just(["k", "w"])),
     st.tuples(st.just("sort"), st.sampled_from([["v"], ["w", "k"]])),
     st.tuples(st.just("window"), st.tuples(st.integers(1, 4), st.integers(1, 5), st.sampled_from([None, "w", "k"]))),
-    st.tuples(st.just("asof"), st.tuples(st.sampled_from([None, "k", ["w", "k"]]), st.integers(0, 2))),
+    st.tuples(st.just("session"), st.tuples(st.integers(1, 3), st.sampled_from([None, "w", "k"]))),
+    st.tuples(
+        st.just("asof"),
+        st.tuples(
+            st.sampled_from([None, "k", ["w", "k"]]),
+            st.integers(0, 2),
+            st.sampled_from(["backward", "forward", "nearest"]),
+        ),
+    ),
 )
 
 
@@ -65,7 +73,9 @@ def applied(query: Any, step: str, how: Any, tables: list[Any]) -> Any:
         case "window":
             return windows(query, *how)
         case "asof":
-            return asof(query, how[0], tables[how[1]])
+            return asof(query, how[0], tables[how[1]], how[2])
+        case "session":
+            return sessions(query, *how)
         case "agg" if how[0]:
             return query.group_by(*how[0]).agg(*how[1])
         case "agg":
@@ -87,16 +97,33 @@ def windows(query: Any, every: int, period: int, key: str | None) -> Any:
     return within.group_by(*keys, "start").agg(made).rename({"start": "v"})
 
 
-def asof(query: Any, by: Any, other: Any) -> Any:
+def sessions(query: Any, gap: int, key: str | None) -> Any:
+    """Sessions of `v`, told one row after the other."""
+    made = [c("w").count().alias("n"), c("k").sum()] if key != "k" else [c("w").count().alias("n")]
+    if isinstance(query, GraphFrame):
+        return query.group_by_session("v", gap=gap, group_by=key).agg(*made)
+    keys = [] if key is None else [key]
+    table = query.collect().drop_nulls("v").sort("v")
+    starts, begun, last = [], dict[Any, int](), dict[Any, int]()
+    for *own, time in table.select(*keys, "v").rows():
+        if tuple(own) not in last or time - last[tuple(own)] >= gap:
+            begun[tuple(own)] = time
+        last[tuple(own)] = time
+        starts.append(begun[tuple(own)])
+    return table.with_columns(v=pl.Series(starts, dtype=table.schema["v"])).lazy().group_by(*keys, "v").agg(made)
+
+
+def asof(query: Any, by: Any, other: Any, strategy: Any) -> Any:
     """With rows of which no two are of one time: it is not said which of them is taken."""
     keys = [] if by is None else [by] if isinstance(by, str) else by
     if isinstance(query, GraphFrame):
         latest = other.group_by("v", *keys).agg(c("w" if "w" not in keys else "k").min().alias("x"))
-        return query.join_asof(latest, on="v", by=by)
-    latest = other.group_by("v", *keys).agg(c("w" if "w" not in keys else "k").min().alias("x")).sort("v")
+        return query.join_asof(latest, on="v", by=by, strategy=strategy)
+    latest = other.group_by("v", *keys).agg(c("w" if "w" not in keys else "k").min().alias("x"))
+    latest = latest.drop_nulls(["v", *keys]).sort("v")
     nulls = pl.any_horizontal(c(each).is_null() for each in ("v", *keys))
     # Polars lets null meet null in `by`, and refuses times that are null: neither finds a row here.
-    found = query.filter(~nulls).sort("v").join_asof(latest, on="v", by=by, check_sortedness=False)
+    found = query.filter(~nulls).sort("v").join_asof(latest, on="v", by=by, strategy=strategy, check_sortedness=False)
     return pl.concat([found, query.filter(nulls)], how="diagonal")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill import AsOfJoinExecutor, DefinitionError, JoinExecutor, OOCJoinExecutor, SplitPartition, TaskGraph
+from tidemill import (
+    AggExecutor,
+    AsOfJoinExecutor,
+    BadInput,
+    DefinitionError,
+    DistinctExecutor,
+    FilterExecutor,
+    JoinExecutor,
+    OOCJoinExecutor,
+    RangePartition,
+    SessionWindowExecutor,
+    SplitPartition,
+    StorageExecutor,
+    TaskGraph,
+    TumblingWindowExecutor,
+    UnionExecutor,
+)
 from tidemill.graphs.multisets import difference
 from tidemill.graphs.partitions import split
 
@@ -79,12 +96,77 @@ def test_a_key_that_is_no_number_is_split_when_it_is_heavy(tmp_path: Path) -> No
         {0: SplitPartition("k", [7]), 1: "k"},
         {0: SplitPartition("k", [7]), 1: SplitPartition("k", [7])},
         {0: SplitPartition("k", [7]), 1: SplitPartition("k", [8], copied=True)},
+        {0: SplitPartition("k", [7], copied=True), 1: SplitPartition("k", [7], copied=True)},
     ],
 )
 def test_heavy_keys_are_refused_when_they_would_not_meet(tmp_path: Path, keys: Any) -> None:
     rows = [pl.DataFrame({"k": [7], "a": [1]})]
-    with pytest.raises(DefinitionError, match="on each other stream"):
+    with pytest.raises(DefinitionError, match="on each other stream only"):
         joined(tmp_path, rows, rows, JoinExecutor("k"), keys)
+
+
+TYPED = pl.DataFrame({"k": [7], "day": [date(2026, 1, 7)], "w": ["a"]})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        SplitPartition("k", ["7"]),
+        SplitPartition("w", [7]),
+        SplitPartition("day", ["2026-01-07"]),
+        SplitPartition(["k", "w"], [(7, 7)]),
+        RangePartition("k", ["a"]),
+        RangePartition("w", [7]),
+    ],
+)
+def test_keys_of_another_type_are_refused_before_anything_runs(tmp_path: Path, key: Any) -> None:
+    graph = TaskGraph(tmp_path)
+    rows = graph.new_input_frames([TYPED], 1)
+    graph.new_blocking_node({0: rows}, StorageExecutor(), 2, {0: key})
+    with pytest.raises(DefinitionError, match=r"test_graph_heavy_keys.py:\d+.* not of the type of"):
+        graph.initialize()
+
+
+def test_keys_of_another_type_are_told_with_their_node_when_nobody_knew_the_columns(tmp_path: Path) -> None:
+    graph = TaskGraph(tmp_path)
+    rows = graph.new_non_blocking_node(
+        {0: graph.new_input_frames([TYPED], 1)}, FilterExecutor(pl.col("k") > 0), 1, {0: None}
+    )
+    graph.new_blocking_node({0: rows}, StorageExecutor(), 2, {0: SplitPartition("k", ["7"])})
+    with pytest.raises(BadInput, match=r"node 1 .*heavy keys .7. are not of the type of k \(Int64\)"):
+        graph.run()
+
+
+def test_a_heavy_key_is_refused_when_it_has_not_a_value_for_each_column() -> None:
+    for keys in ([7], [(7,)], ["ab"]):
+        with pytest.raises(BadInput, match="is a tuple of 2 values"):
+            SplitPartition(["k", "w"], keys)
+
+
+@pytest.mark.parametrize(
+    "executor",
+    [
+        AggExecutor("k", {"n": ("k", "count")}),
+        DistinctExecutor("k"),
+        TumblingWindowExecutor("k", 10, "w", aggregations={"n": "len"}),
+        SessionWindowExecutor("k", 10, "w", aggregations={"n": "len"}),
+    ],
+)
+def test_an_aggregation_is_refused_when_its_keys_are_split(tmp_path: Path, executor: Any) -> None:
+    graph = TaskGraph(tmp_path)
+    graph.new_blocking_node({0: graph.new_input_frames([TYPED], 1)}, executor, 2, {0: SplitPartition("k", [7])})
+    with pytest.raises(DefinitionError, match=r"test_graph_heavy_keys.py:\d+.* a part of the result in each channel"):
+        graph.initialize()
+
+
+def test_copies_are_refused_when_nothing_joins_them(tmp_path: Path) -> None:
+    copied, split_key = SplitPartition("k", [7], copied=True), SplitPartition("k", [7])
+    for executor, keys in ((StorageExecutor(), [copied]), (UnionExecutor(), [split_key, copied])):
+        graph = TaskGraph(tmp_path)
+        sources = {number: graph.new_input_frames([TYPED], 1) for number in range(len(keys))}
+        graph.new_blocking_node(sources, executor, 2, dict(enumerate(keys)))
+        with pytest.raises(DefinitionError, match="once for each channel"):
+            graph.initialize()
 
 
 def test_no_channel_has_a_third_more_than_others_when_most_rows_have_one_key(tmp_path: Path) -> None:

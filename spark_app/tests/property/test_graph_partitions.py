@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill import RangePartition
-from tidemill.graphs.partitions import split
+from tidemill.graphs.partitions import FILTERED_CHANNELS, split
 from tidemill.values.errors import BadInput
 
 KEYS: dict[Any, st.SearchStrategy[Any]] = {
@@ -63,6 +63,18 @@ def test_equal_keys_meet_when_their_columns_have_other_widths(values: list[int |
                 for value in piece["k"]:
                     assert owner.setdefault((str(key), value), channel) == channel
                     assert key != "k" or value is None or channel == value % channels
+
+
+@given(owners=st.lists(st.integers(0, 2 * FILTERED_CHANNELS - 1), min_size=1, max_size=80), cut=st.integers(0, 80))
+def test_each_channel_gets_its_rows_in_order_when_channels_are_few_or_many(owners: list[int], cut: int) -> None:
+    frame = pl.DataFrame({"row": range(len(owners)), "text": [f"text of row {row}" for row in range(len(owners))]})
+    chunks = pl.concat([frame.head(cut), frame.tail(max(0, len(owners) - cut))], rechunk=False)
+
+    dealt = split(chunks, lambda batch: pl.Series(owners), 0, 2 * FILTERED_CHANNELS)
+
+    assert [channel for channel, _ in dealt] == sorted(set(owners))
+    for channel, piece in dealt:
+        assert piece.equals(frame.filter(pl.Series(owners) == channel))
 
 
 @pytest.mark.parametrize("kind", [pl.Int8, pl.UInt64, pl.Int128, pl.Float64, pl.String, pl.Date])

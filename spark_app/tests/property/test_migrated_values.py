@@ -20,7 +20,7 @@ from tidemill.language.dataflow import Function, MigrationStep
 from tidemill.language.migrations import Location, schema_at, with_schema_at
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, has_indexed
 from tidemill.pstate.operands import compile_writer
-from tidemill.tables.export import export
+from tidemill.scans.export import export
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.tables import value_table
 

@@ -20,8 +20,8 @@ from tidemill.language.dataflow import Var
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
 from tidemill.language.widening import is_widening
 from tidemill.pstate.operands import compile_writer
+from tidemill.scans.export import export
 from tidemill.tables import verify
-from tidemill.tables.export import export
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.tables import RECORD_FIELDS_MAX, Table, layout_of
 from tidemill.tables.widening import check_readable
@@ -175,25 +175,32 @@ def write(draw: Any, store: Store, models: dict[int, Any]) -> None:
             store.travel(task % store.threads)
 
 
-def test_no_fault_is_found_when_an_update_gave_a_structure_to_elements_that_were_counted() -> None:
+@pytest.mark.parametrize("is_tracked", [True, False])
+def test_size_is_kept_when_an_update_gave_elements_a_structure_whose_size_is_tracked(is_tracked: bool) -> None:
     plain_record = FixedKeysSchema((("x", Leaf("int")),))
-    nested_record = FixedKeysSchema((("s", SetSchema("int", True)), ("x", Leaf("int"))))
+    nested_record = FixedKeysSchema((("s", SetSchema("int", True, is_tracked)), ("x", Leaf("int"))))
     before, after = (MapSchema("str", MapSchema("int", each, True)) for each in (plain_record, nested_record))
     store = Store(before)
     store.begin(1)
-    store.root(0).get("k").put(1, {"x": 7})
+    for key in (1, 2):
+        store.root(0).get("k").put(key, {"x": 7})
     store.commit()
     assert is_widening(before, after)
     store.info = dataclasses.replace(store.info, schema=after)
     store.check()
     part = next(store.snapshot.parts())
     assert "7/0#size" in part.rows
-    assert (
-        list(verify.faults_of(part, store.blobs[part.name], {"7": layout_of(SetSchema("int", True))}, is_base=False))
-        != []
-    )
-    store.compact(0, 1, 1, 100)
-    assert "7/0#size" not in next(store.snapshot.parts()).rows
+    foreign = {"7": layout_of(FixedKeysSchema((("y", SetSchema("int", True)),)))}
+    assert list(verify.faults_of(part, store.blobs[part.name], foreign, is_base=False)) != []
+    store.begin(1)
+    store.root(0).get("k").get(2).get("s").add(5)
+    store.root(0).get("k").get(3).get("s").add(5)
+    store.root(0).get("k").delete(1)
+    assert store.root(0).get("k").size() == 2
+    store.commit()
+    store.compact(0, 2, 1, 100)
+    assert store.committed_root(0).get("k").size() == 2
+    assert ("7/0#size" in next(store.snapshot.parts()).rows) is is_tracked
 
 
 def widen(draw: Any, store: Store, models: dict[int, Any]) -> None:

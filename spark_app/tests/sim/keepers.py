@@ -97,7 +97,8 @@ class KeeperSimulation(Simulation):
         return log
 
     def _options(self) -> OptionsLog:
-        options: OptionsLog = self._patient(OptionsLog(self._faulty(), MODULE, Ids(self.random.randrange(1 << 30))))
+        store = self._faulty()
+        options: OptionsLog = self._patient(self.options_log(self.random.randrange(1 << 30), store))
         return options
 
     def _set(self) -> None:

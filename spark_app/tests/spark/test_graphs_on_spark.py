@@ -236,3 +236,40 @@ def test_a_graph_goes_on_when_the_jvm_is_killed(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert done.stdout.split() == ["12", "6"], done.stderr  # no stride was taken twice
+
+
+class Adds(Executor):
+    """Adds a number to each row, and cannot do the fourth one before it is mended."""
+
+    def __init__(self, number: int, is_mended: bool) -> None:
+        self.number, self.is_mended = number, is_mended
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
+        if not self.is_mended and any(batch["n"].item() >= 3 for batch in batches):
+            raise ValueError("not this one")
+        return [batch + self.number for batch in batches]
+
+    def serialize(self) -> Any:
+        return None
+
+    def deserialize(self, state: Any) -> None:
+        """Nothing is kept: what is added is in the code."""
+
+
+def test_a_graph_goes_on_with_the_mended_code_on_spark(
+    spark: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "CHECKPOINT_SHARE", 1e9)
+
+    def adding(number: int, is_mended: bool) -> tuple[TaskGraph, Dataset]:
+        graph = TaskGraph(tmp_path / "store", engine="spark", id="job", checkpoint_waves=1, memory_bytes=1)
+        rows = graph.new_input_frames([pl.DataFrame({"n": [n]}) for n in range(5)], 1)
+        return graph, graph.new_blocking_node({0: rows}, Adds(number, is_mended), 1, {0: None})
+
+    with pytest.raises(UserCodeError, match="not this one"):
+        adding(100, is_mended=False)[0].run()
+    graph, out = adding(200, is_mended=True)
+    graph.run()
+
+    assert out.to_polars()["n"].to_list() == [100, 101, 102, 203, 204]
+    assert scratch(tmp_path / "store") == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path as Folder
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tidemill import (
     Agg,
@@ -26,6 +28,7 @@ from tidemill import (
     PState,
     UserCodeError,
 )
+from tidemill.cli.main import app
 from tidemill.journal.options_log import OptionsLog
 from tidemill.spark.session import Session
 
@@ -101,6 +104,25 @@ def test_spark_runs_the_steps_when_the_module_says_so(
     assert cluster.cluster_query(NAME, "total", engine="local").invoke() == len(WORDS)
     assert cluster.cluster_query(NAME, "steps").invoke(11)
     assert shown == ["total"], "once: where nothing says Spark, a query runs in this process"
+
+
+def test_a_command_runs_a_query_on_spark_when_the_module_or_the_caller_says_so(
+    cluster: InProcessCluster, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidemill.spark.runner import SparkRunner
+
+    run, shown = SparkRunner.run, []
+    monkeypatch.setattr(SparkRunner, "run", lambda *args: shown.append(args[1].program.topology) or run(*args))
+    (tmp_path / "scanned_code.py").write_text("from test_queries_on_spark import Scanned\n")
+    monkeypatch.chdir(tmp_path)
+
+    def ask(*args: str) -> str:
+        done = CliRunner().invoke(app, ["query", "scanned_code:Scanned", *args, "--store", cluster.store_url])
+        return str(done.stdout).strip()
+
+    assert ask("total") == ask("total", "--engine", "local") == str(len(WORDS))
+    assert "12" in ask("steps", "[11]", "--engine", "spark")
+    assert shown == ["total", "steps"]
 
 
 def test_a_call_ends_with_its_reason_when_it_runs_on_spark(cluster: InProcessCluster) -> None:

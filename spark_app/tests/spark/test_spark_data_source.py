@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guide_code import blocks_of
 from killed_query import again
 from pyspark.sql import SparkSession
 from scanned import Shown
@@ -21,7 +21,6 @@ from tidemill.spark.session import Session
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]  # Spark starts many processes
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "data-doors.md"
-BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 PROGRAM = Path(__file__).with_name("killed_query.py")
 
 
@@ -84,9 +83,9 @@ def test_the_page_on_data_doors_tells_what_happens_when_its_spark_examples_are_r
     sql: SparkSession, tmp_path: Path
 ) -> None:
     local, on_spark = GUIDE.read_text(encoding="utf-8").split("\n## Spark\n")
-    module, *_ = BLOCK.findall(local)
+    module, *_ = blocks_of(local)
     names: dict[str, Any] = {"__name__": "guide"}
-    for block in (module, *BLOCK.findall(on_spark)):
+    for block in (module, *blocks_of(on_spark)):
         here = block.replace('"data"', repr(str(tmp_path / "data"))).replace('"checkpoint"', repr(str(tmp_path / "c")))
         again(lambda here=here: exec(compile(here, str(GUIDE), "exec"), names))
 

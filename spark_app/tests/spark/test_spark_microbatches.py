@@ -13,8 +13,12 @@ from typing import Any
 
 import pytest
 import spark_modules as modules
+from waiting import eventually
 
 from tidemill import InProcessCluster, LaunchConfig, Path
+from tidemill.clients.history import topology_history
+from tidemill.clients.status_reader import topology_status
+from tidemill.journal.definition_log import DefinitionLog
 from tidemill.spark import runner
 from tidemill.spark.session import Session
 
@@ -66,6 +70,22 @@ def test_counts_are_right_when_supersteps_run(spark: Session, placement: str) ->
         wait(cluster, module, len(WORDS))
 
         assert sums(cluster, module) == SUMS
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_where_a_microbatch_ran_is_told_when_it_is_committed(spark: Session, placement: str) -> None:
+    module = modules.Counts(placement)
+    with launched(module) as cluster:
+        append(cluster, module, WORDS)
+        wait(cluster, module, len(WORDS))
+        definition = DefinitionLog(cluster.store, "Counts").newest()
+        assert definition is not None
+        lines = topology_history(cluster.store, definition, "mb")
+
+        assert {line["placement"] for line in lines if line["kind"] == "commit"} == {placement}
+        assert topology_status(cluster.store, definition, "mb").placement == placement
+        eventually(lambda: topology_status(cluster.store, definition, "mb").engine == spark.facts.name)
+        assert spark.facts.name.endswith(", local[2]") and spark.facts.spark_ui == ""
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)

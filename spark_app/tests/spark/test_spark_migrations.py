@@ -19,7 +19,10 @@ def migrations(cluster: InProcessCluster) -> tuple[MigrationStatus, ...]:
     return topology_status(cluster.store, cluster._client("Numbers").definition(), "mb").migrations
 
 
-def test_t11_values_are_migrated_when_attempts_and_compactions_run_on_spark(spark: Session) -> None:
+def test_t11_values_are_migrated_when_attempts_and_compactions_run_on_spark(
+    spark: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.leader.maintenance.PIECE_ROWS", 1)  # four pieces, two at a time
     with InProcessCluster.create(engine="spark") as cluster:
         cluster.launch_module(Numbers(), LaunchConfig(4, 2))
         depot = cluster.cluster_depot("Numbers", "*pairs")

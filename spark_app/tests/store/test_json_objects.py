@@ -25,10 +25,11 @@ from tidemill.language.schema import Leaf, MapSchema
 from tidemill.leader import backup_folder, deletions
 from tidemill.leader.backup_folder import Backup, SavedTopology
 from tidemill.leader.deletions import DeletionDecision
-from tidemill.store import incarnations, lease
+from tidemill.store import incarnations, lease, standbys
 from tidemill.store.incarnations import Switch
 from tidemill.store.json_codec import JsonCodec
-from tidemill.store.lease import Heartbeat
+from tidemill.store.lease import Heartbeat, LeaderNotes
+from tidemill.store.standbys import Standby
 from tidemill.testing.memory_store import MemoryStore
 from tidemill.values.errors import CorruptState, NewerFormat
 from tidemill.values.offsets import OffsetRanges
@@ -48,7 +49,7 @@ ENTRY = Entry(
     (PendingCompaction(8, 1, 5, 3),), (), 12, 2, Failure(8, 1, "process", "UserCodeFailed", "no", 4), "me", 1,
 )  # fmt: skip
 DEFINITION = StoredDefinition(
-    "M", 4, 2, {"*d": DEPOT}, {"t": TOPOLOGY}, 3, 1, "n", 5, False, (("module", "", "depot.max.fetch", 7),), 2,
+    "M", 4, 2, {"*d": DEPOT}, {"t": TOPOLOGY}, 3, "n", 5, False, (("module", "", "depot.max.fetch", 7),), 2,
     (Retirement(2, DEPOT), Retirement(2, PSTATE, "t1"), Retirement(2, StoredSource("*e", "*e"), "t1"),
      Retirement(3, TOPOLOGY)), ("M/depots/e-1",), Owner("c", "n", "m", "u"),
 )  # fmt: skip
@@ -65,7 +66,8 @@ STORED: dict[str, tuple[JsonCodec[Any], Any]] = {
     "options": (options_log.JSON, OPTIONS),
     "decision": (deletions._JSON, DeletionDecision("n", "done", 5)),
     "backup": (backup_folder._JSON, BACKUP),
-    "heartbeat": (lease._JSON, Heartbeat("n", "me", True)),
+    "heartbeat": (lease._JSON, Heartbeat("n", "me", True, LeaderNotes("Spark", "http://x", ("you",)))),
+    "standby": (standbys._JSON, Standby("me")),
     "switch": (incarnations._JSON, Switch("f", "b", 5)),
 }
 DEEP = "[" * 100_000

@@ -12,9 +12,10 @@ import pytest
 
 from tidemill.journal.clock import ManualClock
 from tidemill.journal.leading import topology_lease
-from tidemill.store.lease import FileLease, HeartbeatLease, describe_process, lease_for
+from tidemill.store.lease import FileLease, HeartbeatLease, lease_for
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import ObjectStore
+from tidemill.store.standbys import describe_process
 from tidemill.store.urls import connect
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
@@ -69,6 +70,28 @@ def test_nobody_is_locked_out_when_the_holder_cannot_be_written(
     assert other.try_acquire()
     other.release()
     assert lease.try_acquire()
+
+
+def test_nobody_leads_when_another_process_has_the_number_of_the_dead_holder(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text(describe_process())  # as of a killed holder, whose number this process has now
+    lease = FileLease(tmp_path / "lock")
+
+    assert (lease.peek(), lease.lost) == ("", describe_process())
+
+
+def test_nobody_leads_when_the_killed_holder_is_not_reaped(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "True\n"
+    lease = FileLease(tmp_path / "lock")
+    assert lease.peek().endswith(f" process {process.pid}")
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is dead, and still has its number
+
+    assert lease.peek() == ""
+    assert lease.lost.endswith(f" process {process.pid}")
+    process.communicate()
 
 
 def test_lease_is_free_at_once_when_its_process_is_killed(tmp_path: Path) -> None:

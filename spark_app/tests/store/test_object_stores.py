@@ -15,7 +15,7 @@ import pytest
 from tidemill.store.local import LocalStore, sweep_unfinished
 from tidemill.store.log import Log
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
-from tidemill.store.urls import FORMAT_KEY, check_store, connect, open_store, probe_create
+from tidemill.store.urls import FORMAT, FORMAT_KEY, check_store, connect, open_store, probe_create
 from tidemill.testing.memory_store import MemoryStore
 from tidemill.values.errors import CorruptState, NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable
 
@@ -149,7 +149,7 @@ def test_store_is_refused_when_a_newer_version_wrote_it(store: ObjectStore) -> N
 
 def test_store_is_refused_when_an_older_version_wrote_it(store: ObjectStore) -> None:
     store.create(FORMAT_KEY, b'{"format": 1, "id": "a"}')
-    with pytest.raises(StoreRefused, match="has format 1, never released; this Tidemill reads 2"):
+    with pytest.raises(StoreRefused, match=f"has format 1, never released; this Tidemill reads {FORMAT}"):
         check_store(store)
 
 

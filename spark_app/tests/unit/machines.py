@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -26,8 +26,10 @@ CHANGE = DeltaPart(Part("", TaskSet(1, 0)), b"x")
 class Driver:
     """Answers a machine's questions from what a test put here, until it waits or an attempt is under way."""
 
-    def __init__(self, *sources: SourceSpec, depots: Mapping[str, str] = MappingProxyType({})) -> None:
-        spec = TopologySpec("mb", 1, sources, depots=depots)
+    def __init__(
+        self, *sources: SourceSpec, depots: Mapping[str, str] = MappingProxyType({}), sinks: Collection[str] = ()
+    ) -> None:
+        spec = TopologySpec("mb", 1, sources, depots=depots, sinks=frozenset(sinks))
         self.machine = Machine(spec, Ids(1), "me", Maintenance(lambda _, __: None))
         self.end = 0
         self.options = ModuleOptions()
@@ -78,8 +80,10 @@ class Driver:
         self.say(events.AttemptDone(start.token, AttemptOutcome(deltas, frozenset(exploded), appends=appends)))
 
 
-def leading(*sources: SourceSpec, depots: Mapping[str, str] = MappingProxyType({})) -> Driver:
-    driver = Driver(*(sources or (DATA,)), depots=depots)
+def leading(
+    *sources: SourceSpec, depots: Mapping[str, str] = MappingProxyType({}), sinks: Collection[str] = ()
+) -> Driver:
+    driver = Driver(*(sources or (DATA,)), depots=depots, sinks=sinks)
     driver.say(events.TimePassed())
     assert [entry.kind for entry in driver.written] == ["claim"]
     return driver

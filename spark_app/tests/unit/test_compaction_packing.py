@@ -7,8 +7,8 @@ import dataclasses
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.language.schema import Leaf, MapSchema
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
+from tidemill.scans.export import export
 from tidemill.tables import compaction
-from tidemill.tables.export import export
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.tables import layout_of
 from tidemill.tables.view import SnapshotView

@@ -25,6 +25,8 @@ def by_length(text: str) -> Iterator[Any]:
 def test_emits_are_captured_in_order_when_an_operation_runs_alone() -> None:
     collector = MockOutputCollector().run(pairs, "a bcd").run(len, "four")
     assert collector.get_emits() == [["a", 1], ["bcd", 3], [4]]
+    assert [emit.values for emit in collector.get_emits()] == collector.get_emits()
+    assert collector.get_emits_by_stream()[None] == [emit for emit in collector.get_emits() if emit.name is None]
     assert [(emit.name, emit.values) for emit in collector.get_emits_by_stream()[None]] == [
         (None, ["a", 1]), (None, ["bcd", 3]), (None, [4]),
     ]  # fmt: skip

@@ -14,7 +14,7 @@ from executor_runs import check, frames_of, run
 
 from tidemill.graphs.executor import has_ended_early
 from tidemill.graphs.executors import spilling
-from tidemill.graphs.executors.aggregation import AggExecutor
+from tidemill.graphs.executors.aggregation import AggExecutor, Aggregation, Groups
 from tidemill.graphs.executors.asof import AsOfJoinExecutor
 from tidemill.graphs.executors.joins import JoinExecutor
 from tidemill.graphs.executors.levels import SEALED_ROWS, Levels
@@ -55,6 +55,31 @@ def test_a_match_goes_on_when_its_second_row_comes() -> None:
 
     assert frames_of(executor.execute([ROWS], 0, 0)) == []
     assert sum(frame.height for frame in frames_of(executor.execute([ROWS], 1, 0))) == 3
+
+
+@pytest.mark.parametrize("make", [JoinExecutor, OOCJoinExecutor])
+def test_rows_that_met_their_only_partner_are_not_held_when_its_side_is_primary(make: Any) -> None:
+    executor = make("k", left_primary=True)
+    executor.execute([ROWS], 0, 0)
+    executor.execute([pl.DataFrame({"k": [1, 1, 2, 9], "b": [1, 2, 3, 4]})], 1, 0)
+
+    assert [rows["k"].to_list() for rows in executor._right] == [[9]]
+    assert executor._left.rows == 3
+
+
+@pytest.mark.parametrize("batches", [[ROWS, ROWS], [pl.concat([ROWS, ROWS])]])
+def test_a_key_is_refused_when_it_comes_twice_on_a_primary_side(batches: list[pl.DataFrame]) -> None:
+    executor = JoinExecutor(left_on="v", right_on="k", right_primary=True)
+
+    with pytest.raises(BadInput, match="comes twice"):
+        for batch in batches:
+            executor.execute([batch], 1, 0)
+
+
+@pytest.mark.parametrize("given", [{"how": "left"}, {"build": 1}])
+def test_a_primary_side_is_refused_when_the_join_needs_all_rows(given: Any) -> None:
+    with pytest.raises(BadInput, match="inner joins that hold both sides"):
+        JoinExecutor("k", left_primary=True, **given)
 
 
 NAN = pl.DataFrame({"k": [float("nan")], "i": [1]})
@@ -319,6 +344,8 @@ WRONG: list[tuple[Any, str]] = [
     (lambda: JoinExecutor(left_on="k", right_on=["a", "b"]), "as many columns"),
     (lambda: JoinExecutor("k", how="outer"), "not 'outer'"),  # type: ignore[arg-type]  # what is tested
     (lambda: JoinExecutor("k", how="left", build=0), "does not fit"),
+    (lambda: AsOfJoinExecutor("t", strategy="forward", is_sorted=True), "leave it out"),
+    (lambda: AsOfJoinExecutor("t", strategy="next"), "not 'next'"),  # type: ignore[arg-type]  # what is tested
     (lambda: LimitExecutor(-1), "0 or more"),
     (lambda: TopKExecutor(-1, "k"), "0 or more"),
     (lambda: SortExecutor([]), "needs columns"),
@@ -353,3 +380,33 @@ def test_spans_that_do_not_fit_the_time_are_refused(times: Any, size: Any) -> No
 
     with pytest.raises(BadInput):
         executor.execute([pl.DataFrame({"t": times})], 0, 0)
+
+
+@pytest.mark.parametrize(("batches", "passes"), [(1, 1), (2, 3)])
+def test_rows_are_grouped_once_when_they_come_in_one_batch(
+    monkeypatch: pytest.MonkeyPatch, batches: int, passes: int
+) -> None:
+    groups, grouped, rows = Groups(["k"], [Aggregation("s", "v", "sum")]), list[int](), pl.DataFrame({"k": [1, 2, 1]})
+    kept = Groups._grouped
+
+    def counted(self: Groups, frame: pl.DataFrame, made: Any) -> pl.DataFrame:
+        grouped.append(frame.height)
+        return kept(self, frame, made)
+
+    monkeypatch.setattr(Groups, "_grouped", counted)
+    for _ in range(batches):
+        groups.add(rows.with_columns(v=2))
+    result = groups.result()
+
+    assert result is not None
+    assert sorted(result.rows()) == [(1, 4 * batches), (2, 2 * batches)]
+    assert len(grouped) == passes  # each batch, and one of both
+
+
+def test_partial_results_are_merged_when_they_come_in_one_batch() -> None:
+    groups = Groups(["k"], [Aggregation("s", "v", "sum")])
+    groups.add_partial(pl.DataFrame({"k": [1, 1, 2], "_0_sum": [3, 4, 5]}))
+    result = groups.result()
+
+    assert result is not None
+    assert sorted(result.rows()) == [(1, 7), (2, 5)]

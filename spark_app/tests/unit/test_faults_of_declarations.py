@@ -158,6 +158,31 @@ def topology_whose_name_cannot_be_stored(setup: Any, topologies: Any) -> None:
     topologies.microbatch("mb\ud800")  # <- fault
 
 
+@expect("The name '*a/b' has a '/'")
+def depot_that_no_path_of_http_can_name(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*a/b", Depot.random())  # <- fault
+
+
+@expect("The name '$$..' stands for a folder in paths")
+def pstate_that_a_browser_takes_for_the_folder_above(setup: Any, topologies: Any) -> None:
+    topologies.microbatch("mb").pstate("$$..", int)  # <- fault
+
+
+@expect("The name '../mb' has a '/'")
+def topology_that_leaves_its_folder(setup: Any, topologies: Any) -> None:
+    topologies.microbatch("../mb")  # <- fault
+
+
+@expect(r"The name 'q\n' has a control character")
+def query_with_a_line_feed_in_its_name(setup: Any, topologies: Any) -> None:
+    topologies.query("q\n", "*n").out("*n").origin_partition()  # <- fault
+
+
+@expect("takes more than 200 bytes")
+def depot_whose_folder_would_have_too_long_a_name(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*" + "é" * 101, Depot.random())  # <- fault
+
+
 @expect(r"The name '\ud800' has a lone surrogate")
 def source_whose_id_cannot_be_stored(setup: Any, topologies: Any) -> None:
     setup.declare_depot("*d", Depot.random())
@@ -351,7 +376,7 @@ def test_checked_raises_with_every_fault_when_a_module_is_wrong() -> None:
     assert "'one'" in str(raised.value) and "'two'" in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["", "a/b", ".hidden", "_system", "a\ud800"])
+@pytest.mark.parametrize("name", ["", "a/b", ".hidden", "_system", "a\ud800", "a\n", "a" * 201])
 def test_module_name_is_refused_when_it_cannot_be_a_folder(name: str) -> None:
     class Named(Module):
         def module_name(self) -> str:

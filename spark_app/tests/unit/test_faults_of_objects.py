@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 from faulty import Cases, Define, assert_one_fault
 
-from tidemill import Agg, Block, Depot, ExternalDepot, KafkaDepot, KafkaSink, TaskGlobalObject, to_kafka
+from tidemill import (
+    Agg,
+    Block,
+    Delivery,
+    Depot,
+    ExternalDepot,
+    ExternalSink,
+    KafkaDepot,
+    KafkaSink,
+    PostgresSink,
+    TaskGlobalObject,
+    to_kafka,
+)
 
 cases = Cases()
 expect = cases.expect
@@ -160,6 +172,34 @@ def append_to_an_object(setup: Any, topologies: Any) -> None:
 def object_that_may_be_used_once(setup: Any, topologies: Any) -> None:
     setup.declare_object("*once", Once())  # <- fault
     rows(setup, topologies).each(repr, "*once").out("*a").each(repr, "*once").out("*b")
+
+
+class Out(ExternalSink):
+    def deliver(self, delivery: Delivery) -> None:
+        pass
+
+
+@expect("The sink '*s' cannot be read: its rows are in another system.")
+def sink_as_a_source(setup: Any, topologies: Any) -> None:
+    setup.declare_object("*s", Out())
+    topologies.microbatch("mb").source("*s").out("*mb")  # <- fault
+
+
+@expect("The sink depot '*s' has no partitions to go to.")
+def partitioner_of_a_sink(setup: Any, topologies: Any) -> None:
+    setup.declare_object("*s", Out())
+    rows(setup, topologies).hash_partition("*s", "*v")  # <- fault
+
+
+@expect("There is no depot '*s'.")
+def append_to_a_sink_that_a_function_makes(setup: Any, topologies: Any) -> None:
+    setup.declare_object("*s", lambda: Out())
+    rows(setup, topologies).depot_partition_append("*s", "*v")  # <- fault
+
+
+@expect("columns is a dict such as {'user': str, 'total': int}, not {}.")
+def sink_without_columns(setup: Any, topologies: Any) -> None:
+    setup.declare_object("*s", PostgresSink("t", columns={}))  # <- fault
 
 
 @expect("The name of a topic is a text, not ''.")

@@ -10,7 +10,7 @@ import polars as pl
 import polars.selectors as cs
 import pytest
 
-from tidemill import Executor
+from tidemill import Executor, SessionWindowExecutor
 from tidemill.graphs.executors import sorting
 from tidemill.graphs.executors.aggregation import AggExecutor, MergingAggExecutor
 from tidemill.graphs.executors.joins import JoinExecutor
@@ -403,6 +403,65 @@ def test_an_as_of_join_is_refused_when_it_cannot_be(tmp_path: Path) -> None:
         frame.join_asof(TaskGraph(tmp_path).from_frames(pl.DataFrame({"at": [1]})), on="at")
     with pytest.raises(pl.exceptions.PolarsError):
         frame.join_asof(frame, on="none")
+    with pytest.raises(BadInput, match="backward, forward, nearest"):
+        frame.join_asof(frame, on="at", strategy="next")  # type: ignore[arg-type]  # what is tested
+
+
+@pytest.mark.parametrize("kind", [pl.Date, pl.Datetime("ms"), pl.Datetime("us", "Europe/Zurich"), pl.Datetime("ns")])
+def test_sessions_end_where_nothing_comes_for_a_while(tmp_path: Path, kind: Any) -> None:
+    days = [1, 2, 2, 6, 7, 20, None]
+    times = [None if day is None else datetime(2024, 3, day) for day in days]
+    table = pl.DataFrame({"at": pl.Series(times).cast(pl.Datetime("us")), "k": ["a", None, "a", "a", None, "a", "a"]})
+    at = c("at").cast(kind) if kind == pl.Date else c("at").cast(pl.Datetime(kind.time_unit))
+    if getattr(kind, "time_zone", None):
+        at = at.dt.replace_time_zone(kind.time_zone)
+    table = table.with_columns(at)
+    frame = TaskGraph(tmp_path, parallelism=2).from_frames([table.slice(3), table.head(3)])
+
+    for gap in ("5d", timedelta(days=5)):
+        found = frame.group_by_session("at", gap=gap, group_by="k").agg(n=pl.len()).sort(["k", "at"]).collect()
+        assert found.schema == {"k": pl.String, "at": table.schema["at"], "n": pl.UInt32}
+        assert [(k, start.day, n) for k, start, n in found.rows()] == [
+            (None, 2, 1), (None, 7, 1), ("a", 1, 3), ("a", 20, 1),
+        ]  # fmt: skip
+    alone = frame.group_by_session("at", gap="2d").agg(pl.len().alias("n")).sort("at").collect()
+    assert alone["n"].to_list() == [3, 2, 1]
+
+
+@pytest.mark.parametrize("kind", [pl.Int32, pl.Int64])
+def test_sessions_end_when_the_next_row_is_further_away_than_there_are_numbers(tmp_path: Path, kind: Any) -> None:
+    table = pl.select(at=pl.concat([kind.min(), kind.max() - 1, kind.max()]))
+    frame = TaskGraph(tmp_path, parallelism=1).from_frames(table)
+    assert frame.group_by_session("at", gap=5).agg(n=pl.len()).sort("at").collect()["n"].to_list() == [1, 2]
+    windows = SessionWindowExecutor("at", 5, aggregations={"n": "len"})
+    windows.execute([table.select(pl.col("at").clip(upper_bound=kind.max() - 9)).head(2)], 0, 0)
+    assert [each["n"].to_list() for each in [windows.done(0)] if isinstance(each, pl.DataFrame)] == [[1, 1]]
+
+
+def test_sessions_are_refused_when_they_cannot_be(tmp_path: Path) -> None:
+    frame = TaskGraph(tmp_path).from_frames(pl.DataFrame({"at": TIMES[:1], "v": [1], "w": ["a"], "l": [[1]]}))
+    wrong: list[tuple[str, Any, str]] = [
+        ("none", 1, "no column 'none'"), ("w", 1, "'w' is String"), ("v", "1h", "whole number"), ("v", 0, "above 0"),
+        ("at", 5, "a time above 0"), ("at", "0h", "a gap above 0"), ("at", "-1h", "a gap above 0"),
+        ("at", "1 hour", "."),
+    ]  # fmt: skip
+    for column, gap, says in wrong:
+        with pytest.raises((BadInput, pl.exceptions.PolarsError), match=says):
+            frame.group_by_session(column, gap=gap)
+    with pytest.raises(BadInput, match="'l' has none"):
+        frame.group_by_session("at", gap="1h", group_by="l")
+
+
+def test_filters_pass_sessions_by_their_keys_only(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"at": [0, 1, 2, 9], "k": [1, 1, 1, 2], "v": [0, 5, 0, 0], "unused": ["x"] * 4})
+    rows.write_parquet(tmp_path / "rows.parquet")
+    frame = TaskGraph(tmp_path / "store", parallelism=2).read_parquet(str(tmp_path / "rows.parquet"))
+    made = frame.group_by_session("at", gap=2, group_by="k").agg(n=pl.len()).filter(c("k") == 1, c("at") < 5)
+
+    assert made.collect().rows() == [(1, 0, 3)]
+    (reader,) = [node.reader for node in inputs(made)]
+    assert set(reader.schema or ()) == {"at", "k"}
+    assert reader.predicate is not None
 
 
 @pytest.mark.parametrize("kind", [pl.Int32, pl.UInt32, pl.Int8])

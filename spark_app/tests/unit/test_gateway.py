@@ -241,6 +241,22 @@ def test_values_are_found_by_json_and_by_messagepack_when_keys_are_of_any_kind(
     assert http.post(f"{AT}/pstates/counts/select", json={"path": [["mapKeys"]], "pkey": "a"}).json().count("a") == 1
 
 
+def test_a_body_is_the_path_when_it_is_a_list(cluster: InProcessCluster, http: TestClient) -> None:
+    http.post(f"{AT}/depots/*pairs/append", json={"record": ["alone", 1]}, params={"wait": "processed"})
+    where = f"{AT}/pstates/counts"
+    assert http.post(f"{where}/selectOne", json=["alone"]).json() == 1
+    assert http.post(f"{where}/select", content=pack(["alone"]), headers=MSGPACK).json() == [1]
+    assert http.post(f"{where}/select", json=[["pkey", "alone"], ["mapKeys"]]).json().count("alone") == 1
+    refused(http.post(f"{where}/select", json=[["nonsense"]]), 422, "BadPath")
+    refused(http.post(f"{where}/select", json="alone"), 400, "BadInput")
+
+
+@pytest.mark.parametrize("body", [{"data": 1}, {"record": 1, "records": [1]}, {"record": 1, "key": 2}, {}, [1], 1])
+def test_an_append_is_told_the_form_when_its_body_has_another(http: TestClient, body: Any) -> None:
+    text = refused(http.post(APPEND, json=body), 400, "BadInput")
+    assert '{"record": …}' in text and '{"records": […]}' in text
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [

@@ -13,9 +13,8 @@ from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from tidemill import Agg, BadInput, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
-from tidemill.gateway import depots, graphs, observing, pstates, queries, topologies, waits
 from tidemill.gateway.access import APPEND, OPERATE, READ, ROLES, Access, RateLimits, Rates, name_of, role_of
-from tidemill.gateway.app import PREFIX, make_app
+from tidemill.gateway.app import API, PREFIX, make_app
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
@@ -32,7 +31,7 @@ ROUTES = {
         "GET /modules/{module}/depots/{depot}", "GET /modules/{module}/depots/{depot}/partitions/{partition}",
         "GET /modules/{module}/depots/{depot}/partitions/{partition}/records",
         "GET /modules/{module}/depots/{depot}/offsets",
-        "GET /modules/{module}/pstates/{pstate}",
+        "GET /modules/{module}/pstates/{pstate}", "GET /modules/{module}/pstates/{pstate}/tasks",
         "GET /modules/{module}/pstates/{pstate}/subscribe", "POST /modules/{module}/pstates/{pstate}/select",
         "POST /modules/{module}/pstates/{pstate}/selectOne", "POST /modules/{module}/pstates/{pstate}/selectMany",
         "POST /modules/{module}/pstates/{pstate}/diff", "GET /modules/{module}/queries/{query}",
@@ -40,12 +39,13 @@ ROUTES = {
         "POST /modules/{module}/pstates/{pstate}/page", "GET /modules/{module}/topologies/{topology}",
         "GET /graphs", "GET /graphs/subscribe", "GET /graphs/{graph}", "GET /graphs/{graph}/plan",
         "GET /graphs/{graph}/subscribe", "GET /datasets", "GET /datasets/{dataset:path}",
-        "GET /datasets/{dataset:path}/rows",
+        "GET /datasets/{dataset:path}/rows", "POST /modules/{module}/topologies/{topology}/quarantine/page",
     ],
     APPEND: ["POST /modules/{module}/depots/{depot}/append"],
     OPERATE: [
         "POST /modules/{module}/topologies/{topology}/pause", "POST /modules/{module}/topologies/{topology}/resume",
-        "PATCH /modules/{module}/options",
+        "PATCH /modules/{module}/options", "POST /modules/{module}/topologies/{topology}/quarantine/retry",
+        "POST /modules/{module}/topologies/{topology}/quarantine/drop",
     ],
 }  # fmt: skip
 
@@ -81,8 +81,7 @@ def asked(cluster: InProcessCluster, tmp_path: Path) -> Iterator[Callable[..., A
 
 def test_every_route_has_a_role_when_they_are_listed() -> None:
     found: dict[str, list[str]] = {role: [] for role in ROLES}
-    parts = (depots, graphs, observing, pstates, queries, topologies, waits)
-    for router in (part.routes for part in parts):
+    for router in API:
         for route in router.routes:
             assert isinstance(route, APIRoute)
             for method in route.methods:
@@ -160,6 +159,22 @@ def test_a_line_of_audit_tells_who_changed_what_when_something_changes(
     assert lines[0]["set"] == edit["set"]
     assert (lines[0]["path"], lines[0]["from"]) == (f"{AT}/options", "testclient")
     assert "operator" not in lines[0]["audit"]
+
+
+@pytest.mark.parametrize("route", ROUTES[OPERATE])
+def test_a_line_of_audit_is_left_by_each_route_that_changes_something(
+    asked: Callable[..., Any], caplog: pytest.LogCaptureFixture, route: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    method, _, path = route.partition(" ")
+    url = PREFIX + path.format(module="Guarded", topology="mb")
+    statuses = [asked(token, method, url, json={}).status_code for token in ("operator", "reader")]
+
+    lines = [json.loads(record.message) for record in caplog.records if record.name == "tidemill.audit"]
+    assert statuses == [200, 403]
+    assert [(line["audit"], line["method"], line["path"], line["status"]) for line in lines] == [
+        (name_of(b"operator"), method, url, 200), (name_of(b"reader"), method, url, 403),
+    ]  # fmt: skip
 
 
 # --- rates -----------------------------------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.tokens import Tokens
 from tidemill.graphs import dataset_rows
-from tidemill.graphs.dataset import publish, read_record
-from tidemill.graphs.dataset_readers import delete_dataset
+from tidemill.graphs.dataset import read_record
+from tidemill.graphs.dataset_readers import delete_dataset, publish
 from tidemill.graphs.run_log import FOLDER, RunLog
 from tidemill.store.folders import folders_in
 from tidemill.store.urls import open_store
@@ -124,11 +124,14 @@ def test_a_list_is_bounded_when_there_are_many(http: TestClient, monkeypatch: py
     monkeypatch.setattr(graphs, "DATASETS_MAX", 1)
     found = http.get("/api/v1/datasets").json()
     assert ([one["dataset"] for one in found["datasets"]], found["left_out"]) == (["daily-2"], 1)
-    monkeypatch.setattr(graph_looks, "GRAPHS_MAX", 0)
     for wrong in ({"limit": 0}, {"limit": graphs.ROWS_MAX + 1}, {"start": "x"}, {"other": 1}):
         assert http.get("/api/v1/datasets/daily-1/rows", params=wrong).status_code in (400, 422), wrong
     monkeypatch.setattr(graphs, "ROWS_BYTES_MAX", 1)
     assert http.get("/api/v1/datasets/daily-1/rows").json()["error"]["code"] == "BadInput"
+    monkeypatch.setattr(graphs, "ROWS_BYTES_MAX", 10_000)
+    parts = http.get("/api/v1/datasets/daily-1").json()["parts"]
+    monkeypatch.setattr(graphs, "OBJECTS_MAX", 1)
+    assert len(parts) > 1 and http.get("/api/v1/datasets/daily-1").json()["parts"] == parts[:1]
 
 
 def test_values_are_shown_as_text_when_json_has_no_form_for_them(tmp_path: Path) -> None:
@@ -153,11 +156,41 @@ def test_an_object_is_refused_when_too_much_of_it_would_be_fetched(
     daily(s3_url).run()
     store, reserved = open_store(s3_url), list[int]()
     record = read_record(store, "daily-1")
-    assert dataset_rows.read_rows(store, record, 0, 9, reserved.append).height == 4
+    assert dataset_rows.read_rows(store, record, 0, 9, reserved.append, dataset_rows.Room(10**6)).height == 4
     assert reserved == [each.bytes for each in record.objects]
     monkeypatch.setattr(dataset_rows, "OBJECT_BYTES_MAX", 1)
     with pytest.raises(BadInput, match="datasets export"):
-        dataset_rows.read_rows(store, record, 0, 9, reserved.append)
+        dataset_rows.read_rows(store, record, 0, 9, reserved.append, dataset_rows.Room(10**6))
+
+
+def test_few_rows_are_read_at_first_when_rows_could_be_large(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = pl.DataFrame({"n": range(5_000), "text": ["x"] * 5_000})
+    large = pl.DataFrame({"n": range(500), "text": ["x" * 10_000] * 500})
+    for name, frame in (("small", small), ("large", large)):
+        graph = TaskGraph(store_url, id=name)
+        graph.new_blocking_node({0: graph.new_input_frames(frame, 1)}, Pass(), 1, {0: None})
+        graph.run()
+    store, asked = open_store(store_url), list[int]()
+    read = dataset_rows.read_slices
+
+    def noted(store: Any, key: str, slices: Any) -> Iterator[pl.DataFrame]:
+        for frame in read(store, key, slices):
+            asked.append(frame.height)
+            yield frame
+
+    monkeypatch.setattr(dataset_rows, "read_slices", noted)
+    for at, count in ((0, 1_000), (4_990, 1_000), (17, 0), (9_000, 10)):
+        asked.clear()
+        room = dataset_rows.Room(10**6)
+        found = dataset_rows.read_rows(store, read_record(store, "small-1"), at, count, lambda size: None, room)
+        assert found["n"].to_list() == list(range(at, min(5_000, at + count)))
+        assert found.columns == ["n", "text"] and len(asked) <= 2
+    asked.clear()
+    with pytest.raises(BadInput, match="read fewer at once"):
+        dataset_rows.read_rows(
+            store, read_record(store, "large-1"), 0, 500, lambda size: None, dataset_rows.Room(10**6)
+        )
+    assert sum(asked) * 10_000 <= 2 * 10**6
 
 
 def test_rows_are_refused_when_their_dataset_is_deleted_meanwhile(tmp_path: Path) -> None:
@@ -166,7 +199,7 @@ def test_rows_are_refused_when_their_dataset_is_deleted_meanwhile(tmp_path: Path
     record = read_record(store, "daily-1")
     delete_dataset(store, "daily-1")
     with pytest.raises(CorruptState, match="cannot be read"):
-        dataset_rows.read_rows(store, record, 0, 9, lambda size: None)
+        dataset_rows.read_rows(store, record, 0, 9, lambda size: None, dataset_rows.Room(10**6))
 
 
 def test_the_list_goes_on_when_graphs_begin_and_end(store_url: str) -> None:
@@ -199,6 +232,14 @@ def test_nodes_are_followed_when_checkpoints_are_taken(tmp_path: Path) -> None:
     assert [line["entry"] for line in told[-1][1]["log"]] == list(range(1, len(told[-1][1]["log"]) + 1))
 
 
+def test_a_list_of_graphs_is_bounded_when_there_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("first", "second"):
+        daily(str(tmp_path), name).run()
+    monkeypatch.setattr(graph_looks, "GRAPHS_MAX", 1)
+    found = GraphList(Modules(open_store(str(tmp_path)))).look()
+    assert ([one["graph"] for one in found["graphs"]], found["left_out"]) == (["second"], 1)
+
+
 def test_a_log_is_bounded_when_it_is_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     daily(str(tmp_path)).run()
     monkeypatch.setattr(graph_looks, "ENTRIES_MAX", 1)
@@ -218,7 +259,7 @@ def test_windows_are_datasets_when_a_graph_keeps_one_for_each(tmp_path: Path) ->
     daily(str(tmp_path)).run()
     whole = read_record(store, "daily-1")
     for number in range(graphs.WINDOWS_MAX + 2):
-        publish(store, replace(whole, id=f"hours/{number:04}", kind="dataset"))
+        publish(store, "hours", [replace(whole, id=f"hours/{number:04}", kind="dataset")], 0)
     with TestClient(make_app(Modules(store), GatewaySettings())) as client:
         names = {one["dataset"] for one in client.get("/api/v1/datasets").json()["datasets"]}
         assert names == {"daily-1", "daily-2", *(f"hours/{n:04}" for n in range(2, graphs.WINDOWS_MAX + 2))}

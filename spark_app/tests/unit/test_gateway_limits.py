@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 from collections.abc import Callable
@@ -13,14 +14,22 @@ import pytest
 from starlette.testclient import TestClient
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
-from tidemill.clients import changes, pages
+from tidemill.clients import changes, pages, quarantine, quarantined, task_sizes
 from tidemill.depot import rows as depot_rows
 from tidemill.engine.query_budget import DEPTH_MAX
 from tidemill.gateway import (
+    compression,
     connections,
     depots,
+    exchange,
+    formats,
+    graph_looks,
     graphs,
     guard,
+    live,
+    modules,
+    observing,
+    page,
     pstates,
     settings,
     subscriptions,
@@ -35,7 +44,8 @@ from tidemill.gateway.modules import Modules
 from tidemill.graphs import dataset_rows
 from tidemill.language.options import find_option
 from tidemill.paths import budget, json
-from tidemill.values import packing
+from tidemill.values import data, packing
+from tidemill.values.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs" / "reference" / "http.md"
@@ -74,7 +84,7 @@ LIMITS: dict[str, tuple[float, str]] = {
         "test_a_request_is_refused_when_it_passes_a_limit",
     ),
     "bytes of the records that one read gives": (
-        depots.ANSWER_BYTES_MAX,
+        formats.ANSWER_BYTES_MAX,
         "test_a_read_ends_when_its_records_are_large",
     ),
     "paths of a `selectMany`": (
@@ -97,7 +107,7 @@ LIMITS: dict[str, tuple[float, str]] = {
         json.PATHS_DEPTH_MAX,
         "test_paths_in_paths_are_refused_when_they_are_too_deep",
     ),
-    "lists and dicts in": (
+    "lists and dicts in lists and dicts of a path": (
         json.VALUES_DEPTH_MAX,
         "test_values_in_a_path_are_refused_when_they_are_too_deep",
     ),
@@ -221,11 +231,120 @@ LIMITS: dict[str, tuple[float, str]] = {
         dataset_rows.OBJECT_BYTES_MAX,
         "test_an_object_is_refused_when_too_much_of_it_would_be_fetched",
     ),
+    "bytes from which on an answer": (
+        compression.BYTES_MIN,
+        "test_a_body_is_sent_as_it_is_when_it_is_small_or_grows",
+    ),
+    "bytes of an overview or a list": (
+        exchange.HERE_BYTES_MAX,
+        "test_a_list_is_sent_as_it_is_when_others_would_wait_for_it",
+    ),
+    "stored bytes that a look at a PState's tasks": (
+        task_sizes.BYTES_MAX,
+        "test_tasks_are_left_out_when_there_is_no_time_or_too_many_bytes",
+    ),
+    "rows of a PState whose values": (
+        task_sizes.SCANNED_MAX,
+        "test_the_rows_compared_are_bounded_when_there_are_many",
+    ),
     "names in `unset`": (
         topologies.UNSET_MAX,
         "test_a_request_is_done_up_to_a_limit_and_refused_beyond_it",
     ),
+    "changes of options": (
+        topologies.CHANGES_MAX,
+        "test_as_many_changes_are_looked_at_as_are_allowed_when_there_are_more",
+    ),
+    "lines of a log in one": (
+        observing.LINES_MAX,
+        "test_the_log_is_read_in_pages_when_it_is_long",
+    ),
+    "records of one page of a quarantine": (
+        quarantined.PAGE_RECORDS,
+        "test_a_quarantine_is_read_and_decided_on_within_limits",
+    ),
+    "bytes of the records of one page": (
+        formats.ANSWER_BYTES_MAX,
+        "test_a_quarantine_is_read_and_decided_on_within_limits",
+    ),
+    "records that one `retry`": (
+        quarantine.DECIDED_MAX,
+        "test_a_quarantine_is_read_and_decided_on_within_limits",
+    ),
+    "bytes of the records that one `retry`": (
+        quarantine.RETRIED_BYTES_MAX,
+        "test_a_quarantine_is_read_and_decided_on_within_limits",
+    ),
+    "letters of a cursor": (
+        pages.CURSOR_CHARS_MAX,
+        "test_a_cursor_is_refused_when_it_is_longer_than_allowed",
+    ),
+    "bytes of a name in a path": (
+        modules.NAME_BYTES_MAX,
+        "test_a_module_is_unknown_when_its_name_is_too_long_for_any_folder",
+    ),
+    "lists and dicts in lists and dicts of a record": (
+        data.DEPTH_MAX,
+        "test_a_request_is_refused_when_it_passes_a_limit",
+    ),
+    "bytes of a set in sets": (
+        packing.NESTED_BYTES_MAX,
+        "test_nested_sets_are_refused_when_the_copies_of_all_levels_would_be_large",
+    ),
+    "bytes of a sign-in": (
+        page.TOKEN_BYTES_MAX,
+        "test_a_sign_in_is_refused_when_it_is_long",
+    ),
+    "graphs in a list": (
+        graph_looks.GRAPHS_MAX,
+        "test_a_list_of_graphs_is_bounded_when_there_are_many",
+    ),
+    "entries of a graph": (
+        graph_looks.ENTRIES_MAX,
+        "test_a_log_is_bounded_when_it_is_long",
+    ),
+    "Datasets in a list": (
+        graphs.DATASETS_MAX,
+        "test_a_list_is_bounded_when_there_are_many",
+    ),
+    "Datasets of windows": (
+        graphs.WINDOWS_MAX,
+        "test_windows_are_datasets_when_a_graph_keeps_one_for_each",
+    ),
+    "objects of a Dataset that are listed": (
+        graphs.OBJECTS_MAX,
+        "test_a_list_is_bounded_when_there_are_many",
+    ),
+    "topologies that are followed": (
+        live.FOLLOWED_MAX,
+        "test_followers_share_a_look_and_are_bounded_when_many_come",
+    ),
+    "lines of a log with which": (
+        live.LINES_MAX,
+        "test_a_follower_is_given_the_newest_lines_when_the_log_is_longer",
+    ),
 }
+
+NO_LIMITS_OF_REQUESTS = {"access._TOKENS_MAX", "modules._ABSENT_MAX", "waits.LOOK_SECONDS_MAX"}
+"""Bounds of what the gateway remembers, and of its own pace."""
+
+
+def bounds() -> set[str]:
+    """All constants of the gateway that are bounds by their names."""
+    found = set()
+    for path in Path(formats.__file__).parent.glob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            found |= {f"{path.stem}.{name}" for name in names if name.endswith(("_MAX", "_MIN"))}
+    return found
+
+
+def test_every_bound_of_the_gateway_is_a_documented_limit() -> None:
+    table = Path(__file__).read_text(encoding="utf-8").split("LIMITS: dict")[1].split("NO_LIMITS_OF_REQUESTS")[0]
+    missing = {name for name in bounds() if re.search(rf"\b{re.escape(name)}\b", table) is None}
+    assert len(bounds()) > 20
+    assert missing == NO_LIMITS_OF_REQUESTS
 
 
 def rows() -> dict[str, str]:
@@ -249,12 +368,19 @@ def test_every_documented_limit_is_one_of_the_code_when_listed() -> None:
     assert connections.BODY_SECONDS == 5
 
 
-REQUESTS: dict[str, tuple[str, str, Any, int]] = {
-    "a record": ("POST", "depots/log/append", {"record": "x" * depot_rows.RECORD_BYTES_MAX}, 422),
-    "records": ("GET", f"depots/log/partitions/0/records?start=0&end={depots.RECORDS_MAX + 1}", None, 422),
-    "keys": ("POST", "pstates/kept/page", {"limit": pages.PAGE_KEYS_MAX + 1}, 422),
-    "paths": ("POST", "pstates/kept/selectMany", {"paths": [["a"]] * (pstates.PATHS_MAX + 1)}, 400),
-}
+DEEP: Any = 1
+for _ in range(data.DEPTH_MAX + 1):
+    DEEP = [DEEP]
+REQUESTS: dict[str, tuple[str, str, Any, int, str]] = {
+    "a record": ("POST", "depots/log/append", {"record": "x" * depot_rows.RECORD_BYTES_MAX}, 422,
+                 f"{depot_rows.RECORD_BYTES_MAX:,}"),
+    "a deep record": ("POST", "depots/log/append", {"record": DEEP}, 422, f"deeper than {data.DEPTH_MAX} levels"),
+    "records": ("GET", f"depots/log/partitions/0/records?start=0&end={depots.RECORDS_MAX + 1}", None, 422,
+                f"at most {depots.RECORDS_MAX:,} records"),
+    "keys": ("POST", "pstates/kept/page", {"limit": pages.PAGE_KEYS_MAX + 1}, 422, f"{pages.PAGE_KEYS_MAX:,} keys"),
+    "paths": ("POST", "pstates/kept/selectMany", {"paths": [["a"]] * (pstates.PATHS_MAX + 1)}, 400,
+              f"at most {pstates.PATHS_MAX:,} paths"),
+}  # fmt: skip
 
 
 class Limited(Module):
@@ -266,12 +392,21 @@ class Limited(Module):
            .compound_agg("$$kept", CompoundAgg.map("*v", Agg.count())))  # fmt: skip
 
 
-@pytest.mark.parametrize(("method", "path", "body", "status"), REQUESTS.values(), ids=REQUESTS)
-def test_a_request_is_refused_when_it_passes_a_limit(method: str, path: str, body: Any, status: int) -> None:
+@pytest.mark.parametrize(("method", "path", "body", "status", "text"), REQUESTS.values(), ids=REQUESTS)
+def test_a_request_is_refused_when_it_passes_a_limit(method: str, path: str, body: Any, status: int, text: str) -> None:
     with InProcessCluster.create(engine="local") as cluster:
         cluster.launch_module(Limited(), LaunchConfig(1, 1))
         with TestClient(make_app(Modules(cluster.store), settings.GatewaySettings())) as http:
-            assert http.request(method, f"/api/v1/modules/Limited/{path}", json=body).status_code == status
+            answer = http.request(method, f"/api/v1/modules/Limited/{path}", json=body)
+    assert (answer.status_code, text in answer.json()["error"]["message"]) == (status, True), answer.text[:300]
+
+
+def test_a_cursor_is_refused_when_it_is_longer_than_allowed() -> None:
+    short, long = (pages.Cursor(1, 0, ("k" * letters,)).text() for letters in (700_000, 800_000))
+    assert pages.Cursor.of(short).keys == ("k" * 700_000,)
+    assert len(long) > pages.CURSOR_CHARS_MAX
+    with pytest.raises(BadInput, match="cursor"):
+        pages.Cursor.of(long)
 
 
 NUMBERS: dict[str, tuple[str, str, Callable[[float], Any], float]] = {
@@ -318,7 +453,7 @@ def test_a_read_ends_when_its_records_are_large() -> None:
 
     with pytest.raises(HttpRefusal, match="fewer at once"):
         depots._encoded_range(read, 0, 100_000, ANSWERS[0])
-    assert sum(given) <= 2 * depots.ANSWER_BYTES_MAX // len(large)
+    assert sum(given) <= 2 * formats.ANSWER_BYTES_MAX // len(large)
 
 
 def _stream(table: pa.Table, batches: int) -> bytes:

@@ -12,6 +12,7 @@ from tidemill import SortExecutor, TaskGraph
 from tidemill.graphs import checkpoints, dataset_writer, run
 from tidemill.graphs.checkpoints import names_of
 from tidemill.graphs.run_log import RunLog
+from tidemill.graphs.sealed import unsealed
 from tidemill.store.urls import open_store
 
 
@@ -37,7 +38,7 @@ def test_all_objects_are_named_when_a_state_needs_frames_and_written_batches(
     store = open_store(str(tmp_path))
     newest = RunLog(store, "job").newest()
     assert newest is not None
-    names = names_of(store.get(newest.checkpoint))
+    names = names_of(unsealed(newest.checkpoint, store.get(newest.checkpoint)))
     assert {name.rpartition(".")[2] for name in names} == {"arrow", "parquet"}
     assert all(map(store.exists, names))
     TaskGraph.resume("job", tmp_path).run()

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from graph_executors import Count, First, Pass
 
-from tidemill import Dataset, KVDataset, RangeDataset, TaskGraph
+from tidemill import Dataset, DefinitionError, KVDataset, RangeDataset, TaskGraph, WindowedDataset
 from tidemill.graphs import dataset
 from tidemill.graphs.dataset import list_datasets
 from tidemill.graphs.dataset_readers import delete_dataset
@@ -156,9 +156,8 @@ def test_one_partition_is_read_for_a_key_when_the_columns_are_known(
 ) -> None:
     out = made(tmp_path, KVDataset, "k")
     asked: list[str] = []
-    monkeypatch.setattr(
-        dataset, "read_object", lambda store, key, real=dataset.read_object: [asked.append(key), real(store, key)][1]
-    )
+    real = dataset.read_object
+    monkeypatch.setattr(dataset, "read_object", lambda store, key, sum: [asked.append(key), real(store, key, sum)][1])
     out.get(1)
     asked.clear()
     found = out.get(2)
@@ -175,3 +174,71 @@ def test_a_class_of_the_user_is_given_when_a_node_names_it(tmp_path: Path) -> No
 
     out = made(tmp_path, Matrix)
     assert out.block(2)["v"].to_list()[:2] == [2, 5]
+
+
+@pytest.mark.parametrize("kind", [Dataset, KVDataset])
+def test_no_row_is_read_when_any_bit_of_an_object_is_another(tmp_path: Path, kind: Any) -> None:
+    out = made(tmp_path, kind, ["v"] if kind is KVDataset else (), channels=1, frame=ROWS.head(100))
+    (path,) = map(Path, out.files())
+    content = path.read_bytes()
+    path.chmod(0o600)
+    for at in range(0, len(content), 37):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+        with pytest.raises(CorruptState, match=path.name):
+            out.get(7) if kind is KVDataset else out.to_polars()
+    path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    reading = TaskGraph(tmp_path)
+    reading.new_blocking_node({0: reading.new_input_from_dataset(out, 1)}, Pass(), 1, {0: None})
+    with pytest.raises(CorruptState, match="is not what was written there"):
+        reading.run()
+    path.write_bytes(content)
+    reading.run()
+    assert next(iter(reading.datasets().values())).num_rows == 100
+
+
+def test_rows_of_a_range_are_refused_when_the_object_is_no_file_of_rows(tmp_path: Path) -> None:
+    out = made(tmp_path, RangeDataset, "v", channels=1)
+    (path,) = map(Path, out.files())
+    content = path.read_bytes()
+    path.chmod(0o600)
+    for damaged in (b"", content[:-9], content[:200] + bytes(len(content) - 400) + content[-200:]):
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptState, match=path.name):
+            RangeDataset(str(tmp_path), out.id).range(3, 5)
+
+
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_a_dataset_without_rows_has_columns_when_a_frame_made_it(tmp_path: Path, is_sorted: bool) -> None:
+    graph = TaskGraph(tmp_path, parallelism=3)
+    none = graph.from_frames(ROWS).filter(pl.col("v") < 0).with_columns(w=pl.col("v") / 2)
+    out = (none.sort("v") if is_sorted else none).materialize()
+    assert (out.schema, out.num_rows, list(out)) == (none.schema, 0, [])
+    assert out.to_polars().schema == none.schema
+
+    again = graph.read_dataset(Dataset(str(tmp_path), out.id))
+    joined = graph.from_frames(ROWS).join(again, "v", how="left").collect()
+    assert joined.schema == ROWS.join(none.schema.to_frame(), on="v", how="left").schema
+    assert joined.height == ROWS.height
+
+
+@pytest.mark.parametrize("kind", [Dataset, KVDataset, RangeDataset])
+def test_a_dataset_without_rows_has_the_columns_that_its_node_names(tmp_path: Path, kind: Any) -> None:
+    graph = TaskGraph(tmp_path)
+    rows = graph.new_input_frames([ROWS.clear()], 1)
+    out = graph.new_blocking_node(
+        {0: rows}, Pass(), 3, {0: "k"}, kind=kind, key=() if kind is Dataset else "k", schema=dict(ROWS.schema)
+    )
+    graph.run()
+    assert (out.schema, out.num_rows) == (ROWS.schema, 0)
+    if isinstance(out, KVDataset):
+        assert out.get(3).equals(ROWS.clear())
+    if isinstance(out, RangeDataset):
+        assert out.range(1, 3).equals(ROWS.clear())
+
+
+def test_a_schema_of_windows_is_refused(tmp_path: Path) -> None:
+    graph = TaskGraph(tmp_path)
+    rows = graph.new_input_frames([ROWS], 1)
+    graph.new_blocking_node({0: rows}, Pass(), 1, {0: None}, kind=WindowedDataset, key="k", schema=dict(ROWS.schema))
+    with pytest.raises(DefinitionError, match="there is no schema="):
+        graph.run()

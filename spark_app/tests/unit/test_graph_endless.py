@@ -26,7 +26,9 @@ from tidemill import (
     InProcessCluster,
     LaunchConfig,
     LimitExecutor,
+    MicrobatchSourceOptions,
     Module,
+    OffsetAgo,
     TaskGraph,
     TumblingWindowExecutor,
     UnknownName,
@@ -78,9 +80,9 @@ def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flow]:
         yield Flow(cluster, str(tmp_path / "store"))
 
 
-def copying(store: str, **options: Any) -> TaskGraph:
+def copying(store: str, begin: Any = None, **options: Any) -> TaskGraph:
     graph = TaskGraph(store, id="copy", checkpoint_waves=4, **options)
-    ticks = graph.new_input_depot("Ticks", "*ticks", 2, endless=True)
+    ticks = graph.new_input_depot("Ticks", "*ticks", 2, endless=True, options=begin)
     graph.new_output_depot({0: ticks}, "Ticks", "*out", 2, {0: "k"})
     return graph
 
@@ -95,13 +97,13 @@ def summing(store: str, channels: int = 1) -> tuple[TaskGraph, WindowedDataset]:
     return graph, windows
 
 
-def on_idle(graph: TaskGraph, *actions: Callable[[], object]) -> None:
+def on_idle(graph: TaskGraph, *actions: Callable[[], object], first_wave: int = 1) -> None:
     """Do one of these each time that a graph has nothing to do and has published all, and stop it after them."""
     left = [*actions, graph.stop]
 
     def look(waves: Waves) -> None:
         published = not waves.staged_rows and not any(each.windows for each in waves.channels.values())
-        if waves.is_idle and published and left and waves.wave:
+        if waves.is_idle and published and left and waves.wave >= first_wave:
             left.pop(0)()
 
     graph.observe(look)
@@ -412,3 +414,62 @@ def test_an_endless_input_is_refused_when_the_graph_could_not_go_on(flow: Flow) 
     assert "an endless input needs checkpoints" in text
     assert "which is endless" in text
     assert "one column for a WindowedDataset" in text
+
+
+# --- where it begins -------------------------------------------------------------------------------------------------
+
+
+FROM = MicrobatchSourceOptions
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (FROM.start_from_beginning(), range(30)),
+        (FROM.create(), range(20, 30)),
+        (FROM.start_from_offset_ago(2, OffsetAgo.RECORDS), None),
+        (FROM.start_from_offset_ago(1, OffsetAgo.DAYS), range(30)),
+        (FROM.start_from_offset_after_timestamp(2**42), range(20, 30)),
+    ],
+)
+def test_a_graph_begins_where_it_is_told_to(flow: Flow, options: Any, expected: Any) -> None:
+    flow.append(0, 20)
+    graph = copying(flow.store, options)
+    on_idle(graph, lambda: flow.append(20, 30), first_wave=0)
+    graph.run()
+
+    out = flow.out()
+    if expected is None:  # so many of each partition
+        assert set(range(20, 30)) < set(out) and len(out) == 10 + 2 * PARTITIONS
+    else:
+        assert out == list(expected)
+
+
+def test_a_graph_goes_on_from_where_it_began_when_it_was_killed_before_it_read_anything(flow: Flow) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die() -> None:
+        raise Killed
+
+    flow.append(0, 20)
+    graph = copying(flow.store, FROM.create())
+    on_idle(graph, die, first_wave=0)
+    with pytest.raises(Killed):
+        graph.run()
+    flow.append(20, 30)
+    again = copying(flow.store, FROM.create())  # the end is elsewhere now
+    on_idle(again)
+    again.run()
+    assert flow.out() == list(range(20, 30))
+
+
+def test_a_start_is_refused_when_it_is_none(flow: Flow) -> None:
+    graph = TaskGraph(flow.store)
+    wrong = FROM.start_from_offset_ago(-1, OffsetAgo.RECORDS).source_id("again")
+    rows = graph.new_input_depot("Ticks", "*ticks", 1, endless=True, options=wrong)
+    graph.new_blocking_node({0: rows}, Pass(), 1, {0: None})
+    with pytest.raises(DefinitionError) as caught:
+        graph.run()
+    assert "whole number of 0 or more" in str(caught.value)
+    assert "an input has no ID" in str(caught.value)

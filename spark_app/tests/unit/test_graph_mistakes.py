@@ -15,6 +15,9 @@ from tidemill import (
     Dataset,
     DefinitionError,
     Executor,
+    OutputParquetExecutor,
+    PostgresPublishExecutor,
+    PublishExecutor,
     RangePartition,
     StatelessExecutor,
     StorageExecutor,
@@ -63,6 +66,20 @@ def test_state_that_cannot_be_saved_is_said_with_its_node_when_a_checkpoint_is_d
     with pytest.raises(UserCodeError, match=r"state of node 1 .* cannot be saved: .*lock.* serialize"):
         graph.run()
     assert [entry.kind for entry in RunLog(open_store(graph.store), "job").all()][-1] == "fail"
+
+
+@pytest.mark.parametrize("kind", [PublishExecutor, lambda folder: PostgresPublishExecutor(folder, "rows")])
+def test_what_brings_a_whole_result_is_refused_when_it_has_two_channels(
+    graph: TaskGraph, tmp_path: Path, kind: Any
+) -> None:
+    written = graph.new_non_blocking_node(
+        {0: graph.new_input_frames(FRAMES, 1)}, OutputParquetExecutor(tmp_path / "out"), 1
+    )
+    graph.new_blocking_node({0: written}, kind(tmp_path / "out"), 2, {0: "file"})
+    with pytest.raises(
+        DefinitionError, match=r"PublishExecutor has 2 channels, and brings only the rows of one. Use 1"
+    ):
+        graph.run()
 
 
 def test_an_exit_is_an_error_when_a_function_calls_it(graph: TaskGraph) -> None:

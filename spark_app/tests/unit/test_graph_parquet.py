@@ -87,6 +87,33 @@ def test_row_groups_are_never_read_when_their_statistics_exclude_them(folder: Pa
     assert len(every.groups) == 13
 
 
+def test_a_stride_has_as_many_rows_when_the_file_has_columns_that_nobody_reads(tmp_path: Path) -> None:
+    wide = ROWS.select("n").with_columns(pl.lit(f"text {number}" * 9).alias(f"c{number}") for number in range(30))
+    ROWS.select("n").write_parquet(tmp_path / "narrow.parquet", row_group_size=100)
+    wide.write_parquet(tmp_path / "wide.parquet", row_group_size=100)
+
+    def read(name: str, stride: int) -> list[int]:
+        found, heights = parquet_input(find_files(str(tmp_path), name), ["n"], None, stride), list[int]()
+        (cursor,) = found.plan(1)
+        while cursor is not None:
+            batch, cursor = found.read(cursor)
+            heights.append(batch.collect().height)
+        return heights
+
+    assert read("wide.parquet", 3000) == read("narrow.parquet", 3000) == [300, 300, 300, 100]
+
+
+def test_a_stride_is_bounded_by_what_rows_take_in_memory_when_little_of_them_is_stored(tmp_path: Path) -> None:
+    pl.DataFrame({"t": ["a text"] * 100_000}).write_parquet(tmp_path / "same.parquet", row_group_size=10_000)
+    assert (tmp_path / "same.parquet").stat().st_size < 10_000
+
+    found = parquet_input(find_files(str(tmp_path), "same.parquet"), None, None, 400_000)
+    (cursor,) = found.plan(1)
+    batch, _ = found.read(cursor)
+
+    assert batch.collect().estimated_size() <= 400_000
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
+
+from guide_code import names_of
 
 from tidemill.api.recording import record_module
 from tidemill.leader import publication
@@ -15,9 +15,7 @@ GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "appends.md"
 
 
 def test_the_code_of_the_guide_to_appends_runs() -> None:
-    names: dict[str, Any] = {"__name__": "guide"}
-    for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL):
-        exec(compile(block, str(GUIDE), "exec"), names)
+    names = names_of(GUIDE)
 
     assert names["total"] == 5
     declaration = record_module(names["Orders"]())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guide_code import names_of
 from typer.testing import CliRunner
 
 from tidemill.cli.main import app
@@ -23,15 +24,8 @@ LOCAL, *ON_SPARK = TEXT.split("\n## Spark\n")
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What the page's code defines, its blocks run one after the other in an empty folder."""
-    before = Path.cwd()
-    os.chdir(tmp_path_factory.mktemp("doors"))
-    found: dict[str, Any] = {"__name__": "guide"}
-    try:
-        for block in re.findall(r"```python\n(.*?)```", LOCAL, re.DOTALL):
-            exec(compile(block, str(GUIDE), "exec"), found)
-        yield found
-    finally:
-        os.chdir(before)
+    with contextlib.chdir(tmp_path_factory.mktemp("doors")):
+        yield names_of(GUIDE, LOCAL)
 
 
 def test_frames_hold_what_the_page_says(names: dict[str, Any]) -> None:

@@ -6,6 +6,8 @@ import re
 from pathlib import Path as Folder
 from typing import Any
 
+from guide_code import blocks_of, names_of
+
 from tidemill import Block, Helpers, Ops, SubSource
 from tidemill.api.calls import ASYNC_CONCURRENCY
 
@@ -14,13 +16,10 @@ GUIDE = Folder(__file__).resolve().parents[3] / "docs" / "guide" / "dataflow.md"
 
 def test_examples_of_the_guide_hold_when_they_run_one_after_the_other(capsys: Any) -> None:
     text = GUIDE.read_text(encoding="utf-8")
-    scope: dict[str, Any] = {"__name__": "guide"}
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
-    for block in blocks:
-        exec(compile(block, str(GUIDE), "exec"), scope)
+    names_of(GUIDE)
 
-    assert all("assert " in block for block in blocks)
+    assert all("assert " in block for block in blocks_of(text))
     assert capsys.readouterr().out.splitlines() == ["odd: 1", "odd: 3"]
     assert f"`concurrency` at once ({ASYNC_CONCURRENCY})" in text
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from guide_code import names_of
 
 import tidemill
 
@@ -19,19 +20,19 @@ TEXT = GUIDE.read_text(encoding="utf-8")
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What the page's code defines, its blocks run one after the other in an empty folder."""
-    before = Path.cwd()
-    os.chdir(tmp_path_factory.mktemp("frames"))
-    found: dict[str, Any] = {"__name__": "guide"}
-    try:
-        for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
-            exec(compile(block, str(GUIDE), "exec"), found)
-        yield found
-    finally:
-        os.chdir(before)
+    with contextlib.chdir(tmp_path_factory.mktemp("frames")):
+        yield names_of(GUIDE)
 
 
 def test_the_query_gives_the_row_that_the_page_says(names: dict[str, Any]) -> None:
     assert names["rows"].rows() == [("Bern", 16.5, 3)]
+
+
+def test_windows_sessions_and_joins_by_time_give_what_the_page_says(names: dict[str, Any]) -> None:
+    assert names["by_half_hour"]["price"].to_list() == [1.5, 4.0]
+    assert names["paid"] == 23.0
+    assert names["visits"]["quotes"].to_list() == [2, 1]
+    assert names["next_price"] == [2.0, None]
 
 
 def test_an_expression_of_several_rows_is_refused_with_a_way_out(names: dict[str, Any]) -> None:

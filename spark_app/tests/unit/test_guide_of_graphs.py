@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
-from typing import Any
+
+from guide_code import names_of
 
 from tidemill import TaskGraph
 
@@ -14,9 +15,7 @@ GUIDE = DOCS / "guide" / "graphs.md"
 
 
 def test_the_examples_give_what_the_page_says_when_they_are_run() -> None:
-    names: dict[str, Any] = {"__name__": "guide"}
-    for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL):
-        exec(compile(block, str(GUIDE), "exec"), names)
+    names = names_of(GUIDE)
 
     assert names["ann"] == 20.5
     assert names["everything"] == [("ann", 20.5), ("bob", 7.0), ("eve", 12.0)]
@@ -37,3 +36,8 @@ def test_each_argument_stands_in_the_reference() -> None:
         wanted = [name for name in inspect.signature(getattr(TaskGraph, method)).parameters if name != "self"]
         assert [name for name in wanted if name not in rows[method]] == []
     assert [name for name in inspect.signature(TaskGraph).parameters if name not in rows["TaskGraph"]] == []
+
+
+def test_an_input_reads_strides_of_64_mib_when_nothing_is_said() -> None:
+    for method in (TaskGraph.new_input_csv, TaskGraph.new_input_parquet):
+        assert inspect.signature(method).parameters["stride"].default == 64 * 1024 * 1024

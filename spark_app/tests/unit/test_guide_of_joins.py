@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from attempts import Attempts
+from guide_code import names_of
 
 from tidemill import Agg, Block, Ops
 from tidemill import Path as StatePath
@@ -22,10 +23,7 @@ PLACES = [(1, 1, False), (4, 2, True)]
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
     """What the page's code defines, its blocks run one after the other."""
-    found: dict[str, Any] = {"__name__": "guide"}
-    for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL):
-        exec(compile(block, str(GUIDE), "exec"), found)
-    return found
+    return names_of(GUIDE)
 
 
 def attempts(tmp_path: Path, module: Any, place: tuple[int, int, bool]) -> Attempts:

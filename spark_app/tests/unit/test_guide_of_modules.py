@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+
+from guide_code import names_of
 
 from tidemill import Agg, Module, Ops
 from tidemill import Path as StatePath
@@ -15,16 +16,8 @@ from tidemill.plan.check.module import check
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "modules.md"
 
 
-def _namespace() -> dict[str, Any]:
-    """What the guide's code defines, its blocks run one after the other."""
-    names: dict[str, Any] = {"__name__": "guide"}
-    for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL):
-        exec(compile(block, str(GUIDE), "exec"), names)
-    return names
-
-
 def test_modules_of_the_guide_have_no_fault() -> None:
-    names = _namespace()
+    names = names_of(GUIDE)
     modules = [value for value in names.values() if isinstance(value, type) and issubclass(value, Module)]
     own = [module for module in modules if module is not Module]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 from pathlib import Path as Folder
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
 from tidemill.cli.main import app
 from tidemill.gateway.metrics import GatewayMetrics
+from tidemill.kubernetes.probes import DriverMetrics
 from tidemill.language.options import OPTIONS
 
 GUIDE = (Folder(__file__).resolve().parents[3] / "docs" / "guide" / "operations.md").read_text(encoding="utf-8")
@@ -49,7 +51,8 @@ def test_metrics_and_options_exist_when_the_guide_names_them() -> None:
     known = {sample.name for family in metrics.registry.collect() for sample in family.samples}
     families = {family.name for family in metrics.registry.collect()}
     named = set(re.findall(r"`(tidemill_\w+)`", GUIDE))
-    assert len(named) == 10
-    assert {name.removesuffix("_total") for name in named} <= families | known
+    of_drivers = set(re.findall(r'"(tidemill_\w+)"', inspect.getsource(DriverMetrics)))
+    assert len(named) == 12
+    assert {name.removesuffix("_total") for name in named} <= families | known | of_drivers
     options = set(re.findall(r"`((?:store|depot|topology)\.[a-z.]+)`", GUIDE))
     assert options <= set(OPTIONS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+
+from guide_code import blocks_of, names_of
 
 from tidemill import Path as StatePath
 
@@ -12,13 +13,9 @@ GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "paths.md"
 
 
 def test_the_code_of_the_guide_runs() -> None:
-    text = GUIDE.read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    names: dict[str, Any] = {"__name__": "guide"}
-    for block in blocks:
-        exec(compile(block, str(GUIDE), "exec"), names)
+    names = names_of(GUIDE)
 
-    assert len(blocks) == 8
+    assert len(blocks_of(GUIDE.read_text(encoding="utf-8"))) == 8
     assert "Words" in names
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+
+from guide_code import names_of
 
 from tidemill.api.recording import record_module
 from tidemill.clients.quarantine import DECIDED_MAX
@@ -19,9 +20,7 @@ TEXT = GUIDE.read_text(encoding="utf-8")
 
 
 def test_the_example_gives_what_the_page_says_when_it_is_run() -> None:
-    names: dict[str, Any] = {"__name__": "guide"}
-    for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
-        exec(compile(block, str(GUIDE), "exec"), names)
+    names = names_of(GUIDE)
 
     declaration = record_module(names["Orders"]())
     assert (check(declaration), warnings_of(declaration)) == ([], [])

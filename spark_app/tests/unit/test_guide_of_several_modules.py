@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
+
+from guide_code import names_of
 
 from tidemill.api.recording import record_module
 from tidemill.language.options import resolve
@@ -15,9 +15,7 @@ GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "several-module
 
 
 def test_the_code_of_the_guide_to_several_modules_runs() -> None:
-    names: dict[str, Any] = {"__name__": "guide"}
-    for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL):
-        exec(compile(block, str(GUIDE), "exec"), names)
+    names = names_of(GUIDE)
 
     assert (names["seen"], names["told"], names["twice"]) == (2, 2, 14)
     for module in (names["Bank"](), names["Watch"](), names["Lender"](), names["Desk"]()):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
+
+from guide_code import names_of
 
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill import Path as StatePath
@@ -13,9 +13,7 @@ GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "task-globals.m
 
 
 def test_the_examples_do_what_the_page_says(tmp_path: Path) -> None:
-    names: dict[str, Any] = {"__name__": "guide"}
-    for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL):
-        exec(compile(block, str(GUIDE), "exec"), names)
+    names = names_of(GUIDE)
     (tmp_path / "rates").write_text("eur 1.5\nusd 1\n")
     with InProcessCluster.create(engine="local") as cluster:
         cluster.launch_module(names["Payments"](str(tmp_path / "rates")), LaunchConfig(4, 2))

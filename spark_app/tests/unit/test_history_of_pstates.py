@@ -248,3 +248,25 @@ def test_changes_are_shown_when_the_command_asks_for_them(tmp_path: Folder) -> N
     assert said("diff", "Written", "deep", "1", "3", "[7]") == '"a"  1 -> nothing\n"b"  nothing -> "x"\n'
     assert said("select", "Written", "flat", '["a"]', "--microbatch", "1") == "1\n"
     assert said("scan", "Written", "flat", "--microbatch", "1") == '["a", 1]\n'
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["select", "Written", "flat", '["b", ["view", "#__fOps.INC"]]'],
+        ["scan", "Written", "flat", '[["view", "#__fOps.INC"]]'],
+        ["diff", "Written", "flat", "0", "1", '[["view", "#__fOps.INC"]]'],
+    ],
+)
+def test_commands_refuse_a_path_in_a_sentence_when_its_function_does_not_take_the_value(
+    tmp_path: Folder, command: list[str]
+) -> None:
+    with InProcessCluster.create(store=tmp_path) as cluster:
+        cluster.launch_module(Written(), LaunchConfig(4, 2))
+        cluster.cluster_depot("Written", "*d").append(["b", "x"])
+        cluster.wait_for_microbatch_processed_count("Written", "mb", 1)
+
+    done = CliRunner().invoke(app, [*command, "--store", str(tmp_path)])
+
+    assert done.exit_code == 1
+    assert "INC cannot be called with (str)" in done.output and "Traceback" not in done.output

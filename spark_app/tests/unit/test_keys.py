@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import msgpack
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill import Path, PState, TestPState
+from tidemill.gateway.formats import MSGPACK, records_of
 from tidemill.language.dataflow import Aggregator, Var
 from tidemill.paths.variables import compile_aggregation
 from tidemill.tables.combining import group_keys
@@ -17,7 +20,7 @@ from tidemill.tables.object_keys import encode_object_key
 from tidemill.values.data import decode_canonical, encode_canonical, key_hash
 from tidemill.values.errors import BadInput
 from tidemill.values.keys import admit, admit_all, has_key, key_token, plain_map, plain_set, same_key
-from tidemill.values.packing import pack, unpack
+from tidemill.values.packing import EXT_SET, pack, unpack, unpack_foreign
 from tidemill.values.routing import route_column
 
 NAN = float("nan")
@@ -75,3 +78,72 @@ def test_refused_when_python_takes_two_keys_for_one(held: Any, key: Any) -> None
     with pytest.raises(BadInput, match="two keys"):
         admit_all({held, "x"}, {key, "y"})
     admit_all({held, "x"}, {held: 1, "y": 2})
+
+
+# --- what comes from outside, and what a function makes --------------------------------------------------------------
+
+
+def pairs(*entries: tuple[Any, Any]) -> bytes:
+    """A dict of MessagePack with these entries, also of keys that no dict of Python holds together."""
+    packed = b"".join(pack(key) + pack(value) for key, value in entries)
+    return bytes([0x80 + len(entries)]) + packed
+
+
+FOREIGN: dict[str, bytes] = {
+    "a dict": pairs((1, "a"), (True, "b")),
+    "a dict with zero": pairs((False, "a"), (0.0, "b")),
+    "a dict of lists": pairs(([1], "a"), ([True], "b")),
+    "a dict in a list": b"\x91" + pairs((1, "a"), (True, "b")),
+    "a set": msgpack.packb(msgpack.ExtType(EXT_SET, msgpack.packb([1, True]))),
+    "a set of lists": msgpack.packb(msgpack.ExtType(EXT_SET, msgpack.packb([[0], [False]]))),
+    "a set in a dict": b"\x81" + pack("k") + msgpack.packb(msgpack.ExtType(EXT_SET, msgpack.packb([True, 1]))),
+}
+
+
+@pytest.mark.parametrize("data", FOREIGN.values(), ids=FOREIGN)
+def test_foreign_bytes_are_refused_when_python_takes_two_of_their_keys_for_one(data: bytes) -> None:
+    for count in (None, lambda made: None):
+        with pytest.raises(BadInput, match="are two keys"):
+            unpack_foreign(data, count)
+    body = b"\x81" + pack("record") + data
+    with pytest.raises(BadInput, match="are two keys"):
+        records_of(body, MSGPACK, lambda size: None)
+
+
+def test_foreign_bytes_are_read_as_any_when_their_keys_differ_in_python_too() -> None:
+    for value in ({True: 1, 2: False}, {(True, 2): 1, (1, 3): 2}, {"é": True}, {True, 0, "x"}, [{1: True}, {True: 1}]):
+        assert repr(unpack_foreign(pack(value))) == repr(unpack(pack(value)))
+    assert unpack_foreign(pairs((1, "a"), (1.0, "b"))) == {1: "b"}
+
+
+SUBINDEXED = {False: lambda schema: schema, True: lambda schema: schema.subindexed()}
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_a_key_is_another_one_when_a_transform_gives_true_for_one(is_indexed: bool) -> None:
+    """What replaces a part of a map or set is compared with it by the one rule, in plain and in indexed structures."""
+    form = SUBINDEXED[is_indexed]
+    maps = TestPState.create(PState.map_schema(str, form(PState.map_schema(object, str))))
+    sets = TestPState.create(PState.map_schema(str, form(PState.set_schema(object))))
+    for navigate in (lambda at: at.sub_map(1, 2), lambda at: at.sorted_map_range_from(1)):
+        maps.transform(Path.key("a").term_void())
+        maps.transform(Path.key("a", 1).term_val("x"))
+        maps.transform(Path.key("a", 2).term_val("y"))
+        maps.transform(navigate(Path.key("a")).term(lambda part: {True: part[1], 2: part[2]}))
+        assert sorted(map(repr, maps.select(Path.key("a").all()))) == ["[2, 'y']", "[True, 'x']"]
+    for navigate in (lambda at: at.subset(1, 2), lambda at: at.sorted_set_range_from(1)):
+        sets.transform(Path.key("a").term_void())
+        for element in (1, 2):
+            sets.transform(Path.key("a").void_set_elem().term_val(element))
+        sets.transform(navigate(Path.key("a")).term(lambda part: {True, 2}))
+        assert sorted(map(repr, sets.select(Path.key("a").all()))) == ["2", "True"]
+
+
+def test_a_part_is_refused_when_it_cannot_hold_the_keys_of_an_indexed_structure() -> None:
+    maps = TestPState.create(PState.map_schema(str, PState.map_schema(object, int).subindexed()))
+    for key in (1, True, 0):
+        maps.transform(Path.key("a", key).term_val(7))
+    assert maps.select(Path.key("a").map_keys()) == [True, 0, 1]
+    for path in (Path.key("a").sub_map(1, True), Path.key("a").sorted_map_range_from_start(3)):
+        with pytest.raises(BadInput, match="are two keys"):
+            maps.select(path)

@@ -12,12 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 import typer
 
 import tidemill
-from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
+from tidemill import Agg, CompoundAgg, CountExecutor, Depot, InProcessCluster, LaunchConfig, Module, PState, TaskGraph
 from tidemill.cli.commands import COMMANDS, loaded
+from tidemill.graphs.nodes import StoredGraph
 
 PACKAGES = {"cloudpickle", "fastapi", "lightkube", "numpy", "polars", "pyarrow", "pyspark", "rich", "uvicorn"}
 PARTS_OF_THEM = {"pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "rich.progress"}
@@ -82,6 +84,27 @@ def test_nothing_heavy_is_loaded_when_the_package_is_imported() -> None:
 
 def test_nothing_heavy_is_loaded_when_the_client_is_imported() -> None:
     assert heavy_of("import tidemill.client") == set()
+
+
+def test_nothing_that_defines_or_runs_graphs_is_loaded_when_a_worker_reads_one(tmp_path: Path) -> None:
+    graph = TaskGraph(tmp_path / "store")
+    (tmp_path / "numbers.csv").write_text("a\n1\n2\n")
+    numbers = graph.new_input_csv(tmp_path, "numbers.csv", header=True)
+    graph.new_blocking_node({0: numbers}, CountExecutor(), 1, {0: None})
+    stored = StoredGraph(graph._definition, "spark", 1, None, None)
+    (tmp_path / "program").write_bytes(cloudpickle.dumps(stored))
+
+    read = f"cloudpickle.loads(open({str(tmp_path / 'program')!r}, 'rb').read())"
+    told = "print(*(name for name in sys.modules if name.startswith('tidemill.')))"
+    program = f"import sys, cloudpickle, tidemill.graphs.spark_channels; {read}; {told}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found = set(done.stdout.splitlines()[-1].split())
+
+    assert {"tidemill.graphs.nodes", "tidemill.graphs.inputs.csv_input"} <= found
+    of_drivers = {
+        f"tidemill.{name}" for name in ("clients", "drawing", "graphs.task_graph", "graphs.run", "graphs.frames")
+    }
+    assert found.isdisjoint(of_drivers)
 
 
 def test_nothing_but_rich_is_loaded_when_help_is_shown() -> None:

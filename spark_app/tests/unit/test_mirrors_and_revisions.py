@@ -87,11 +87,11 @@ def test_the_verdict_names_the_reader_when_a_revision_takes_what_it_mirrors(
     def told(**more: Any) -> dict[str, Any]:
         return Candidate("bank:Bank", cluster.store.url, 2, 1, deleted, **more).verdict()
 
-    assert told()["isValid"]
+    assert told()["is_valid"]
     launch(cluster, "Report", report())
     (fault,) = told()["faults"]
     assert fault["text"].endswith("and module 'Report' mirrors it.")
-    assert told(breaks_mirrors=True)["isValid"]
+    assert told(breaks_mirrors=True)["is_valid"]
 
 
 def test_a_revision_is_refused_at_its_turn_when_a_reader_came_while_its_drivers_got_warm(

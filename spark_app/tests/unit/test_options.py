@@ -12,6 +12,7 @@ from tidemill.engine.schedule import SUPERSTEPS_MAX
 from tidemill.language import options
 from tidemill.values.errors import OptionError
 
+PACKAGE = Path(options.__file__).parent.parent
 CONTRACT = {
     "depot.microbatch.max.records": 100_000,
     "depot.max.fetch": 10_000,
@@ -77,13 +78,42 @@ def test_option_says_that_it_has_no_effect_on_any_engine_when_nothing_reads_it(n
     assert option.help.startswith("Accepted and without effect: ")
 
 
-def texts_of_code() -> Iterator[str]:
-    """Texts that product code handles: no comments, and no docstrings, which only speak of an option."""
-    folder = Path(options.__file__).parent.parent
-    for path in folder.rglob("*.py"):
-        if path != Path(options.__file__) and "testing" not in path.parts:
-            nodes = ast.walk(ast.parse(path.read_text()))
-            yield from (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+def texts_of_code(folder: Path = PACKAGE) -> Iterator[str]:
+    """Texts that product code handles: no comments, no docstrings, which only speak of an option, and no constants that
+    nobody asks for.
+    """
+    trees = [
+        ast.parse(path.read_text())
+        for path in folder.rglob("*.py")
+        if path != Path(options.__file__) and "testing" not in path.parts
+    ]
+    asked = {name for tree in trees for node in ast.walk(tree) for name in _asked(node)}
+    for tree in trees:
+        dead = {id(node.value) for node in tree.body if _constant(node) and _constant(node) not in asked}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in dead:
+                yield node.value
+
+
+def _asked(node: ast.AST) -> Iterator[str]:
+    """The names that a node reads."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        yield node.attr
+
+
+def _constant(node: Any) -> str:
+    """The name of a constant that a statement of a file makes of one text; empty for any other statement."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    is_text = isinstance(getattr(node, "value", None), ast.Constant)
+    return target.id if is_text and isinstance(target, ast.Name) else ""
+
+
+def test_a_constant_that_nobody_asks_for_reads_no_option(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text('DEAD = "a.b"\nREAD: str = "c.d"\nOTHER = "e.f"\nprint(READ, "g.h")\n')
+    (tmp_path / "two.py").write_text("import one\nprint(one.OTHER)\n")
+    assert set(texts_of_code(tmp_path)) == {"c.d", "e.f", "g.h"}
 
 
 def test_every_option_is_read_by_code_or_says_that_it_has_no_effect() -> None:

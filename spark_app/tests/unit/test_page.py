@@ -20,6 +20,7 @@ from starlette.testclient import TestClient
 from test_gateway_access import Guarded
 
 from tidemill import InProcessCluster, LaunchConfig
+from tidemill.api.recording import record_module
 from tidemill.clients.history import RANGES_MAX
 from tidemill.gateway import live
 from tidemill.gateway.app import PREFIX, make_app
@@ -27,7 +28,7 @@ from tidemill.gateway.live import LiveStream, module_changes, topology_changes
 from tidemill.gateway.looks import SharedLook
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.overview import Overview
-from tidemill.gateway.page import FILES, page_files
+from tidemill.gateway.page import FILES, TOKEN_BYTES_MAX, page_files
 from tidemill.gateway.sessions import COOKIE, MARK, cookie_value
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.subscriptions import Subscriptions
@@ -119,6 +120,21 @@ def test_a_cookie_holds_the_token_when_a_browser_signs_in(browser: TestClient) -
     assert browser.delete("/session", headers={MARK: "1"}).status_code == 204
     assert browser.post("/session", json={"token": "all"}).status_code == 403
     assert browser.get(f"{PREFIX}/modules").status_code == 401
+
+
+def test_a_sign_in_is_refused_when_it_is_long(browser: TestClient) -> None:
+    assert sign_in(browser, "x" * (TOKEN_BYTES_MAX - 100)).status_code == 401
+    assert sign_in(browser, "x" * TOKEN_BYTES_MAX).status_code == 413
+
+
+def test_a_follower_is_given_the_newest_lines_when_the_log_is_longer(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = live.TopologyLook(Modules(cluster.store), "Guarded", "mb").look()["log"]
+    assert len(whole) > 1
+    monkeypatch.setattr(live, "LINES_MAX", 1)
+    newest = live.TopologyLook(Modules(cluster.store), "Guarded", "mb").look()["log"]
+    assert [line["entry"] for line in newest] == [whole[-1]["entry"]]
 
 
 def test_a_change_needs_the_mark_of_the_page_when_a_cookie_signs_it(browser: TestClient) -> None:
@@ -334,3 +350,18 @@ def test_events_come_when_a_topology_or_the_overview_is_followed(cluster: InProc
         assert set(first("/overview/subscribe", 1)["modules"]) == {"Guarded", "Other"}
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"{server.url}{PREFIX}/modules/Guarded/topologies/no/subscribe", timeout=20)
+
+
+def test_the_guide_has_every_page_that_the_help_of_a_view_names() -> None:
+    named = set(re.findall(r'\["([a-z-]+\.md)", \[\[', page_files()["help.js"].content.decode()))
+    guide = Path(__file__).parents[3] / "docs" / "guide"
+    assert len(named) > 5 and all((guide / name).is_file() for name in named)
+
+
+def test_graphs_are_shown_when_a_gateway_has_the_code_of_one_module(cluster: InProcessCluster) -> None:
+    modules = Modules(cluster.store, declaration=record_module(Guarded()))
+    with TestClient(make_app(modules, GatewaySettings())) as client:
+        assert client.get("/session").json()["has_graphs"] is True
+        assert client.get(f"{PREFIX}/modules").json() == ["Guarded", "Other"]
+        assert client.get(f"{PREFIX}/graphs").json() == {"graphs": [], "left_out": 0}
+        assert 'tidemill_topology_led{module="Guarded"' in client.get("/metrics").text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 import os
@@ -166,12 +167,46 @@ class Counted(Module):
         rows.compound_agg("$$q", CompoundAgg.map("*k", CompoundAgg.map("*k", Agg.count())))
 
 
+class Allocated(ctypes.Structure):
+    """`struct mallinfo2` of glibc: what its allocator has got, and what of that is in use."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "top",
+        )
+    ]
+
+
+def native_bytes() -> int:
+    """Bytes in use that libraries, and Python for its larger objects, asked glibc for; 0 with another libc.
+
+    What is resident grows for longer: freed memory stays in the arenas of threads, of which each microbatch has one.
+    """
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        return 0
+    libc.mallinfo2.restype = Allocated
+    found = libc.mallinfo2()
+    return int(found.uordblks + found.hblkhd)
+
+
 def held() -> dict[str, int]:
     """What this process holds that might grow with each microbatch."""
     gc.collect()
     return {
         "objects": len(gc.get_objects()),
         "blocks": sys.getallocatedblocks(),
+        "native bytes": native_bytes(),
         "arrow bytes": pa.total_allocated_bytes(),
         "part bytes": stored_parts._memory.bytes,
         "mapped": mapped_files(),
@@ -184,6 +219,7 @@ MICROBATCHES = int(os.environ.get("TIDEMILL_GROWTH_MICROBATCHES", "400"))
 SPARE = {
     "objects": 1_200,
     "blocks": 4_000,
+    "native bytes": 4_000_000,
     "arrow bytes": 300_000,
     "part bytes": 700_000,
     "mapped": 3,

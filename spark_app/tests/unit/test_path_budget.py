@@ -92,11 +92,11 @@ UNBOUNDED: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("path", UNBOUNDED.values(), ids=UNBOUNDED)
 def test_the_work_ends_when_a_path_asks_for_more_than_any_machine_has(path: list[Any]) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
 
     with pytest.raises(BudgetExceeded) as refused:
         selected(path)
-    assert time.monotonic() - began < SECONDS_MAX
+    assert time.thread_time() - began < SECONDS_MAX
     assert refused.value.context["at"].startswith("path")
 
 

@@ -419,3 +419,11 @@ def test_no_element_is_not_an_element_that_is_none() -> None:
     assert pstate.select(Path.must("a")) == [None]
     assert pstate.select(Path.must("b")) == []
     assert not ABSENT
+
+
+def test_a_test_pstate_is_empty_when_its_with_statement_ends() -> None:
+    with TestPState.create(PState.map_schema(str, int)) as held:
+        held.transform(Path.key("a").term_val(1))
+        assert held.select_one(Path.key("a")) == 1
+
+    assert held.select(Path.all()) == []

@@ -197,7 +197,7 @@ def test_others_are_told_when_a_callback_raises_or_hangs(games: Games) -> None:
     total.proxy(callback=callback)
     games.play(("ann", "chess"))
     try:
-        eventually(lambda: found[-1][0] == 1)
+        eventually(lambda: found and found[-1][0] == 1)
         eventually(lambda: "of the user" in wrong.failure)
         assert slow.get() == wrong.get() == 1
     finally:
@@ -214,14 +214,14 @@ def test_only_their_own_proxies_end_when_many_callbacks_hang(games: Games, monke
     fine = total.proxy(callback=callback)
     games.play(("ann", "chess"))
     try:
-        eventually(lambda: found[-1][0] == 1)
+        eventually(lambda: found and found[-1][0] == 1)
         assert all(proxy.status is ProxyStatus.ACTIVE for proxy in hanging)
         monkeypatch.setattr(callbacks, "HANGING_MILLIS", 1.0)
         eventually(lambda: all(proxy.status is ProxyStatus.TERMINATED_UNGRACEFULLY for proxy in hanging))
         assert "did not return" in hanging[0].failure
         assert fine.status is ProxyStatus.ACTIVE
         games.play(("ann", "go"))
-        eventually(lambda: found[-1][0] == 2)
+        eventually(lambda: found and found[-1][0] == 2)
     finally:
         hold.set()
 
@@ -265,7 +265,7 @@ def test_changes_become_one_when_a_callback_is_slow(games: Games, monkeypatch: p
         eventually(lambda number=number: proxy.get() == number)
         assert len(proxy._pending) <= 2
     hold.set()
-    eventually(lambda: found[-1][0] == 7)
+    eventually(lambda: found and found[-1][0] == 7)
 
     value: Any = None
     for new, diff, old in found:

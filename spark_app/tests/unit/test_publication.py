@@ -19,6 +19,7 @@ from tidemill.language.dataflow import (
     StartFrom,
     TopologyDeclaration,
 )
+from tidemill.language.options import ModuleOptions
 from tidemill.leader import events, publication, transitions
 from tidemill.leader.events import StartsResolved, TopologySpec
 from tidemill.leader.report import RunnerState
@@ -90,6 +91,52 @@ def test_the_next_entry_leaves_them_out_when_appends_are_published() -> None:
 
     assert (driver.written[-1].kind, listed(driver)) == ("begin", [])
     assert driver.machine.report.unpublished == 0
+
+
+def test_a_note_leaves_out_what_a_sink_has_when_nothing_else_is_to_be_done() -> None:
+    driver = leading(depots=DEPOTS, sinks=["more-1"])
+
+    settle(driver, with_appends(driver, staged("*out"), staged("*more")))
+
+    assert (driver.written[-1].kind, listed(driver)) == ("note", [])
+    before = len(driver.written)
+    driver.say(events.TimePassed(has_news=True))
+    assert len(driver.written) == before
+
+
+def test_no_note_is_written_when_a_sink_has_nothing_new() -> None:
+    driver = leading(depots=DEPOTS, sinks=["more-1"])
+    start = with_appends(driver, staged("*out"), staged("*more"))
+    before = len(driver.written)
+
+    driver.say(events.AppendsPublished(start.token, frozenset({("out-1", SEGMENTS_MAX)}), "to more-1: it is away"))
+
+    assert len(driver.written) == before
+    assert driver.machine.report.unpublished == 1
+
+
+def test_a_leader_notes_what_a_sink_has_when_it_leaves() -> None:
+    driver = leading(depots=DEPOTS, sinks=["out-1"])
+    start = with_appends(driver)
+
+    driver.say(events.StopRequested(is_gentle=True))
+    settle(driver, start)
+
+    assert (driver.written[-1].kind, listed(driver)) == ("note", [])
+    assert driver.machine.role == "stopped"
+
+
+def test_what_a_sink_has_is_noted_when_the_topology_is_paused() -> None:
+    driver = leading(depots=DEPOTS, sinks=["out-1"])
+    start = with_appends(driver)
+    driver.options = ModuleOptions(paused={"mb": 1})
+    driver.say(events.TimePassed(has_news=True))
+    assert [entry.kind for entry in driver.written][-2:] == ["commit", "note"]
+    assert listed(driver) == [("out-1", SEGMENTS_MAX)]
+
+    settle(driver, start)
+
+    assert (driver.written[-1].kind, listed(driver)) == ("note", [])
 
 
 def test_one_publication_is_under_way_when_several_microbatches_append() -> None:

@@ -28,8 +28,10 @@ from tidemill.cli.main import app
 from tidemill.client import Client
 from tidemill.clients import quarantine as quarantines
 from tidemill.clients.quarantine import Quarantine
+from tidemill.clients.quarantined import PAGE_RECORDS
 from tidemill.clients.status_reader import topology_status
 from tidemill.depot.log import DepotLog
+from tidemill.gateway import formats
 from tidemill.gateway.access import OPERATE, READ, role_of
 from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
@@ -295,10 +297,61 @@ def test_people_read_tables(cluster: InProcessCluster, store: str) -> None:
     shown = CliRunner().invoke(app, ["quarantine", "show", NAME, TOPOLOGY, "0", "--store", store])
     assert shown.exit_code == 0 and "Traceback" in shown.stdout and "-1 is below zero" in shown.stdout
     stands = CliRunner().invoke(app, ["status", NAME, "--store", store])
-    assert f"3 records are in quarantine: tidemill quarantine list {NAME} {TOPOLOGY}" in " ".join(stands.stdout.split())
+    assert f"3 records in quarantine: tidemill quarantine list {NAME} {TOPOLOGY}" in " ".join(stands.stdout.split())
 
 
 # --- the gateway -----------------------------------------------------------------------------------------------------
+
+
+def test_a_quarantine_is_read_and_decided_on_within_limits(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TestClient(make_app(Modules(cluster.store), GatewaySettings())) as client:
+
+        def asked(verb: str, **given: Any) -> tuple[int, Any]:
+            answer = client.post(f"{AT}/quarantine/{verb}", json=given)
+            return answer.status_code, answer.json() if answer.status_code == 200 else answer.json()["error"]["message"]
+
+        assert [asked("page", limit=limit)[0] for limit in (PAGE_RECORDS, PAGE_RECORDS + 1)] == [200, 400]
+        for verb in ("retry", "drop"):
+            numbers = list(range(quarantines.DECIDED_MAX + 1))
+            assert [asked(verb, numbers=numbers[:-1])[0], asked(verb, numbers=numbers)[0]] == [404, 400]
+        monkeypatch.setattr(quarantines, "RETRIED_BYTES_MAX", 1)
+        status, text = asked("retry", numbers=[0, 1])
+        assert (status, "retry fewer at once" in text) == (422, True)
+        monkeypatch.setattr(formats, "_FIRST_VALUES", 1)
+        size = len(client.post(f"{AT}/quarantine/page", json={}).content)
+        read: list[int] = []
+        records = Quarantine.records
+        monkeypatch.setattr(
+            Quarantine, "records", lambda self, limit, after: (read.append(limit), records(self, limit, after))[1]
+        )
+        monkeypatch.setattr(formats, "ANSWER_BYTES_MAX", size + 100)
+        status, page = asked("page")
+        assert (status, sorted(each["record"] for each in page)) == (200, [-3, -2, -1])
+        assert read[0] == 1 and len(read) > 1
+        monkeypatch.setattr(formats, "ANSWER_BYTES_MAX", size - 100)
+        assert asked("page")[0] == 422
+        assert asked("page", limit=1)[0] == 200
+
+
+def test_all_are_retried_once_when_they_go_in_several_steps_and_come_back(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quarantines, "RETRIED_BYTES_MAX", 1)
+    found = cluster.quarantine(NAME, TOPOLOGY)
+    settle = Quarantine._settle
+
+    def settled(self: Quarantine, action: Any, choose: Any) -> int:
+        made = settle(self, action, choose)
+        cluster.wait_until_processed(NAME)  # what was retried is in the quarantine again
+        return made
+
+    monkeypatch.setattr(Quarantine, "_settle", settled)
+    assert found.retry() == 3
+    assert held(found) == [-3, -2, -1]
+    assert [each.number for each in found.records()] == [3, 4, 5]
+    assert check_module(cluster.store, NAME) == []
 
 
 def test_gateway_shows_and_decides_as_its_roles_say(cluster: InProcessCluster) -> None:

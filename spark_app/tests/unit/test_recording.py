@@ -35,7 +35,6 @@ from tidemill import (
     SortedRangeOptions,
     SortedRangeToOptions,
     SubindexOptions,
-    TopMonotonicOptions,
     UpdateOptions,
     operation,
     vectorized,
@@ -253,16 +252,22 @@ def test_generated_variables_are_all_different() -> None:
 
 
 def test_aggregators_are_recorded_with_arguments_and_options() -> None:
-    options = TopMonotonicOptions.id_function(Ops.FIRST).sort_val_function(Ops.LAST).ascending()
-    by_options = Agg.top_monotonic(3, "*v", options)
+    by_methods = Agg.top_monotonic(3, "*v").id_function(Ops.FIRST).sort_val_function(Ops.LAST).ascending()
     by_keywords = Agg.top_monotonic(3, "*v", id_function=Ops.FIRST, sort_val_function=Ops.LAST, ascending=True)
     tree = CompoundAgg.map("*k", CompoundAgg.list(Agg.count(), Agg.and_("*v")), "x", Agg.voided())
 
-    assert by_options.tree == by_keywords.tree
+    assert by_methods.tree == by_keywords.tree
     assert isinstance(tree.tree, df.AggMap)
     (_, inner), (key, voided) = tree.tree.entries
     assert inner == df.AggList((df.Aggregator("count", "combiner"), df.Aggregator("and", "combiner", (Var("*v"),))))
     assert (key, voided) == (Const("x"), df.Aggregator("voided", "void"))
+
+
+def test_methods_of_top_monotonic_are_found_at_fault_when_a_function_does_not_fit() -> None:
+    wrong = Agg.top_monotonic(3, "*v").id_function(5).capture_new_val_into("*new").sort_val_function(lambda a, b: a)
+
+    assert len(wrong.faults) == 2
+    assert wrong.tree.capture == "*new"
 
 
 class Everywhere:
@@ -343,6 +348,7 @@ PUBLIC = [
     "Constant",
     "CountExecutor",
     "Dataset",
+    "Delivery",
     "Depot",
     "DepotHandle",
     "DestroyedDiff",
@@ -351,10 +357,12 @@ PUBLIC = [
     "Executor",
     "Expr",
     "ExternalDepot",
+    "ExternalSink",
     "FilterExecutor",
     "GraphFrame",
     "Helpers",
     "HoppingWindowExecutor",
+    "IcebergSink",
     "InProcessCluster",
     "JoinExecutor",
     "KVDataset",
@@ -382,6 +390,8 @@ PUBLIC = [
     "PState",
     "PStateHandle",
     "Path",
+    "PostgresPublishExecutor",
+    "PostgresSink",
     "ProjectExecutor",
     "ProxyState",
     "ProxyStatus",
@@ -413,7 +423,7 @@ PUBLIC = [
     "TaskGraph",
     "TestPState",
     "TopKExecutor",
-    "TopMonotonicOptions",
+    "TopMonotonicAgg",
     "Topologies",
     "TumblingWindowExecutor",
     "UngracefulTerminationDiff",

@@ -12,11 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
-from tidemill.language.schema import Leaf, ListSchema, MapSchema, Schema, SetSchema
+from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
+from tidemill.paths.nodes import RecordNode, SetNode
+from tidemill.pstate.overlay import TaskTable
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
-from tidemill.tables import compaction
+from tidemill.tables import compaction, sizes
 from tidemill.tables.codecs import key_codec
-from tidemill.tables.folding import order_rows
+from tidemill.tables.folding import order_rows, resolve
 from tidemill.tables.lookup import probe_together
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.sorted_table import SortedTable
@@ -115,6 +117,117 @@ def test_size_looks_once_into_each_level_when_a_structure_has_a_hundred_times_th
         assert store.size() == count
         costs.append(dict(work))
     assert costs == [{"finds": LEVELS, "rows": 0}] * 2
+
+
+INNER = MapSchema("int", Leaf("int"), True)
+RECORD = FixedKeysSchema((("x", Leaf("int")), ("s", SetSchema("int", True)), ("m", INNER)))
+
+
+@pytest.mark.parametrize("element", [INNER, SetSchema("int", True), RECORD])
+def test_size_looks_once_into_each_level_when_a_hundred_times_the_elements_are_structures(
+    element: Schema, work: dict[str, int]
+) -> None:
+    costs = []
+    for count in (20, 2_000):
+        store = Store(MapSchema("int", element, True))
+        for level in range(LEVELS):
+            state = store.state()
+            node = state.root("$$p", 0).get("a")
+            for key in range(level * count // LEVELS, (level + 1) * count // LEVELS):
+                _write(node.get(key), key)
+            store.commit(state)
+        work.update(finds=0, rows=0)
+        assert store.size() == count
+        costs.append(dict(work))
+    assert costs == [{"finds": LEVELS, "rows": 0}] * 2
+
+
+def _write(node: Any, key: int) -> None:
+    if isinstance(node, SetNode):
+        node.add(key)
+    elif isinstance(node, RecordNode):
+        node.put("x", key) if key % 2 else node.get("s").add(key)
+    else:
+        node.put(key, key)
+
+
+def test_an_attempt_looks_once_at_what_it_wrote_when_it_asks_for_the_size_after_each_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, looks = Store(MapSchema("int", SetSchema("int", True), True)), 0
+    looked = TaskTable.changed_keys
+
+    def counted(self: TaskTable, prefix: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return looked(self, prefix)
+
+    monkeypatch.setattr(TaskTable, "changed_keys", counted)
+    state = store.state()
+    node, sizes = state.root("$$p", 0).get("a"), []
+    for key in range(50):
+        node.get(key % 30).add(key)
+        node.get(key // 2).discard(key // 2)
+        sizes.append(node.size())
+    assert looks == 1
+    assert sizes[:5] == [0, 1, 1, 2, 2]
+    held = {key % 30: {other for other in range(50) if other % 30 == key % 30} for key in range(50)}
+    assert sizes[-1] == sum(1 for key, items in held.items() if items - ({key} if key < 25 else set()))
+    store.commit(state)
+    assert store.size() == sizes[-1]
+
+
+def test_no_key_is_looked_for_when_a_map_whose_size_is_not_kept_has_structures_whose_sizes_are(
+    work: dict[str, int],
+) -> None:
+    store = Store(SetSchema("int", True))
+    state = store.state()
+    for key in range(500):
+        state.root("$$p", 0).get(f"k{key}").add(key)
+    store.commit(state)
+    state = store.state()
+    state.root("$$p", 0).delete("k7")
+    state.root("$$p", 0).get("k8").discard(8)
+    assert state.root("$$p", 0).size() == 498
+    store.commit(state)
+    work.update(finds=0, rows=0)
+    assert store.state().root("$$p", 0).size() == 498
+    assert work == {"finds": 0, "rows": 0}
+
+
+def test_no_clear_of_other_structures_is_read_when_the_elements_of_one_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[int] = []
+
+    def counted_resolve(table: Table, levels: Any, *, is_base: bool) -> Any:
+        read.append(sum(frame.height for frame, _ in levels))
+        return resolve(table, levels, is_base=is_base)
+
+    store = Store(MapSchema("int", SetSchema("int", True), True, tracks_size=False))
+    for changed, key in ((lambda root: None, 1), (lambda root: [root.delete(f"k{i}") for i in range(200)], 2)):
+        state = store.state()
+        changed(state.root("$$p", 0))
+        for name in ("k7", *(f"k{i}" for i in range(200, 400)), *(f"k{i}" for i in range(200) if key == 1)):
+            state.root("$$p", 0).get(name).get(key).add(key)
+        store.commit(state)
+    monkeypatch.setattr(sizes, "resolve", counted_resolve)
+    assert [store.size(name) for name in ("k7", "k8", "k300")] == [1, 0, 2]
+    assert read == [1, 0, 2]
+
+
+@pytest.mark.parametrize("without", ["outer", "inner"])
+def test_no_size_of_structures_is_kept_when_one_of_them_is_not_tracked(without: str) -> None:
+    inner = MapSchema("int", Leaf("int"), True, tracks_size=without != "inner")
+    store = Store(MapSchema("int", inner, True, tracks_size=without != "outer"))
+    state = store.state()
+    for key in range(5):
+        state.root("$$p", 0).get("a").get(key).put(1, 1)
+    state.root("$$p", 0).get("a").get(3).delete(1)
+    assert state.root("$$p", 0).get("a").size() == 4
+    store.commit(state)
+    assert store.size() == 4
+    assert "1/0#size1" not in next(store.snapshot.parts()).rows
 
 
 def test_size_reads_every_key_when_it_is_not_tracked(work: dict[str, int]) -> None:

@@ -73,3 +73,27 @@ def test_what_a_dead_process_left_is_removed_when_another_starts(
     made = session.make_folder()
 
     assert {path.name for path in tmp_path.iterdir()} == {f"{session.FOLDER_PREFIX}{os.getpid()}-y", made.name}
+
+
+def test_the_innermost_cause_is_told_when_the_jvm_ends_before_it_answers(tmp_path: Path) -> None:
+    log = [
+        'Exception in thread "main" java.io.IOException: failure to login',
+        "\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)",
+        "Caused by: java.net.UnknownHostException: vm: vm: Name or service not known",
+        "\tat java.base/java.net.InetAddress.getLocalHost(InetAddress.java:1931)",
+        "Caused by: java.net.UnknownHostException: vm: Name or service not known",
+        "\tat java.base/java.net.InetAddress.getAllByName0(InetAddress.java:1818)",
+        "\t... 13 more",
+    ]
+    (tmp_path / "spark.log").write_text("\n".join(log))
+
+    told = session._reason(RuntimeError("JAVA_GATEWAY_EXITED"), tmp_path)
+    assert told == "java.net.UnknownHostException: vm: Name or service not known"
+
+
+@pytest.mark.parametrize(
+    ("master", "has_executors"),
+    [("local", False), ("local[4]", False), ("local[*]", False), ("local-cluster[2,1,1024]", True), ("k8s://a", True)],
+)
+def test_executors_are_counted_when_they_are_processes_of_their_own(master: str, has_executors: bool) -> None:
+    assert SparkSettings(master).has_executors is has_executors

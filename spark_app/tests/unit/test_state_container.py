@@ -13,7 +13,8 @@ import pytest
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.language.schema import FixedKeysSchema, Leaf, MapSchema, SetSchema
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
-from tidemill.tables import compaction, export
+from tidemill.scans import export
+from tidemill.tables import compaction
 from tidemill.tables.codecs import decode_value, encode_value
 from tidemill.tables.container import DELETE, PUT, decode
 from tidemill.tables.object_keys import decode_object_key, encode_object_key

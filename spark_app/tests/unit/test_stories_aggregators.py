@@ -24,7 +24,6 @@ from tidemill import (
     Path,
     PState,
     SubindexOptions,
-    TopMonotonicOptions,
 )
 
 _NUMBERS = itertools.count()
@@ -200,7 +199,7 @@ def test_top_words_are_ranked_when_their_counts_rise(cluster: InProcessCluster, 
         mb = topologies.microbatch("mb")
         mb.pstate("$$counts", PState.map_schema(str, int))
         mb.pstate("$$top", list).global_()
-        options = TopMonotonicOptions().id_function(Ops.FIRST).sort_val_function(Ops.LAST)
+        best = Agg.top_monotonic(3, "*tuple").id_function(Ops.FIRST).sort_val_function(Ops.LAST)
         counts = (
             Block.explode_microbatch("*microbatch")
             .out("*word")
@@ -216,7 +215,7 @@ def test_top_words_are_ranked_when_their_counts_rise(cluster: InProcessCluster, 
             .each(Ops.TUPLE, "*word", "*count")
             .out("*tuple")
             .global_partition()
-            .agg("$$top", Agg.top_monotonic(3, "*tuple", options))
+            .agg("$$top", best)
         )
         mb.source("*words").out("*microbatch").batch_block(counts).batch_block(ranked)
 
@@ -239,7 +238,7 @@ def test_a_ranking_may_ascend(cluster: InProcessCluster, name: str) -> None:
             Block.explode_microbatch("*microbatch")
             .out("*v")
             .global_partition()
-            .agg("$$low", Agg.top_monotonic(2, "*v", TopMonotonicOptions().ascending()))
+            .agg("$$low", Agg.top_monotonic(2, "*v").ascending())
         )
         mb.source("*in").out("*microbatch").batch_block(low)
 

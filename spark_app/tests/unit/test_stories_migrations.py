@@ -31,14 +31,18 @@ from tidemill.clients.status import TopologyStatus
 from tidemill.clients.status_reader import topology_status
 from tidemill.cluster.launch import update
 from tidemill.journal.clock import SystemClock
+from tidemill.journal.commit_log import CommitLog
+from tidemill.leader import maintenance
 from tidemill.leader.backup import BackupRun
 from tidemill.leader.backup_folder import BackupFolder
 from tidemill.leader.check import check_module
 from tidemill.leader.maintenance import Maintenance
 from tidemill.leader.restore import plan_restore, restore
+from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.check.module import checked
 from tidemill.store.urls import connect, forget_stores, open_store
 from tidemill.testing.fault_points import FaultPoints
+from tidemill.values.data import route
 from tidemill.values.errors import NeedsCode, UserCodeError
 
 MAP = PState.map_schema
@@ -330,7 +334,7 @@ def test_others_go_on_and_nothing_is_lost_when_the_function_raises(rig: Rig, mon
     assert rig.read("a", "k39") == ["1!", "39!"]
     eventually(lambda: "unlucky number" in rig.trouble())
     shown: list[str] = []
-    monkeypatch.setattr("tidemill.cli.screens.say", shown.append)
+    monkeypatch.setattr("tidemill.cli.screens.log", shown.append)
     Screen().show([rig.runner_status()])
     assert "compaction or collection failed, it will be tried again" in shown[-1]
     assert "the migration 'bang' of values" in shown[-1]
@@ -415,6 +419,44 @@ def test_pstate_can_be_deleted_when_its_migration_is_not_done(rig: Rig, held: An
     held()
     eventually(lambda: rig.status().levels == 1)
     assert rig.cluster.cluster_pstate(NAME, "$$q").select_one(Path.key("b")) == 2
+    assert check_module(rig.cluster.store, NAME) == []
+
+
+def test_others_are_migrated_when_a_pstate_that_waits_is_deleted_for_good(
+    rig: Rig, held: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Two(Migrating):
+        names: tuple[str, ...] = ("$$p", "$$q")
+
+        def define(self, setup: Any, topologies: Any) -> None:
+            setup.declare_depot("*pairs", Depot.hash_by(Ops.FIRST))
+            mb = topologies.microbatch("mb")
+            rows = mb.source("*pairs").out("*m").explode_microbatch("*m").out("*pair")
+            rows = rows.each(Ops.EXPAND, "*pair").out("*k", "*v")
+            for name in self.names:
+                mb.pstate(name, self.schema)
+                rows = rows.local_transform(name, Path.key("*k").term_val("*v"))
+
+    class One(Two):
+        names = ("$$q",)
+
+    is_stable = threading.Event()
+    restorable = TopologyStore.restorable
+    monkeypatch.setattr(
+        TopologyStore, "restorable", lambda self: restorable(self) if is_stable.is_set() else self.definition.retired
+    )
+    monkeypatch.setattr(maintenance, "BACK_OFF_MS", 20)
+    rig.cluster.launch_module(Two(MAP(str, int), put), SIZES)
+    rig.append(("a", 1))
+    rig.cluster.update_module(Two(texts(), put))
+    rig.cluster.update_module(One(texts(), put), UpdateOptions.objects_to_delete("$$p"))
+    held()
+    eventually(lambda: "$$p was deleted while its values wait" in rig.trouble())
+    assert rig.cluster.cluster_pstate(NAME, "$$q").select_one(Path.key("a")) == "1!"
+    is_stable.set()
+    rig.finish()
+    eventually(lambda: rig.trouble() == "")
+    assert rig.cluster.cluster_pstate(NAME, "$$q").select_one(Path.key("a")) == "1!"
     assert check_module(rig.cluster.store, NAME) == []
 
 
@@ -515,3 +557,101 @@ def test_proxy_tells_new_values_when_an_update_migrated_them(rig: Rig, held: Any
     eventually(lambda: proxy.get() == "1!")
     rig.append(("a", 3))
     eventually(lambda: proxy.get() == "3!")
+
+
+# --- in pieces -------------------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """What a migration was asked; it waits at one value until it is opened."""
+
+    def __init__(self) -> None:
+        self.stops_at, self.asked = -1, list[int]()
+        self.is_open, self.has_come = threading.Event(), threading.Event()
+
+    def pass_(self, value: int) -> None:
+        self.asked.append(value)
+        if value == self.stops_at:
+            self.has_come.set()
+            assert self.is_open.wait(60)
+
+
+GATES: list[Gate] = []
+
+
+def gated(value: int) -> str:
+    GATES[-1].pass_(value)
+    return bang(value)
+
+
+@pytest.mark.parametrize("is_restored", [False, True], ids=["on its store", "on what a backup restored"])
+def test_a_large_migration_goes_on_behind_its_last_piece_when_its_leader_dies_under_a_load(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, is_restored: bool
+) -> None:
+    monkeypatch.setattr("tidemill.leader.maintenance.PIECE_ROWS", 20)
+    url, folder = (tmp_path / "store").as_uri(), BackupFolder(connect((tmp_path / "backup").as_uri()))
+    gate, sizes = Gate(), LaunchConfig(4, 1)
+    GATES.append(gate)
+    of_task = {number: route(str(number), 4) for number in range(80)}
+    rewritten = sorted(number for number, task in of_task.items() if task < 2)
+    gate.stops_at = next(number for number, task in of_task.items() if task == 2)
+    with InProcessCluster.create("local", store=url) as cluster:
+        rig = Rig(cluster)
+        cluster.launch_module(Migrating(MAP(str, int), put), sizes)
+        rig.append(*((str(number), number) for number in range(80)))
+        rig.update(texts(gated), put_text)
+        assert gate.has_come.wait(60)
+        eventually(lambda: rig.waiting() == [40])  # two of four pieces are done
+        rig.append(*((f"new {number}", number) for number in range(30)))
+        assert rig.waiting() == [40]
+        assert check_module(cluster.store, NAME) == []
+        assert sorted(number for number in gate.asked if of_task[number] < 2) == rewritten
+        cluster._running[NAME].kill()
+        gate.is_open.set()
+        prefix = cluster._client(NAME).definition().topology_prefix("mb")
+        _, entry = CommitLog(cluster.store, prefix).head() or (0, None)
+        assert entry is not None
+        lost = f"{prefix}/{entry.pending[0].parts[0].name}"
+        content = bytes(cluster.store.get(lost))
+        cluster.store.delete(lost)
+        assert [(found.invariant, "does not exist" in found.text) for found in check_module(cluster.store, NAME)] == [
+            ("S3", True)
+        ]
+        cluster.store.create(lost, content)
+    if is_restored:
+        BackupRun(open_store(url), folder, 1, lambda *_: None).take()
+        restore(plan_restore(folder), folder, url, replaces=True, now_ms=1, tell=lambda *_: None)
+        forget_stores()
+    gate.asked.clear()
+    with InProcessCluster.create("local", store=url) as cluster:
+        rig = Rig(cluster)
+        cluster.launch_module(Migrating(texts(gated), put_text), sizes)
+        rig.finish()
+        assert gate.asked, "the rest was rewritten"
+        assert not [number for number in gate.asked if of_task[number] < 2]
+        assert rig.read("1", "79", "new 29") == ["1!", "79!", "29!"]
+        assert check_module(cluster.store, NAME) == []
+    GATES.clear()
+
+
+def test_a_migration_begins_anew_when_an_update_comes_between_its_pieces(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.leader.maintenance.PIECE_ROWS", 1)
+    monkeypatch.setattr("tidemill.leader.maintenance.MIGRATION_BACK_OFF_MS", 50.0)
+
+    def other(value: int) -> str:
+        if route(str(value), 4) == 3:
+            raise ValueError("not yet")
+        return f"{value}?"
+
+    with InProcessCluster.create("local", store=tmp_path.as_uri()) as cluster:
+        rig = Rig(cluster)
+        cluster.launch_module(Migrating(MAP(str, int), put), LaunchConfig(4, 1))
+        rig.append(*((str(number), number) for number in range(20)))
+        rig.update(texts(other), put_text)
+        eventually(lambda: "not yet" in rig.trouble() and rig.waiting() == [5])  # three of four pieces are done
+        rig.update(texts(), put_text)
+        rig.finish()
+        assert rig.read(*map(str, range(20))) == [f"{number}!" for number in range(20)]
+        assert check_module(cluster.store, NAME) == []

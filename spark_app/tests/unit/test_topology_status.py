@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,8 @@ def test_everybody_shows_the_same_when_nothing_changes_meanwhile(cluster: InProc
     assert over_http == wanted
     assert runner.phase == "paused"
     told_by_runner = {"lag", "role", "phase", "failures_in_row", "commits_since_claim"}
-    same = [field.name for field in fields(wanted) if field.name not in told_by_runner]
+    told_by_lease = {"engine", "spark_ui", "standbys"}
+    same = [field.name for field in fields(wanted) if field.name not in told_by_runner | told_by_lease]
     assert {name: getattr(runner, name) for name in same} == {name: getattr(wanted, name) for name in same}
 
 
@@ -160,3 +161,14 @@ def test_a_driver_shows_the_record_when_it_reports(cluster: InProcessCluster) ->
     assert 'tidemill_phase{phase="paused",topology="mb"} 1.0' in text
     assert 'tidemill_lag_records{depot="*d",topology="mb"} 3.0' in text
     assert f'tidemill_epoch{{topology="mb"}} {float(status.epoch)}' in text
+
+
+@pytest.mark.parametrize("waiting", [None, 2])
+def test_a_driver_counts_the_records_in_quarantine_when_it_is_asked(
+    cluster: InProcessCluster, waiting: int | None
+) -> None:
+    status = replace(cluster._running["Shown"].topologies["mb"].status(), quarantined=7, in_quarantine=waiting)
+    text = DriverMetrics(DriverHealth(state="leader", status=lambda: status), {"topology": "mb"}).text().decode()
+
+    assert 'tidemill_quarantined_records_total{topology="mb"} 7.0' in text
+    assert ('tidemill_in_quarantine{topology="mb"} 2.0' in text) is (waiting == 2)

@@ -78,28 +78,37 @@ def verdict(entry: str, store: str, tasks: int = 2, delete: tuple[str, ...] = ()
 
 def test_module_may_lead_when_the_store_has_none(tmp_path: Path) -> None:
     found = verdict("Shop", tmp_path.as_uri())
-    assert (found["isValid"], found["base"], found["module"], found["faults"]) == (True, 0, "Shop", [])
+    assert (found["is_valid"], found["base"], found["module"], found["faults"]) == (True, 0, "Shop", [])
     assert [p["name"] for p in found["definition"]["pstates"]] == ["$$a", "$$b"]
+
+
+def test_every_name_is_in_snake_case_when_a_verdict_is_json(store: str) -> None:
+    def names(value: Any) -> set[str]:
+        if isinstance(value, dict):
+            return set(value).union(*map(names, value.values()))
+        return set[str]().union(*map(names, value)) if isinstance(value, list) else set()
+
+    assert [name for name in sorted(names(verdict("Shop", store))) if name != name.lower()] == []
 
 
 def test_equal_module_may_follow_when_the_store_has_it(store: str) -> None:
     found = verdict("Shop", store)
-    assert (found["isValid"], found["base"]) == (True, 1)
+    assert (found["is_valid"], found["base"]) == (True, 1)
 
 
 def test_what_may_be_there_goes_only_if_it_is_when_a_rollback_names_it(store: str) -> None:
-    assert verdict("Shop", store, delete=("$$added?",))["isValid"]
+    assert verdict("Shop", store, delete=("$$added?",))["is_valid"]
     DefinitionLog(open_store(store), "Shop").append(
         definitions.update(DefinitionLog(open_store(store), "Shop").read(1), record_module(Added()), (), Ids(2))
     )
-    assert not verdict("Shop", store)["isValid"]
+    assert not verdict("Shop", store)["is_valid"]
     found = verdict("Shop", store, delete=("$$added?", "$$other?"))
-    assert (found["isValid"], found["base"]) == (True, 2)
+    assert (found["is_valid"], found["base"]) == (True, 2)
 
 
 def test_all_reasons_are_told_at_once_when_an_update_can_not_be(store: str) -> None:
     found = verdict("Next", store, delete=("$$c",))
-    assert (found["isValid"], found["base"], found["definition"]) == (False, 1, None)
+    assert (found["is_valid"], found["base"], found["definition"]) == (False, 1, None)
     assert sorted(fault["subject"] for fault in found["faults"]) == ["$$a", "$$b", "$$c"]
 
 
@@ -143,5 +152,5 @@ def test_last_line_is_a_verdict_when_the_module_can_not_be_imported(tmp_path: Pa
         env={**os.environ, "COLUMNS": "80"}, timeout=60, check=False,
     )  # fmt: skip
     found = json.loads(done.stdout.splitlines()[-1])
-    assert (done.returncode, found["isValid"]) == (0, False)
+    assert (done.returncode, found["is_valid"]) == (0, False)
     assert "nothing_of_this_name" in found["faults"][0]["text"]

@@ -108,7 +108,7 @@ def test_run_until_idle_is_refused_when_records_wait_for_a_paused_topology(clust
     watching = watch(cluster)
     line = watching.look(RunnerState())
     assert line.is_idle and line.waiting == 1
-    with pytest.raises(BadInput, match="1 records wait.*tidemill resume Liked mb"):
+    with pytest.raises(BadInput, match="with 1 record not processed. .*tidemill resume Liked mb"):
         _is_done({"mb": watching}, [line], 3)
 
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path as Folder
 from typing import Any
 
@@ -19,25 +20,41 @@ from tidemill import (
     BadPath,
     Block,
     CompoundAgg,
+    CountExecutor,
     DefinitionError,
     DefinitionWarning,
     Depot,
     Expr,
     InProcessCluster,
+    KafkaDepot,
+    KafkaSink,
     LaunchConfig,
+    LimitAgg,
+    LoopVars,
     MicrobatchFails,
     MicrobatchSourceOptions,
+    MockOutputCollector,
     Module,
     Ops,
     Path,
     PState,
+    SelectOptions,
+    Setup,
+    SortedRangeFromOptions,
+    SubBatch,
     SubindexOptions,
+    TestPState,
+    Topologies,
+    UnknownName,
     operation,
 )
+from tidemill.api.recording import record_module
 from tidemill.cli.main import app
 from tidemill.cli.output import counted
 from tidemill.cli.screens import Screen
+from tidemill.client import Client
 from tidemill.journal.entries import Failure
+from tidemill.language.dataflow import Location
 
 CODE = """
 from tidemill import Agg, CompoundAgg, Depot, Module, PState
@@ -157,6 +174,44 @@ def test_both_ways_to_name_a_partition_are_told_when_a_select_names_none(store: 
     assert '["pkey", KEY]' in done.stderr.replace("\n", " ")
 
 
+def test_a_list_is_proposed_when_a_key_has_the_name_of_a_navigator(store: Folder) -> None:
+    done = tidemill_("select", "Visits", "visits", '["mapKeys", "n"]', "--store", store)
+
+    assert (done.exit_code, done.stdout) == (0, "null\n")
+    assert 'The navigator of that name is written ["mapKeys"].' in done.stderr.replace("\n", " ")
+    assert "written" not in tidemill_("select", "Visits", "visits", '["bob", "n"]', "--store", store).stderr
+
+
+def test_the_line_is_refused_as_json_when_json_is_asked_for(store: Folder) -> None:
+    for line in (["stauts", "--json"], ["status", "--jsn", "--json"], ["--json", "select"]):
+        done = tidemill_(*line)
+        assert (done.exit_code, json.loads(done.stderr)["error"]["code"]) == (2, "BadCommand"), line
+    assert json.loads(tidemill_("stauts", "--json").stderr)["error"]["message"].endswith("Did you mean 'status'?")
+    for code, answered in ((0, ["status", "--store", store]), (1, ["status", "Nope", "--store", store])):
+        assert tidemill_(*answered, "--json").exit_code == code
+
+
+def test_the_commands_are_listed_when_none_is_named() -> None:
+    done = tidemill_()
+
+    assert (done.exit_code, "append" in done.stdout, done.stderr) == (0, True, "")
+
+
+def test_the_number_of_tasks_is_told_when_another_one_is_asked_for(store: Folder, tmp_path: Folder) -> None:
+    (tmp_path / "fours.py").write_text(CODE)
+    done = tidemill_("run", f"{tmp_path}/fours.py:Visits", "--tasks", "64", "--store", store, "--until-idle")
+
+    assert (done.exit_code, "Go on with " in done.stderr, "tidemill update" in done.stderr) == (1, True, False)
+
+
+def test_the_class_is_named_when_it_is_refused_before_its_name_is_known(store: Folder, tmp_path: Folder) -> None:
+    (tmp_path / "faulty.py").write_text("from tidemill import Module\nclass Faulty(Module):\n    pass\n")
+    done = tidemill_("describe", f"{tmp_path}/faulty.py:Faulty", "--against", store)
+
+    assert done.exit_code == 1
+    assert "faulty.py:Faulty after definition 0: refused" in done.stdout.replace("\n", "")
+
+
 def test_records_are_shown_with_their_places_when_a_depot_is_read(store: Folder) -> None:
     shown = json.loads(tidemill_("records", "Visits", "visits", "--store", store, "--json").stdout)
 
@@ -180,7 +235,7 @@ def test_a_schema_is_a_tree_when_a_module_is_described(store: Folder) -> None:
 
 
 def test_the_sentence_is_told_once_when_an_attempt_fails_in_the_same_way(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = Screen()
+    screen, started = Screen(), datetime.now(UTC).timestamp()
     for version in (1, 2, 3):
         failure = Failure(
             microbatch_id=4, version=version, at_ms=version, code="UserCodeFailed", message="bad (record: *r=7)",
@@ -190,7 +245,9 @@ def test_the_sentence_is_told_once_when_an_attempt_fails_in_the_same_way(capsys:
     said = capsys.readouterr().err
 
     assert said.count("bad (record: *r=7)") == said.count("Traceback of the module") == said.count("*r=7") == 1
-    assert said.splitlines()[-1] == "count: attempt 4/3 failed in the same way, it will be tried again."
+    time, line = said.splitlines()[-1].split("Z ")
+    assert line == "count: attempt 4/3 failed in the same way, it will be tried again."
+    assert abs(datetime.fromisoformat(f"{time}Z").timestamp() - started) < 3_600
 
 
 def test_a_runner_says_that_its_module_was_destroyed_when_it_was(store: Folder, tmp_path: Folder) -> None:
@@ -237,11 +294,29 @@ def cluster(store: Folder) -> Iterator[InProcessCluster]:
         (Path.key("ann", "clicks"), "It has 'minutes', 'n'."),
         (Path.key("ann").key("minutes").key("12"), "are int here; '12' is none"),
         (Path.must("ann", "clicks"), "It has 'minutes', 'n'."),
+        (Path.sorted_map_range("a", "b").key(5), "are str here; 5 is none"),
     ],
 )
 def test_a_key_that_cannot_be_is_refused_when_it_is_selected(cluster: InProcessCluster, path: Path, told: str) -> None:
     with pytest.raises(BadPath, match=told.replace(".", r"\.")):
         cluster.cluster_pstate("Visits", "$$visits").select(path)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        Path.sorted_map_range("a", "b"),
+        Path.sub_map("ann", "bob"),
+        Path.filter_selected(Path.must("bob")),
+        Path.put_collected(1),
+        Path.null_to_val(None),
+    ],
+)
+def test_a_key_is_taken_for_one_of_the_map_that_it_meets_when_other_navigators_led_there(
+    cluster: InProcessCluster, before: Path
+) -> None:
+    handle = cluster.cluster_pstate("Visits", "$$visits")
+    assert all(found in (None, [1, None]) for found in handle.select(before.key("ann", "n"), pkey="ann"))
 
 
 def test_a_key_that_is_not_there_is_none_when_it_could_be(cluster: InProcessCluster) -> None:
@@ -294,6 +369,32 @@ def test_a_warning_is_shown_when_a_module_declares_nothing() -> None:
         cluster.launch_module(Empty(), LaunchConfig(2, 1))
 
 
+def test_no_file_is_parsed_when_a_module_declares_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Whole(Module):
+        def define(self, setup: Any, topologies: Any) -> None:
+            setup.declare_depot("*d", Depot.random())
+
+    asked: list[object] = []
+    monkeypatch.setattr("inspect.getsourcelines", lambda kind: asked.append(kind) or ([], 1))
+    record_module(Whole())
+    assert not asked
+
+
+@pytest.mark.parametrize("error", [OSError, SyntaxError, SystemError])
+def test_a_class_is_nowhere_when_its_file_cannot_be_parsed(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    class Nothing(Module):
+        pass
+
+    def fails(kind: object) -> Any:
+        raise error("AST constructor recursion depth mismatch (before=6, after=8)")
+
+    monkeypatch.setattr("inspect.getsourcelines", fails)
+    [fault] = record_module(Nothing()).faults
+    assert fault.location == str(Location())
+
+
 @pytest.mark.parametrize(
     ("shown", "text"),
     [
@@ -310,11 +411,49 @@ def test_a_warning_is_shown_when_a_module_declares_nothing() -> None:
         (SubindexOptions().without_size_tracking(), "SubindexOptions(tracks_size=False)"),
         (MicrobatchSourceOptions.create().source_id("a"),
          "MicrobatchSourceOptions(start=None, source_id='a')"),
+        (LoopVars.var("*i", 0).var("*sum", "*start"), "LoopVars.var('*i', 0).var('*sum', '*start')"),
+        (LoopVars(), "LoopVars()"),
+        (LimitAgg.create(3, "*word").sort("*count").reverse().index_var("*rank"),
+         "LimitAgg.create(3, '*word').sort('*count').reverse().index_var('*rank')"),
+        (SelectOptions.allow_yield(), "SelectOptions(allows_yield=True)"),
+        (SubBatch(Block.create(), "*k", "*n"), "SubBatch(<Block: no step>, '*k', '*n')"),
+        (SortedRangeFromOptions.max_amt(3).exclude_start(), "SortedRangeFromOptions(max_amt=3, include_start=False)"),
+        (TestPState.create(PState.map_schema(str, int)), "TestPState(map(str, int))"),
+        (MockOutputCollector(), "<MockOutputCollector: []>"),
+        (CountExecutor(), "<CountExecutor>"),
+        (KafkaSink("orders", "localhost:9092"), "KafkaSink('orders')"),
+        (KafkaDepot("orders", "localhost:9092"), "KafkaDepot('orders')"),
+        (Client("http://127.0.0.1:8080"), "Client('http://127.0.0.1:8080')"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_what_was_built_is_shown_when_it_is_printed(shown: Any, text: str) -> None:
     assert repr(shown) == text
+
+
+def test_what_define_is_given_is_shown_when_it_is_printed() -> None:
+    shown: list[str] = []
+
+    class Printing(Module):
+        def define(self, setup: Setup, topologies: Topologies) -> None:
+            depot = setup.declare_depot("*words", Depot.random())
+            mb = topologies.microbatch("count")
+            pstate = mb.pstate("$$counts", PState.map_schema(str, int))
+            shown.extend(map(repr, (setup, topologies, mb, depot, pstate)))
+
+    record_module(Printing())
+    assert shown == [
+        "<Setup: *words>", "<Topologies: count>", "<MicrobatchTopology 'count'>", "<depot *words>",
+        "<PState $$counts: map(str, int)>",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "asked", [Block, Block.create(), Block.create().each(Ops.INC, 1)], ids=["class", "none", "one"]
+)
+def test_a_shell_does_not_offer_words_that_do_nothing_when_it_completes_a_block(asked: Any) -> None:
+    assert {"each", "out"} <= set(dir(asked))
+    assert {"ack_return", "yield_if_overtime"} & set(dir(asked)) == set()
 
 
 def test_handles_can_be_named_in_annotations_when_the_package_is_imported(cluster: InProcessCluster) -> None:
@@ -334,3 +473,13 @@ def test_a_generated_client_has_short_names_when_it_reads_the_document_of_http(s
     assert "pstates_select_one" in names
     assert len(set(names)) == len(names)
     assert max(map(len, names)) < 40
+    body = paths["/api/v1/modules/{module}/pstates/{pstate}/select"]["post"]["requestBody"]["content"]
+    assert body["application/json"]["schema"]["examples"][0] == {"path": ["ann", "/home"]}
+
+
+def test_the_way_to_all_names_is_told_when_a_gateway_knows_no_such_module(store: Folder) -> None:
+    from tidemill.gateway.modules import Modules
+    from tidemill.store.urls import open_store
+
+    with pytest.raises(UnknownName, match="'Vists' here; GET /api/v1/modules lists those there are"):
+        Modules(open_store(store.as_uri())).module("Vists")

@@ -29,7 +29,7 @@ def _verdict(found: Mapping[str, Any]) -> Verdict:
     return Verdict(
         module=str(found.get("module") or ""),
         base=int(found.get("base") or 0),
-        is_valid=bool(found.get("isValid")),
+        is_valid=bool(found.get("is_valid")),
         faults=tuple(_sentence(fault) for fault in found.get("faults", ())),
         depots=_names(definition, "depots"),
         pstates=_names(definition, "pstates"),

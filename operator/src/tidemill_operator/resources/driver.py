@@ -113,7 +113,7 @@ def executor_pod(module: str, revision: Revision) -> Json:
 
 
 def arguments(module: Mapping[str, Any], topology: Mapping[str, Any], revision: Revision) -> list[str]:
-    """The driver's arguments (docs/kubernetes/architecture.md, Driver)."""
+    """The driver's arguments (docs/kubernetes/architecture.md, Driver), as its container says them."""
     template, verdict = revision.template, revision.verdict
     found = [
         *("--store", template["store"]["url"]),
@@ -126,7 +126,7 @@ def arguments(module: Mapping[str, Any], topology: Mapping[str, Any], revision: 
         *("--threads", str(template["threads"])),
         *("--engine", engine_of(template)),
         *ownership(module, revision),
-        *may_break(template),
+        *may_break(revision),
     ]
     if template.get("objectsToDelete"):
         found += ["--objects-to-delete", ",".join(template["objectsToDelete"])]
@@ -134,7 +134,7 @@ def arguments(module: Mapping[str, Any], topology: Mapping[str, Any], revision: 
         found += [RESTORE]
     if engine_of(template) == "spark":
         found += ["--conf", f"{pods.CONF_FOLDER}/spark.json"]
-    return ["tidemill", "drive", template["entry"], *found]
+    return pods.words(["tidemill", "drive", template["entry"], *found])
 
 
 def deployment(module: Mapping[str, Any], topology: Mapping[str, Any], revision: Revision) -> Json:

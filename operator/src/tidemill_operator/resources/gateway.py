@@ -110,7 +110,7 @@ def _container(module: Mapping[str, Any], revision: Revision, defaults: Defaults
         "name": "gateway",
         "image": template["image"] if needs_own else defaults.gateway_image,
         "imagePullPolicy": template.get("imagePullPolicy", "IfNotPresent") if needs_own else "IfNotPresent",
-        "args": command,
+        "args": pods.words(command),
         "env": [token, *pods.pod_env(), *pods.store_env(store), *pods.folder_env()],
         "ports": [{"name": "http", "containerPort": PORT}],
         "startupProbe": pods.probe("/healthz", PORT, period=1, failures=pods.STARTUP_SECONDS),

@@ -8,7 +8,7 @@ from typing import Any, Final
 from tidemill_operator.resources import names, pods
 from tidemill_operator.resources.driver import RESTORE, engine_of
 from tidemill_operator.resources.names import Json
-from tidemill_operator.resources.revision import Revision, may_break, ownership
+from tidemill_operator.resources.revision import Revision, may_break, may_break_at_deletion, ownership
 
 RETRY_EXIT_CODE: Final = 3
 """The store did not answer: worth trying again. Any other failure would fail again."""
@@ -28,7 +28,7 @@ def describe(module: Mapping[str, Any], revision: Revision) -> Json:
         command += ["--objects-to-delete", ",".join(template["objectsToDelete"])]
     if revision.goes_back:
         command += [RESTORE]
-    command += ownership(module, revision) + may_break(template)
+    command += ownership(module, revision) + may_break(revision)
     configured = None
     if engine_of(template) == "spark":
         configured = names.revision_name(names.name_of(module), revision.number)
@@ -41,7 +41,7 @@ def destroy(module: Mapping[str, Any], revision: Revision, stored_name: str) -> 
     """Job `M-destroy`: deletes the data of the module that the store knows as `stored_name`."""
     command = ["tidemill", "destroy", stored_name, "--store", revision.template["store"]["url"], "--yes"]
     command += ownership(module, revision)[:2]  # it takes nothing over: what is another's stays
-    command += may_break(module["spec"])
+    command += may_break_at_deletion(module["spec"])
     built = _job(module, names.destroy_name(names.name_of(module)), "destroy", revision, command, None)
     # A deletion in the foreground collects what the Module owns, again and again: this Job is deleted by name.
     del built["metadata"]["ownerReferences"]
@@ -93,7 +93,7 @@ def _pod(component: str, revision: Revision, command: list[str], configured: str
                 "name": component,
                 "image": template["image"],
                 "imagePullPolicy": template.get("imagePullPolicy", "IfNotPresent"),
-                "args": command,
+                "args": pods.words(command),
                 "env": pods.store_env(template["store"]) + pods.folder_env(),
                 "resources": dict(_RESOURCES),
                 "securityContext": pods.container_security(),

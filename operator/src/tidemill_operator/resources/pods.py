@@ -6,7 +6,7 @@ seccomp profile, and a root file system that is read-only, so /tmp and the work 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tidemill_operator.resources.names import Json
@@ -61,6 +61,13 @@ def _from_secret(key: str, secret: str, is_optional: bool) -> Json:
     if is_optional:
         reference["optional"] = True
     return {"name": key, "valueFrom": {"secretKeyRef": reference}}
+
+
+def words(command: Iterable[str]) -> list[str]:
+    """A container's arguments so that it gets them as they are: of `$$` in them the kubelet leaves one, and it puts the
+    value of a variable in the place of `$(NAME)`.
+    """
+    return [word.replace("$", "$$") for word in command]
 
 
 def pod_env() -> list[Json]:

@@ -68,8 +68,8 @@ MEANING: dict[Reason, str] = {
     Reason.DELETING: "The object is being deleted.",
     Reason.DESTROYING: "A Job deletes the module's data, because `deletionPolicy` is Delete.",
     Reason.INVALID_DEFINITION: (
-        "The image's module is no valid update. The message has all faults; the old goes on. `breakMirrors: true` lets "
-        "it take away or change what other modules mirror."
+        "The image's module is no valid update. The message has all faults; the old goes on. `breakMirrors: IMAGE` "
+        "(the image's name) lets it take away or change what other modules mirror."
     ),
     Reason.INVALID_OBJECT: "The API server refused an object made from this spec, mostly because of a `template`.",
     Reason.OWNED_BY_ANOTHER: (
@@ -93,8 +93,8 @@ MEANING: dict[Reason, str] = {
     Reason.MODULE_NOT_FOUND: "There is no Module of this name in the namespace.",
     Reason.NAMESPACE_GOING: "The namespace is being deleted: nothing can be made in it.",
     Reason.DESTROY_FAILED: (
-        "The data could not be deleted; tried again. `deletionPolicy: Retain` lets the Module go; `breakMirrors: true` "
-        "deletes what other modules mirror, too."
+        "The data could not be deleted; tried again. `deletionPolicy: Retain` lets the Module go; "
+        "`breakMirrors: deletion` deletes what other modules mirror, too."
     ),
 }
 

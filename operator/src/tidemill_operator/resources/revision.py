@@ -19,6 +19,8 @@ _COPIED: Final = (
 
 _TAKES_FROM: Final = "takeOverFrom"
 _BREAKS: Final = "breakMirrors"
+_DELETION: Final = "deletion"
+"""What `breakMirrors` says instead of an image where the Module's deletion may break mirrors."""
 _ONCE: Final = ("objectsToDelete", _TAKES_FROM, _BREAKS)
 """Done once, by the first definition of the revision."""
 
@@ -126,7 +128,7 @@ def template_of(spec: Mapping[str, Any]) -> Json:
         template[_TAKES_FROM] = takes_from
     if spec.get("objectsToDelete"):
         template["objectsToDelete"] = sorted(spec["objectsToDelete"])
-    if spec.get(_BREAKS):
+    if spec.get(_BREAKS) == spec["image"]:
         template[_BREAKS] = True
     nonce = spec.get("rollout", {}).get("retryNonce")
     if nonce:
@@ -196,6 +198,11 @@ def ownership(module: Mapping[str, Any], revision: Revision) -> list[str]:
     return ["--owner", owner, *(["--take-over-from", takes_from] if takes_from else [])]
 
 
-def may_break(spec: Mapping[str, Any]) -> list[str]:
-    """Arguments that say whether what other modules mirror may go; `spec` is that of a Module, or a template."""
-    return ["--break-mirrors"] if spec.get(_BREAKS) else []
+def may_break(revision: Revision) -> list[str]:
+    """Arguments that say whether what other modules mirror may go with a revision."""
+    return ["--break-mirrors"] if revision.template.get(_BREAKS) else []
+
+
+def may_break_at_deletion(spec: Mapping[str, Any]) -> list[str]:
+    """The same for the deletion of a Module with its data; a word for an update is none for that."""
+    return ["--break-mirrors"] if spec.get(_BREAKS) == _DELETION else []

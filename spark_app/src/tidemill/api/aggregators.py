@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from tidemill.api.arguments import to_arg, to_args, to_plain_function, to_var
 from tidemill.api.locations import caller_location
-from tidemill.api.starters import starter
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Aggregator, AggTree, Location
 from tidemill.language.texts import aggregator_text
@@ -46,31 +45,6 @@ class AccumulatorAgg:
         return None
 
 
-class TopMonotonicOptions:
-    """Options of `Agg.top_monotonic`: what identifies a value, what it is ranked by, and in which direction."""
-
-    def __init__(self, given: dict[str, Any] | None = None) -> None:
-        self.given: dict[str, Any] = dict(given or {})
-
-    def _with(self, name: str, value: Any) -> TopMonotonicOptions:
-        return TopMonotonicOptions({**self.given, name: value})
-
-    @starter
-    def id_function(self, function: Any) -> TopMonotonicOptions:
-        """`function(value)` identifies a value: at most one value of each identity is kept. Default: the value."""
-        return self._with("id_function", function)
-
-    @starter
-    def sort_val_function(self, function: Any) -> TopMonotonicOptions:
-        """`function(value)` is what values are ranked by. Default: the value itself."""
-        return self._with("sort_val_function", function)
-
-    @starter
-    def ascending(self) -> TopMonotonicOptions:
-        """Keep the least values in place of the greatest."""
-        return self._with("ascending", True)
-
-
 class Agg(metaclass=Suggesting):
     """One aggregator."""
 
@@ -84,7 +58,7 @@ class Agg(metaclass=Suggesting):
     def __repr__(self) -> str:
         return aggregator_text(self.tree)
 
-    def capture_new_val_into(self, name: str) -> Agg:
+    def capture_new_val_into(self, name: str) -> Self:
         """In a batch block: post-agg gets a row for each key that was aggregated into, with the new value in `name`.
 
         The variables of the keys above are bound again. Several captures must be on one way from the top.
@@ -95,7 +69,7 @@ class Agg(metaclass=Suggesting):
         if self.tree.capture is not None:
             text = f"The new value is captured twice, into '{self.tree.capture}' and '{name}'."
             found.append(Fault(str(at), text, "Remove one capture_new_val_into."))
-        return Agg(replace(self.tree, capture=to_var(name, at, found)), (*self.faults, *found), at)
+        return type(self)(replace(self.tree, capture=to_var(name, at, found)), (*self.faults, *found), at)
 
     @staticmethod
     def count() -> Agg:
@@ -185,26 +159,25 @@ class Agg(metaclass=Suggesting):
     def top_monotonic(
         amount: Any,
         value: Any,
-        options: TopMonotonicOptions | None = None,
         *,
         id_function: Any = None,
         sort_val_function: Any = None,
         ascending: bool = False,
-    ) -> Agg:
+    ) -> TopMonotonicAgg:
         """The `amount` greatest values, where the rank of an identity only ever rises (or falls, if ascending).
 
+        `id_function` and its kind may be written as methods behind it too: `.id_function(Ops.FIRST)`.
         With `sort_val_function`, the earliest of equally good values counts. Then the order of rows matters, and a
         batch block sends all rows instead of partial results.
         """
-        chosen = {"id_function": id_function, "sort_val_function": sort_val_function, "ascending": ascending}
-        chosen.update(options.given if options else {})
         at = caller_location()
         found: list_of_faults = []
-        for name in ("id_function", "sort_val_function"):
-            if chosen[name] is not None:
-                chosen[name] = to_plain_function(chosen[name], 1, at, found)
         args = to_args((amount, value), at, found)
-        return Agg(Aggregator("top_monotonic", "combiner", args, None, tuple(sorted(chosen.items()))), found, at)
+        options = (("ascending", ascending), ("id_function", None), ("sort_val_function", None))
+        top = TopMonotonicAgg(Aggregator("top_monotonic", "combiner", args, None, options), found, at)
+        if id_function is not None:
+            top = top.id_function(id_function)
+        return top if sort_val_function is None else top.sort_val_function(sort_val_function)
 
     @staticmethod
     def voided() -> Agg:
@@ -228,6 +201,31 @@ class Agg(metaclass=Suggesting):
     list_ = list
     set_ = set
     map_ = map
+
+
+class TopMonotonicAgg(Agg):
+    """What `Agg.top_monotonic` returns: its methods say what identifies a value, and what it is ranked by."""
+
+    def id_function(self, function: Any) -> TopMonotonicAgg:
+        """`function(value)` identifies a value: at most one value of each identity is kept. Default: the value."""
+        return self._with_function("id_function", function)
+
+    def sort_val_function(self, function: Any) -> TopMonotonicAgg:
+        """`function(value)` is what values are ranked by. Default: the value itself."""
+        return self._with_function("sort_val_function", function)
+
+    def ascending(self) -> TopMonotonicAgg:
+        """Keep the least values in place of the greatest."""
+        return self._with("ascending", True, ())
+
+    def _with_function(self, name: str, function: Any) -> TopMonotonicAgg:
+        found: list_of_faults = []
+        return self._with(name, to_plain_function(function, 1, caller_location(), found), found)
+
+    def _with(self, name: str, value: Any, found: Sequence[Fault]) -> TopMonotonicAgg:
+        assert isinstance(self.tree, Aggregator)
+        options = tuple((each, value if each == name else kept) for each, kept in self.tree.options)
+        return TopMonotonicAgg(replace(self.tree, options=options), (*self.faults, *found), self.at)
 
 
 list_of_faults = list[Fault]

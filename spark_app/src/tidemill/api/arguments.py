@@ -12,7 +12,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tidemill.api.locations import caller_location
 from tidemill.language import dataflow
@@ -22,12 +22,16 @@ from tidemill.language.texts import arg_text
 from tidemill.values.data import has_utf8
 from tidemill.values.errors import BadInput, Fault
 
-C = TypeVar("C", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    import polars as pl
+
+Emitting = TypeVar("Emitting", bound=Callable[..., Iterable[Any]])
+OfSeries = TypeVar("OfSeries", bound="Callable[..., pl.Series | tuple[pl.Series, ...]]")
 _KIND = "__tidemill_kind__"
 _MORE_MAX = 16
 
 
-def operation(function: C) -> C:
+def operation(function: Emitting) -> Emitting:
     """Mark a generator: each tuple that it yields is one row for the `.out(...)` variables (a lone value needs no
     tuple).
     """
@@ -35,7 +39,7 @@ def operation(function: C) -> C:
     return function
 
 
-def vectorized(function: C) -> C:
+def vectorized(function: OfSeries) -> OfSeries:
     """Mark a function of Polars series: it gets whole columns and returns one series (or a tuple of them) of equal
     length.
     """
@@ -53,7 +57,7 @@ class Constant:
 class Expr:
     """A function applied to arguments, in argument position: `Expr(Ops.INC, "*i")`."""
 
-    def __init__(self, function: Any, *args: Any) -> None:
+    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
         self.at = caller_location()
         found: list[Fault] = []
         recorded = to_function(function, self.at, found)
@@ -66,6 +70,10 @@ class Expr:
 
     def __repr__(self) -> str:
         return arg_text(self.expr)
+
+
+Condition = str | Expr | Constant
+"""A variable, an expression, or a constant that is meant as one."""
 
 
 class Helpers:

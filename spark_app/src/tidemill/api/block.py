@@ -7,13 +7,14 @@ the same methods and record into their topology.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar, TypeVar
 
-from tidemill.api.aggregators import recorded_tree
+from tidemill.api.aggregators import Agg, CompoundAgg, recorded_tree
 from tidemill.api.arguments import (
+    Condition,
     Constant,
     Expr,
     arity_faults,
@@ -34,20 +35,21 @@ from tidemill.api.hidden import built_in, hidden_var, renewed
 from tidemill.api.launching import AckLevel
 from tidemill.api.limits import LimitAgg
 from tidemill.api.locations import caller_location
-from tidemill.api.path import recorded_path
+from tidemill.api.path import Path, recorded_path
 from tidemill.api.starters import starter
 from tidemill.api.sub_batch import SubBatch
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Arg, Const, Location, Node, PartitionKind, Var
 from tidemill.language.dispatching import EVERY, Dispatch, Taker
 from tidemill.language.operations import Ops
+from tidemill.language.texts import arg_text
 from tidemill.values.errors import BadInput, Fault
 
 B = TypeVar("B", bound="Block")
 _ALWAYS: Arg = Const(True)
 
 
-class Block(Calls, Attachable):
+class Block(Calls["Block"], Attachable):
     """A chain of nodes. Every method adds one and returns the longer chain."""
 
     _synonyms: ClassVar[Mapping[str, str]] = {
@@ -55,6 +57,7 @@ class Block(Calls, Attachable):
         "aggregate": "agg", "if_": "if_true", "explode": "explode_microbatch", "partition_by": "hash_partition",
         "repartition": "hash_partition", "shuffle": "shuffle_partition", "groupby": "group_by",
     }  # fmt: skip
+    _unlisted: ClassVar[frozenset[str]] = frozenset({"ack_return", "yield_if_overtime"})
 
     def __init__(self, nodes: Sequence[Node] = (), faults: Sequence[Fault] = ()) -> None:
         self.nodes = tuple(nodes)
@@ -126,7 +129,7 @@ class Block(Calls, Attachable):
     # --- rows ---
 
     @starter
-    def each(self, function: Any, *args: Any) -> Block:
+    def each(self, function: Callable[..., Any], *args: Any) -> Block:
         """Call a function with each row's values; `.out(…)` binds what it emits."""
         found: list[Fault] = []
         at = caller_location()
@@ -161,7 +164,7 @@ class Block(Calls, Attachable):
         return self._add(dataflow.ExplodeMaterialized(to_name(pstate, "$$", "PState", at, found), (), at), found)
 
     @starter
-    def keep_true(self, condition: Any) -> Block:
+    def keep_true(self, condition: Condition) -> Block:
         """Go on only with rows for which this is true (neither None nor False)."""
         found: list[Fault] = []
         at = caller_location()
@@ -183,7 +186,7 @@ class Block(Calls, Attachable):
         return self._add(dataflow.KeepTrue(to_condition(chance, at, found), at), found)
 
     @starter
-    def macro(self, block: Any, *args: Any) -> Block:
+    def macro(self, block: Block | Callable[..., Block], *args: Any) -> Block:
         """Insert the nodes of a block here, or of the block that a function makes: `function(Block.create(), *args)`.
 
         Variables that are used inside only should be named by `Helpers.gen_var`, so that two uses do not clash.
@@ -211,7 +214,7 @@ class Block(Calls, Attachable):
     # --- conditions and loops ---
 
     @starter
-    def if_true(self, condition: Any, then: Any, else_: Any = None) -> Block:
+    def if_true(self, condition: Condition, then: Block, else_: Block | None = None) -> Block:
         """Run `then` where the condition is true, else `else_`; what follows sees the variables that both bind."""
         found: list[Fault] = []
         at = caller_location()
@@ -220,7 +223,7 @@ class Block(Calls, Attachable):
         return self._add(dataflow.Cond((first, (Const(True), other)), at), found)
 
     @starter
-    def cond(self, *cases: Any) -> Block:
+    def cond(self, *cases: Block) -> Block:
         """Run the first case whose condition is true; a row that no case takes passes through."""
         found: list[Fault] = []
         at = caller_location()
@@ -238,7 +241,7 @@ class Block(Calls, Attachable):
         return self._add(dataflow.Cond(tuple(recorded), at), found)
 
     @starter
-    def sub_source(self, value: Any, *cases: Any) -> Block:
+    def sub_source(self, value: Any, *cases: Block) -> Block:
         """Run the first case that takes the value: by its class, by a constant, or by a function of it.
 
         `sub_source("*v", SubSource.create(int).each(…), SubSource.create(str).each(…))`. What all cases bind goes on.
@@ -268,7 +271,7 @@ class Block(Calls, Attachable):
         return self._with((*self.nodes, pick, node), (*self.faults, *found))
 
     @starter
-    def atomic_block(self, block: Any) -> Block:
+    def atomic_block(self, block: Block) -> Block:
         """Run a block, and go on exactly once after all that it does on this task, however many rows it emits.
 
         Its rows end with it, and so do its variables. What it sends to other tasks goes on there by itself.
@@ -278,14 +281,14 @@ class Block(Calls, Attachable):
         return self._add(dataflow.Branch(None, _nodes(block, at, found), at), found)
 
     @starter
-    def loop(self, block: Any) -> Block:
+    def loop(self, block: Block) -> Block:
         """Run the block; `continue_loop()` runs it again, `emit_loop(…)` leaves it."""
         found: list[Fault] = []
         at = caller_location()
         return self._add(dataflow.Loop((), _nodes(block, at, found), (), at), found)
 
     @starter
-    def loop_with_vars(self, variables: Any, block: Any) -> Block:
+    def loop_with_vars(self, variables: LoopVars, block: Block) -> Block:
         """Run the block with loop variables; `continue_loop(values…)` runs it again with others."""
         found: list[Fault] = []
         at = caller_location()
@@ -320,17 +323,17 @@ class Block(Calls, Attachable):
         return self._partition("hash", args, 1)
 
     @starter
-    def global_partition(self, *args: Any) -> Block:
+    def global_partition(self, *args: str) -> Block:
         """To task 0."""
         return self._partition("global", args, 0)
 
     @starter
-    def all_partition(self, *args: Any) -> Block:
+    def all_partition(self, *args: str) -> Block:
         """To every task."""
         return self._partition("all", args, 0)
 
     @starter
-    def shuffle_partition(self, *args: Any) -> Block:
+    def shuffle_partition(self, *args: str) -> Block:
         """To any task, in even shares."""
         return self._partition("shuffle", args, 0)
 
@@ -340,7 +343,7 @@ class Block(Calls, Attachable):
         return self._partition("direct", args, 1)
 
     @starter
-    def path_partition(self, pstate: str, path: Any) -> Block:
+    def path_partition(self, pstate: str, path: Path) -> Block:
         """To the task that holds the path's leading key in this PState."""
         at = caller_location()
         found: list[Fault] = []
@@ -392,7 +395,7 @@ class Block(Calls, Attachable):
     # --- PStates ---
 
     @starter
-    def local_select(self, pstate: str, path: Any = None, options: Any = None) -> Block:
+    def local_select(self, pstate: str, path: Path | None = None, options: SelectOptions | None = None) -> Block:
         """What a path selects from this task's partition: one row a value."""
         found: list[Fault] = []
         at = caller_location()
@@ -400,7 +403,7 @@ class Block(Calls, Attachable):
         return self._add(dataflow.LocalSelect(name, recorded_path(path, at, found), (), at), found)
 
     @starter
-    def select(self, pstate: str, path: Any = None, options: Any = None) -> Block:
+    def select(self, pstate: str, path: Path | None = None, options: SelectOptions | None = None) -> Block:
         """`path_partition`, then `local_select`."""
         found: list[Fault] = []
         at = caller_location()
@@ -409,7 +412,7 @@ class Block(Calls, Attachable):
         return moved._add(dataflow.LocalSelect(str(pstate), recorded, (), at))
 
     @starter
-    def local_transform(self, pstate: str, path: Any) -> Block:
+    def local_transform(self, pstate: str, path: Path) -> Block:
         """Change this task's partition; the path ends with `term`, `term_val` or `term_void`."""
         found: list[Fault] = []
         at = caller_location()
@@ -443,7 +446,7 @@ class Block(Calls, Attachable):
     # --- aggregation and batch blocks ---
 
     @starter
-    def agg(self, *args: Any) -> Block:
+    def agg(self, *args: str | Agg | CompoundAgg) -> Block:
         """Aggregate into a PState (`agg("$$p", Agg.sum("*v"))`), or in a batch block into variables.
 
         There `agg(…).out("$$t")` makes a temporary PState, on the tasks where it aggregates. It can be read behind the
@@ -452,7 +455,7 @@ class Block(Calls, Attachable):
         return self._aggregate("agg", args)
 
     @starter
-    def compound_agg(self, *args: Any) -> Block:
+    def compound_agg(self, *args: str | Agg | CompoundAgg) -> Block:
         """Aggregate at the places of a nested structure: `compound_agg("$$p", CompoundAgg.map("*k", Agg.count()))`.
 
         In a batch block `compound_agg(…).out("$$t")` makes a temporary PState, as with `agg`.
@@ -469,7 +472,7 @@ class Block(Calls, Attachable):
         return self._add(dataflow.Aggregate(recorded_tree(args[-1], at, found), pstate, (), at), found)
 
     @starter
-    def batch_block(self, block: Any) -> Block:
+    def batch_block(self, block: Block) -> Block:
         """Run a block as a batch that is finished on all tasks before what follows runs, once, on task 0."""
         found: list[Fault] = []
         at = caller_location()
@@ -481,7 +484,7 @@ class Block(Calls, Attachable):
         return self._add(dataflow.FreshBatchSource(caller_location()))
 
     @starter
-    def sub_batch(self, batch: Any) -> Block:
+    def sub_batch(self, batch: SubBatch) -> Block:
         """The rows of another batch block as a source: `sub_batch(SubBatch(block, "*k", "*n")).out("*k", "*n")`."""
         found: list[Fault] = []
         at = caller_location()
@@ -492,7 +495,7 @@ class Block(Calls, Attachable):
         return self._add(dataflow.SubBatchRows(_nodes(batch.block, batch.at, found), batch.vars, (), at), found)
 
     @starter
-    def group_by(self, *args: Any) -> Block:
+    def group_by(self, *args: str | Block) -> Block:
         """`group_by("*k", Block.agg(…).out("*v"))`: one row for each key."""
         found: list[Fault] = []
         at = caller_location()
@@ -503,7 +506,7 @@ class Block(Calls, Attachable):
         return self._add(dataflow.GroupBy(keys, body, at), found)
 
     @starter
-    def limit_agg(self, limit: Any) -> Block:
+    def limit_agg(self, limit: LimitAgg) -> Block:
         """In a batch block: go on with some rows only, which a `LimitAgg` describes."""
         at = caller_location()
         if not isinstance(limit, LimitAgg):
@@ -524,7 +527,7 @@ class Block(Calls, Attachable):
         return self._add(dataflow.Hook(str(name), caller_location()))
 
     @starter
-    def branch(self, *args: Any) -> Block:
+    def branch(self, *args: str | Block) -> Block:
         """`branch("place", block)`: run a block from a named place (or from here), beside what follows."""
         found: list[Fault] = []
         at = caller_location()
@@ -548,7 +551,7 @@ class Case(Block):
         return self._noted(Case(nodes, faults, self.condition))
 
     @staticmethod
-    def create(condition: Any) -> Case:  # type: ignore[override]  # a case is created with its condition
+    def create(condition: Condition | bool) -> Case:  # type: ignore[override]  # a case is created with its condition
         """A case that runs where the condition is true and no case before it was; `True` is for the last case."""
         found: list[Fault] = []
         at = caller_location()
@@ -582,6 +585,9 @@ class LoopVars:
         self.recorded = tuple(recorded)
         self.faults = tuple(faults)
 
+    def __repr__(self) -> str:
+        return "LoopVars" + ("".join(f".var({name!r}, {arg_text(value)})" for name, value in self.recorded) or "()")
+
     @starter
     def var(self, name: str, value: Any) -> LoopVars:
         """One more variable."""
@@ -591,11 +597,11 @@ class LoopVars:
         return LoopVars((*self.recorded, pair), (*self.faults, *found))
 
 
+@dataclass(frozen=True)
 class SelectOptions:
     """Options of `select` and `local_select`; they never change the result."""
 
-    def __init__(self, allows_yield: bool = False) -> None:
-        self.allows_yield = allows_yield
+    allows_yield: bool = False
 
     @starter
     def allow_yield(self) -> SelectOptions:

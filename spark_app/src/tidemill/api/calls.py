@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any, Generic, TypeGuard, TypeVar
 
 from tidemill.api.arguments import name_of, to_args, to_async_function, to_vars
 from tidemill.api.hidden import built_in, hidden_var
@@ -23,20 +23,27 @@ ASYNC_CONCURRENCY = 64
 ASYNC_CONCURRENCY_MAX = 10_000
 
 
-class Calls(SuggestingInstances):
+B = TypeVar("B")
+
+
+class Calls(SuggestingInstances, Generic[B]):
     """The methods of a `Block` that call functions in other ways than `each`."""
 
     nodes: tuple[Node, ...] = ()
     faults: tuple[Fault, ...] = ()
 
-    def _with(self, nodes: tuple[Node, ...], faults: tuple[Fault, ...]) -> Any:
+    def _with(self, nodes: tuple[Node, ...], faults: tuple[Fault, ...]) -> B:
         """The chain of these nodes."""
         raise NotImplementedError
 
     @starter
     def each_async(
-        self, function: Any, *args: Any, concurrency: int = ASYNC_CONCURRENCY, timeout_seconds: float | None = None
-    ) -> Any:
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        concurrency: int = ASYNC_CONCURRENCY,
+        timeout_seconds: float | None = None,
+    ) -> B:
         """Call an `async def`, or a function that returns a future, with each row's values, and wait for its result.
 
         At most `concurrency` calls of a thread run at once. Rows go on in the order in which they came. A call that
@@ -52,7 +59,7 @@ class Calls(SuggestingInstances):
         return self._with((*self.nodes, node), (*self.faults, *found))
 
     @starter
-    def out_stream(self, stream: str, anchor: str, *names: str) -> Any:
+    def out_stream(self, stream: str, anchor: str, *names: str) -> B:
         """Bind what the `@operation` before emits to a named stream (`yield emit_stream("odd", 3)`) to variables.
 
         Those rows go on from the anchor: `hook(anchor)`, `unify(anchor, …)`. `.out(…)` binds the default stream, from

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tidemill.api.arguments import to_plain_function
@@ -49,7 +49,7 @@ class Depot(metaclass=Suggesting):
         return Partitioning("random")
 
     @staticmethod
-    def hash_by(function: Any) -> Partitioning:
+    def hash_by(function: Callable[[Any], Any] | str | Sequence[str]) -> Partitioning:
         """The partition of `function(record)`'s hash: records with equal results stay in order on one task.
 
         Instead of a function: the name of a field of dict records (`"account"`), hashed as `hash_partition` would its

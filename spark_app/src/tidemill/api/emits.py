@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidemill.language.emits import StreamEmit
 
 
-@dataclass(frozen=True)
-class CapturedEmit:
-    """One emit: its values, in the order of the variables after `.out`. `name` is its stream; None is the default."""
+class CapturedEmit(list[Any]):
+    """One emit: the list of its values, in the order of the variables after `.out`, and equal to any such list.
 
-    name: str | None
-    values: list[Any]
+    `name` is its stream; None is the default.
+    """
+
+    def __init__(self, name: str | None, values: Iterable[Any]) -> None:
+        super().__init__(values)
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"CapturedEmit({self.name!r}, {self.values!r})"
+
+    @property
+    def values(self) -> list[Any]:
+        """The values alone."""
+        return list(self)
 
 
 class MockOutputCollector:
@@ -25,6 +35,9 @@ class MockOutputCollector:
 
     def __init__(self) -> None:
         self._emits: list[CapturedEmit] = []
+
+    def __repr__(self) -> str:
+        return f"<MockOutputCollector: {self._emits}>"
 
     def run(self, operation: Callable[..., Any], *args: Any) -> MockOutputCollector:
         """Call the operation and capture what it emits; a tuple is several values, as for several variables."""
@@ -38,15 +51,15 @@ class MockOutputCollector:
 
     def emit(self, *values: Any) -> None:
         """Capture one emit."""
-        self._emits.append(CapturedEmit(None, list(values)))
+        self._emits.append(CapturedEmit(None, values))
 
     def emit_stream(self, name: str, *values: Any) -> None:
         """Capture one emit to a named stream."""
-        self._emits.append(CapturedEmit(name, list(values)))
+        self._emits.append(CapturedEmit(name, values))
 
-    def get_emits(self) -> list[list[Any]]:
-        """The values of each emit to whatever stream, in order."""
-        return [emit.values for emit in self._emits]
+    def get_emits(self) -> list[CapturedEmit]:
+        """Each emit to whatever stream, in order."""
+        return list(self._emits)
 
     def get_emits_by_stream(self) -> dict[str | None, list[CapturedEmit]]:
         """The emits of each stream, in order; the default stream is None."""

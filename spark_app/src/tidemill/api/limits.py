@@ -19,6 +19,13 @@ class LimitAgg:
         self.recorded = recorded
         self.faults = tuple(faults)
 
+    def __repr__(self) -> str:
+        kept = self.recorded
+        sort = f".sort({', '.join(map(repr, kept.sort))})" if kept.sort else ""
+        index = f".index_var({kept.index!r})" if kept.index else ""
+        reverse = ".reverse()" if kept.is_reverse else ""
+        return f"LimitAgg.create({', '.join(map(repr, (kept.amount, *kept.vars)))}){sort}{reverse}{index}"
+
     @staticmethod
     def create(amount: int, *variables: str) -> LimitAgg:
         """At most so many rows of each task (of each key in `group_by`); post-agg gets these variables of them.

@@ -45,11 +45,13 @@ def _is_of_library(file: str) -> bool:
 
 
 def class_location(kind: type) -> Location:
-    """Where a class was written; nowhere if its source is not there, as of one typed at a prompt."""
+    """Where a class was written; nowhere if its source is not there, as of one typed at a prompt, or no longer Python.
+    Its whole file is parsed for that: only to tell of a mistake.
+    """
     try:
         file = inspect.getsourcefile(kind)
         line = inspect.getsourcelines(kind)[1]
-    except (OSError, TypeError):
+    except (OSError, TypeError, SyntaxError, SystemError):  # the last: of two threads that parse (gh-106905)
         return Location()
     return Location() if file is None else Location(file, line)
 

@@ -8,6 +8,7 @@ from typing import Any
 from tidemill.api.arguments import to_name
 from tidemill.language.dataflow import Location, MirrorDeclaration, MirrorKind
 from tidemill.values.errors import Fault
+from tidemill.values.names import is_folder_name
 
 _WORDS = {"depot": "depot", "pstate": "PState", "query": "query"}
 
@@ -31,8 +32,8 @@ def recorded_mirror(
 def _module(module: Any, at: Location, faults: list[Fault]) -> tuple[str, Any]:
     """The name of a module that was named or given, and the one that was given."""
     if isinstance(module, str):
-        if not module or "/" in module:
-            text = f"A module's name is a string without '/', not {module!r}."
+        if not is_folder_name(module):
+            text = f"No module can have the name {module!r}."
             faults.append(Fault(str(at), text, "Give the name of the module, or its class."))
         return module, None
     instance = module() if isinstance(module, type) and callable(getattr(module, "define", None)) else module

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -19,11 +22,11 @@ from tidemill.api.depots import to_partitioning
 from tidemill.api.locations import caller_location
 from tidemill.api.mirrors import recorded_mirror
 from tidemill.api.query import QueryChain
-from tidemill.api.schemas import to_schema
+from tidemill.api.schemas import Schema, to_schema
 from tidemill.api.topology import MicrobatchTopology
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Location
-from tidemill.language.external import ExternalDepot
+from tidemill.language.external import ExternalDepot, ExternalSink
 from tidemill.language.objects import DeclaredObject, TaskGlobalObject
 from tidemill.values.errors import Fault
 from tidemill.values.suggestions import SuggestingInstances
@@ -44,6 +47,19 @@ class Module:
         """The module's name: the name of its class, unless a subclass says otherwise."""
         return type(self).__name__
 
+    def _repr_html_(self) -> str:
+        """What it declares, and the plan of each topology, for notebooks; or its mistakes."""
+        # A name, not an import: what is recorded knows nothing of plans, until somebody wants to see one.
+        shown: str = importlib.import_module("tidemill.plan.shown").module_html(self)
+        return shown
+
+
+OtherModule = str | Module | type[Module]
+"""The name of a module, or its class."""
+
+StorePlace = str | os.PathLike[str] | None
+"""The URL or the folder of a store; None is the module's own."""
+
 
 class DepotBuilder(SuggestingInstances):
     """What follows `setup.declare_depot(…)`: options of the depot just declared."""
@@ -52,19 +68,22 @@ class DepotBuilder(SuggestingInstances):
         self.declaration = declaration
         self._faults = faults
 
+    def __repr__(self) -> str:
+        return f"<depot {self.declaration.name}>"
+
     def global_(self) -> DepotBuilder:
         """One partition, on task 0."""
         self.declaration = replace(self.declaration, is_global=True)
         return self
 
-    def schema(self, schema: Any) -> DepotBuilder:
+    def schema(self, schema: type[Any] | Schema) -> DepotBuilder:
         """What each record must be when it is appended: a schema of PState, such as
         `PState.fixed_keys_schema("user", str, "amount", int)`, or a plain type. Others are refused, with their place.
         """
         self.declaration = replace(self.declaration, schema=to_schema(schema, caller_location(), self._faults))
         return self
 
-    def migration(self, migration_id: str, function: Any) -> DepotBuilder:
+    def migration(self, migration_id: str, function: Callable[[Any], Any]) -> DepotBuilder:
         """Each record is read as `function(record)`, from the update on; `Depot.TOMBSTONE` takes it away. Records that
         are appended later pass through it, too: the function leaves those as they are.
         """
@@ -96,6 +115,9 @@ class Setup(SuggestingInstances):
         self.mirrors: list[dataflow.MirrorDeclaration] = []
         self.objects: list[DeclaredObject] = []
         self._depots: list[DepotBuilder] = []
+
+    def __repr__(self) -> str:
+        return f"<Setup: {', '.join(depot.declaration.name for depot in self._depots) or 'no depot'}>"
 
     def declare_depot(self, name: str, partitioning: Any) -> DepotBuilder:
         """Declare a depot, whose name begins with `*`, and how its records are partitioned (see `Depot`)."""
@@ -154,7 +176,7 @@ class Setup(SuggestingInstances):
 
         `value` is sent to each process as it is; or it is a function without arguments, which each process that needs
         the object calls once. A `TaskGlobalObject` is opened by its `prepare_for_task`; it and what a function made are
-        closed with the module. An `ExternalDepot` may be the depot of a source, too.
+        closed with the module. An `ExternalDepot` may be the depot of a source, too; an `ExternalSink` takes appends.
         """
         at = caller_location()
         recorded_name = to_name(name, "*", "declared object", at, self.faults)
@@ -166,19 +188,22 @@ class Setup(SuggestingInstances):
         self.objects.append(DeclaredObject(recorded_name, value, at, is_factory))
         if isinstance(value, ExternalDepot):
             self._declare(dataflow.DepotDeclaration(recorded_name, "external", at))
+        if isinstance(value, ExternalSink):
+            schema = None if value.schema is None else to_schema(value.schema, at, self.faults)
+            self._declare(dataflow.DepotDeclaration(recorded_name, "sink", at, schema=schema))
 
-    def cluster_depot(self, name: str, module: Any, depot: str, *, store: Any = None) -> None:
+    def cluster_depot(self, name: str, module: OtherModule, depot: str, *, store: StorePlace = None) -> None:
         """Call a depot of another module `name` here: topologies read it as a source, and append to it.
 
         `module` is that module's name or class, `store` the URL of its store where that is not this module's own.
         """
         self._mirror("depot", name, module, depot, store)
 
-    def cluster_pstate(self, name: str, module: Any, pstate: str, *, store: Any = None) -> None:
+    def cluster_pstate(self, name: str, module: OtherModule, pstate: str, *, store: StorePlace = None) -> None:
         """Call a PState of another module `name` here: topologies read what is committed of it. As `cluster_depot`."""
         self._mirror("pstate", name, module, pstate, store)
 
-    def cluster_query(self, name: str, module: Any, query: str, *, store: Any = None) -> None:
+    def cluster_query(self, name: str, module: OtherModule, query: str, *, store: StorePlace = None) -> None:
         """Call a query of another module `name` here, for `invoke_query`. It runs in the processes of this module, so
         `module` is its class. As `cluster_depot`.
         """
@@ -205,6 +230,9 @@ class Topologies(SuggestingInstances):
         self.faults: list[Fault] = []
         self.declared: list[MicrobatchTopology] = []
         self.queries: list[QueryChain] = []
+
+    def __repr__(self) -> str:
+        return f"<Topologies: {', '.join(topology.name for topology in self.declared) or 'none'}>"
 
     def microbatch(self, name: str) -> MicrobatchTopology:
         """Declare a microbatch topology; its name is unique in the module."""

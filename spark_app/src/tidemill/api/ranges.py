@@ -16,6 +16,9 @@ class RangeOptions:
     def __init__(self, given: Options | None = None) -> None:
         self.given: Options = dict(given or {})
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.given.items())})"
+
     def _with(self: _Self, name: str, value: Any) -> _Self:
         return type(self)({**self.given, name: value})
 

@@ -19,9 +19,10 @@ def record_module(module: Any, *, follows_mirrors: bool = True) -> ModuleDeclara
     """Run `module.define` and return what it declared, with the mistakes found so far as `faults`.
 
     An exception in `define` becomes a fault too; then `extra["is_incomplete"]` is true, because what would have
-    followed is not known. `extra["option_locations"]` runs parallel to `options`;
-    `extra["unattached"]` are warnings about blocks that nothing uses. Modules that it mirrors objects of, and that are
-    given as code, are recorded as well, but not those that they mirror.
+    followed is not known. `extra["option_locations"]` runs parallel to `options`; `extra["defined_at"]` is where the
+    class of a module is that declares nothing; `extra["unattached"]` are warnings about blocks that nothing uses.
+    Modules that it mirrors objects of, and that are given as code, are recorded as well, but not those that they
+    mirror.
 
     Raises:
         DefinitionError: this is no module; the caller passes an instance of `Module`.
@@ -49,7 +50,7 @@ def record_module(module: Any, *, follows_mirrors: bool = True) -> ModuleDeclara
             "is_incomplete": bool(raised),
             "option_locations": tuple(map(str, setup.option_locations)),
             "unattached": unattached(blocks),
-            "defined_at": class_location(type(instance)),
+            "defined_at": Location() if setup.depots() or recorded or queries else class_location(type(instance)),
         },
         with_objects(tuple(query for query, _ in queries), objects),
         objects,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,7 +66,7 @@ class Schema:
         )
         return Schema(self.schema, at, (*self.faults, fault), self.migrations)
 
-    def migrated(self, schema: Any, migration_id: str, function: Any) -> Schema:
+    def migrated(self, schema: type[Any] | Schema, migration_id: str, function: Callable[[Any], Any]) -> Schema:
         """One more migration of the same values: what was stored with this schema becomes `function(value)`, of
         `schema`.
         """
@@ -87,7 +87,7 @@ class PState(metaclass=Suggesting):
     """Schemas of PStates; a plain type (`int`, `str`, `datetime`, `object`, …) is a schema too."""
 
     @staticmethod
-    def map_schema(key: Any, value: Any) -> Schema:
+    def map_schema(key: type[Any] | NullableKey, value: type[Any] | Schema) -> Schema:
         """A map; keys are of a plain type, and never None unless it is `PState.nullable(type)`."""
         at = caller_location()
         found: list[Fault] = []
@@ -97,7 +97,7 @@ class PState(metaclass=Suggesting):
         return Schema(recorded, at, found, _below("values", migrations))
 
     @staticmethod
-    def set_schema(element: Any) -> Schema:
+    def set_schema(element: type[Any] | NullableKey) -> Schema:
         """A set; elements are of a plain type, and never None unless it is `PState.nullable(type)`."""
         at = caller_location()
         found: list[Fault] = []
@@ -105,12 +105,12 @@ class PState(metaclass=Suggesting):
         return Schema(model.SetSchema(kind, nullable=is_nullable), at, found)
 
     @staticmethod
-    def nullable(kind: Any) -> NullableKey:
+    def nullable(kind: type[Any]) -> NullableKey:
         """The type of keys of a map, or of elements of a set, that may also be None; other values always may."""
         return NullableKey(kind)
 
     @staticmethod
-    def list_schema(element: Any) -> Schema:
+    def list_schema(element: type[Any] | Schema) -> Schema:
         """A list; `element` is the schema of each element."""
         at = caller_location()
         found: list[Fault] = []
@@ -118,11 +118,11 @@ class PState(metaclass=Suggesting):
         return Schema(model.ListSchema(elements), at, found, _below("elements", migrations))
 
     @staticmethod
-    def fixed_keys_schema(*fields: Any) -> Schema:
+    def fixed_keys_schema(*fields: str | int | type[Any] | Schema) -> Schema:
         """`fixed_keys_schema("k1", S1, "k2", S2, …)`: a record; each key may be absent."""
         at = caller_location()
         found: list[Fault] = []
-        names = fields[::2]
+        names: Sequence[Any] = fields[::2]
         if len(fields) % 2 or not fields:
             found.append(Fault(str(at), "fixed_keys_schema takes pairs of a key and a schema.", "Add what is missing."))
         found.extend(_key_faults(names, at))
@@ -133,7 +133,7 @@ class PState(metaclass=Suggesting):
         return Schema(schema, at, found, below)
 
     @staticmethod
-    def migrated(schema: Any, migration_id: str, function: Any) -> Schema:
+    def migrated(schema: type[Any] | Schema, migration_id: str, function: Callable[[Any], Any]) -> Schema:
         """The schema of values that were stored with another one: each of them becomes `function(value)`, from the
         update on. Stands for the values of a map, or the elements of something subindexed, in the schema of a PState.
         """

@@ -22,3 +22,6 @@ class SubBatch:
         self.block = block
         self.vars = to_vars(variables, self.at, found)
         self.faults = tuple(found)
+
+    def __repr__(self) -> str:
+        return f"SubBatch({', '.join(map(repr, (self.block, *self.vars)))})"

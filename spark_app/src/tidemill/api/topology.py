@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,11 @@ from tidemill.api.arguments import to_name, to_plain_function
 from tidemill.api.block import Block
 from tidemill.api.declared_chain import DeclaredChain
 from tidemill.api.locations import caller_location
-from tidemill.api.schemas import to_pstate_schema
+from tidemill.api.schemas import Schema, to_pstate_schema
 from tidemill.api.starters import starter
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Location, StartFrom
+from tidemill.language.schema import to_text
 from tidemill.values.errors import Fault
 from tidemill.values.suggestions import SuggestingInstances
 
@@ -108,6 +109,9 @@ class PStateBuilder:
         self.declaration = declaration
         self._faults = faults
 
+    def __repr__(self) -> str:
+        return f"<PState {self.declaration.name}: {to_text(self.declaration.schema)}>"
+
     def global_(self) -> PStateBuilder:
         """One partition, on task 0."""
         return self._set(is_global=True)
@@ -120,7 +124,7 @@ class PStateBuilder:
         """Clients cannot read it."""
         return self._set(is_private=True)
 
-    def key_partitioner(self, function: Any) -> PStateBuilder:
+    def key_partitioner(self, function: Callable[[int, Any], int]) -> PStateBuilder:
         """`function(number of partitions, key)` chooses the partition of a key for clients, `select` and
         `path_partition`.
         """
@@ -142,7 +146,10 @@ class MicrobatchTopology(SuggestingInstances):
         self._pstates: list[PStateBuilder] = []
         self._sources: list[SourceChain] = []
 
-    def pstate(self, name: str, schema: Any) -> PStateBuilder:
+    def __repr__(self) -> str:
+        return f"<MicrobatchTopology {self.name!r}>"
+
+    def pstate(self, name: str, schema: type[Any] | Schema) -> PStateBuilder:
         """A PState that only this topology writes; its name begins with `$$`, its schema comes from `PState`."""
         at = caller_location()
         recorded_name = to_name(name, "$$", "PState", at, self.faults)

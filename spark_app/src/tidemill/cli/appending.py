@@ -14,6 +14,7 @@ import typer
 from tidemill.cli.batches import AppendBatch, as_they_come, json_batches, json_file
 from tidemill.cli.loading import (
     STORE_DEFAULT,
+    DepotArgument,
     JsonOption,
     ModuleArgument,
     StoreOption,
@@ -34,7 +35,7 @@ _FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv",
 @command
 def append(
     module: ModuleArgument,
-    depot: Annotated[str, typer.Argument(metavar="DEPOT", help="Such as words; with or without its *.")],
+    depot: DepotArgument,
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="JSON lines, CSV or Parquet; - is JSON lines from stdin.")
     ],

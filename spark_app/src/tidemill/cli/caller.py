@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
+
+from tidemill.store.standbys import host_name
+from tidemill.values.data import with_utf8
 
 
 def caller() -> str:
     """The user and the machine, as far as the environment tells."""
-    return f"{os.environ.get('USER') or 'somebody'}@{socket.gethostname()}, by command"
+    return with_utf8(f"{os.environ.get('USER') or 'somebody'}@{host_name()}, by command")

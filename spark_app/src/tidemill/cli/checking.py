@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Annotated
 
 import typer
 
 from tidemill.cli.loading import (
     STORE_DEFAULT,
     JsonOption,
+    OptionalModule,
     StoreOption,
     existing_store,
     stored_definition,
@@ -28,7 +28,7 @@ def _must_be_there(store: ObjectStore, name: str) -> None:
 
 @command
 def check(
-    module: Annotated[str, typer.Argument(metavar="[MODULE]", help="All modules if left out.")] = "",
+    module: OptionalModule = "",
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import importlib
-from collections.abc import Iterator
+import json
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ class CommandSource(NamedTuple):
     module: str
     function: str
     help: str
+    is_hidden: bool = False
 
     def load(self) -> Any:
         """The function, or the Typer application."""
@@ -80,7 +83,7 @@ COMMANDS = {
         "diff",
         "Show what changed in a PState between two microbatches: a key a line, its value before and after.",
     ),
-    "query": CommandSource("querying", "query", "Call a query topology; its steps run in this process."),
+    "query": CommandSource("querying", "query", "Call a query topology; its steps run in this process, or on Spark."),
     "wait": CommandSource(
         "waiting",
         "wait",
@@ -148,6 +151,7 @@ COMMANDS = {
         "driving",
         "drive",
         "Drive one topology of one revision of a Module in a pod; the operator starts it.",
+        is_hidden=True,
     ),
     "options": CommandSource("options", "app", "Dynamic options: change how a module runs while it runs."),
     "quarantine": CommandSource("quarantine", "app", "Records in quarantine: look at them, retry them, drop them."),
@@ -159,7 +163,29 @@ class Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = {name: TyperCommand(name, help=entry.help) for name, entry in COMMANDS.items()}
+        self.commands = {
+            name: TyperCommand(name, help=entry.help, hidden=entry.is_hidden) for name, entry in COMMANDS.items()
+        }
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command; who asks for JSON gets what is wrong with the line as JSON, too."""
+        if "--json" not in (sys.argv[1:] if args is None else args) or not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode, windows_expand_args, **extra)
+        try:
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except typer.TyperException as error:
+            told = error.format_message() if hasattr(error, "format_message") else str(error)
+            typer.echo(json.dumps({"error": {"code": "BadCommand", "message": told}}, ensure_ascii=False), err=True)
+            sys.exit(getattr(error, "exit_code", 2))
+        sys.exit(code if isinstance(code, int) else 0)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take `--store` and `--json` before the command as well: they go to the command."""
@@ -169,7 +195,9 @@ class Commands(TyperGroup):
             moved, place = moved + args[place:end], end
         rest = args[place:]
         behind = rest.index("--") if "--" in rest else len(rest)
-        return super().parse_args(ctx, [*rest[:behind], *moved, *rest[behind:]] if rest else args)
+        if not rest:  # a shell that completes the line asks before the command stands in it
+            return super().parse_args(ctx, [] if ctx.resilient_parsing else ["--help"])
+        return super().parse_args(ctx, [*rest[:behind], *moved, *rest[behind:]])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The name, the loaded command, and the arguments that are left for it."""

@@ -20,6 +20,7 @@ from tidemill.cluster.launch import destroy as destroy_module
 from tidemill.definition.ownership import Owner
 from tidemill.journal.definition_log import DefinitionLog, no_such_module
 from tidemill.values.errors import BadInput
+from tidemill.values.names import is_folder_name
 
 
 @command
@@ -39,7 +40,7 @@ def destroy(
     """
     wants_json(json_)
     opened = existing_store(store)
-    if not module or "/" in module:
+    if not is_folder_name(module):
         raise no_such_module(opened, module)
     newest = DefinitionLog(opened, module).newest()
     if not yes:

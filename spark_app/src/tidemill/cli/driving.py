@@ -16,6 +16,7 @@ from tidemill.cli.loading import BreakMirrorsOption, ClassArgument, OwnerOption,
 from tidemill.cli.output import command
 from tidemill.cli.verdict import declared, split_names
 from tidemill.definition.ownership import Owner
+from tidemill.journal.tracing import tracing
 from tidemill.values.extras import needing
 
 CONF_DEFAULT = "/etc/tidemill/spark.json"
@@ -62,7 +63,10 @@ def drive(
             Owner.parse(owner), take_over_from, break_mirrors,
         )  # fmt: skip
         resources = driving.ResourceNames(module_resource, topology_resource, topology)
-        driving.drive(plan, resources, store, engine, Path(conf), port, stop)
+        with tracing() as told:
+            if told:
+                logging.getLogger("tidemill.drive").info(told)
+            driving.drive(plan, resources, store, engine, Path(conf), port, stop)
     except Exception as error:
         _leave_word(error)
         raise

@@ -14,6 +14,7 @@ from tidemill.cli.loading import (
     STORE_DEFAULT,
     JsonOption,
     ModuleArgument,
+    PStateArgument,
     StoreOption,
     existing_store,
     load_module,
@@ -23,8 +24,8 @@ from tidemill.cli.output import command, say, show_json, wants_json
 from tidemill.definition.migrating import known_migrations, steps_of
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.snapshot import Snapshot
+from tidemill.scans import export as exports
 from tidemill.store.objects import NotFound, ObjectStore
-from tidemill.tables import export as exports
 from tidemill.tables.stored_parts import part_loader
 from tidemill.tables.tables import Layout, layout_of
 from tidemill.values.errors import SnapshotExpired
@@ -33,7 +34,7 @@ from tidemill.values.errors import SnapshotExpired
 @command
 def export(
     module: ModuleArgument,
-    pstate: Annotated[str, typer.Argument(metavar="PSTATE", help="Such as counts; with or without its $$.")],
+    pstate: PStateArgument,
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
     at: Annotated[int | None, typer.Option("--at", help="Entry of the commit log; the newest if left out.")] = None,
@@ -74,7 +75,7 @@ def snapshot_of(store: ObjectStore, prefix: str, at: int | None) -> tuple[int, S
         return at, log.read_kept(at).snapshot
     except NotFound as error:
         raise SnapshotExpired(
-            f"The commit log has no entry {at} (any more); `tidemill log` shows those there are."
+            f"The commit log has no entry {at}, or no longer; `tidemill log` shows those there are."
         ) from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -114,11 +113,13 @@ def delete(
 ) -> None:
     """Delete a Dataset; where graphs read it, as soon as they have ended."""
     wants_json(json_)
-    from tidemill.graphs.dataset_readers import delete_dataset, is_to_be_deleted, readers_of
+    from tidemill.graphs.dataset import is_to_be_deleted
+    from tidemill.graphs.dataset_readers import delete_dataset, readers_of
+    from tidemill.journal.clock import SystemClock
 
     if not yes:
         raise BadInput(f"This deletes the Dataset {dataset} in {store}; say --yes if that is what you want.")
-    opened, now_ms = existing_store(store), time.time_ns() // 1_000_000
+    opened, now_ms = existing_store(store), SystemClock().now_ms()
     objects = delete_dataset(opened, dataset, now_ms)
     readers = readers_of(opened, dataset, now_ms) if is_to_be_deleted(opened, dataset) else []
     if json_:
@@ -144,18 +145,29 @@ def collect(
         str,
         typer.Option("--unfinished", metavar="AGE", help="Also delete what runs left that wrote nothing for so long."),
     ] = "",
+    runs: Annotated[
+        str,
+        typer.Option(
+            "--runs",
+            metavar="AGE",
+            help="Also delete the records of runs that ended so long ago and have no Dataset left.",
+        ),
+    ] = "",
     json_: JsonOption = False,
 ) -> None:
     """Delete Datasets whose time is over, and those that waited for graphs which read them. Run it each day."""
     wants_json(json_)
     from tidemill.graphs.dataset_collection import collect_datasets
+    from tidemill.journal.clock import SystemClock
 
-    ages = [_age_ms(text) if text else None for text in (older_than, unfinished)]
-    found = collect_datasets(existing_store(store), time.time_ns() // 1_000_000, *ages)
+    ages = [_age_ms(text) if text else None for text in (older_than, unfinished, runs)]
+    found = collect_datasets(existing_store(store), SystemClock().now_ms(), *ages)
     if json_:
         show_json(vars(found))
         return
     say(f"{len(found.datasets)} Datasets and {len(found.runs)} unfinished runs are deleted, {found.objects} objects.")
+    if found.records:
+        say(f"The records of {len(found.records)} runs are deleted.")
     if found.waiting:
         say(f"These are deleted when graphs have read them: {', '.join(found.waiting)}.")
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tidemill.cli import completing
 from tidemill.clients.module import ModuleClient
 from tidemill.cluster.stores import absolute_url
 from tidemill.definition.definition import StoredDefinition
@@ -18,6 +19,7 @@ from tidemill.journal.definition_log import DefinitionLog, no_such_module
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput, UnknownName
+from tidemill.values.names import is_folder_name
 
 STORE_VARIABLE = "TIDEMILL_STORE"
 STORE_DEFAULT = "./tidemill-data"
@@ -41,14 +43,29 @@ TakeOverFromOption = Annotated[
         "--take-over-from", envvar="TIDEMILL_TAKE_OVER_FROM", help="With --owner: the uid whose store it takes."
     ),
 ]
-ModuleArgument = Annotated[str, typer.Argument(metavar="MODULE", help="Name of a module in the store.")]
+ModuleArgument = Annotated[
+    str,
+    typer.Argument(metavar="MODULE", help="Name of a module in the store.", autocompletion=completing.modules),
+]
+OptionalModule = Annotated[
+    str,
+    typer.Argument(metavar="[MODULE]", help="All modules if left out.", autocompletion=completing.modules),
+]
 DeleteOption = Annotated[
     list[str] | None, typer.Option("--delete", help="A depot or PState that goes with the update; may be repeated.")
 ]
 BreakMirrorsOption = Annotated[
     bool, typer.Option("--break-mirrors", help="Although other modules mirror what goes or changes; they stop.")
 ]
-TopologyArgument = Annotated[str, typer.Argument(metavar="TOPOLOGY")]
+TopologyArgument = Annotated[str, typer.Argument(metavar="TOPOLOGY", autocompletion=completing.topologies)]
+DepotArgument = Annotated[
+    str,
+    typer.Argument(metavar="DEPOT", help="Such as words; with or without its *.", autocompletion=completing.depots),
+]
+PStateArgument = Annotated[
+    str,
+    typer.Argument(metavar="PSTATE", help="Such as counts; with or without its $$.", autocompletion=completing.pstates),
+]
 ClassArgument = Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="Python module (or file.py) and class.")]
 
 
@@ -137,7 +154,7 @@ def stored_definition(store: ObjectStore, module: str) -> StoredDefinition:
     Raises:
         UnknownName: the store has no such module.
     """
-    found = DefinitionLog(store, module).newest() if module and "/" not in module else None
+    found = DefinitionLog(store, module).newest() if is_folder_name(module) else None
     if found is None or found.is_destroyed:
         raise no_such_module(store, module)
     return found

@@ -40,7 +40,6 @@ app = Application(
     name="tidemill",
     cls=Commands,
     help="Exactly-once stream processing and its serving database as one Python class.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tidemill.cli import completing
 from tidemill.cli.caller import caller
 from tidemill.cli.loading import (
     STORE_DEFAULT,
@@ -35,16 +36,23 @@ app = typer.Typer(
     help="Dynamic options: change how a module runs while it runs.", no_args_is_help=True, add_completion=False
 )
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Such as depot.microbatch.max.records.")]
-TopologyChoice = Annotated[str, typer.Option("--topology", help="For one topology only.")]
-DepotChoice = Annotated[str, typer.Option("--depot", help="For one depot only.")]
-PStateChoice = Annotated[str, typer.Option("--pstate", help="For one PState only.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Such as depot.microbatch.max.records.", autocompletion=completing.options)
+]
+TopologyChoice = Annotated[
+    str, typer.Option("--topology", help="For one topology only.", autocompletion=completing.topologies)
+]
+DepotChoice = Annotated[str, typer.Option("--depot", help="For one depot only.", autocompletion=completing.depots)]
+PStateChoice = Annotated[str, typer.Option("--pstate", help="For one PState only.", autocompletion=completing.pstates)]
 
 
 @app.command("list")
 @command
 def list_(
-    module: Annotated[str, typer.Argument(metavar="[MODULE]", help="Show what holds in this module.")] = "",
+    module: Annotated[
+        str,
+        typer.Argument(metavar="[MODULE]", help="Show what holds in this module.", autocompletion=completing.modules),
+    ] = "",
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
 ) -> None:

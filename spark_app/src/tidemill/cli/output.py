@@ -6,11 +6,13 @@ import datetime
 import functools
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
 
+from tidemill.cli.controls import escaped, without_controls
 from tidemill.values.errors import (
     BadInput,
     CorruptState,
@@ -25,6 +27,7 @@ from tidemill.values.json import jsonable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,17 +49,17 @@ _state = {"json": False}
 
 def console() -> Console:
     """Where results go; made anew each time, so that a test's output is found."""
-    from rich.console import Console  # results as JSON or plain lines do without Rich
+    from tidemill.cli.consoles import PlainConsole  # results as JSON or plain lines do without Rich
 
     width = None if sys.stdout.isatty() else PIPE_COLUMNS
-    return Console(file=sys.stdout, highlight=False, emoji=False, width=width)
+    return PlainConsole(file=sys.stdout, highlight=False, emoji=False, width=width)
 
 
 def messages() -> Console:
     """Where progress and errors go: stderr, so that results can be piped."""
-    from rich.console import Console
+    from tidemill.cli.consoles import PlainConsole
 
-    return Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
+    return PlainConsole(file=sys.stderr, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())
 
 
 def wants_json(is_json: bool) -> bool:
@@ -70,6 +73,16 @@ def say(text: str) -> None:
     messages().print(text, markup=False)
 
 
+def log(text: str) -> None:
+    """One line of a process that goes on, with its time; it goes to stderr."""
+    say(f"{time_text(time.time_ns() // 1_000_000)} {text}")
+
+
+def show_line(text: str) -> None:
+    """A line of a result for people, as it is also where it goes into a pipe."""
+    typer.echo(without_controls(text))
+
+
 def show_json(value: Any) -> None:
     """A result as one line of JSON."""
     typer.echo(to_json(value))
@@ -77,21 +90,26 @@ def show_json(value: Any) -> None:
 
 def to_json(value: Any) -> str:
     """Any data value as one line of JSON, by the rules of `values.json.jsonable`."""
-    return json.dumps(jsonable(value), ensure_ascii=False)
+    return escaped(json.dumps(jsonable(value), ensure_ascii=False))
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = ()) -> None:
     """A table; the columns named in `right` hold numbers."""
+    console().print(table_of(title, columns, rows, right))
+
+
+def table_of(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = ()) -> Table:
+    """The table that `show_table` shows."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left")
+    table = Table(title=without_controls(title) or None, title_justify="left")
     for name in columns:
         is_last = name == columns[-1]
         table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=not is_last)
     for row in rows:
-        table.add_row(*(Text(cell_text(cell)) for cell in row))
-    console().print(table)
+        table.add_row(*(Text(without_controls(cell_text(cell))) for cell in row))
+    return table
 
 
 def cell_text(value: Any) -> str:
@@ -150,7 +168,7 @@ def _exit(error: TidemillError) -> typer.Exit:
         body: dict[str, Any] = {"code": error.code, "message": str(error)}
         if isinstance(error, DefinitionError):
             body["faults"] = [vars(fault) for fault in error.faults]
-        typer.echo(json.dumps({"error": body}, ensure_ascii=False), err=True)
+        typer.echo(escaped(json.dumps({"error": body}, ensure_ascii=False)), err=True)
     else:
         messages().print(f"Error: {error}", style="bold red", markup=False)
     return typer.Exit(_exit_code(error))

@@ -15,7 +15,7 @@ from tidemill.cli.loading import (
     existing_store,
     stored_definition,
 )
-from tidemill.cli.output import command, console, say, show_json, show_table, time_text, to_json, wants_json
+from tidemill.cli.output import command, console, counted, say, show_json, show_table, time_text, to_json, wants_json
 from tidemill.clients.quarantine import Quarantine
 from tidemill.clients.quarantined import PAGE_RECORDS, QuarantinedRecord
 from tidemill.values.errors import BadInput
@@ -104,7 +104,7 @@ def retry(
     """Append records to their depots again, where they come last; each topology of the depot gets them."""
     wants_json(json_)
     count = _opened(store, module, topology).retry(_chosen(numbers, all_))
-    _told(json_, "retried", count, "are appended to their depots again")
+    _told(json_, "retried", count, "appended to the depots again")
 
 
 @app.command("drop")
@@ -120,7 +120,7 @@ def drop(
     """Forget records: they are deleted from the quarantine, and stay in their depots as long as those keep them."""
     wants_json(json_)
     count = _opened(store, module, topology).drop(_chosen(numbers, all_))
-    _told(json_, "dropped", count, "are forgotten")
+    _told(json_, "dropped", count, "forgotten")
 
 
 def _opened(store: str, module: str, topology: str) -> Quarantine:
@@ -139,4 +139,4 @@ def _told(is_json: bool, verb: str, count: int, text: str) -> None:
     if is_json:
         show_json({verb: count})
     else:
-        say(f"{count:,} records {text}.")
+        say(f"{counted(count, 'record')} {text}.")

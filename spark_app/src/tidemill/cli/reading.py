@@ -12,19 +12,19 @@ from tidemill.cli.loading import (
     STORE_DEFAULT,
     JsonOption,
     ModuleArgument,
+    PStateArgument,
     StoreOption,
     client_of,
     existing_store,
     stored_definition,
 )
 from tidemill.cli.output import command, say, show_json, to_json, wants_json
-from tidemill.clients.pages import PAGE_KEYS
+from tidemill.clients.pages import PAGE_KEYS, check_pin, pages
 from tidemill.clients.pstate import PStateHandle
-from tidemill.paths.json import path_from_json
+from tidemill.paths.budget import Budget
+from tidemill.paths.json import keys_like_navigators, path_from_json
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath, NotOneValue
-
-PStateArgument = Annotated[str, typer.Argument(metavar="PSTATE", help="Such as counts; with or without its $$.")]
 
 AtOption = Annotated[int | None, typer.Option("--at", help="Entry of the commit log to read.")]
 MicrobatchOption = Annotated[int | None, typer.Option("--microbatch", help="The state when this one was committed.")]
@@ -49,13 +49,14 @@ def select(
 ) -> None:
     """Read a PState; --json prints one list of all values (with --one the value)."""
     wants_json(json_)
-    found = path_from_json(_parsed(path))
+    parsed = _parsed(path)
+    found = path_from_json(parsed)
     opened = existing_store(store)
     stored_definition(opened, module)
     pstate = "$$" + pstate.removeprefix("$$")
     handle = _pinned(PStateHandle(client_of(opened, module, code), pstate), at, microbatch)
     given: dict[str, Any] = {} if found.pkey is ABSENT else {"pkey": found.pkey}
-    values = handle.select(found.path, **given)
+    values = handle.select(found.path, budget=Budget.boundless(found.first), **given)
     if one and len(values) != 1:
         raise NotOneValue(f"{pstate}: the path navigates to {len(values)} values, not to one.")
     if json_:
@@ -63,6 +64,8 @@ def select(
         return
     for value in values:
         typer.echo(to_json(value))
+    if values == [None] and (meant := keys_like_navigators(parsed)):
+        say(f'There is nothing at the key "{meant[0]}". The navigator of that name is written ["{meant[0]}"].')
 
 
 @command
@@ -85,7 +88,9 @@ def scan(
     handle = _pinned(PStateHandle(client_of(opened, module, ""), "$$" + pstate.removeprefix("$$")), at, microbatch)
     cursor, left, items = after or None, limit, []
     while True:
-        page = handle.page(min(left, PAGE_KEYS) if limit else PAGE_KEYS, path=below, after=cursor)
+        page = handle.page(
+            min(left, PAGE_KEYS) if limit else PAGE_KEYS, path=below, after=cursor, budget=Budget.boundless()
+        )
         if json_:
             items += page.items
         else:
@@ -117,7 +122,8 @@ def diff(
     opened = existing_store(store)
     stored_definition(opened, module)
     handle = PStateHandle(client_of(opened, module, ""), "$$" + pstate.removeprefix("$$"))
-    changes = handle.diff(before, after, below)
+    budget = Budget.boundless()
+    changes = pages(lambda at: handle.diff_page(before, after, path=below, cursor=at, budget=budget))
     shown = islice(changes, limit) if limit else changes
     if json_:
         show_json(list(shown))
@@ -133,7 +139,11 @@ def _side(values: list[Any]) -> str:
 
 
 def _pinned(handle: PStateHandle, at: int | None, microbatch: int | None) -> PStateHandle:
-    return handle if at is None and microbatch is None else handle.at(at, microbatch=microbatch)
+    if microbatch is None:
+        return handle if at is None else handle.at(at)
+    if at is not None:
+        check_pin(at, microbatch)
+    return handle.at(microbatch=microbatch)
 
 
 def _parsed(text: str) -> Any:

@@ -8,6 +8,7 @@ import typer
 
 from tidemill.cli.loading import (
     STORE_DEFAULT,
+    DepotArgument,
     JsonOption,
     ModuleArgument,
     StoreOption,
@@ -24,7 +25,7 @@ LIMIT_MAX = 10_000
 @command
 def records(
     module: ModuleArgument,
-    depot: Annotated[str, typer.Argument(metavar="DEPOT", help="Such as words; with or without its *.")],
+    depot: DepotArgument,
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
     partition: Annotated[int | None, typer.Option("--partition", help="This one only; all if left out.")] = None,

@@ -14,13 +14,14 @@ from typing import Annotated, Any
 import typer
 
 from tidemill.cli.loading import STORE_DEFAULT, ClassArgument, DeleteOption, JsonOption, StoreOption, load_module
-from tidemill.cli.output import command, say, wants_json
+from tidemill.cli.output import command, log, say, wants_json
 from tidemill.cli.screens import screen
 from tidemill.cli.serving import serving_beside
 from tidemill.cli.watching import TopologyWatch
 from tidemill.clients.status import TopologyStatus
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.definition_log import DefinitionLog
+from tidemill.journal.tracing import tracing
 from tidemill.values.errors import BadInput, Fenced, TidemillError
 
 _LOOK_MILLIS = 200.0
@@ -51,6 +52,9 @@ def run(
     engine: Annotated[
         str, typer.Option("--engine", envvar="TIDEMILL_ENGINE", help="local (this process) | spark.")
     ] = "local",
+    spark_ui: Annotated[
+        bool, typer.Option("--spark-ui", envvar="TIDEMILL_SPARK_UI", help="Open Spark's page, which the page links to.")
+    ] = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Serve HTTP there; 0 is not at all.")] = 0,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when every record is processed.")] = False,
     take_over: Annotated[
@@ -68,7 +72,9 @@ def run(
     wants_json(json_)
     if delete and not updates:
         raise BadInput("--delete names what an update removes; add --update.")
-    with _signals(), contextlib.suppress(_Stopped):
+    with _signals(), contextlib.suppress(_Stopped), tracing() as told:
+        if told:
+            say(told)
         _run(
             _Asked(
                 name,
@@ -77,6 +83,7 @@ def run(
                 threads,
                 engine,
                 master,
+                spark_ui,
                 port,
                 until_idle,
                 updates,
@@ -97,6 +104,7 @@ class _Asked:
     threads: int | None
     engine: str
     master: str
+    spark_ui: bool
     port: int
     until_idle: bool
     updates: bool
@@ -127,13 +135,13 @@ def _run(asked: _Asked, is_json: bool) -> None:
         takes_over=asked.takes_over,
     )
     if not is_json:
-        say(f"Starting {asked.name} on the engine {asked.engine}, store {asked.store}.")
-    engine, check = opening_engine(asked.engine, asked.master or None, clock)
+        log(f"Starting {asked.name} on the engine {asked.engine}, store {asked.store}.")
+    engine, check = opening_engine(asked.engine, asked.master or None, clock, asked.spark_ui)
     running = None
     try:
         running = prepared.run(engine)
         if not is_json:
-            say(f"{prepared.definition.module} is ready: it takes records and answers selects.")
+            log(f"{prepared.definition.module} is ready: it takes records and answers selects.")
         with serving_beside(running, asked.port, is_json):
             _watch(running, asked.until_idle, is_json, check)
     finally:

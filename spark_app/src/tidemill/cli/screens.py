@@ -11,8 +11,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tidemill.cli.output import messages, say, show_json
+from tidemill.cli.output import log, messages, say, show_json
 from tidemill.clients.status import TopologyStatus
+from tidemill.journal.clock import SystemClock
 from tidemill.journal.entries import Failure
 
 
@@ -43,24 +44,24 @@ class Screen:
     def write(self, line: TopologyStatus) -> None:
         """Write one topology's line."""
         if line.trouble:
-            say(f"{line.topology}: the store does not answer; it is asked again and again: {line.trouble}")
+            log(f"{line.topology}: the store does not answer; it is asked again and again: {line.trouble}")
             return
         done = f"microbatch {line.microbatch}, {line.processed:,} processed, {line.waiting:,} waiting"
-        say(f"{line.topology}: {line.role}, {done}, {line.rows_per_second:,.0f} rows/s")
+        log(f"{line.topology}: {line.role}, {done}, {line.rows_per_second:,.0f} rows/s")
 
     def write_background(self, topology: str, trouble: str) -> None:
         """Write why a compaction or a collection failed."""
-        say(f"{topology}: compaction or collection failed, it will be tried again: {trouble}")
+        log(f"{topology}: compaction or collection failed, it will be tried again: {trouble}")
 
     def write_failure(self, topology: str, failure: Failure) -> None:
         """Write a failed attempt, with its record and the stack of the module's code where they are known."""
         attempt = f"{failure.microbatch_id}/{failure.version}"
         told = failure.code, failure.message, failure.sample
         if self._told.get(topology) == told:
-            say(f"{topology}: attempt {attempt} failed in the same way, it will be tried again.")
+            log(f"{topology}: attempt {attempt} failed in the same way, it will be tried again.")
             return
         self._told[topology] = told
-        say(f"{topology}: attempt {attempt} failed, it will be tried again: {failure.code}: {failure.message}")
+        log(f"{topology}: attempt {attempt} failed, it will be tried again: {failure.code}: {failure.message}")
         if failure.sample and failure.sample not in failure.message:
             say(f"record: {failure.sample}")
         if failure.trace:
@@ -71,14 +72,14 @@ class _JsonScreen(Screen):
     """One JSON object a change."""
 
     def write(self, line: TopologyStatus) -> None:
-        show_json(line.to_json())
+        show_json({"at_ms": SystemClock().now_ms(), **line.to_json()})
         sys.stdout.flush()
 
     def write_background(self, topology: str, trouble: str) -> None:
         """The line of the topology has it."""
 
     def write_failure(self, topology: str, failure: Failure) -> None:
-        show_json({"topology": topology, "failure": vars(failure)})
+        show_json({"at_ms": SystemClock().now_ms(), "topology": topology, "failure": vars(failure)})
         sys.stdout.flush()
 
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store, load_module
-from tidemill.cli.output import command, say, show_json, wants_json
+from tidemill.cli.output import command, log, say, show_json, wants_json
 from tidemill.journal.definition_log import modules_of
+from tidemill.journal.tracing import tracing
 from tidemill.values.extras import needing
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ def gateway(
     open_metrics: Annotated[bool, typer.Option("--open-metrics", help="/metrics needs no token.")] = False,
     max_body_mb: Annotated[int, typer.Option("--max-body-mb", min=1, max=48, help="Megabytes of one body.")] = 32,
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds of one request.")] = 30.0,
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option("--cors-origin", help="Pages of this origin may use the API, with tokens; may be given again."),
+    ] = None,
     requests_per_second: Annotated[
         float, typer.Option("--requests-per-second", min=0, help="Of each token; 0: without bound.")
     ] = 0,
@@ -66,21 +71,27 @@ def gateway(
         from tidemill.gateway.tokens import tokens_from
 
     logging.basicConfig(level=logging.WARNING)
-    tokens = tokens_from(token_file, os.environ)
-    declaration = _declared(entry)
-    opened = existing_store(store)
+    tokens, declaration, opened = tokens_from(token_file, os.environ), _declared(entry), existing_store(store)
     settings = GatewaySettings(
-        module=module or None,
+        module=module or (declaration.name if declaration is not None else None),
         tokens=tokens,
         body_bytes_max=max_body_mb * _MEGABYTE,
         seconds_max=timeout,
         has_open_metrics=open_metrics,
         rates=Rates(requests_per_second, mb_per_second * _MEGABYTE),
+        cors_origins=frozenset(cors_origin or ()),
     )
     modules = Modules(opened, settings.module, declaration)
     server = GatewayServer(modules, settings, host or ("127.0.0.1" if tokens is None else "0.0.0.0"), port)
     _tell(server.url, modules.only, opened, json_)
-    server.run()
+    _serve(server)
+
+
+def _serve(server: GatewayServer) -> None:
+    with tracing() as told:
+        if told:
+            say(told)
+        server.run()
 
 
 def _tell(url: str, only: str | None, store: ObjectStore, is_json: bool) -> None:
@@ -88,9 +99,9 @@ def _tell(url: str, only: str | None, store: ObjectStore, is_json: bool) -> None
         show_json({"url": url, "module": only})
         return
     if only and only not in modules_of(store):
-        say(f"There is no module {only} in {store.url} yet; it is served as soon as it is there.")
+        log(f"There is no module {only} in {store.url} yet; it is served as soon as it is there.")
     served = only or "all modules"
-    say(f"Serving {served} of {store.url} at {url}, with a page for people; OpenAPI at {url}/docs.")
+    log(f"Serving {served} of {store.url} at {url}, with a page for people; OpenAPI at {url}/docs.")
 
 
 @command
@@ -102,7 +113,6 @@ def ui(
 ) -> None:
     """Show a store's modules on a page in the browser of this machine."""
     wants_json(json_)
-    logging.basicConfig(level=logging.WARNING)
     opened = existing_store(store)
     server = _on_loopback(port, {}, opened)
     if json_:
@@ -125,14 +135,17 @@ def serving_beside(running: Any, port: int, is_json: bool) -> Iterator[None]:
     server.start()
     try:
         if not is_json:
-            say(f"Serving {running.definition.module} at {server.url}, which has a page for people, too.")
+            log(
+                f"Serving {running.definition.module} at {server.url}/, which shows all of its store in a browser, too."
+            )
         yield
     finally:
         server.stop()
 
 
 def _on_loopback(port: int, environment: Mapping[str, str], store: ObjectStore, **of_modules: Any) -> GatewayServer:
-    """A gateway for this machine, with the tokens that the environment names."""
+    """A gateway for this machine, with the tokens that the environment names; its lines of audit go to stderr."""
+    logging.basicConfig(level=logging.WARNING)
     with needing("gateway"):
         from tidemill.gateway.modules import Modules
         from tidemill.gateway.server import GatewayServer

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidemill.cli.caller import caller
+from tidemill.cli.controls import without_controls
 from tidemill.cli.loading import (
     STORE_DEFAULT,
     JsonOption,
     ModuleArgument,
+    OptionalModule,
     StoreOption,
     TopologyArgument,
     existing_store,
     stored_definition,
 )
 from tidemill.cli.output import (
+    cell_text,
     command,
     console,
+    counted,
     say,
     show_json,
+    show_line,
     show_table,
+    table_of,
     time_text,
+    to_json,
     wants_json,
 )
 from tidemill.clients.history import topology_history
@@ -31,11 +40,13 @@ from tidemill.clients.status import TopologyStatus
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.commit_log import CommitLog
-from tidemill.journal.definition_log import DefinitionLog, modules_of
 from tidemill.journal.entries import Failure
 from tidemill.journal.leading import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
 from tidemill.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _LOOK_MILLIS = 50.0
 
@@ -44,28 +55,73 @@ _LOOK_MILLIS = 50.0
 
 @command
 def status(
-    module: Annotated[str, typer.Argument(metavar="[MODULE]", help="All modules if left out.")] = "",
+    module: OptionalModule = "",
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Until Ctrl-C: in place on a terminal, else a line for each change."),
+    ] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.2, max=3600, help="With --watch: seconds from look to look.")
+    ] = 1.0,
 ) -> None:
     """Show how the topologies of a store stand; works on running and on stopped modules."""
-    from tidemill.clients.status_reader import topology_status  # looks at depots: loads PyArrow
+    from tidemill.cli.following import StoreLook, looks  # looks at depots: loads PyArrow
 
     wants_json(json_)
-    opened = existing_store(store)
-    names = [module] if module else modules_of(opened)
-    found = [stored_definition(opened, name) for name in names if module or _is_there(opened, name)]
-    rows = [topology_status(opened, definition, topology) for definition in found for topology in definition.topologies]
+    clock = SystemClock()
+    look = StoreLook(existing_store(store), module, clock)
+    if watch:
+        _watch(looks(look, interval, clock), json_, interval)
+        return
+    rows = look()
     if json_:
         show_json([row.to_json() for row in rows])
         return
     if not rows:
         say(f"There is no module in {store} yet; start one with `tidemill run MODULE:CLASS --store {store}`.")
         return
+    console().print(_status_table(rows))
+    _print(text for row in rows for text in _troubles(row))
+
+
+def _watch(found: Iterator[list[TopologyStatus]], is_json: bool, interval: float) -> None:
+    """Show each look that found something new, for ever."""
+    if is_json or not sys.stdout.isatty():
+        shown: list[str] = []
+        for rows in found:
+            lines = [to_json([row.to_json() for row in rows])] if is_json else list(map(_status_line, rows))
+            for line in lines:
+                if line not in shown:
+                    show_line(line)
+            sys.stdout.flush()
+            shown = lines
+        return
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=console(), auto_refresh=False) as live:
+        for rows in found:
+            foot = f"{time_text(SystemClock().now_ms())}, again after {interval:g} s; Ctrl-C ends this"
+            notes = [*(text for row in rows for text in _troubles(row)), (foot, "dim")]
+            live.update(
+                Group(_status_table(rows), *(Text(without_controls(text), style) for text, style in notes)),
+                refresh=True,
+            )
+
+
+def _status_line(row: TopologyStatus) -> str:
+    waiting = "unknown" if row.lag is None else f"{row.waiting:,}"
+    done = f"microbatch {row.microbatch}, {row.processed:,} processed, {waiting} waiting"
+    failure = "" if row.failure is None else f"; failed: {row.failure.code}: {row.failure.message.splitlines()[0]}"
+    return f"{time_text(row.written_ms)} {row.module} {row.topology}: {row.state}, {done}{failure}"
+
+
+def _status_table(rows: Sequence[TopologyStatus]) -> Table:
     columns = ("module", "topology", "state", "microbatch", "under way", "processed", "waiting", "rows/s")
-    show_table("", columns, map(_status_row, rows), ("processed", "waiting", "rows/s"))
-    for row in rows:
-        _show_troubles(row)
+    return table_of("", columns, map(_status_row, rows), ("processed", "waiting", "rows/s"))
 
 
 def _status_row(row: TopologyStatus) -> tuple[Any, ...]:
@@ -76,46 +132,51 @@ def _status_row(row: TopologyStatus) -> tuple[Any, ...]:
     return (*where, row.processed, waiting, row.rows_per_second if is_busy else None)
 
 
-def _show_troubles(row: TopologyStatus) -> None:
+Styled = tuple[str, str]
+"""A text for people, and its style."""
+
+
+def _troubles(row: TopologyStatus) -> Iterator[Styled]:
     title = f"{row.module} {row.topology}"
     if row.trouble:
-        console().print(f"{title}: {row.trouble}", style="bold red", markup=False)
+        yield f"{title}: {row.trouble}", "bold red"
     if row.failure is not None:
-        show_failure(title, row.failure)
+        yield from _failure(title, row.failure)
+    if row.lost:
+        text = f"{title}: {row.lost} led it and went without a word: it was killed, or its machine stopped"
+        yield f"{text}; `tidemill run` goes on from the last commit", "bold red"
     if row.clock_ahead_seconds:
         text = f"{title}: the newest entry is dated {row.clock_ahead_seconds:,} s ahead of this machine's clock"
-        console().print(f"{text}: one of the two clocks is wrong", style="bold red", markup=False)
+        yield f"{text}: one of the two clocks is wrong", "bold red"
     for migration in row.migrations:
         what = f"{title}: migration '{migration.id}' of {migration.pstate} {migration.location}"
         done = f"{migration.waiting:,} of {migration.rows:,} rows wait" if migration.waiting else "done"
-        console().print(f"{what}: {done}", style="yellow" if migration.waiting else "green", markup=False)
+        yield f"{what}: {done}", "yellow" if migration.waiting else "green"
     if row.unpublished:
-        text = f"{title}: {row.unpublished:,} of its appends to depots are not published yet"
-        console().print(text, style="yellow", markup=False)
+        yield f"{title}: {row.unpublished:,} of its appends are not in their depots and sinks yet", "yellow"
     if row.in_quarantine:
-        text = f"{title}: {row.in_quarantine:,} records are in quarantine: tidemill quarantine list"
-        console().print(f"{text} {row.module} {row.topology}", style="yellow", markup=False)
+        text = f"{title}: {counted(row.in_quarantine, 'record')} in quarantine: tidemill quarantine list"
+        yield f"{text} {row.module} {row.topology}", "yellow"
     if row.skipped:
-        text = f"{title}: retention deleted {row.skipped:,} records before they were read"
-        console().print(text, style="bold red", markup=False)
+        yield f"{title}: retention deleted {row.skipped:,} records before they were read", "bold red"
 
 
-def _is_there(store: ObjectStore, name: str) -> bool:
-    found = DefinitionLog(store, name).newest()
-    return found is not None and not found.is_destroyed
-
-
-def show_failure(title: str, failure: Failure) -> None:
+def _failure(title: str, failure: Failure) -> Iterator[Styled]:
     """A failed attempt with the traceback of the user's function and a sample of the record."""
-    out = console()
     step = f" in {failure.step}" if failure.step else ""
     attempt = f"microbatch {failure.microbatch_id} version {failure.version}"
-    out.print(f"{title}: {attempt} failed{step} at {time_text(failure.at_ms)}", style="bold red", markup=False)
-    out.print(f"{failure.code}: {failure.message}", markup=False)
+    yield f"{title}: {attempt} failed{step} at {time_text(failure.at_ms)}", "bold red"
+    yield f"{failure.code}: {failure.message}", ""
     if failure.sample:
-        out.print(f"record: {failure.sample}", markup=False)
+        yield f"record: {failure.sample}", ""
     if failure.trace:
-        out.print(failure.trace.rstrip(), markup=False)
+        yield failure.trace.rstrip(), ""
+
+
+def _print(texts: Iterable[Styled]) -> None:
+    out = console()
+    for text, style in texts:
+        out.print(text, style=style or None, markup=False)
 
 
 # --- log -------------------------------------------------------------------------------------------------------------
@@ -128,12 +189,16 @@ def log(
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many entries, newest last.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with each new entry, until Ctrl-C.")] = False,
 ) -> None:
     """Show the newest entries of a topology's commit log: claims, attempts, phases, failures."""
     wants_json(json_)
     opened = existing_store(store)
     definition = stored_definition(opened, module)
     definition.topology(topology)
+    if follow:
+        _follow(opened, module, topology, limit, json_)
+        return
     lines = topology_history(opened, definition, topology, limit)
     if json_:
         show_json(lines)
@@ -142,7 +207,24 @@ def log(
     show_table("", columns, map(_log_row, lines), ("entry", "records", "rows/s"))
     failed = [line["failure"] for line in lines if line["failure"]]
     if failed:
-        show_failure(f"{module} {topology}", Failure(**failed[-1]))
+        _print(_failure(f"{module} {topology}", Failure(**failed[-1])))
+
+
+def _follow(store: ObjectStore, module: str, topology: str, limit: int, is_json: bool) -> None:
+    """Each entry once and in order, a line each, for ever."""
+    from tidemill.cli.following import FOLLOW_SECONDS, LogLook, looks
+
+    for lines in looks(LogLook(store, module, topology, limit), FOLLOW_SECONDS, SystemClock()):
+        for line in lines:
+            if is_json:
+                show_json(line)
+                continue
+            names = ("", "", "", "", "records", "rows/s", "begun", "")
+            cells = zip(names, map(cell_text, _log_row(line)), strict=True)
+            show_line("  ".join(f"{text} {name}".rstrip() for name, text in cells if text != "-"))
+            if line["failure"]:
+                _print(_failure(f"{module} {topology}", Failure(**line["failure"])))
+        sys.stdout.flush()
 
 
 def _log_row(line: dict[str, Any]) -> tuple[Any, ...]:

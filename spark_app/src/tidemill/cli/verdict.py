@@ -48,21 +48,22 @@ class Candidate:
         verdict = self.verdict()
         if is_json:
             show_json(verdict)
-            return bool(verdict["isValid"])
+            return bool(verdict["is_valid"])
         out = console()
-        out.print(f"Module {verdict['module']} after definition {verdict['base']}: ", end="", markup=False)
-        out.print("may lead." if verdict["isValid"] else "refused:", style="bold")
+        name = verdict["module"] or self.entry
+        out.print(f"Module {name} after definition {verdict['base']}: ", end="", markup=False)
+        out.print("may lead." if verdict["is_valid"] else "refused:", style="bold")
         for fault in verdict["faults"]:
             out.print(f"{fault['subject']}: {fault['text']} {fault['advice']}".rstrip(), markup=False)
         for warning in verdict["warnings"]:
             text = "Warning: {location}: {text} {advice}".format(**warning)
             out.print(text, style="yellow", markup=False)
-        return bool(verdict["isValid"])
+        return bool(verdict["is_valid"])
 
     def verdict(self) -> dict[str, Any]:
         """As the operator reads it. Raises: as `show`."""
         found: dict[str, Any] = {
-            "tidemill": "describe", "module": None, "base": 0, "isValid": False, "faults": [], "definition": None,
+            "tidemill": "describe", "module": None, "base": 0, "is_valid": False, "faults": [], "definition": None,
             "gateway": "stock", "reason": None, "warnings": [],
         }  # fmt: skip
         faults: list[Fault] = []
@@ -79,7 +80,7 @@ class Candidate:
             faults.append(Fault(self.entry, str(error)))
         faults += self._conf_faults()
         found["faults"] = [{"subject": f.location, "text": f.text, "advice": f.advice} for f in faults]
-        return found | {"isValid": not faults}
+        return found | {"is_valid": not faults}
 
     def _described(self, declaration: ModuleDeclaration, base: int, store: ObjectStore) -> dict[str, Any]:
         from tidemill.kubernetes.revision_gate import RevisionPlan, planned
@@ -130,16 +131,16 @@ def needs_code(definition: StoredDefinition) -> bool:
 
 
 def summary(declaration: ModuleDeclaration) -> dict[str, Any]:
-    """A declaration in short, for `Module.status.definition`."""
+    """A declaration in short."""
     return {
         "depots": [
-            {"name": d.name, "partitioner": partitioner_text(d), "isGlobal": d.is_global, "tickMillis": d.tick_millis}
+            {"name": d.name, "partitioner": partitioner_text(d), "is_global": d.is_global, "tick_millis": d.tick_millis}
             for d in declaration.depots
         ],
         "pstates": [
             {
-                "name": p.name, "topology": t.name, "schema": schemas.to_text(p.schema), "isGlobal": p.is_global,
-                "isPrivate": p.is_private,
+                "name": p.name, "topology": t.name, "schema": schemas.to_text(p.schema), "is_global": p.is_global,
+                "is_private": p.is_private,
             }
             for t in declaration.topologies for p in t.pstates
         ],
@@ -147,7 +148,7 @@ def summary(declaration: ModuleDeclaration) -> dict[str, Any]:
             {
                 "name": t.name,
                 "sources": [
-                    {"sourceId": s.source_id, "depot": s.depot, "startFrom": start_text(s.start_from)}
+                    {"source_id": s.source_id, "depot": s.depot, "start_from": start_text(s.start_from)}
                     for s in t.sources
                 ],
             }

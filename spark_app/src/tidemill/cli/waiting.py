@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli import completing
 from tidemill.cli.loading import (
     STORE_DEFAULT,
     JsonOption,
@@ -28,7 +29,10 @@ _LOOK_MILLIS = 100.0
 @command
 def wait(
     module: ModuleArgument,
-    topology: Annotated[str | None, typer.Argument(metavar="[TOPOLOGY]", help="All of them if left out.")] = None,
+    topology: Annotated[
+        str | None,
+        typer.Argument(metavar="[TOPOLOGY]", help="All of them if left out.", autocompletion=completing.topologies),
+    ] = None,
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
     timeout: Annotated[float, typer.Option("--timeout", min=0.0, help="Seconds to wait at most.")] = 60.0,

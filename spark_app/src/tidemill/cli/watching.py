@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tidemill.cli.output import counted
 from tidemill.clients.status import TopologyStatus
 from tidemill.clients.status_reader import LagReader, unpublished_in
 from tidemill.definition.definition import StoredDefinition
@@ -47,7 +48,7 @@ class TopologyWatch:
     def check_processed(self, line: TopologyStatus) -> None:
         """Raises BadInput where records wait although nothing more will happen."""
         if line.waiting:
-            text = f"{self._topology} is paused, and {line.waiting:,} records wait. Let it go on with"
+            text = f"{self._topology} is paused with {counted(line.waiting, 'record')} not processed. Let it go on with"
             raise BadInput(f"{text} tidemill resume {self._definition.module} {self._topology}.", waiting=line.waiting)
 
     def _look(self, state: RunnerState) -> TopologyStatus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from tidemill.client.connection import RETRY_SECONDS, Connection, Request, packed
@@ -35,6 +35,9 @@ class Client:
         given = os.environ.get("TIDEMILL_TOKEN") if token is None else token
         self._connection = Connection(url, _checked(given), retry_seconds, transport)
 
+    def __repr__(self) -> str:
+        return f"Client({self._connection.url!r})"
+
     def __enter__(self) -> Client:
         return self
 
@@ -53,9 +56,9 @@ class Client:
         """A PState. Raises UnknownName where there is none, NotSelectable where it is private."""
         return PStateClient(self._connection, module, name)
 
-    def query(self, module: str, name: str) -> QueryClient:
-        """A query. Raises UnknownName where there is none."""
-        return QueryClient(self._connection, module, name)
+    def query(self, module: str, name: str, engine: Literal["local", "spark"] | None = None) -> QueryClient:
+        """A query, to run on `engine` instead of where its module says. Raises UnknownName where there is none."""
+        return QueryClient(self._connection, module, name, engine)
 
     def quarantine(self, module: str, topology: str) -> QuarantineClient:
         """The records that a topology left out, to look at and to decide on. Raises UnknownName."""

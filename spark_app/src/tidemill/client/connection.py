@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ import httpx2 as httpx
 import msgspec
 
 from tidemill.journal.clock import Clock, SystemClock
+from tidemill.journal.spans import own_headers
 from tidemill.values import errors
 from tidemill.values.errors import BadInput, DefinitionError, OutcomeUnknown, StoreUnavailable, TidemillError
 from tidemill.values.packing import pack, unpack
@@ -74,7 +76,9 @@ class Connection:
         clock: Clock | None = None,
     ) -> None:
         check_url(url)
-        headers = {"accept": MSGPACK} | ({"authorization": f"Bearer {token}"} if token else {})
+        # Nothing is compressed: near a gateway that costs more time than it spares.
+        known = {"accept": MSGPACK, "accept-encoding": "identity"}
+        headers = known | ({"authorization": f"Bearer {token}"} if token else {})
         self._http = httpx.Client(
             base_url=f"{url.rstrip('/')}/api/v1",
             headers=headers,
@@ -83,7 +87,7 @@ class Connection:
             transport=transport,
             trust_env=False,
         )
-        self._url = url
+        self.url = url
         self._retry_ms = 1000 * retry_seconds
         self._clock = clock or SystemClock()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tidemill-client")
@@ -96,16 +100,16 @@ class Connection:
         self._http.close()
 
     def later(self, call: Callable[[], _T]) -> Future[_T]:
-        """Call it in a thread of this connection. Raises BadInput if it is closed."""
+        """Call it in a thread of this connection, in the context of the caller. Raises BadInput if it is closed."""
         try:
-            return self._threads.submit(call)
+            return self._threads.submit(copy_context().run, call)
         except RuntimeError as error:
             if not self._is_closed:
                 raise
             raise self._closed() from error
 
     def _closed(self) -> BadInput:
-        return BadInput(f"This client of {self._url} is closed; open a new one.")
+        return BadInput(f"This client of {self.url} is closed; open a new one.")
 
     def send(self, request: Request) -> Any:
         """The answer; tried again while the gateway does not answer or says that it may.
@@ -136,19 +140,20 @@ class Connection:
         """The answer or an error, how long the gateway wants to be left alone, in milliseconds, and whether it may have
         got the request.
         """
-        headers = {**(request.headers or {}), **({"content-type": request.kind} if request.body is not None else {})}
+        kind = {"content-type": request.kind} if request.body is not None else {}
+        headers = {**own_headers(), **(request.headers or {}), **kind}
         try:
             found = self._http.request(
                 request.method, request.path, content=request.body, headers=headers, params=request.params
             )
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            return StoreUnavailable(f"{self._url} does not answer: {error}"), 0.0, False
+            return StoreUnavailable(f"{self.url} does not answer: {error}"), 0.0, False
         except RuntimeError:  # what a closed httpx client raises
             if not self._is_closed:
                 raise
             return self._closed(), 0.0, False
         except httpx.TransportError as error:
-            text = f"{self._url} broke off: {type(error).__name__}: {error}"
+            text = f"{self.url} broke off: {type(error).__name__}: {error}"
             return (OutcomeUnknown(text) if request.is_write else StoreUnavailable(text)), 0.0, True
         if found.is_success:
             is_packed = found.headers.get("content-type", "").startswith(MSGPACK)

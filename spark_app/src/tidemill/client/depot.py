@@ -5,19 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any, overload
 from urllib.parse import quote
 
 from tidemill.api.launching import AckLevel, check_ack
 from tidemill.client.connection import MSGPACK, Connection, Request, packed
+from tidemill.values.arrow_stream import ArrowStream
 from tidemill.values.errors import BadInput, OutcomeUnknown, RecordRefused, StoreUnavailable, TidemillError
 from tidemill.values.ids import nonce
+from tidemill.values.notebook import ShownInNotebooks
 from tidemill.values.object_info import ObjectInfo, PartitionInfo
 from tidemill.values.record_checks import check_records
-
-if TYPE_CHECKING:
-    import polars as pl
-    import pyarrow as pa
 
 ARROW = "application/vnd.apache.arrow.stream"
 CHUNK_RECORDS = 10_000
@@ -47,7 +45,7 @@ class ProducerPool:
             self._free.append((name, sequence + 1))
 
 
-class DepotClient:
+class DepotClient(ShownInNotebooks):
     """One depot of one module; safe for several threads."""
 
     def __init__(self, connection: Connection, module: str, name: str) -> None:
@@ -57,7 +55,20 @@ class DepotClient:
         self._producers = ProducerPool()
         self.get_object_info()
 
+    def __repr__(self) -> str:
+        return f"DepotClient({self._path!r})"
+
+    def _facts(self) -> dict[str, Any]:
+        info = self.get_object_info()
+        return {"module": info.module_name, "depot": info.name, "partitions": info.num_partitions}
+
     # --- appending ---------------------------------------------------------------------------------------------------
+
+    @overload
+    def append(self, record: Any, ack: AckLevel = ...) -> dict[str, Any]: ...
+
+    @overload
+    def append(self, record: Any, ack: AckLevel = ..., *, producer: str, sequence: int) -> dict[str, Any]: ...
 
     def append(
         self,
@@ -81,7 +92,15 @@ class DepotClient:
             OutcomeUnknown: the record is in the depot once or not at all.
             BadInput: `ack`, `producer` or `sequence` is not possible.
         """
-        return self.append_async(record, ack, producer=producer, sequence=sequence).result()
+        return self._append_one(record, ack, producer, sequence).result()
+
+    @overload
+    def append_async(self, record: Any, ack: AckLevel = ...) -> Future[dict[str, Any]]: ...
+
+    @overload
+    def append_async(
+        self, record: Any, ack: AckLevel = ..., *, producer: str, sequence: int
+    ) -> Future[dict[str, Any]]: ...
 
     def append_async(
         self,
@@ -96,15 +115,26 @@ class DepotClient:
         Raises:
             RecordRefused: the record is no data, at once.
         """
+        return self._append_one(record, ack, producer, sequence)
+
+    def _append_one(
+        self, record: Any, ack: AckLevel, producer: str | None, sequence: int | None
+    ) -> Future[dict[str, Any]]:
         check_ack(ack)
         check_records([record], None)
         numbered = _numbered(producer, sequence)
         body = packed({"record": record})
         return ack.answer(self._connection.later(lambda: self._append(body, MSGPACK, numbered)))
 
+    @overload
+    def append_many(self, records: Iterable[Any] | ArrowStream) -> None: ...
+
+    @overload
+    def append_many(self, records: Iterable[Any] | ArrowStream, *, producer: str, sequence: int) -> None: ...
+
     def append_many(
         self,
-        records: Iterable[Any] | pl.DataFrame | pa.Table,
+        records: Iterable[Any] | ArrowStream,
         *,
         producer: str | None = None,
         sequence: int | None = None,

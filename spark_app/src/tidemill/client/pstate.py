@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, overload
 from urllib.parse import quote
 
 from tidemill.api.path import Path
@@ -13,12 +13,13 @@ from tidemill.client.paths import path_to_json, value_to_json
 from tidemill.clients.pages import PAGE_KEYS, ChangesPage, KeyChange, Page, PagedReads, check_pin
 from tidemill.language import dataflow
 from tidemill.values.errors import BadPath
+from tidemill.values.notebook import ShownInNotebooks
 from tidemill.values.object_info import ObjectInfo
 
 _UNGIVEN: Any = object()
 
 
-class PStateClient(PagedReads):
+class PStateClient(PagedReads, ShownInNotebooks):
     """One PState of one module; safe for several threads. `entry` pins it to one entry of the commit log."""
 
     def __init__(self, connection: Connection, module: str, name: str, entry: int | None = None) -> None:
@@ -29,6 +30,13 @@ class PStateClient(PagedReads):
         self._path = f"/modules/{quote(module, safe='')}/pstates/{quote(str(self.name), safe='$')}"
         if entry is None:
             self.get_object_info()
+
+    def __repr__(self) -> str:
+        return f"PStateClient({self._path!r})"
+
+    def _facts(self) -> dict[str, Any]:
+        info = self.get_object_info()
+        return {"module": info.module_name, "PState": info.name, "partitions": info.num_partitions}
 
     def select(
         self, path: Path | dataflow.RecordedPath | None = None, *, pkey: Any = _UNGIVEN, max_staleness_ms: float = 0
@@ -94,6 +102,12 @@ class PStateClient(PagedReads):
         """Whose the PState is, its name and its number of partitions."""
         found = self._connection.send(Request("GET", self._path))
         return ObjectInfo(found["module_name"], found["name"], found["num_partitions"])
+
+    @overload
+    def at(self, entry: int) -> PStateClient: ...
+
+    @overload
+    def at(self, *, microbatch: int) -> PStateClient: ...
 
     def at(self, entry: int | None = None, *, microbatch: int | None = None) -> PStateClient:
         """A handle on the state as of an entry of the commit log, or of a microbatch, for as long as it is kept.

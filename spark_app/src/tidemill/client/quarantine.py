@@ -20,6 +20,9 @@ class QuarantineClient:
         self._at = f"/modules/{quote(module, safe='')}/topologies/{quote(topology, safe='')}"
         self._status()
 
+    def __repr__(self) -> str:
+        return f"<quarantine of {self._topology!r}>"
+
     @property
     def count(self) -> int:
         """How many records wait for a decision."""

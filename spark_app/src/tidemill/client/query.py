@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from tidemill.client.connection import Connection, Request, packed
 from tidemill.client.paths import value_to_json
 from tidemill.values.errors import BadInput
+from tidemill.values.notebook import ShownInNotebooks
 from tidemill.values.object_info import ObjectInfo
 
 
-class QueryClient:
-    """One query of one module; safe for several threads. Its steps run in the gateway."""
+class QueryClient(ShownInNotebooks):
+    """One query of one module; safe for several threads. Its steps run in the gateway; one that is to run on Spark does
+    so only with `engine` "local".
+    """
 
-    def __init__(self, connection: Connection, module: str, name: str) -> None:
+    def __init__(
+        self, connection: Connection, module: str, name: str, engine: Literal["local", "spark"] | None = None
+    ) -> None:
         self.name = name
+        self._params = None if engine is None else {"engine": engine}
         self._connection = connection
         self._path = f"/modules/{quote(module, safe='')}/queries/{quote(str(name), safe='')}"
         self.get_object_info()
+
+    def __repr__(self) -> str:
+        return f"QueryClient({self._path!r})"
+
+    def _facts(self) -> dict[str, Any]:
+        info = self.get_object_info()
+        return {"module": info.module_name, "query": info.name, "partitions": info.num_partitions}
 
     def invoke(self, *args: Any) -> Any:
         """The result of the query for these arguments.
 
         Raises:
-            BadInput: an argument is no data, or there are more or fewer than inputs.
+            BadInput: an argument is no data, there are more or fewer than inputs, or the query is to run on Spark.
             NeedsCode: the gateway has not the module's code, or that of another version.
             UserCodeError: a function of the module raised.
             NotOneValue: it gave no result, or several.
@@ -36,7 +49,7 @@ class QueryClient:
             body = packed([value_to_json(arg) for arg in args])
         except (TypeError, OverflowError) as error:
             raise BadInput(f"An argument of the query '{self.name}' is no data: {error}.") from error
-        return self._connection.send(Request("POST", f"{self._path}/invoke", body))
+        return self._connection.send(Request("POST", f"{self._path}/invoke", body, params=self._params))
 
     def invoke_async(self, *args: Any) -> Future[Any]:
         """`invoke` without waiting; the future gives or raises what `invoke` does."""

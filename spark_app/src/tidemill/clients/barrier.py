@@ -145,8 +145,12 @@ class ProcessedWatch:
         return barrier.missing(met_sources(self._definition, barrier.topology, entry))
 
     def _unpublished(self, barrier: Barrier, entry: Entry | None) -> int:
-        """What was processed is done when what it led to can be read."""
-        return unpublished_in(self._store, self._definition, barrier.topology, entry) if entry is not None else 0
+        """What was processed is done when what it led to can be read in the store: who waits for that does not fail
+        because another system is away.
+        """
+        if entry is None:
+            return 0
+        return unpublished_in(self._store, self._definition, barrier.topology, entry, with_sinks=False)
 
     def _is_open(self, barrier: Barrier) -> bool:
         entry = self._entry(barrier)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 import polars as pl
@@ -17,17 +17,20 @@ from tidemill.clients.depot_target import MOVES_MAX, DepotTarget, FollowingAppen
 from tidemill.clients.module import ModuleClient
 from tidemill.definition.definition import StoredDefinition
 from tidemill.depot.append_identity import Producer, digest_of
-from tidemill.depot.appender import chunks
+from tidemill.depot.appender import Router, chunks
 from tidemill.depot.header import Offsets
 from tidemill.depot.log import DepotLog
 from tidemill.depot.rows import check_records, frame_of, split_by_partition
 from tidemill.language.dataflow import StartFrom
+from tidemill.language.schema import to_text
 from tidemill.tables.migrated_records import migrated_records
 from tidemill.tables.record_schema import check_column, check_record
 from tidemill.values import columns
+from tidemill.values.arrow_stream import ArrowStream
 from tidemill.values.columns import Column
 from tidemill.values.data import INT_MAX
 from tidemill.values.errors import BadInput, Deleted, RecordRefused, StoreUnavailable
+from tidemill.values.notebook import ShownInNotebooks
 from tidemill.values.object_info import ObjectInfo, PartitionInfo
 
 T = TypeVar("T")
@@ -40,7 +43,7 @@ class Appended(NamedTuple):
     offsets: Offsets
 
 
-class DepotHandle:
+class DepotHandle(ShownInNotebooks):
     """One depot of one module; safe for several threads, and still good after `update_module`.
 
     What several threads of a process append at once is committed together. `producer` and `sequence` make an append
@@ -54,7 +57,22 @@ class DepotHandle:
         self._resolved: DepotTarget | None = None
         self._resolve()
 
+    def __repr__(self) -> str:
+        return f"DepotHandle({self._module.module!r}, {self.name!r})"
+
+    def _facts(self) -> dict[str, Any]:
+        info = self.get_object_info()
+        depot = self._module.definition().depot(self.name)
+        schema = "any data" if depot.schema is None else to_text(depot.schema)
+        return {"module": info.module_name, "depot": info.name, "partitions": info.num_partitions, "records": schema}
+
     # --- appending ---------------------------------------------------------------------------------------------------
+
+    @overload
+    def append(self, record: Any, ack: AckLevel = ...) -> dict[str, Any]: ...
+
+    @overload
+    def append(self, record: Any, ack: AckLevel = ..., *, producer: str, sequence: int) -> dict[str, Any]: ...
 
     def append(
         self,
@@ -76,7 +94,15 @@ class DepotHandle:
             KeyReused: the producer's append of this sequence was another one; nothing was appended.
             SequenceUnknown: it is below the producer's last one, and nothing is known of it; nothing was appended.
         """
-        return self.append_async(record, ack, producer=producer, sequence=sequence).result()
+        return self._append_one(record, ack, producer, sequence).result()
+
+    @overload
+    def append_async(self, record: Any, ack: AckLevel = ...) -> Future[dict[str, Any]]: ...
+
+    @overload
+    def append_async(
+        self, record: Any, ack: AckLevel = ..., *, producer: str, sequence: int
+    ) -> Future[dict[str, Any]]: ...
 
     def append_async(
         self,
@@ -91,6 +117,11 @@ class DepotHandle:
         Raises:
             RecordRefused: as `append`, at once.
         """
+        return self._append_one(record, ack, producer, sequence)
+
+    def _append_one(
+        self, record: Any, ack: AckLevel, producer: str | None, sequence: int | None
+    ) -> Future[dict[str, Any]]:
         check_ack(ack)
         numbered = _producer(producer, sequence, [record])
 
@@ -111,9 +142,15 @@ class DepotHandle:
 
         return FollowingAppend(self._module, self.name, self._resolve(), hand_in, result_of)
 
+    @overload
+    def append_many(self, records: Iterable[Any] | ArrowStream) -> None: ...
+
+    @overload
+    def append_many(self, records: Iterable[Any] | ArrowStream, *, producer: str, sequence: int) -> None: ...
+
     def append_many(
         self,
-        records: Iterable[Any] | pl.DataFrame | pa.Table,
+        records: Iterable[Any] | ArrowStream,
         *,
         producer: str | None = None,
         sequence: int | None = None,
@@ -145,14 +182,7 @@ class DepotHandle:
     def _append_all(
         self, target: DepotTarget, given: Sequence[Any] | pl.DataFrame, producer: str | None, sequence: int | None
     ) -> None:
-        depot, code = target.definition.depot(self.name), self._module.depot_code(self.name)
-        appender = target.appender
-        partitions = appender.depot.partitions
-
-        def route(column: Column, first: int = 0) -> Partitions:
-            check_column(depot, column, first)
-            return partitions_of(depot, code, column, partitions, first)
-
+        appender, route = target.appender, self._router(target)
         if producer is None and sequence is None:
             appender.append_many(given, route)
             return
@@ -163,16 +193,24 @@ class DepotHandle:
             )
         for column in batch:
             check_records(column)
-            rows = split_by_partition(column, route(column))
+            rows = split_by_partition(column, route(column, 0))
             appender.append_rows(rows, _producer(producer, sequence, column)).result()
 
     def check(self, records: Column) -> None:
         """Raises RecordRefused, as an append of these records would at once; nothing is appended."""
-        definition, _, appender = self._resolve()
-        depot, code = definition.depot(self.name), self._module.depot_code(self.name)
         check_records(records)
-        check_column(depot, records)
-        partitions_of(depot, code, records, appender.depot.partitions)
+        self._router(self._resolve())(records, 0)
+
+    def _router(self, target: DepotTarget) -> Router:
+        """Gives the partitions of a column's records; raises RecordRefused for one that the depot does not take."""
+        depot, code = target.definition.depot(self.name), self._module.depot_code(self.name)
+        partitions = target.appender.depot.partitions
+
+        def route(column: Column, first: int) -> Partitions:
+            check_column(depot, column, first)
+            return partitions_of(depot, code, column, partitions, first)
+
+        return route
 
     def append_column_async(
         self, records: Column, *, producer: str | None = None, sequence: int | None = None, digest: str = ""
@@ -189,9 +227,7 @@ class DepotHandle:
         numbered = _producer(producer, sequence, records, digest)
 
         def hand_in(target: DepotTarget) -> Future[Offsets]:
-            depot, code = target.definition.depot(self.name), self._module.depot_code(self.name)
-            check_column(depot, records)
-            rows = split_by_partition(records, partitions_of(depot, code, records, target.appender.depot.partitions))
+            rows = split_by_partition(records, self._router(target)(records, 0))
             return target.appender.append_rows(rows, numbered, is_checked=True)
 
         return self._handed_in(hand_in, lambda target, at: Appended(target.definition, at))
@@ -296,7 +332,7 @@ def _producer(producer: str | None, sequence: int | None, records: Column, diges
     return Producer(producer, sequence, digest or digest_of(records))
 
 
-def _in_bulk(records: Iterable[Any] | pl.DataFrame | pa.Table) -> Sequence[Any] | pl.DataFrame:
+def _in_bulk(records: Iterable[Any] | ArrowStream) -> Sequence[Any] | pl.DataFrame:
     if isinstance(records, (list, pl.DataFrame)):
         return records
     if isinstance(records, (str, bytes, dict)) or not isinstance(records, (Iterable, pa.Table, pa.RecordBatch)):

@@ -43,7 +43,7 @@ def partitions_of(
     """
     if depot.tick_millis is not None:
         raise RecordRefused(f"{depot.name} is a tick depot: it cannot be appended to.")
-    if depot.partitioner == "external":
+    if depot.partitioner in ("external", "sink"):
         raise RecordRefused(f"{depot.name} is outside the store: append to it with its own system's means.")
     if depot.partitioner == "disallow":
         raise RecordRefused(f"{depot.name} is declared with Depot.disallow(): clients cannot append to it.")
@@ -136,7 +136,7 @@ def _call(depot: StoredDepot, function: Function, call: Callable[[], Any], recor
     except Exception as error:
         given = "" if record is _MANY else f" on {str(record)[:_SHOWN_CHARS]!r}"
         said = f"{type(error).__name__}{given}: {message_of(error)}"
-        text = f"The partitioner {function.name} of {depot.name} raised {said}."
+        text = f"The partitioner {function.name} of {depot.name} raised {said.rstrip('.')}."
         if isinstance(function.call, Op):
             raise RecordRefused(f"{text} Append records that it can take.", depot=depot.name, index=index) from error
         trace = "".join(traceback.format_exception(error))

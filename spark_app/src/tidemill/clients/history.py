@@ -8,7 +8,7 @@ from tidemill.clients.status import rows_per_second
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Committed, Entry
-from tidemill.journal.step_metrics import told
+from tidemill.journal.step_metrics import placement_of, told
 from tidemill.store.objects import ObjectStore
 from tidemill.values.offsets import OffsetRanges
 
@@ -25,9 +25,9 @@ def topology_history(
 
 def lines_of(log: CommitLog, limit: int, before: int | None = None) -> list[dict[str, Any]]:
     """The last `limit` entries of a log, or of those before entry `before`, as lines; fewer where it is trimmed."""
-    entries = log.tail(limit + 1, before)
+    entries = log.tail(limit, before)
     commits = {c.entry: c for _, entry in entries for c in reversed(entry.committed)}
-    return [_line(number, entry, commits) for number, entry in entries[-limit:]]
+    return [_line(number, entry, commits) for number, entry in entries]
 
 
 def _line(number: int, entry: Entry, commits: dict[int, Committed]) -> dict[str, Any]:
@@ -45,6 +45,7 @@ def _line(number: int, entry: Entry, commits: dict[int, Committed]) -> dict[str,
         line |= {"microbatch_id": done.microbatch_id, "version": done.version, "records": done.records}
         metrics, steps = told(done.metrics)
         line |= {"rows_per_second": rows_per_second(done), "metrics": metrics, "steps": steps}
+        line["placement"] = placement_of(done.metrics)
     if entry.skipped:
         line["skipped"] = entry.skipped
     if entry.attempt is not None:

@@ -16,6 +16,7 @@ from tidemill.language.dataflow import DepotDeclaration, DepotMigration, Locatio
 from tidemill.language.objects import close_objects
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import BadInput
+from tidemill.values.names import is_folder_name
 
 if TYPE_CHECKING:
     from tidemill.clients.proxies import ProxyHub
@@ -41,6 +42,8 @@ class ModuleClient:
     def __init__(
         self, store: ObjectStore, module: str, hub: AppendHub | None = None, clock: Clock | None = None
     ) -> None:
+        if not is_folder_name(module):
+            raise no_such_module(store, module)
         self.store = store
         self.module = module
         self.hub = hub or AppendHub()

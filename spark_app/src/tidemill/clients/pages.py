@@ -16,7 +16,8 @@ from tidemill.values.packing import pack, unpack
 
 PAGE_KEYS: Final = 1_000
 PAGE_KEYS_MAX: Final = 10_000
-_CURSOR_CHARS_MAX: Final = 100_000
+CURSOR_CHARS_MAX: Final = 1_000_000
+"""Of the cursor of a page: it holds a key, which has at most about 700,000 bytes then."""
 
 Select = Callable[[int, dataflow.RecordedPath], list[Any]]
 """What a path navigates to on one task."""
@@ -137,7 +138,7 @@ class Cursor:
     def of(cls, text: str) -> Cursor:
         """Raises BadInput: it is none that a page gave."""
         try:
-            if len(text) > _CURSOR_CHARS_MAX:
+            if len(text) > CURSOR_CHARS_MAX:
                 raise ValueError(text[:20])
             entry, task, keys, since = unpack(base64.urlsafe_b64decode(text.encode()))
             if all(type(number) is int and number >= 0 for number in (entry, task, since)) and len(keys) <= 1:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tidemill.api.path import Path, path_of
 from tidemill.clients.changes import changes_of
@@ -26,10 +26,11 @@ from tidemill.clients.topology import Reading, TopologyReader
 from tidemill.definition.definition import StoredDefinition, StoredPState
 from tidemill.journal.snapshot import Snapshot
 from tidemill.language import dataflow
-from tidemill.language.schema import FixedKeysSchema, MapSchema, Schema
+from tidemill.language.schema import FixedKeysSchema, MapSchema, Schema, to_text
 from tidemill.paths.budget import Budget
 from tidemill.paths.compiled import CompiledPath, compile_path
 from tidemill.paths.fitting import SchemaFaults
+from tidemill.paths.navigators import NAVIGATORS
 from tidemill.pstate.changes import ChangedKeys
 from tidemill.store.objects import NotFound
 from tidemill.values.absent import ABSENT
@@ -44,7 +45,11 @@ from tidemill.values.errors import (
     SchemaOutdated,
     SnapshotExpired,
 )
+from tidemill.values.notebook import ShownInNotebooks
 from tidemill.values.object_info import ObjectInfo
+
+if TYPE_CHECKING:
+    from tidemill.clients.task_sizes import TaskSizes
 
 R = TypeVar("R")
 
@@ -52,7 +57,7 @@ _UNGIVEN: Any = object()
 _TRIES = 4
 
 
-class PStateHandle(PagedReads):
+class PStateHandle(PagedReads, ShownInNotebooks):
     """One PState of one module; safe for several threads, and still good after `update_module`.
 
     A select sees every commit that was durable before it was called, and never an older one than an earlier select
@@ -66,6 +71,15 @@ class PStateHandle(PagedReads):
         self._lock = threading.Lock()
         self._resolved: tuple[StoredDefinition, StoredPState, TopologyReader] | None = None
         self._resolve()
+
+    def __repr__(self) -> str:
+        at = "" if self.entry is None else f", entry={self.entry}"
+        return f"PStateHandle({self._module.module!r}, {self.name!r}{at})"
+
+    def _facts(self) -> dict[str, Any]:
+        info, schema = self.get_object_info(), self._resolve()[1].schema
+        found = {"module": info.module_name, "PState": info.name, "partitions": info.num_partitions}
+        return {**found, "schema": to_text(schema), "entry": self.entry or "the newest"}
 
     def select(
         self,
@@ -131,8 +145,8 @@ class PStateHandle(PagedReads):
     def _compile(
         self, pstate: StoredPState, path: dataflow.RecordedPath, budget: Budget | None
     ) -> tuple[CompiledPath, list[Any]]:
-        _check_keys(self.name, path, pstate.schema)
         compiled = compile_path(path, pstate.schema, "select", pstate=self.name, budget=budget)
+        _check_keys(self.name, path, pstate.schema)
         return compiled, [argument_value(argument) for argument in compiled.arguments]
 
     def select_many(
@@ -296,6 +310,12 @@ class PStateHandle(PagedReads):
         definition, pstate, _ = self._resolve()
         return ObjectInfo(definition.module, self.name, 1 if pstate.is_global else definition.tasks)
 
+    @overload
+    def at(self, entry: int) -> PStateHandle: ...
+
+    @overload
+    def at(self, *, microbatch: int) -> PStateHandle: ...
+
     def at(self, entry: int | None = None, *, microbatch: int | None = None) -> PStateHandle:
         """A handle on the state as of an entry of the commit log, or of a microbatch, for as long as it is kept.
 
@@ -358,6 +378,24 @@ class PStateHandle(PagedReads):
         except NotFound as error:
             raise SnapshotExpired(f"What {self.name} was at one of these microbatches was collected.") from error
 
+    def task_sizes(self, is_late: Callable[[], bool] = lambda: False) -> TaskSizes:
+        """How the PState lies on its tasks, and the heaviest keys of each; tasks for which it `is_late` are left out.
+
+        Raises: as `select`.
+        """
+        return self._in_time(lambda: self._task_sizes(is_late))
+
+    def _task_sizes(self, is_late: Callable[[], bool]) -> TaskSizes:
+        from tidemill.clients.task_sizes import task_sizes  # loads PyArrow's functions
+
+        definition, pstate, reader = self._resolve()
+        tasks = 1 if pstate.is_global else definition.tasks
+
+        def read(reading: Reading) -> TaskSizes:
+            return task_sizes(reading.reader, self.name, reading.number, tasks, is_late)
+
+        return self._read(reader, 0, read)
+
     def current_entry(self) -> int:
         """The entry that a select would read now, for `at`; 0 before the topology's first."""
         return self._in_time(lambda: self._resolve()[2].newest(0).number)
@@ -413,7 +451,7 @@ class PStateHandle(PagedReads):
             except NotFound as error:
                 if self.entry is not None:
                     raise SnapshotExpired(
-                        f"Entry {self.entry} of {self.name} was collected; pin a newer one."
+                        f"Entry {self.entry} of {self.name} was collected; read at a newer one."
                     ) from error
                 if left == 0:
                     raise CorruptState(f"{self.name} cannot be read, the store lost a part of it: {error}") from error
@@ -462,18 +500,23 @@ def _check_keys(name: str, path: dataflow.RecordedPath, schema: Schema) -> None:
     def refuse(text: str, advice: str) -> None:
         raise BadPath(f"{text} {advice}", pstate=name)
 
-    faults = SchemaFaults(name, schema, refuse)
+    keys = SchemaFaults(name, schema, refuse)
+    others = SchemaFaults(name, schema, lambda text, advice: None)  # what meets no fit is found out by the select
+    found: Schema | None = schema
     for nav in path.navs:
-        for key in nav.args if nav.name in ("key", "must") else (None,):
-            if isinstance(schema, MapSchema):
-                faults.check_key(key, schema)
-                schema = schema.value
-            elif isinstance(schema, FixedKeysSchema) and isinstance(key, dataflow.Const):
-                field = schema.field(key.value)
-                if field is None:
-                    names = ", ".join(repr(each) for each, _ in schema.fields)
-                    refuse(f"'{name}' has no key {key.value!r} here.", f"It has {names}.")
-                    return
-                schema = field
-            else:
-                return
+        if found is None:
+            return
+        is_key = nav.name in ("key", "must")
+        found = _at_keys(keys, nav.args, found) if is_key else NAVIGATORS[nav.name].after(others, nav, found)
+
+
+def _at_keys(faults: SchemaFaults, keys: Sequence[Any], schema: Schema) -> Schema | None:
+    """The schema at keys of which each is below the one before; None where it is known no more."""
+    found: Schema | None = schema
+    for key in keys:
+        if isinstance(found, MapSchema):
+            faults.check_key(key, found)
+            found = found.value
+        else:
+            found = faults.field(key, found) if isinstance(found, FixedKeysSchema) else None
+    return found

@@ -6,8 +6,8 @@ decided is in `journal.settlements`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -20,15 +20,20 @@ from tidemill.depot.append_identity import Producer
 from tidemill.depot.log import DepotLog
 from tidemill.depot.rows import split_by_partition
 from tidemill.journal.clock import Clock, SystemClock
-from tidemill.journal.settlements import Action, Settlement, SettlementLog, Span, quarantine_prefix, retries_of, spans
+from tidemill.journal.settlements import Action, Settlement, SettlementLog, Span, quarantine_prefix, retries_of
 from tidemill.store.log import PATIENCE, Lost
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import store_at
 from tidemill.values import columns
 from tidemill.values.errors import BadInput, Deleted, DepotClosed, SequenceUnknown, StoreUnavailable, UnknownName
+from tidemill.values.packing import pack
 
 DECIDED_MAX: Final = 100
-"""Records of one decision; a retry holds them in memory, of at most 16 MiB each."""
+"""Records of one decision."""
+
+RETRIED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of the records of one retry, which holds them in memory; a single one may be of any size."""
+
 _TRIES: Final = 20
 
 
@@ -53,6 +58,9 @@ class Quarantine:
         self._log = SettlementLog(store, self._prefix, patience)
         self._depot = DepotLog(store, quarantine_prefix(self._prefix), 1, self._clock.now_ms, patience)
         self._finished = 0
+
+    def __repr__(self) -> str:
+        return f"<quarantine of {self._topology!r}>"
 
     @property
     def count(self) -> int:
@@ -123,23 +131,20 @@ class Quarantine:
     # --- deciding ----------------------------------------------------------------------------------------------------
 
     def _settle_all(self, action: Action, numbers: Sequence[int] | None) -> int:
-        if numbers is not None and len(numbers) > DECIDED_MAX:
-            raise BadInput(f"Decide on at most {DECIDED_MAX:,} records at once, not on {len(numbers):,}.")
-        done = made = self._settle(action, numbers)
-        while numbers is None and made == DECIDED_MAX:
-            made = self._settle(action, None)
+        if numbers is not None:
+            return self._settle(action, lambda: self._named(action, numbers))
+        end = self._end()  # what is retried now may come back under a higher number
+        done = 0
+        while made := self._settle(action, lambda: self._oldest(action, end)):
             done += made
         return done
 
-    def _settle(self, action: Action, numbers: Sequence[int] | None) -> int:
+    def _settle(self, action: Action, choose: Callable[[], Sequence[int]]) -> int:
         for _ in range(_TRIES):
             before = self.finish()
-            wanted = list(self._oldest() if numbers is None else sorted(set(numbers)))
+            wanted = choose()
             if not wanted:
                 return 0
-            self._check(wanted)
-            if action == "retry":
-                self._check_depots(wanted)
             try:
                 self._log.append(before, action, wanted, self._clock.now_ms())
             except Lost:
@@ -148,15 +153,45 @@ class Quarantine:
             return len(wanted)
         raise StoreUnavailable(f"{_TRIES} decisions in a row met other ones in {self._log.log.prefix}: try again.")
 
-    def _oldest(self) -> Iterator[int]:
-        return islice(chain.from_iterable(range(*span) for span in self._open()), DECIDED_MAX)
+    def _named(self, action: Action, numbers: Sequence[int]) -> Sequence[int]:
+        if len(numbers) > DECIDED_MAX:
+            raise BadInput(f"Decide on at most {DECIDED_MAX:,} records at once, not on {len(numbers):,}.")
+        wanted = sorted(set(numbers))
+        self._check(wanted)
+        if action == "retry" and len(self._fitting(wanted)) < len(wanted):
+            raise BadInput(f"These records take more than {RETRIED_BYTES_MAX:,} bytes; retry fewer at once.")
+        return wanted
 
-    def _check_depots(self, numbers: Sequence[int]) -> None:
-        for held in _one_each(self._read_all(spans(numbers))):
-            if not self._takes_records(held):
-                text = f"The depot {held.depot} of record {held.number} was deleted, or is outside the store"
-                advice = "so it cannot be retried; `tidemill quarantine drop` forgets it"
-                raise BadInput(f"{text}, {advice}.", number=held.number)
+    def _oldest(self, action: Action, end: int) -> Sequence[int]:
+        numbers = (number for first, last in self._open() for number in range(first, min(last, end)))
+        wanted = list(islice(numbers, DECIDED_MAX))
+        return self._fitting(wanted) if action == "retry" else wanted
+
+    def _end(self) -> int:
+        self._depot.follow()
+        return self._depot.ends()[0]
+
+    def _fitting(self, numbers: Sequence[int]) -> Sequence[int]:
+        """The first of these records, as many as one retry takes; their depots are there."""
+        found: list[int] = []
+        places: set[tuple[str, str]] = set()
+        size = 0
+        for number in numbers:
+            (held,) = self._read(number, number + 1)
+            size += len(pack(held.record))
+            if found and size > RETRIED_BYTES_MAX:
+                break
+            if held.depot_place not in places:
+                self._check_depot(held)
+            places.add(held.depot_place)
+            found.append(number)
+        return found
+
+    def _check_depot(self, held: QuarantinedRecord) -> None:
+        if not self._takes_records(held):
+            text = f"The depot {held.depot} of record {held.number} was deleted, or is outside the store"
+            advice = "so it cannot be retried; `tidemill quarantine drop` forgets it"
+            raise BadInput(f"{text}, {advice}.", number=held.number)
 
     def _takes_records(self, held: QuarantinedRecord) -> bool:
         """Whether the depot of the record is there; what another module deleted, our definition does not know."""

@@ -15,8 +15,9 @@ import msgspec
 
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.entries import Committed, Entry, Failure, SourceProgress
-from tidemill.journal.step_metrics import told
+from tidemill.journal.step_metrics import placement_of, told
 from tidemill.tables.migration_progress import MigrationStatus, progress_of
+from tidemill.values.notebook import ShownInNotebooks
 
 State = Literal["stopped", "stopped, paused", "starting", "pausing", "paused", "failing", "running"]
 Role = Literal["standby", "claiming", "leader", "stopped", "fenced", "superseded", "failed"]
@@ -24,15 +25,20 @@ Phase = Literal["idle", "prime", "process", "commit", "back-off", "paused"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopologyStatus:
+class TopologyStatus(ShownInNotebooks):
     """How a topology stands. `entry` is the number of the newest entry of its commit log, 0 before its first claim;
     what follows it is said by that entry.
 
     `lag` counts by source the records that are appended and not processed; None is not known, and a source that the
     topology has not met yet is left out. `quarantined` counts the records that ever went to the quarantine,
     `in_quarantine` those that wait there for a decision; None is not known. `unpublished` counts appends of committed
-    microbatches that readers of their depots do not see yet. `migrations` are those that the code declares, and how
-    many rows wait for them. `under_way` and `microbatch_id` with `version` name an attempt: ID, version.
+    microbatches that are not in their depots, or not noted as in their sinks, yet. `migrations` are those that the code
+    declares, and how many rows wait for them. `under_way` and `microbatch_id` with `version` name an attempt: ID,
+    version.
+
+    `engine`, `spark_ui` and `standbys` are what the leader says in its lease: where its attempts run, the address of
+    Spark's page, the processes that wait to lead. `lost` is a leader that went without a word; nobody leads since.
+    `placement` is where the newest committed microbatch ran on Spark.
 
     `role`, `phase`, `failures_in_row` and `commits_since_claim` are None where the store alone tells; `trouble` is why
     a runner in this process gets no further, or what is wrong with a depot of another module, `background_trouble` why
@@ -45,6 +51,10 @@ class TopologyStatus:
     state: State = "stopped"
     is_running: bool = False
     leader: str | None = None
+    lost: str = ""
+    standbys: tuple[str, ...] = ()
+    engine: str = ""
+    spark_ui: str = ""
     is_paused: bool = False
     is_pause_seen: bool = False
     lag: dict[str, int] | None = None
@@ -64,6 +74,7 @@ class TopologyStatus:
     unpublished: int = 0
     rows_per_second: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
+    placement: str = ""
     failure: Failure | None = None
     progress: dict[str, tuple[int, ...]] = field(default_factory=dict)
     levels: int = 0
@@ -102,6 +113,14 @@ class TopologyStatus:
         is_done = self.waiting == 0 and self.unpublished == 0
         is_at_rest = is_done and self.under_way is None and self.phase in (None, "idle")
         return self.entry > 0 and not self.trouble and (self.rests_paused or is_at_rest)
+
+    def _facts(self) -> dict[str, Any]:
+        failure = None if self.failure is None else f"{self.failure.code}: {self.failure.message}"
+        return {
+            "module": self.module, "topology": self.topology, "state": self.state, "microbatch": self.microbatch,
+            "processed": self.processed, "waiting": "unknown" if self.lag is None else self.waiting,
+            **({"failed": failure} if failure else {}), **({"trouble": self.trouble} if self.trouble else {}),
+        }  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """All fields by their names, and `waiting`."""
@@ -157,12 +176,13 @@ def entry_status(
         unpublished=len(entry.appends),
         rows_per_second=rows_per_second(newest) if newest else 0.0,
         metrics=told(newest.metrics)[0] if newest else {},
+        placement=placement_of(newest.metrics) if newest else "",
         failure=entry.failure,
         progress={source: met.offsets for source, met in met_sources(definition, topology, entry).items()},
         levels=len(entry.snapshot.levels),
         state_bytes=sum(part.bytes for part in parts),
         state_rows=sum(sum(part.rows.values()) for part in parts),
-        migrations=progress_of(definition.topology(topology).pstates.values(), entry.snapshot),
+        migrations=progress_of(definition.topology(topology).pstates.values(), entry),
         paused_seen=entry.paused_seen,
         written_ms=entry.written_ms,
         owner=entry.owner,

@@ -14,6 +14,7 @@ from tidemill.journal.entries import Entry, lag_of
 from tidemill.journal.leading import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.settlements import SettlementLog
+from tidemill.store.lease import LeaderNotes
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import Deleted, RetryableError, StoreRefused
 
@@ -76,6 +77,7 @@ class StatusReader:
             StoreUnavailable: a store does not answer.
         """
         leader = self._leader.leader()
+        notes = self._leader.notes if leader else LeaderNotes()
         head = self.log.head()
         pause = self._options.read().paused.get(self._topology)
         found = entry_status(self._definition, self._topology, head, is_running=bool(leader), pause=pause)
@@ -83,6 +85,10 @@ class StatusReader:
         found = replace(
             found,
             leader=leader or None,
+            lost=self._leader.lost,
+            standbys=notes.standbys,
+            engine=notes.engine,
+            spark_ui=notes.spark_ui,
             in_quarantine=self._undecided(found.quarantined),
             clock_ahead_seconds=ahead_ms // 1000 if ahead_ms >= AHEAD_MS else 0,
         )
@@ -114,10 +120,18 @@ def topology_status(
     return StatusReader(store, definition, topology, clock).read(bears_mirrors=True)
 
 
-def unpublished_in(store: ObjectStore, definition: StoredDefinition, topology: str, entry: Entry) -> int:
-    """How many appends of an entry are not in their depots yet. Raises StoreUnavailable."""
+def unpublished_in(
+    store: ObjectStore, definition: StoredDefinition, topology: str, entry: Entry, *, with_sinks: bool = True
+) -> int:
+    """How many appends of an entry are not in their depots yet, nor, as far as is noted, in their sinks.
+
+    Raises:
+        StoreUnavailable: the store does not answer.
+    """
     if not entry.appends:
         return 0
-    from tidemill.clients.unpublished import unpublished  # loads what reads columns, which most topologies do without
+    # They load what reads columns, which most topologies do without.
+    from tidemill.clients.unpublished import undelivered, unpublished
 
-    return unpublished(store, definition, topology, entry)
+    count = unpublished(store, definition, topology, entry)
+    return count + undelivered(definition, entry) if with_sinks else count

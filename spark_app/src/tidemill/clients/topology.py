@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill.definition.definition import StoredDefinition, StoredTopology
+from tidemill.definition.definition import StoredDefinition, StoredPState, StoredTopology
 from tidemill.definition.migrating import Known, steps_of
 from tidemill.journal.clock import Clock
 from tidemill.journal.commit_log import CommitLog
@@ -101,7 +101,7 @@ class TopologyReader:
         with self._lock:
             found = self._pinned.get(number)
         if found is None:
-            text = f"The commit log has no entry {number} (any more); pin a newer one."
+            text = f"The commit log has no entry {number}, or no longer; read at a newer one."
             try:
                 entry = self._log.read_kept(number)
             except NotFound as error:
@@ -168,11 +168,15 @@ def opened_reader(
     """A reader of the committed state of a topology. `known` are migrations with their functions: while values wait for
     one, it takes them through it.
     """
-    infos = {
-        p.name: PStateInfo(p.name, p.id, p.schema, p.is_global, p.initial_value, steps=steps_of(p, known))
-        for p in topology.pstates.values()
-    }
+    infos = {name: info_of(stored, known) for name, stored in topology.pstates.items()}
     return reader_at(store, definition.topology_prefix(topology.name), infos, clock)
+
+
+def info_of(stored: StoredPState, known: Known | None) -> PStateInfo:
+    """What reading of a PState needs to know of it; `known` as in `opened_reader`."""
+    return PStateInfo(
+        stored.name, stored.id, stored.schema, stored.is_global, stored.initial_value, steps=steps_of(stored, known)
+    )
 
 
 def reader_at(store: ObjectStore, prefix: str, infos: Mapping[str, PStateInfo], clock: Clock) -> TopologyReader:

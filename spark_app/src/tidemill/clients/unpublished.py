@@ -1,6 +1,7 @@
 """Which appends of committed microbatches are not in their depots yet, as the store tells it.
 
-An entry lists appends until a later one leaves them out, though they may be published long since: the depots know.
+An entry lists appends until a later one leaves them out, though they may be published long since: the depots know. What
+is for sinks in other systems counts as long as it is listed; the leader notes soon what it delivered.
 """
 
 from __future__ import annotations
@@ -17,8 +18,16 @@ from tidemill.store.urls import store_at
 from tidemill.values.errors import Deleted
 
 
+def undelivered(definition: StoredDefinition, entry: Entry) -> int:
+    """How many appends of this entry are not noted as delivered to their sinks; those to deleted sinks do not count."""
+    sinks = {definition.depot_prefix(name) for name, depot in definition.depots.items() if depot.partitioner == "sink"}
+    folders = {prefix.rpartition("/")[2] for prefix in sinks}
+    return sum(each.depot in folders for each in entry.appends)
+
+
 def unpublished(store: ObjectStore, definition: StoredDefinition, topology: str, entry: Entry) -> int:
-    """How many appends of this entry readers of the depots do not see yet; those to deleted depots do not count.
+    """How many appends of this entry readers of the depots do not see yet; those to deleted depots do not count, nor
+    those to sinks.
 
     Raises:
         StoreUnavailable: the store does not answer.

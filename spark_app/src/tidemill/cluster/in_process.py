@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
 from tidemill.api.launching import LaunchConfig, UpdateOptions
+from tidemill.api.module import Module
 from tidemill.api.recording import record_module
 from tidemill.clients.barrier import ProcessedWatch
 from tidemill.clients.depot import DepotHandle
@@ -21,7 +22,7 @@ from tidemill.clients.module import ModuleClient
 from tidemill.clients.pstate import PStateHandle
 from tidemill.clients.quarantine import Quarantine
 from tidemill.clients.status import TopologyStatus, met_sources
-from tidemill.cluster.engines import ENGINES, engine_name, open_engine
+from tidemill.cluster.engines import check_engine, engine_name, open_engine
 from tidemill.cluster.launch import (
     RunningModule,
     check_by_hand,
@@ -47,6 +48,7 @@ from tidemill.plan.check.module import checked
 from tidemill.queries.handle import QueryHandle
 from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput, ModuleExists, RetryableError, UnknownName
+from tidemill.values.notebook import ShownInNotebooks
 
 _LOOK_MILLIS = 5.0
 _CLOSED = "This cluster is closed."
@@ -59,7 +61,7 @@ class MicrobatchParams(NamedTuple):
     end_offset: int
 
 
-class InProcessCluster:
+class InProcessCluster(ShownInNotebooks):
     """Launches modules and gives handles to their depots and PStates; use it in a `with` statement.
 
     Everything is as on a real cluster: the same commit log, the same recovery. A store that was given stays when
@@ -105,6 +107,13 @@ class InProcessCluster:
                 folder.cleanup()
             raise
 
+    def __repr__(self) -> str:
+        return f"InProcessCluster(store={self.store_url!r})"
+
+    def _facts(self) -> dict[str, Any]:
+        names = ", ".join(sorted(self._running)) or "none"
+        return {"store": self.store_url, "runs": "nothing: it is closed" if self._is_closed else names}
+
     def __enter__(self) -> InProcessCluster:
         return self
 
@@ -131,7 +140,7 @@ class InProcessCluster:
 
     # --- modules -----------------------------------------------------------------------------------------------------
 
-    def launch_module(self, module: Any, config: LaunchConfig) -> None:
+    def launch_module(self, module: Module | type[Module], config: LaunchConfig) -> None:
         """Run a module; returns when each topology is claimed and knows where it starts.
 
         On a store that has the module already, an equal definition and task count resumes; where another process
@@ -151,7 +160,7 @@ class InProcessCluster:
             definition = definition_for_launch(self.store, declaration, config, self._clock)
             self._run(declaration, definition)
 
-    def update_module(self, module: Any, options: UpdateOptions | None = None) -> None:
+    def update_module(self, module: Module | type[Module], options: UpdateOptions | None = None) -> None:
         """Go on with a new version of a module: state, progress, options and handles carry over.
 
         Raises:
@@ -239,8 +248,8 @@ class InProcessCluster:
             UnknownName: the store has no such module, or the module no such query.
             NeedsCode: the module does not run in this cluster, so its code is not here.
         """
-        if engine is not None and engine not in ENGINES:
-            raise BadInput(f"There is no engine '{engine}'; use {' or '.join(ENGINES)}.")
+        if engine is not None:
+            check_engine(engine)
         return QueryHandle(self._client(module), name, engine, partial(open_engine, "spark"))
 
     def quarantine(self, module: str, topology: str) -> Quarantine:

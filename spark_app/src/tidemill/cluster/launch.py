@@ -210,9 +210,10 @@ def _refusal(
     if has_leader(store, stored, clock):
         return ModuleExists(f"Module '{stored.module}' is running elsewhere with another definition: {differs}.")
     text = f"The store has another definition of module '{stored.module}': {differs}."
-    return DefinitionError(
-        f"{text} To change it, run `tidemill update` with this code (in Python: update_module).", module=stored.module
-    )
+    advice = "To change it, run `tidemill update` with this code (in Python: update_module)."
+    if stored.tasks != wanted.tasks:
+        advice = f"Go on with {stored.tasks} (the number may be left out), or launch it on another store."
+    return DefinitionError(f"{text} {advice}", module=stored.module)
 
 
 @dataclass(frozen=True)

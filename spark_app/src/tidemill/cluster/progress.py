@@ -46,9 +46,10 @@ class ProgressReader:
         head: tuple[int, Entry] | None,
         found: TopologyStatus,
     ) -> TopologyStatus:
-        """A leader knows what it published of the entry that it is at; of another one its depots tell."""
-        is_known = state.role == "leader" and head is not None and head[0] == state.number
-        if is_known or head is None or not head[1].appends:
+        """A leader here knows what it published of the entry that it is at; of a newer one, which it will be at in a
+        moment, nothing counts as published. Of another leader's its depots tell.
+        """
+        if state.role == "leader" or head is None or not head[1].appends:
             return found
         return replace(found, unpublished=unpublished_in(self._store, definition, topology, head[1]))
 

@@ -9,7 +9,6 @@ from typing import Final
 from tidemill.definition.migrating import Waiting, adapted, kept_migrations, migration_faults
 from tidemill.definition.retiring import brought_back, retirements, rollback_faults, without_retired
 from tidemill.definition.stored import (
-    FORMAT,
     Retirement,
     StoredDefinition,
     StoredDepot,
@@ -33,7 +32,7 @@ from tidemill.values.errors import DefinitionError, Fault
 from tidemill.values.ids import Ids
 
 __all__ = [
-    "FORMAT", "Retirement", "StoredDefinition", "StoredDepot", "StoredMirror", "StoredPState", "StoredQuery",
+    "Retirement", "StoredDefinition", "StoredDepot", "StoredMirror", "StoredPState", "StoredQuery",
     "StoredSource", "StoredTopology",
     "launch", "plain_name", "update",
 ]  # fmt: skip
@@ -266,7 +265,8 @@ def _depot_faults(was: StoredDepot, now: StoredDepot) -> list[Fault]:
         text = f"changes its partitioner from {was.partitioning} to {now.partitioning}."
         faults.append(Fault(was.name, text, "Its records stay where they are: declare a depot of another name."))
     is_new = now.migration not in ("", was.migration)
-    if now.schema is not None and not is_new and (was.schema is None or not is_value_widening(was.schema, now.schema)):
+    fits = now.schema is None or (was.schema is not None and is_value_widening(was.schema, now.schema))
+    if now.schema is not None and now.has_log and not is_new and not fits:
         before = "none" if was.schema is None else schemas.to_text(was.schema)
         text = f"changes the schema of its records from {before} to {schemas.to_text(now.schema)}."
         advice_ = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tidemill.definition.ownership import BY_HAND, Owner
 from tidemill.language.dataflow import DepotPartitioner, StartFrom
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 else:
     Schema = Any
     """A union of dataclasses, which `msgspec` does not tell apart: `stored_json` does."""
-
-FORMAT: Final = 1
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,13 @@ class StoredDepot(Stored):
 
     @property
     def has_log(self) -> bool:
-        """Whether its records are in the store: not those of a tick depot, nor of an external one."""
-        return self.tick_millis is None and self.partitioner != "external"
+        """Whether its records are in the store: not those of a tick depot, nor of an external one or a sink."""
+        return self.tick_millis is None and self.partitioner not in ("external", "sink")
+
+    @property
+    def takes_appends(self) -> bool:
+        """Whether topologies append to it: all with records in the store, and sinks."""
+        return self.has_log or self.partitioner == "sink"
 
     @property
     def partitioning(self) -> str:
@@ -232,7 +235,6 @@ class StoredDefinition(Stored):
     depots: Mapping[str, StoredDepot]
     topologies: Mapping[str, StoredTopology]
     number: int = 0
-    format_level: int = FORMAT
     nonce: str = ""
     written_ms: int = 0
     is_destroyed: bool = False

@@ -33,7 +33,7 @@ from tidemill.values import columns as cols
 from tidemill.values import ids
 from tidemill.values.columns import Column, RecordColumn
 from tidemill.values.data import detached
-from tidemill.values.errors import RecordRefused
+from tidemill.values.errors import RecordRefused, TidemillError, message_of
 from tidemill.values.packing import pack
 
 VALUE = "*value"
@@ -114,6 +114,7 @@ def _check(
         _check_tasks(target, frame)
         check_column(target, column)
         check_records(column)
+        _check_for_sink(target, column)
     except RecordRefused as error:
         index = int(error.context.get("index", 0))
         value = cols.to_values(cols.gather_rows(column, np.array([index])))[0]
@@ -131,11 +132,24 @@ def _check_tasks(target: pg.AppendTarget, frame: Frame) -> None:
         raise RecordRefused(text, index=int(np.flatnonzero(tasks)[0]))
 
 
+def _check_for_sink(target: pg.AppendTarget, column: Column) -> None:
+    """What a sink says against records, which are data and fit its schema."""
+    if target.check is None:
+        return
+    for index, value in enumerate(cols.to_values(column)):
+        try:
+            target.check(value)
+        except Exception as error:
+            said = str(error) if isinstance(error, TidemillError) else f"{type(error).__name__}: {message_of(error)}"
+            raise RecordRefused(f"{target.name} cannot take it: {said}", index=index) from error
+
+
 def _refusal(target: pg.AppendTarget, value: Any) -> RecordRefused | None:
     """What is said of a record alone."""
     try:
         check_record(target, value)
         check_records([value], None)
+        _check_for_sink(target, [value])
     except RecordRefused as error:
         return error
     return None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tidemill.engine.current_step import finder
 from tidemill.engine.queries import bounded, opened
-from tidemill.engine.report import summed
+from tidemill.engine.report import add
 from tidemill.engine.schedule import run_supersteps
 from tidemill.engine.superstep import changes_of
 from tidemill.engine.thread import ThreadRun
@@ -38,16 +38,15 @@ def _run(work: AttemptWork, runs: Sequence[ThreadRun], cancel: threading.Event |
     if isinstance(cancel, Cancel):
         cancel.find = finder(runs, threading.get_ident())
     exploded: set[str] = set()
-    measured, count = list[dict[str, float]](), 0
+    steps, count = dict[str, float](), 0
     for reports in run_supersteps(work, runs):
         exploded.update(*(report.exploded for report in reports))
-        measured += [report.metrics for report in reports]
+        add(steps, (report.metrics for report in reports))
         count += 1
     invariant(not any(run.outbox for run in runs), "the last superstep sends no message", supersteps=count)
     processed = time.perf_counter()
     changes = [changes_of(run) for run in runs]
     deltas = tuple(change.delta for change in changes if change.delta is not None)
-    steps = summed(measured)
     metrics = {name: value for name, value in steps.items() if is_of_step(name)} | {
         "process_ms": (processed - begin) * 1000, "delta_ms": (time.perf_counter() - processed) * 1000,
         "supersteps": float(count), "rows": steps.get("rows", 0.0),

@@ -18,10 +18,15 @@ class StepReport:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-def summed(metrics: Iterable[dict[str, float]]) -> dict[str, float]:
-    """Milliseconds and counts of several steps as one."""
-    total: dict[str, float] = {}
+def add(total: dict[str, float], metrics: Iterable[dict[str, float]]) -> None:
+    """Add the milliseconds and counts of several steps to a total."""
     for each in metrics:
         for name, value in each.items():
             total[name] = total.get(name, 0.0) + value
+
+
+def summed(metrics: Iterable[dict[str, float]]) -> dict[str, float]:
+    """Milliseconds and counts of several steps as one."""
+    total: dict[str, float] = {}
+    add(total, metrics)
     return total

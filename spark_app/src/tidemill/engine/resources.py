@@ -135,7 +135,8 @@ def read_source(work: AttemptWork, source: SourceWork, tasks: TaskSet) -> tuple[
     column, partitions = read_records(depot, replace(source, ranges=ranges))
     migrated = work.program.migrated.get(source.depot)
     if migrated is not None:
-        column, partitions = migrated_records(migrated, migrated.migration, column, partitions, ranges.starts)
+        column, kept = migrated_records(migrated, migrated.migration, column, partitions, ranges.starts)
+        partitions = partitions[kept]
     if len(ranges) <= work.tasks:
         return column, partitions
     order = np.argsort(partitions, kind="stable")  # a task has several: one after the other, whatever was rolled

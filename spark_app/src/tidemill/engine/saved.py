@@ -21,7 +21,6 @@ from tidemill.values import columns as cols
 MARK = b"TMST"
 """Messages begin with the length of a short header, which these four bytes cannot be."""
 
-
 ANSWER = "*answer"
 """The column of a query's answer."""
 
@@ -35,23 +34,13 @@ def save(run: ThreadRun) -> bytes:
     """What the thread must know in the next superstep; empty where it is nothing."""
     overlay = run.state.to_bytes()
     rows, staged = run.materialized, run.staged
-    answers = {0: [Frame(1, 0, {ANSWER: cols.from_values([answer])}) for answer in run.answers]}
-    held = (
-        run.collected,
-        run.partials,
-        run.resumes,
-        run.waiting,
-        rows.frames,
-        staged.waiting,
-        staged.parts,
-        answers[0],
-    )
-    if not overlay and not any(held):
-        return b""
+    answers = {0: [Frame(1, 0, {ANSWER: cols.from_values([answer])}) for answer in run.answers]} if run.answers else {}
     resumes = {block: [row] for block, row in run.resumes.items()}
     materialized = {temp: [frame] for temp in rows.frames if (frame := rows.merged(temp)) is not None}
     frames: list[Mapping[Any, Sequence[Frame]]]
     frames = [run.collected, run.partials, resumes, run.waiting, materialized, staged.waiting, answers]
+    if not (overlay or staged.parts or any(frames)):
+        return b""
     body = [overlay, rows.bytes, staged.sizes, msgspec.msgpack.encode(staged.parts), *map(_pack, frames)]
     return MARK + bytes(msgpack.packb(body))
 

@@ -57,14 +57,26 @@ def step_thread(
         UserCodeError: a function of the module raised.
         AttemptTimeout: `cancel` was set.
     """
-    run = restore(work, thread, _own(inbox), cancel)
-    messages = [decode(payload) for payload in inbox if not is_saved(payload)]
-    with bounded(work):
-        report = run.step(superstep, messages, events)
+    run, report = _stepped(work, thread, superstep, inbox, events, cancel)
     limit = int(work.options.get("worker.combined.transfer.limit", 65_536))
     sent = [(to, encode(piece)) for to, message in run.outbox for piece in _pieces(message, limit)]
     saved = save(run)
     return StepOutput([*sent, (thread, saved)] if saved else sent, report)
+
+
+def _stepped(
+    work: AttemptWork,
+    thread: int,
+    superstep: int,
+    inbox: Sequence[bytes],
+    events: Sequence[Event],
+    cancel: threading.Event | None,
+) -> tuple[ThreadRun, StepReport]:
+    """The thread as its superstep leaves it."""
+    run = restore(work, thread, _own(inbox), cancel)
+    messages = [decode(payload) for payload in inbox if not is_saved(payload)]
+    with bounded(work):
+        return run, run.step(superstep, messages, events)
 
 
 def _own(inbox: Sequence[bytes]) -> bytes | None:
@@ -110,9 +122,7 @@ def last_step(
     Raises:
         InvariantViolation: messages were sent, so this was not the last superstep.
     """
-    run = restore(work, thread, _own(inbox), cancel)
-    with bounded(work):
-        report = run.step(superstep, [decode(payload) for payload in inbox if not is_saved(payload)], events)
+    run, report = _stepped(work, thread, superstep, inbox, events, cancel)
     invariant(not run.outbox, "the last superstep sends no message", superstep=superstep, sent=dict(report.sent))
     return changes_of(run), report
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidemill.journal.snapshot import Level, Part, Snapshot
+from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.language.options import resolve
 from tidemill.tables.tables import Layout
 from tidemill.values.offsets import OffsetRanges
@@ -106,12 +106,20 @@ class ThreadChanges:
 
 
 @dataclass(frozen=True)
+class EngineFacts:
+    """Where attempts run, for people; `spark_ui` is the address of Spark's page, "" where there is none."""
+
+    name: str = ""
+    spark_ui: str = ""
+
+
+@dataclass(frozen=True)
 class AttemptOutcome:
     """A finished attempt. Nothing of it counts until the runner commits it.
 
     `exploded` names the sources whose records were read; only those advance. `metrics` are milliseconds and counts
     for people. `appends` are the records that it appends to depots: of each part `rows` says which depot it is for.
-    `answers` are the results of a query.
+    `answers` are the results of a query. `engine` is where it ran.
     """
 
     deltas: tuple[DeltaPart, ...]
@@ -119,6 +127,7 @@ class AttemptOutcome:
     metrics: Mapping[str, float] = field(default_factory=dict)
     appends: tuple[DeltaPart, ...] = ()
     answers: tuple[Any, ...] = ()
+    engine: EngineFacts = EngineFacts()
 
 
 @dataclass(frozen=True)
@@ -127,6 +136,7 @@ class CompactionWork:
     snapshot.
 
     `retired` are PStates that the program does not have any more, id -> layout: their rows stay, for a rollback.
+    `pieces` are the sets of tasks to merge, each into a part of its own; without any it is all tasks.
     """
 
     store_url: str
@@ -140,6 +150,7 @@ class CompactionWork:
     is_base: bool
     options: Mapping[str, Any] = field(default_factory=dict)
     retired: Mapping[str, Layout] = field(default_factory=dict)
+    pieces: tuple[TaskSet, ...] = ()
 
 
 @dataclass(frozen=True)

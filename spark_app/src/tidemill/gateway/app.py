@@ -51,6 +51,12 @@ _STATUS_CODES = {404: "NotFound", 405: "MethodNotAllowed"}
 
 operations = APIRouter(tags=["operations"])
 
+API = (
+    depots.routes, pstates.routes, quarantines.routes, queries.routes, topologies.routes, observing.routes,
+    waits.routes, graphs.routes,
+)  # fmt: skip
+"""What is below `PREFIX`."""
+
 
 def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool = False) -> FastAPI:
     """A gateway on these modules; whoever serves it also runs its lifespan, which settles appends at the end.
@@ -99,8 +105,7 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
     app.state.gateway = gateway
     app.include_router(operations)
     app.include_router(page.routes)
-    of_modules = (depots.routes, pstates.routes, quarantines.routes, queries.routes, topologies.routes)
-    for router in (*of_modules, observing.routes, waits.routes, graphs.routes):
+    for router in API:
         app.include_router(router, prefix=PREFIX)
     app.add_exception_handler(TidemillError, _on_error)
     app.add_exception_handler(HTTPException, _on_http)

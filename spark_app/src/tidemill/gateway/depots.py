@@ -22,6 +22,7 @@ from tidemill.gateway.exchange import (
     check_query,
     gateway_of,
     number_of,
+    sent,
     ticket_of,
 )
 from tidemill.gateway.faults import malformed, unfitting
@@ -31,8 +32,7 @@ from tidemill.gateway.formats import (
     MSGPACK,
     NDJSON,
     answer_type,
-    encoded,
-    joined_lists,
+    encoded_in_parts,
     media_type,
     records_of,
 )
@@ -44,10 +44,6 @@ RECORDS_MAX = 100_000
 """How many records one read gives at most."""
 
 KEY_CHARS_MAX = 255
-ANSWER_BYTES_MAX = 128 * 1024 * 1024
-"""Bytes of the records that one read gives, as they are sent."""
-
-_FIRST_RECORDS = 16
 _BODIES = (JSON, NDJSON, ARROW, MSGPACK)
 routes = APIRouter(tags=["depots"])
 
@@ -227,22 +223,18 @@ async def records(request: Request, module: str, depot: str, partition: int) -> 
         handle = gateway.modules.module(module).depot(depot)
         return _encoded_range(lambda at, to: handle.read(partition, at, to), start, end, kind)
 
-    return Response(await gateway.work.read(read, ticket_of(request)), media_type=kind)
+    return await sent(request, read, kind)
 
 
 def _encoded_range(read: Callable[[int, int], list[Any]], start: int, end: int, kind: str) -> bytes:
-    """The records [start, end) as a body; a few at first, so that large ones are noticed before many are read."""
-    parts: list[bytes] = []
-    size, at, count, held = 0, start, _FIRST_RECORDS, 0
-    while True:
-        to = max(at, min(end, at + count)) if parts or end > start else end
-        records = read(at, to)
-        held += len(records)
-        parts.append(encoded(records, kind))
-        size += len(parts[-1])
-        if size > ANSWER_BYTES_MAX:
-            raise unfitting(f"These records take more than {ANSWER_BYTES_MAX:,} bytes; read fewer at once.")
-        if to >= end:
-            return joined_lists(parts, held, kind)
-        count = max(1, (ANSWER_BYTES_MAX - size) * (to - start) // (2 * size))
+    """The records [start, end) as a body."""
+    at = start
+
+    def following(count: int) -> list[Any]:
+        nonlocal at
+        to = min(end, at + count) if end > at else end
+        found = read(at, to)
         at = to
+        return found
+
+    return encoded_in_parts(following, end - start, kind)

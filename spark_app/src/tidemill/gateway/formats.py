@@ -5,7 +5,7 @@ Bodies of records become columns without a Python statement a record.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgpack
@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from tidemill.depot.rows import frame_of
-from tidemill.gateway.faults import HttpRefusal, malformed
+from tidemill.gateway.faults import HttpRefusal, malformed, unfitting
 from tidemill.gateway.weights import (
     ARROW_COLUMNS_MAX,
     RECORDS_MAX,
@@ -37,6 +37,10 @@ ARROW = "application/vnd.apache.arrow.stream"
 MSGPACK = "application/msgpack"
 
 ANSWERS = (JSON, MSGPACK)
+ANSWER_BYTES_MAX = 128 * 1024 * 1024
+"""Bytes of the records that one answer holds, as they are sent."""
+
+_FIRST_VALUES = 16
 _SAME: Mapping[str, str] = {"application/x-msgpack": MSGPACK, "application/jsonl": NDJSON, "application/ndjson": NDJSON}
 _lines = msgspec.json.Decoder()
 S = TypeVar("S")
@@ -86,8 +90,8 @@ def decoded(body: bytes, kind: str, reserve: Reserve) -> Any:
         raise malformed(f"The body is not {name}: {_first_line(error)}.") from error
 
 
-def converted(value: Any, form: type[S]) -> S:
-    """A decoded body in the documented form.
+def converted(value: Any, form: type[S], advice: str = "") -> S:
+    """A decoded body in the documented form; `advice` says how it is written.
 
     Raises:
         HttpRefusal: 400, says where it differs.
@@ -95,7 +99,8 @@ def converted(value: Any, form: type[S]) -> S:
     try:
         return msgspec.convert(value, form)
     except msgspec.ValidationError as error:
-        raise malformed(f"The body is not of the documented form: {error}.") from error
+        text = f"The body is not of the documented form: {error}. {advice}"
+        raise malformed(text.rstrip()) from error
 
 
 def records_of(body: bytes, kind: str, reserve: Reserve) -> Column:
@@ -110,12 +115,13 @@ def records_of(body: bytes, kind: str, reserve: Reserve) -> Column:
     if kind == NDJSON:
         check_weight(json_weight(body), reserve)
         return _from_lines(body)
-    form = converted(decoded(body, kind, reserve), Records)
-    if (form.record is msgspec.UNSET) == (form.records is msgspec.UNSET):
-        raise malformed('Write {"record": …} for one record, or {"records": […]} for several.')
-    if form.record is not msgspec.UNSET:
-        return [form.record]
-    values = form.records or []
+    form = 'Write {"record": …} for one record, or {"records": […]} for several.'
+    asked = converted(decoded(body, kind, reserve), Records, form)
+    if (asked.record is msgspec.UNSET) == (asked.records is msgspec.UNSET):
+        raise malformed(form)
+    if asked.record is not msgspec.UNSET:
+        return [asked.record]
+    values = asked.records or []
     check_count(len(values))
     return columns.from_values(values, tuples_as_lists=True)
 
@@ -223,3 +229,24 @@ def joined_lists(parts: Sequence[bytes], count: int, kind: str) -> bytes:
         return b"[" + b",".join(part[1:-1] for part in parts if len(part) > 2) + b"]"
     header: bytes = msgpack.Packer().pack_array_header(count)
     return header + b"".join(part[_LIST_HEADS.get(part[0], 1) :] for part in parts)
+
+
+def encoded_in_parts(following: Callable[[int], list[Any]], most: int, kind: str) -> bytes:
+    """A list of at most `most` values as a body; `following` gives the next ones, no more than it is told, none at the
+    end. A few at first, so that large ones are noticed before many are read.
+
+    Raises:
+        HttpRefusal: 422, they are more than one answer holds.
+    """
+    parts: list[bytes] = []
+    size, count, held = 0, _FIRST_VALUES, 0
+    while True:
+        values = following(min(count, max(0, most - held)))
+        held += len(values)
+        parts.append(encoded(values, kind))
+        size += len(parts[-1])
+        if size > ANSWER_BYTES_MAX:
+            raise unfitting(f"These records take more than {ANSWER_BYTES_MAX:,} bytes; read fewer at once.")
+        if held >= most or not values:
+            return joined_lists(parts, held, kind)
+        count = max(1, (ANSWER_BYTES_MAX - size) * held // (2 * size))

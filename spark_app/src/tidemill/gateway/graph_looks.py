@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from tidemill.gateway import faults
 from tidemill.gateway.modules import Modules
-from tidemill.graphs.run_log import FOLDER, RunEntry, RunLog
-from tidemill.store.folders import folders_in
+from tidemill.graphs.run_log import RunEntry, RunLog, graph_names
 from tidemill.values.errors import StoreUnavailable, TidemillError, UnknownName
 
 GRAPHS_MAX: Final = 1_000
@@ -22,9 +21,12 @@ THREADS: Final = 8
 """Graphs that are asked at once."""
 
 
-def no_graph(graph: str) -> UnknownName:
-    """What whoever asks for a graph that is not there gets."""
-    return UnknownName(f"There is no graph {graph!r} here.", graph=graph)
+def newest_entry(log: RunLog, graph: str) -> tuple[int, RunEntry]:
+    """The last entry of a graph's run and its number. Raises UnknownName where there is no such graph."""
+    head = log.head()
+    if head is None:
+        raise UnknownName(f"There is no graph {graph!r} here.", graph=graph)
+    return head
 
 
 class GraphList:
@@ -43,7 +45,7 @@ class GraphList:
             StoreUnavailable: the store does not answer.
         """
         store = self._modules.store
-        all_of_them = list(folders_in(store, FOLDER))
+        all_of_them = graph_names(store)
         names = all_of_them[-GRAPHS_MAX:]
         self._ended = {name: self._ended[name] for name in names if name in self._ended}
         self._logs = {name: self._logs.get(name) or RunLog(store, name) for name in names if name not in self._ended}
@@ -96,10 +98,7 @@ class GraphLook:
             UnknownName: there is no such graph.
             StoreUnavailable: the store does not answer.
         """
-        head = self._log.head()
-        if head is None:
-            raise no_graph(self._graph)
-        number, entry = head
+        number, entry = newest_entry(self._log, self._graph)
         if number > self._known:
             new = self._log.tail(min(ENTRIES_MAX, number - self._known), number + 1)
             self._lines = [*self._lines, *(_line(*one) for one in new)][-ENTRIES_MAX:]

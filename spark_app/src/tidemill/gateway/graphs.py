@@ -9,18 +9,18 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 
 from tidemill.gateway import schemas
-from tidemill.gateway.exchange import Gateway, answer, answered, check_query, gateway_of, number_of, ticket_of
+from tidemill.gateway.exchange import Gateway, answer, answered, check_query, gateway_of, number_of, sent, ticket_of
 from tidemill.gateway.faults import unfitting
-from tidemill.gateway.graph_looks import THREADS, GraphLook, no_graph
+from tidemill.gateway.graph_looks import THREADS, GraphLook, newest_entry
 from tidemill.gateway.live import FollowingStream, LiveStream, changes
-from tidemill.gateway.modules import is_name
 from tidemill.graphs.dataset import FOLDER, DatasetRecord, read_record
-from tidemill.graphs.dataset_rows import data_rows, read_rows
+from tidemill.graphs.dataset_rows import Room, data_rows, read_rows
 from tidemill.graphs.drawing import drawn
-from tidemill.graphs.run_log import RunLog
+from tidemill.graphs.run_log import RunEntry, RunLog
 from tidemill.store.folders import folders_in
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import UnknownName
+from tidemill.values.names import is_folder_name
 
 DATASETS_MAX: Final = 1_000
 """Datasets of a list: of more, those whose names come last."""
@@ -66,20 +66,17 @@ async def graph_plan(request: Request, graph: str) -> Response:
     """The nodes of a graph and its streams as SVG."""
     gateway = _for_all(request)
 
-    def draw() -> str:
-        newest = RunLog(gateway.modules.store, _checked(graph)).newest()
-        if newest is None:
-            raise no_graph(graph)
-        return drawn(newest.nodes)
+    def draw() -> bytes:
+        return drawn(_newest(gateway, graph).nodes).encode()
 
-    return Response(await gateway.work.read(draw, ticket_of(request)), media_type=schemas.SVG)
+    return await sent(request, draw, schemas.SVG)
 
 
 @routes.get("/graphs/{graph}/subscribe", responses=schemas.event_answers(), response_class=Response)
 async def graph_events(request: Request, graph: str) -> Response:
     """A graph's run as it goes on: server-sent events `graph`, where something changed."""
     gateway = _for_all(request)
-    await gateway.work.read(lambda: GraphLook(gateway.modules, _checked(graph)).look())
+    await gateway.work.read(lambda: _newest(gateway, graph))
     return FollowingStream(gateway.subscriptions, gateway.graphs, (graph,), changes("graph"))
 
 
@@ -125,9 +122,8 @@ async def dataset_rows(request: Request, dataset: str) -> Response:
         raise unfitting(f"limit is a number from 1 to {ROWS_MAX}.")
 
     def read() -> Any:
-        frame = read_rows(store, read_record(store, _checked(dataset, 2)), start, limit, ticket_of(request).grow)
-        if frame.estimated_size() > ROWS_BYTES_MAX:
-            raise unfitting(f"These rows take more than {ROWS_BYTES_MAX:,} bytes; read fewer at once.")
+        record, grow = read_record(store, _checked(dataset, 2)), ticket_of(request).grow
+        frame = read_rows(store, record, start, limit, grow, Room(ROWS_BYTES_MAX))
         return {"columns": frame.columns, "rows": data_rows(frame)}
 
     return await answered(request, read)
@@ -140,7 +136,7 @@ async def dataset_info(request: Request, dataset: str) -> Response:
 
     def read() -> Any:
         record = read_record(store, _checked(dataset, 2))
-        columns = read_rows(store, record, 0, 0, ticket_of(request).grow).schema
+        columns = read_rows(store, record, 0, 0, ticket_of(request).grow, Room(ROWS_BYTES_MAX)).schema
         return {
             **_summary(record),
             "columns": {name: str(kind) for name, kind in columns.items()},
@@ -165,10 +161,15 @@ def _for_all(request: Request) -> Gateway:
     return gateway
 
 
+def _newest(gateway: Gateway, graph: str) -> RunEntry:
+    """The last entry of a graph's run. Raises UnknownName."""
+    return newest_entry(RunLog(gateway.modules.store, _checked(graph)), graph)[1]
+
+
 def _checked(name: str, depth: int = 1) -> str:
     """A name that may be a folder's, or with `depth` 2 that of one in it. Raises UnknownName."""
     parts = name.split("/")
-    if len(parts) > depth or not all(is_name(part) for part in parts):
+    if len(parts) > depth or not all(is_folder_name(part) for part in parts):
         raise UnknownName(f"There is no {name[:200]!r} here.", name=name)
     return name
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect
 
-from tidemill.gateway import faults
+from tidemill.gateway import cors, faults
 from tidemill.gateway.access import OPERATE, Access, RateLimits, Rates, audit, check_access, role_of
 from tidemill.gateway.admission import Admission
 from tidemill.gateway.faults import HttpRefusal
@@ -17,6 +17,8 @@ from tidemill.gateway.metrics import GatewayMetrics
 from tidemill.gateway.origins import check_local
 from tidemill.gateway.sessions import check_sent_by_page, cookie_token
 from tidemill.gateway.settings import GatewaySettings
+from tidemill.journal.clock import SystemClock
+from tidemill.journal.spans import TracedSpan, tracer
 from tidemill.values.errors import TidemillError
 
 FILES_PATH = "/page/"
@@ -38,6 +40,7 @@ SUBSCRIBERS_MAX = 1_000
 """Who subscribed leaves the places of requests under way to others."""
 
 _NOBODY = Access("unknown", frozenset())
+_TRACED = frozenset({b"traceparent", b"tracestate"})
 logger = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
@@ -67,14 +70,22 @@ class Guard:
             return
         began, status = time.monotonic(), 0
         scope[ACCESS] = _NOBODY
+        origins = self._settings.cors_origins
+        origin = cors.origin_allowed(origins, scope["path"], dict(scope["headers"])) if origins else ""
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if origins:
+                    message["headers"] = [*message.get("headers", []), *cors.answer_headers(origin)]
             await send(message)
 
         try:
+            if origin and cors.is_preflight(scope["method"], dict(scope["headers"])):
+                await sending({"type": "http.response.start", "status": 204, "headers": cors.preflight_headers()})
+                await sending({"type": "http.response.body", "body": b""})
+                return
             await self._admitted(scope, receive, sending)
         except ClientDisconnect:
             return  # nobody is there to be answered
@@ -87,6 +98,9 @@ class Guard:
         finally:
             self._count(scope, status, time.monotonic() - began)
             self._note(scope, status)
+            wanted = tracer()
+            if wanted is not None and not _is_open(scope["path"]) and scope["path"] not in UNBOUNDED_PATHS:
+                wanted.record(_span(scope, status, 1000 * (time.monotonic() - began)))
 
     async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -163,6 +177,30 @@ class Guard:
         route = getattr(scope.get("route"), "path", NO_ROUTE)
         self._metrics.requests.labels(route, str(status)).inc()
         self._metrics.request_seconds.labels(route).observe(seconds)
+
+
+def _span(scope: Scope, status: int, took_ms: float) -> TracedSpan:
+    """A request that was answered just now; `status` 0 is one whose sender went away."""
+    route = getattr(scope.get("route"), "path", NO_ROUTE)
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"] if name in _TRACED}
+    is_known = scope[ACCESS] is not _NOBODY  # others put nothing into somebody's trace, and switch no sampling off
+    places = {f"tidemill.{name}": str(value) for name, value in scope.get("path_params", {}).items()}
+    end = SystemClock().now_ms()
+    return TracedSpan(
+        name=f"{scope['method']} {route}",
+        begin_ms=end - took_ms,
+        end_ms=end,
+        attributes={
+            "http.request.method": scope["method"],
+            "http.route": route,
+            "url.path": scope["path"],
+            "http.response.status_code": status,
+            **places,
+        },
+        error=f"answered with {status}" if status >= 500 else "",
+        kind="server",
+        asked_by=headers if is_known else {},
+    )
 
 
 def _is_open(path: str) -> bool:

@@ -13,11 +13,11 @@ from tidemill.definition.definition import StoredDefinition
 from tidemill.gateway import faults
 from tidemill.gateway.guard import Receive, Scope, Send
 from tidemill.gateway.looks import SharedLook
-from tidemill.gateway.modules import Modules
+from tidemill.gateway.modules import Modules, no_module
 from tidemill.gateway.subscriptions import EventStream, Subscriptions
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
-from tidemill.values.errors import Busy, StoreUnavailable, TidemillError, UnknownName
+from tidemill.values.errors import Busy, StoreUnavailable, TidemillError
 
 PACE_SECONDS: Final = 1.0
 LINES_MAX: Final = 200
@@ -108,7 +108,7 @@ class TopologyLook:
         try:
             definition = self._definitions.newest()
             if definition is None or definition.is_destroyed:
-                raise UnknownName(f"There is no module {self._module!r} here.", name=self._module)
+                raise no_module(self._module)
             reader = self._open(definition)
             status = reader.read()
             self._read_lines(reader.log, status.entry)

@@ -18,7 +18,11 @@ _STATES = (
     ("is_running", "led", "Whether a leader runs the topology."),
     ("state_bytes", "state_bytes", "Bytes of the topology's PStates in the store."),
     ("in_quarantine", "in_quarantine", "Records in quarantine that wait for a decision."),
-    ("unpublished", "unpublished_appends", "Appends of committed microbatches that are not in their depots yet."),
+    (
+        "unpublished",
+        "unpublished_appends",
+        "Appends of committed microbatches that are not in their depots or sinks yet.",
+    ),
 )
 
 

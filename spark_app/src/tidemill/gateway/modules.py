@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import OrderedDict
 from typing import Any
@@ -14,23 +13,16 @@ from tidemill.clients.pstate import PStateHandle
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.definition_log import DefinitionLog, modules_of
-from tidemill.language.dataflow import ModuleDeclaration
+from tidemill.language.dataflow import ModuleDeclaration, QueryEngine
 from tidemill.queries.handle import QueryHandle
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import UnknownName
+from tidemill.values.names import is_folder_name
 
 ABSENT_MILLIS = 1_000
 """For how long a name that was not in the store is refused without looking again."""
 
 _ABSENT_MAX = 1_000
-_NAME_BYTES_MAX = 255
-_NAME = re.compile(r"[^/._\x00-\x1f][^/\x00-\x1f]{0,199}")
-"""Names that can be a folder's: `plan.check.module` refuses the others."""
-
-
-def is_name(text: str) -> bool:
-    """Whether a folder of a store may have this name, so that it is safe to look for it."""
-    return _NAME.fullmatch(text) is not None and len(text.encode()) <= _NAME_BYTES_MAX
 
 
 class ServedModule:
@@ -39,7 +31,7 @@ class ServedModule:
     def __init__(self, client: ModuleClient) -> None:
         self.client = client
         self._lock = threading.Lock()
-        self._handles: dict[tuple[type, str], Any] = {}
+        self._handles: dict[tuple[Any, ...], Any] = {}
 
     def depot(self, name: str) -> DepotHandle:
         """A depot by its name, with or without `*`. Raises UnknownName."""
@@ -51,22 +43,27 @@ class ServedModule:
         found: PStateHandle = self._handle("$$" + name.removeprefix("$$"), PStateHandle)
         return found
 
-    def query(self, name: str) -> QueryHandle:
-        """A query by its name. Raises UnknownName, NeedsCode."""
-        found: QueryHandle = self._handle(name, QueryHandle)
+    def query(self, name: str, engine: QueryEngine | None = None) -> QueryHandle:
+        """A query by its name, to run on `engine` instead of where its module says. Raises UnknownName, NeedsCode."""
+        found: QueryHandle = self._handle(name, QueryHandle, *([] if engine is None else [engine]))
         return found
 
-    def _handle(self, name: str, kind: Any) -> Any:
-        found = self._handles.get((kind, name))
+    def _handle(self, name: str, kind: Any, *more: str) -> Any:
+        found = self._handles.get((kind, name, *more))
         if found is None:
-            made = kind(self.client, name)
+            made = kind(self.client, name, *more)
             with self._lock:
-                found = self._handles.setdefault((kind, name), made)
+                found = self._handles.setdefault((kind, name, *more), made)
         return found
+
+
+def no_module(name: str) -> UnknownName:
+    """What a gateway says of a module that it does not find; it names no other, which may be hidden."""
+    return UnknownName(f"There is no module {name!r} here; GET /api/v1/modules lists those there are.", name=name)
 
 
 class Modules:
-    """The modules of one store, or only one of them."""
+    """The modules of one store, or `only` one of them; the code of the one that is declared is here."""
 
     def __init__(
         self,
@@ -77,7 +74,7 @@ class Modules:
         clock: Clock | None = None,
     ) -> None:
         self.store = store
-        self.only = only or (declaration.name if declaration is not None else None)
+        self.only = only
         self.clock = clock or SystemClock()
         self._declaration = declaration
         self._hub = hub or AppendHub()
@@ -92,9 +89,10 @@ class Modules:
         return [name for name in modules_of(self.store) if self._is_there(name)]
 
     def served(self) -> list[str]:
-        """The modules that somebody asked this gateway for, and the one it is restricted to."""
+        """The modules that somebody asked this gateway for, and the one it is restricted to, or whose code it has."""
         with self._lock:
-            return sorted({*self._served, *([self.only] if self.only else [])})
+            home = self.only or (self._declaration.name if self._declaration is not None else None)
+            return sorted({*self._served, *([home] if home else [])})
 
     def module(self, name: str) -> ServedModule:
         """The module of this name.
@@ -108,8 +106,8 @@ class Modules:
             return found
         if self.only not in (None, name):
             raise UnknownName(f"This gateway serves the module {self.only} only.", name=name)
-        if not is_name(name) or self._is_known_absent(name) or not self._look_for(name):
-            raise UnknownName(f"There is no module {name!r} here.", name=name)
+        if not is_folder_name(name) or self._is_known_absent(name) or not self._look_for(name):
+            raise no_module(name)
         client = ModuleClient(self.store, name, self._hub, self.clock)
         if self._declaration is not None and self._declaration.name == name:
             client.declare(self._declaration)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from tidemill.clients.history import lines_of
 from tidemill.gateway import schemas
 from tidemill.gateway.access import Access
-from tidemill.gateway.exchange import answer, answered, check_query, gateway_of, number_of, ticket_of
+from tidemill.gateway.exchange import answer, answered, check_query, gateway_of, number_of, sent
 from tidemill.gateway.faults import unfitting
 from tidemill.gateway.guard import ACCESS
 from tidemill.gateway.live import FollowingStream, LiveStream, module_changes, topology_changes
@@ -88,18 +88,20 @@ async def plan(request: Request, module: str, topology: str) -> Response:
     """The topology's plan as SVG; the gateway needs the module's code for it, as for its queries."""
     gateway = gateway_of(request)
 
-    def draw() -> str:
+    def draw() -> bytes:
         client = gateway.modules.module(module).client
         client.definition().topology(topology)
         if client.code is None:
-            text = f"The code of {module} is not here: start the gateway with --entry, or run it with --port."
+            text = (
+                f"The code of {module} is not here: start the gateway with --entry MODULE:CLASS, or run it with --port."
+            )
             raise NeedsCode(text, name=module)
         programs = compile_alone(client.code)
         if topology not in programs:
             raise NeedsCode(f"The code of {module} here has no topology {topology}: load the version that runs.")
-        return picture(programs[topology])
+        return picture(programs[topology]).encode()
 
-    return Response(await gateway.work.read(draw, ticket_of(request)), media_type=schemas.SVG)
+    return await sent(request, draw, schemas.SVG)
 
 
 @routes.get(

@@ -6,6 +6,7 @@ token that is taken away ends all its sessions. The page asks for everything by 
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import mimetypes
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from tidemill.gateway.access import Access
+from tidemill.gateway.compression import HEADERS, VARY, takes_gzip
 from tidemill.gateway.exchange import body_of, gateway_of, ticket_of
 from tidemill.gateway.faults import HttpRefusal
 from tidemill.gateway.formats import JSON, converted, decoded
@@ -47,8 +49,15 @@ class PageFile:
     """One file of the page as it is sent."""
 
     content: bytes
+    packed: bytes
     media_type: str
     tag: str
+
+    def sent(self, accept: str | None) -> tuple[bytes, dict[str, str]]:
+        """The file as it is sent to who takes these encodings; each form has a tag of its own."""
+        if len(self.packed) < len(self.content) and takes_gzip(accept):
+            return self.packed, {**VARY, **HEADERS, "etag": f'"{self.tag}-gz"'}
+        return self.content, {**VARY, "etag": f'"{self.tag}"'}
 
 
 @cache
@@ -58,8 +67,8 @@ def page_files() -> dict[str, PageFile]:
     for file in sorted(path for path in FILES.rglob("*") if path.is_file()):
         content = file.read_bytes()
         kind = "text/javascript" if file.suffix == ".js" else mimetypes.guess_type(file.name)[0] or "text/plain"
-        tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
-        found[file.relative_to(FILES).as_posix()] = PageFile(content, kind, tag)
+        tag, packed = hashlib.sha256(content).hexdigest()[:16], gzip.compress(content, mtime=0)
+        found[file.relative_to(FILES).as_posix()] = PageFile(content, packed, kind, tag)
     return found
 
 
@@ -79,10 +88,10 @@ def _sent(request: Request, name: str) -> Response:
     file = page_files().get(name)
     if file is None:
         raise HttpRefusal(404, "NotFound", f"The page has no file {name[:200]!r}.")
-    headers = {**_HEADERS, "etag": file.tag}
-    if request.headers.get("if-none-match") == file.tag:
-        return Response(status_code=304, headers=headers)
-    return Response(file.content, headers=headers, media_type=file.media_type)
+    content, headers = file.sent(request.headers.get("accept-encoding"))
+    if request.headers.get("if-none-match") == headers["etag"]:
+        return Response(status_code=304, headers={**_HEADERS, **headers})
+    return Response(content, headers={**_HEADERS, **headers}, media_type=file.media_type)
 
 
 # --- signing in ------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ routes = APIRouter(tags=["pstates"])
 
 
 class SelectBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """The body of a select."""
+    """The body of a select; a path alone, as a list, is one too."""
 
     path: list[Any] = msgspec.field(default_factory=list)
     pkey: Any = msgspec.UNSET
@@ -181,6 +181,11 @@ class _Form:
         """The body in its documented form; what it becomes in memory counts as the request's."""
         return converted(decoded(body, self.kind, ticket_of(self._request).grow), form)
 
+    def asked_select(self, body: bytes) -> SelectBody:
+        """The body of a select: its fields, or the path alone."""
+        given = decoded(body, self.kind, ticket_of(self._request).grow)
+        return converted({"path": given} if isinstance(given, list) else given, SelectBody)
+
     def handle(self, at: int | float | None) -> PStateHandle:
         handle = self.gateway.modules.module(self._module).pstate(self._pstate)
         return handle if at is None else handle.at(whole(at, "at"))
@@ -202,7 +207,7 @@ async def _selected(request: Request, module: str, pstate: str, is_one: bool) ->
     body = await body_of(request, form.gateway.settings.body_bytes_max)
 
     def read() -> Any:
-        asked = form.asked(body, SelectBody)
+        asked = form.asked_select(body)
         handle = form.handle(asked.at)
         found = path_from_json(asked.path)
         if found.pkey is not ABSENT and asked.pkey is not msgspec.UNSET:
@@ -261,6 +266,22 @@ def _query_json(request: Request, name: str, otherwise: Any) -> Any:
         return otherwise if text is None else msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
         raise malformed(f"{name} is no JSON: {str(error).splitlines()[0]}.") from error
+
+
+@routes.get("/modules/{module}/pstates/{pstate}/tasks", responses=schemas.answers(schemas.ANYTHING))
+async def tasks(request: Request, module: str, pstate: str) -> Response:
+    """Stored rows of each task, and its heaviest keys; tasks for which half of the request's time is not enough, or
+    that would need too many bytes, are `left_out`.
+    """
+    check_query(request)
+    gateway = gateway_of(request)
+    deadline = time.monotonic() + gateway.settings.seconds_max / 2
+
+    def read() -> Any:
+        found = gateway.modules.module(module).pstate(pstate).task_sizes(lambda: time.monotonic() > deadline)
+        return {**vars(found), "tasks": [vars(one) for one in found.tasks]}
+
+    return await answered(request, read)
 
 
 @routes.get("/modules/{module}/pstates/{pstate}", responses=schemas.answers(schemas.ANYTHING))

@@ -11,7 +11,7 @@ from tidemill.clients.quarantine import DECIDED_MAX, Quarantine
 from tidemill.clients.quarantined import PAGE_RECORDS
 from tidemill.gateway import schemas
 from tidemill.gateway.exchange import Gateway, answered, body_of, gateway_of, ticket_of
-from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type, whole
+from tidemill.gateway.formats import ANSWERS, answer_type, converted, decoded, encoded_in_parts, media_type, whole
 from tidemill.gateway.guard import FACTS
 
 routes = APIRouter(tags=["quarantine"])
@@ -41,14 +41,23 @@ async def page(request: Request, module: str, topology: str) -> Response:
     """The records that wait for a decision, oldest first."""
     gateway = gateway_of(request)
     kind = media_type(request.headers.get("content-type"), ANSWERS)
+    answer_kind = answer_type(request.headers.get("accept"))
     body = await body_of(request, gateway.settings.body_bytes_max)
 
-    def read() -> Any:
+    def read() -> bytes:
         asked = converted(decoded(body, kind, ticket_of(request).grow), HeldAsked)
-        limit, after = whole(asked.limit, "limit"), whole(asked.after, "after", least=-1)
-        return [vars(record) for record in _opened(gateway, module, topology).records(limit, after)]
+        limit, last = whole(asked.limit, "limit"), whole(asked.after, "after", least=-1)
+        held = _opened(gateway, module, topology)
 
-    return await answered(request, read)
+        def following(count: int) -> list[Any]:
+            nonlocal last
+            records = held.records(count, last)
+            last = records[-1].number if records else last
+            return [vars(record) for record in records]
+
+        return encoded_in_parts(following, limit, answer_kind)
+
+    return Response(await gateway.work.read(read, ticket_of(request)), media_type=answer_kind)
 
 
 @routes.post(f"{_PATH}/retry", responses=schemas.answers(schemas.ANYTHING), openapi_extra=schemas.body(schemas.CHOSEN))

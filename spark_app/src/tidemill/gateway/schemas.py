@@ -38,6 +38,7 @@ ERROR: Schema = {
 
 RECORDS: Schema = {
     "description": "Exactly one of the two.",
+    "examples": [{"record": ["ann", "/home"]}, {"records": [["ann", "/home"], ["bob", "/docs"]]}],
     "oneOf": [
         {
             "type": "object",
@@ -66,10 +67,14 @@ _SELECTED: Schema = {
     "at": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**53 - 1, "description": "A pinned entry."},
 }
 
-SELECT: Schema = {"type": "object", "properties": _SELECTED, "additionalProperties": False}
+SELECT: Schema = {
+    "anyOf": [{"type": "object", "properties": _SELECTED, "additionalProperties": False}, _SELECTED["path"]],
+    "examples": [{"path": ["ann", "/home"]}, {"path": ["ann", ["sortedMapRangeFrom", "/a", {"maxAmt": 10}]]}],
+}
 
 SELECT_MANY: Schema = {
     "type": "object",
+    "examples": [{"paths": [["ann", "/home"], ["bob", "/docs"]]}],
     "required": ["paths"],
     "properties": {
         "paths": {"type": "array", "maxItems": 1_000, "items": _SELECTED["path"]},
@@ -81,6 +86,7 @@ SELECT_MANY: Schema = {
 
 PAGE_ASKED: Schema = {
     "type": "object",
+    "examples": [{"limit": 100}],
     "properties": {
         "path": {**_SELECTED["path"], "type": ["array", "null"], "default": None},
         "limit": {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1_000},
@@ -178,9 +184,9 @@ WAITED: Schema = {
 SETTINGS: Schema = {
     "type": "object",
     "properties": {
-        "topology": {"type": "string", "minLength": 1},
-        "depot": {"type": "string", "minLength": 1},
-        "pstate": {"type": "string", "minLength": 1},
+        "topology": {"type": ["string", "null"], "minLength": 1},
+        "depot": {"type": ["string", "null"], "minLength": 1},
+        "pstate": {"type": ["string", "null"], "minLength": 1},
         "set": {"type": "object", "additionalProperties": ANYTHING},
         "unset": {"type": "array", "maxItems": 100, "items": {"type": "string"}},
     },

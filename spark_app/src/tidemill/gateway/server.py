@@ -15,7 +15,7 @@ import uvicorn
 from tidemill.gateway.app import make_app
 from tidemill.gateway.connections import ConnectionBounds, Connections, connections_allowed
 from tidemill.gateway.modules import Modules
-from tidemill.gateway.settings import GatewaySettings, check_exposure
+from tidemill.gateway.settings import GatewaySettings, check_exposure, check_origins
 from tidemill.gateway.subscriptions import Subscriptions
 from tidemill.values.errors import BadInput, RetryableError
 
@@ -53,6 +53,7 @@ class GatewayServer:
 
     def __init__(self, modules: Modules, settings: GatewaySettings, host: str, port: int) -> None:
         check_exposure(host, settings.tokens)
+        check_origins(settings)
         self._socket = _bound(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         bounds = settings.connection_bounds or ConnectionBounds(settings.seconds_max, connections_allowed())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tidemill.gateway.access import Rates
 from tidemill.gateway.connections import ConnectionBounds
+from tidemill.gateway.cors import checked_origins
 from tidemill.gateway.tokens import Tokens
 from tidemill.values.errors import BadInput
 
@@ -29,6 +30,7 @@ class GatewaySettings:
     Bounds: bytes of one body, bytes of all bodies under way, seconds of one request, requests under way, those of
     them that wait for records to be processed, queries at once, threads;
     those of connections follow from the process where none are given. `rates` bounds each token of its own.
+    Pages of `cors_origins` may use the API (`gateway.cors`).
     """
 
     module: str | None = None
@@ -43,6 +45,7 @@ class GatewaySettings:
     has_open_metrics: bool = False
     connection_bounds: ConnectionBounds | None = None
     rates: Rates = Rates()
+    cors_origins: frozenset[str] = frozenset()
 
 
 def check_exposure(host: str, tokens: Tokens | None) -> None:
@@ -55,6 +58,20 @@ def check_exposure(host: str, tokens: Tokens | None) -> None:
         raise BadInput(
             f"Without a token the gateway serves loopback only, not {host}: "
             "name a file with --token-file or TIDEMILL_TOKEN_FILE, or bind to 127.0.0.1."
+        )
+
+
+def check_origins(settings: GatewaySettings) -> None:
+    """Refuse pages of other origins where whoever reaches the port may do everything.
+
+    Raises:
+        BadInput: name a token; or one of them is no origin.
+    """
+    checked_origins(settings.cors_origins)
+    if settings.cors_origins and settings.tokens is None:
+        raise BadInput(
+            "Pages of other origins may use a gateway with tokens only: name a file with --token-file or "
+            "TIDEMILL_TOKEN_FILE, or leave --cors-origin out."
         )
 
 

@@ -13,6 +13,7 @@ from tidemill.graphs.dataset import DatasetObject
 from tidemill.graphs.dataset_writer import DatasetWriter
 from tidemill.graphs.executor import StatelessExecutor, changed, class_marks_of, has_ended_early, marks_of
 from tidemill.graphs.failures import calling, placing
+from tidemill.graphs.given_functions import GivenFunctions, with_functions
 from tidemill.graphs.inputs.frame_input import frame_from
 from tidemill.graphs.messages import SentBatch, StepResult, StepWork
 from tidemill.graphs.nodes import DatasetSink, Edge, Follower, GraphDefinition, InputNode, LazyBatch, TaskNode
@@ -35,6 +36,7 @@ class LiveChannel:
         self._ended: tuple[int, ...] = ()
         if isinstance(self.node, TaskNode):
             self._executor = cloudpickle.loads(cloudpickle.dumps(self.node.executor))
+            self._functions = GivenFunctions(self._executor)
             if isinstance(self.node.sink, DatasetSink):
                 self._writer = _writer(store, self.node, self.node.sink, number)
             with calling(self.node.name, "initialize", number):
@@ -47,16 +49,17 @@ class LiveChannel:
         if self._executor is None:
             return None
         with calling(self.node.name, "serialize", self.number):
-            kept = self._executor.serialize()
-        return kept, self._writer.pending if self._writer is not None else None, self._ended
+            kept, functions = self._functions.without(self._executor.serialize(), self._executor)
+        return kept, self._writer.pending if self._writer is not None else None, self._ended, functions
 
     def restore(self, state: Any) -> None:
         """Go on from what `state` gave."""
         if state is None or self._executor is None:
             return
-        kept, pending, self._ended = state
+        kept, pending, self._ended = state[:3]
+        functions = state[3] if len(state) > 3 else ()  # older states have them among all attributes
         with calling(self.node.name, "deserialize", self.number):
-            self._executor.deserialize(kept)
+            self._executor.deserialize(with_functions(kept, functions, self._executor))
         if self._writer is not None:
             self._writer.pending = pending
 

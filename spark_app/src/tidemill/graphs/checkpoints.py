@@ -18,12 +18,16 @@ import cloudpickle
 import polars as pl
 
 from tidemill.graphs.dataset import DatasetObject
+from tidemill.graphs.sealed import sealed, unsealed
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.values.errors import CorruptState
 from tidemill.values.ids import nonce
 
 INLINE_BYTES = 32 * 1024
 """Smaller frames stand in the pickle itself."""
+FRAME = ".arrow"
+"""How the keys of frames end."""
+
 _WRITERS = 8
 
 
@@ -48,7 +52,7 @@ class FrameStore:
         def name(frame: pl.DataFrame) -> str:
             found = named.get(id(frame)) or self._known.get(id(frame))
             if found is None or found[1] != frame.height:
-                found = (frame, frame.height, f"{self._folder}/{nonce()}.arrow")
+                found = (frame, frame.height, f"{self._folder}/{nonce()}{FRAME}")
                 new.append((found[2], frame))
             named[id(frame)] = found
             return found[2]
@@ -115,13 +119,13 @@ def write_frame(store: ObjectStore, key: str, frame: pl.DataFrame) -> None:
     """Create an object with the rows of a frame."""
     buffer = io.BytesIO()
     frame.write_ipc(buffer, compression="lz4")
-    store.create(key, buffer.getbuffer())
+    store.create(key, sealed(key, buffer.getvalue()))
 
 
 def read_frame(store: ObjectStore, key: str) -> pl.DataFrame:
-    """The rows of an object. Raises CorruptState where it is gone."""
+    """The rows of an object. Raises CorruptState where it is gone, or is not what was written."""
     try:
-        return pl.read_ipc(io.BytesIO(store.get(key)))
+        return pl.read_ipc(io.BytesIO(unsealed(key, store.get(key))))
     except NotFound as error:
         text = f"{key} is gone: another process resumed this graph, or somebody deleted it."
         raise CorruptState(text, key=key) from error

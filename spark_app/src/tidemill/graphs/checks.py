@@ -11,8 +11,8 @@ import polars as pl
 
 from tidemill.graphs.executor import Executor, StatelessExecutor
 from tidemill.graphs.nodes import GraphDefinition, InputNode, TaskNode
-from tidemill.graphs.partitions import RangePartition, SplitPartition, key_columns
-from tidemill.values.errors import Fault
+from tidemill.graphs.partitions import RangePartition, SplitPartition, key_columns, split
+from tidemill.values.errors import BadInput, Fault
 
 CHANNELS_MAX = 10_000
 
@@ -81,32 +81,53 @@ def _faults_of_partition(graph: GraphDefinition, node: TaskNode, stream: int, so
     if isinstance(key, RangePartition) and len(key.bounds) != node.channels - 1:
         text = f"the range of stream {stream!r} has {len(key.bounds)} bounds for {node.channels} channels."
         yield Fault(at, text, "Give one bound less than channels.")
-    if isinstance(key, RangePartition) and not _rise(key.bounds):
-        yield Fault(at, f"the bounds of stream {stream!r} do not rise: {key.bounds!r}.", "Give the lowest one first.")
+    bounds = key.bounds if isinstance(key, RangePartition) else ()
+    if not _rise(bounds):
+        yield Fault(at, f"the bounds of stream {stream!r} do not rise: {bounds!r}.", "Give the lowest one first.")
     if not (key is None or callable(key) or isinstance(key, (str, RangePartition, SplitPartition)) or _is_columns(key)):
         yield Fault(at, f"the partition key of stream {stream!r} is {key!r}.", "Use a column, several, or a function.")
         return
-    columns = _columns_of(graph.nodes[source])
-    for column in key_columns(key):
-        if columns is not None and column not in columns:
-            text = f"the partition key {column!r} of stream {stream!r} is no column of {graph.nodes[source].name}."
-            yield Fault(at, text, f"It has {', '.join(columns)}.")
+    rows = _empty_batch(graph.nodes[source])
+    if rows is None:
+        return
+    missing = [column for column in key_columns(key) if column not in rows.columns]
+    for column in missing:
+        text = f"the partition key {column!r} of stream {stream!r} is no column of {graph.nodes[source].name}."
+        yield Fault(at, text, f"It has {', '.join(rows.columns)}.")
+    if isinstance(key, (RangePartition, SplitPartition)) and _rise(bounds) and not missing:
+        try:
+            split(rows, key, 0, 2)
+        except BadInput as error:
+            yield Fault(at, f"of stream {stream!r} {error}.", "Give values as the column has them.")
 
 
 def _faults_of_heavy_keys(node: TaskNode) -> Iterator[Fault]:
     """Rows of a heavy key meet those of the other streams only where one stream is split and the others are copied."""
     keys = [node.partitions.get(stream) for stream in sorted(node.sources)]
-    split = [key for key in keys if isinstance(key, SplitPartition)]
-    if not split or len(keys) == 1:
+    split_keys = [key for key in keys if isinstance(key, SplitPartition)]
+    if not split_keys:
+        return
+    if getattr(node.executor, "NEEDS_WHOLE_KEYS", False):
+        text = f"{type(node.executor).__name__} would give a part of the result in each channel that gets a heavy key."
+        advice = "Use SplitPartition for joins. Spread an aggregation by a function, and aggregate again by the key."
+        yield Fault(str(node.location), text, advice)
+        return
+    if any(key.copied for key in split_keys) and (len(keys) == 1 or isinstance(node.executor, StatelessExecutor)):
+        text = f"{type(node.executor).__name__} would give the copied rows of heavy keys once for each channel."
+        yield Fault(str(node.location), text, "Copy the rows of one side of a join only.")
+        return
+    if len(keys) == 1:
         return
     if (
-        len(split) < len(keys)
-        or len({key.heavy for key in split}) > 1
-        or [key.copied for key in split].count(False) > 1
+        len(split_keys) < len(keys)
+        or len({key.heavy for key in split_keys}) > 1
+        or [key.copied for key in split_keys].count(False) != 1
     ):
-        text = "a stream with a SplitPartition needs one of the same heavy keys, copied=True, on each other stream."
+        text = (
+            "a stream with a SplitPartition needs one of the same heavy keys, copied=True, on each other stream only."
+        )
         yield Fault(str(node.location), text)
-    elif split[0].copied and not getattr(node.executor, "may_copy_left", True):
+    elif split_keys[0].copied and not getattr(node.executor, "may_copy_left", True):
         text = "the left rows of heavy keys are copied, and a join that is not inner would give them several times."
         yield Fault(str(node.location), text, "Split stream 0, and copy stream 1.")
 
@@ -122,18 +143,18 @@ def _is_columns(key: Any) -> bool:
     return isinstance(key, (list, tuple)) and bool(key) and all(isinstance(column, str) for column in key)
 
 
-def _columns_of(node: InputNode | TaskNode) -> list[str] | None:
+def _empty_batch(node: InputNode | TaskNode) -> pl.DataFrame | None:
     """The columns that an input sends: its batch function is called once, without rows, to learn them."""
     if not isinstance(node, InputNode) or node.reader.schema is None:
         return None
     empty = pl.DataFrame(schema=node.reader.schema)
     if node.batch_function is None:
-        return empty.columns
+        return empty
     try:
         found = node.batch_function(empty)
     except Exception:  # noqa: BLE001 - a user's function that wants rows: the batches themselves will tell
         return None
-    return found.columns if isinstance(found, pl.DataFrame) else None
+    return found if isinstance(found, pl.DataFrame) else None
 
 
 def _faults_of_executor(node: TaskNode) -> Iterator[Fault]:
@@ -150,6 +171,8 @@ def _faults_of_executor(node: TaskNode) -> Iterator[Fault]:
     except Exception as error:  # noqa: BLE001 - a user's object, which may raise anything
         advice = "Make in `initialize` what belongs to one process, as connections."
         yield Fault(at, f"{kind.__name__} cannot be copied for each channel: {error}.", advice)
+    if kind.NEEDS_ONE_CHANNEL and node.channels != 1:
+        yield Fault(at, f"{kind.__name__} has {node.channels!r} channels, and brings only the rows of one.", "Use 1.")
     if kind.execute in (Executor.execute, StatelessExecutor.execute):
         yield Fault(at, f"{kind.__name__} has no execute.", "Write execute(self, batches, stream_id, channel).")
     shapes = {"execute": "batches, stream_id, channel", "done": "channel", "initialize": "datasets, channel"}

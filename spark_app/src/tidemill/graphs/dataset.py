@@ -7,7 +7,7 @@ all objects are there: without it nobody sees any of them.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,11 +21,13 @@ import pyarrow as pa
 from tidemill.cluster.stores import absolute_url
 from tidemill.graphs.columns import in_order, stacked
 from tidemill.graphs.partitions import hash_channels
+from tidemill.graphs.sealed import not_written
 from tidemill.journal.snapshot import checksum_of
 from tidemill.store.json_codec import JsonCodec
-from tidemill.store.objects import RESERVED, AlreadyExists, NotFound, ObjectStore
+from tidemill.store.objects import RESERVED, NotFound, ObjectStore
 from tidemill.store.urls import open_store
-from tidemill.values.errors import BadInput, CorruptState, UnknownName
+from tidemill.values.errors import BadInput, CorruptState, TidemillError, UnknownName
+from tidemill.values.notebook import ROWS_MAX, ShownInNotebooks, table
 
 FOLDER = f"{RESERVED}/datasets"
 RECORD = "/dataset.json"
@@ -72,7 +74,7 @@ def record_key(dataset: str) -> str:
     return f"{FOLDER}/{dataset}{RECORD}"
 
 
-class Dataset:
+class Dataset(ShownInNotebooks):
     """Batches that a graph made. Before the graph has run, its Dataset is known by name only."""
 
     KIND: ClassVar[str] = "dataset"
@@ -84,6 +86,22 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.store!r}, {self.id!r})"
+
+    def _facts(self) -> dict[str, Any]:
+        columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
+        return {"store": self.store, "id": self.id, "rows": self.num_rows, "batches": len(self), "columns": columns}
+
+    def _repr_html_(self) -> str:
+        """The facts, and the first rows of its first batch that has any."""
+        facts = super()._repr_html_()
+        try:
+            filled = next((each for each in self.record.objects if each.rows), None)
+            if filled is None:
+                return facts
+            head = next(read_slices(self._objects, filled.key, [(0, ROWS_MAX)]))
+        except TidemillError:
+            return facts  # which say why
+        return facts + table("", head.columns, head.iter_rows(), rest=self.num_rows - head.height)
 
     @cached_property
     def record(self) -> DatasetRecord:
@@ -119,7 +137,7 @@ class Dataset:
     def schema(self) -> pl.Schema:
         """Names and types of the columns; empty if the node never sent a batch."""
         objects = self.record.objects
-        return read_object(self._objects, objects[0].key).schema if objects else pl.Schema()
+        return next(read_slices(self._objects, objects[0].key, [(0, 0)])).schema if objects else pl.Schema()
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
         """Its batches with rows, by channel and in the order in which each channel sent them."""
@@ -140,9 +158,13 @@ class Dataset:
         """The batch of an object, by its place in `record.objects`."""
         return self._read(self.record.objects[number])
 
-    def read_object(self, key: str) -> pl.DataFrame:
-        """The batch of an object, by its key, which stays where windows come and go."""
-        return in_order(read_object(self._objects, key), self.schema.names())
+    def read_object(self, key: str, checksum: str) -> pl.DataFrame:
+        """The batch of an object, by its key, which stays where windows come and go; an empty checksum is unknown.
+
+        Raises:
+            CorruptState: it is gone, or not what was written.
+        """
+        return in_order(read_object(self._objects, key, checksum), self.schema.names())
 
     def to_polars(self) -> pl.DataFrame:
         """All rows as one frame. Raises BadInput where its batches have other columns than the first one."""
@@ -163,10 +185,10 @@ class Dataset:
 
     def _read(self, each: DatasetObject) -> pl.DataFrame:
         """The rows of an object, in the order of columns that the first one has."""
-        return self.read_object(each.key)
+        return self.read_object(each.key, each.checksum)
 
     def _joined(self, objects: Sequence[DatasetObject]) -> pl.DataFrame:
-        return _together([self._read(each) for each in objects])
+        return together([self._read(each) for each in objects])
 
 
 class KVDataset(Dataset):
@@ -205,15 +227,15 @@ class RangeDataset(Dataset):
         """The rows whose key is in [low, high), in order of the key; None is no bound."""
         column = pl.col(self.record.key_columns[0])
         conditions = ([] if low is None else [column >= low]) + ([] if high is None else [column < high])
-        found = _together([self._within(each, conditions) for each in self.record.objects])
+        found = together([self._within(each, conditions) for each in self.record.objects])
         return found.sort(self.record.key_columns) if found.width else found
 
     def _within(self, each: DatasetObject, conditions: list[pl.Expr]) -> pl.DataFrame:
-        source = _source(self._objects, each.key)
-        return pl.scan_parquet(source).filter(*conditions).collect()  # row groups that have none are not read
+        scanned = pl.scan_parquet(_source(self._objects, each.key))
+        return _collected(scanned.filter(*conditions), each.key)  # row groups that have none are not read
 
 
-def _together(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def together(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The rows of all; where there are none, the columns of the first. Raises BadInput where columns differ."""
     with_rows = [frame for frame in frames if frame.height] or frames[:1]
     names = {", ".join(sorted(frame.columns)): None for frame in with_rows}
@@ -227,7 +249,7 @@ def read_record(store: ObjectStore, dataset: str) -> DatasetRecord:
     key = record_key(dataset)
     try:
         found = RECORDS.decode(store.get(key), key)
-        if store.exists(f"{DELETIONS}/{dataset}"):
+        if is_to_be_deleted(store, dataset):
             raise NotFound(f"{dataset} is to be deleted.")
         return found
     except NotFound as error:
@@ -235,27 +257,50 @@ def read_record(store: ObjectStore, dataset: str) -> DatasetRecord:
         raise UnknownName(text, dataset=dataset) from error
 
 
-def read_object(store: ObjectStore, key: str) -> pl.DataFrame:
-    """The rows of one object. Raises CorruptState where it is gone or damaged."""
-    source = _source(store, key)
+def is_to_be_deleted(store: ObjectStore, dataset: str) -> bool:
+    """Whether somebody said so."""
+    return store.exists(f"{DELETIONS}/{dataset}")
+
+
+def read_object(store: ObjectStore, key: str, checksum: str) -> pl.DataFrame:
+    """The rows of an object; an empty checksum is unknown. Raises CorruptState: it is gone, or not what was written."""
     try:
-        return pl.read_parquet(source)
-    except (pl.exceptions.PolarsError, OSError) as error:
+        content = store.get(key)
+    except NotFound as error:
+        raise _unreadable(key, error) from error
+    if checksum and checksum_of(content) != checksum:
+        raise not_written(key)
+    return _collected(pl.scan_parquet(content), key)
+
+
+def read_slices(store: ObjectStore, key: str, slices: Iterable[tuple[int, int | None]]) -> Iterator[pl.DataFrame]:
+    """For each (start, count) these rows of one object, which is fetched once, and of which no more is read than that:
+    so its checksum is not compared. Raises CorruptState where it is gone, or is no such file.
+    """
+    source = _source(store, key)
+    for start, count in slices:
+        yield _collected(pl.scan_parquet(source).slice(start, count), key)
+
+
+def _collected(rows: pl.LazyFrame, key: str) -> pl.DataFrame:
+    try:
+        return rows.collect()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise _unreadable(key, error) from error
 
 
-def _source(store: ObjectStore, key: str) -> Path | io.BytesIO:
+def _source(store: ObjectStore, key: str) -> Path | bytes:
     """What Polars reads an object from: its file if there is one, else its bytes. Raises CorruptState if it is gone."""
     path = store.local_path(key)
     if path is not None and path.exists():
         return path
     try:
-        return io.BytesIO(store.get(key))
+        return store.get(key)
     except NotFound as error:
         raise _unreadable(key, error) from error
 
 
-def _unreadable(key: str, error: Exception) -> CorruptState:
+def _unreadable(key: str, error: BaseException) -> CorruptState:
     return CorruptState(f"{key}: this object of a Dataset cannot be read: {error}", key=key)
 
 
@@ -270,21 +315,16 @@ def write_object(
     return DatasetObject(key, channel, frame.height, content.nbytes, checksum_of(content), partition)
 
 
-def publish(store: ObjectStore, record: DatasetRecord) -> None:
-    """Let a Dataset be seen; again is no error. One whose objects were deleted already is seen no more."""
-    key = record_key(record.id)
-    if record.objects and not store.exists(record.objects[0].key):
-        return
-    try:
-        store.create(key, RECORDS.encode(record, key))
-    except AlreadyExists:
-        return
+def dataset_names(store: ObjectStore, below: str = "") -> list[str]:
+    """The IDs of all Datasets that have a record, or of those `below` another: of its windows."""
+    folder = f"{FOLDER}/{below}".rstrip("/")
+    return [key.removeprefix(f"{FOLDER}/").removesuffix(RECORD) for key in store.list(folder) if key.endswith(RECORD)]
 
 
 def list_datasets(store: ObjectStore) -> list[DatasetRecord]:
     """The Datasets of a store that can be read, the oldest first."""
     found = []
-    for key in [key for key in store.list(FOLDER) if key.endswith(RECORD)]:
+    for name in dataset_names(store):
         with suppress(UnknownName):  # it goes just now
-            found.append(read_record(store, key.removeprefix(f"{FOLDER}/").removesuffix(RECORD)))
+            found.append(read_record(store, name))
     return sorted(found, key=lambda record: (record.created_ms, record.id))

@@ -1,19 +1,30 @@
 """Who reads Datasets, and deletions that wait for them.
 
-    _tidemill/dataset-readers/<dataset>/<until>-<graph>-<nonce>   a graph reads it, up to this time at most
+    _tidemill/dataset-readers/<dataset>@<until>-<graph>-<nonce>   a graph reads it, up to this time at most
     _tidemill/dataset-deletions/<dataset>                         it is to be deleted: nobody new may read it
 
 A reader first says that it reads and then looks for a deletion; who deletes first says so and then looks for readers.
 So one of both sees the other, wherever they are killed. What a killed reader said counts no more when its time is over.
+Who publishes a Dataset is a reader of it meanwhile, since it may be published again, by a run that is resumed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from urllib.parse import quote
 
-from tidemill.graphs.dataset import DELETIONS, FOLDER, Dataset, read_record, record_key
+from tidemill.graphs.dataset import (
+    DELETIONS,
+    FOLDER,
+    RECORDS,
+    Dataset,
+    DatasetRecord,
+    is_to_be_deleted,
+    read_record,
+    record_key,
+)
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.store.objects import RESERVED, AlreadyExists, ObjectStore
 from tidemill.store.urls import open_store
@@ -45,9 +56,7 @@ class DatasetReader:
         before, self._keys = self._keys, []
         for each in self._datasets:
             store = open_store(each.store)
-            key = f"{_readers(each.id)}/{self._said_ms + LEASE_MS:013d}-{self._graph}-{nonce()}"
-            store.create(key, b"{}")
-            self._keys.append((store, each, key))
+            self._keys.append((store, each, _say(store, each.id, self._graph, self._said_ms)))
             if not before:  # who was there first may read on: the deletion waits
                 each.check()
         for store, _, key in before:
@@ -63,33 +72,62 @@ class DatasetReader:
         keys, self._keys = self._keys, []
         with suppress(StoreUnavailable):
             for store, each, key in keys:
-                store.delete(key)
-                for waiting in _waiting(store, each.id):
-                    _delete_unread(store, waiting, self._clock.now_ms())
+                _unsay(store, each.id, key, self._clock.now_ms())
+
+
+def _say(store: ObjectStore, dataset: str, graph: str, now_ms: int) -> str:
+    """Say that a graph reads a Dataset; the key under which that stands."""
+    key = f"{_prefix(dataset)}{now_ms + LEASE_MS:013d}-{graph}-{nonce()}"
+    store.create(key, b"{}")
+    return key
+
+
+def _unsay(store: ObjectStore, dataset: str, key: str, now_ms: int) -> None:
+    """It is read no more, so a deletion that waited goes on."""
+    store.delete(key)
+    for waiting in _waiting(store, dataset):
+        _delete_unread(store, waiting, now_ms)
+
+
+def publish(store: ObjectStore, dataset: str, records: Sequence[DatasetRecord], now_ms: int) -> None:
+    """Let a Dataset be seen, or these windows of it; again is no error. What was deleted stays so.
+
+    Who publishes counts as a reader meanwhile: a deletion waits for it, or was said before, or is done and its objects
+    are gone. So no record comes when its objects go.
+    """
+    reader = _say(store, dataset, records[0].graph, now_ms)
+    for record in records:
+        is_gone = bool(record.objects) and not store.exists(record.objects[0].key)
+        if not is_gone and not is_to_be_deleted(store, record.id):
+            key = record_key(record.id)
+            with suppress(AlreadyExists):
+                store.create(key, RECORDS.encode(record, key))
+    _unsay(store, dataset, reader, now_ms)
 
 
 def readers_of(store: ObjectStore, dataset: str, now_ms: int) -> list[tuple[str, int]]:
     """The graphs that read a Dataset, and until when each counts if nothing more is heard of it."""
     parts = dataset.split("/")  # of windows, the first part is the Dataset of all of them
     whole = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
-    names = [key.rpartition("/")[2] for each in whole for key in store.list(_readers(each))]
+    names = [key.rpartition("@")[2] for each in whole for key in _readers(store, each)]
     found = [(name[14:].rpartition("-")[0], int(name[:13])) for name in names]
     return [(graph, until) for graph, until in found if until > now_ms]
 
 
-def _readers(dataset: str) -> str:
-    return f"{READERS}/{quote(dataset, safe='')}"
+def _prefix(dataset: str) -> str:
+    return f"{READERS}/{quote(dataset, safe='')}@"
+
+
+def _readers(store: ObjectStore, dataset: str) -> list[str]:
+    """The keys of those who read a Dataset. All are in one folder, which costs less than one for each Dataset."""
+    prefix = _prefix(dataset)
+    return list(takewhile(lambda key: key.startswith(prefix), store.list(READERS, prefix)))
 
 
 def _waiting(store: ObjectStore, dataset: str) -> list[str]:
     """What is to be deleted of a Dataset: itself, or some of its windows."""
     windows = [key.removeprefix(f"{DELETIONS}/") for key in store.list(f"{DELETIONS}/{dataset}")]
     return windows or [dataset] * is_to_be_deleted(store, dataset)
-
-
-def is_to_be_deleted(store: ObjectStore, dataset: str) -> bool:
-    """Whether somebody said so."""
-    return store.exists(f"{DELETIONS}/{dataset}")
 
 
 def delete_dataset(store: ObjectStore, dataset: str, now_ms: int | None = None) -> int:
@@ -114,7 +152,7 @@ def delete_waiting(store: ObjectStore, now_ms: int) -> list[str]:
     for dataset in gone:
         _delete_unread(store, dataset, now_ms)
     for key in list(store.list(READERS)):
-        if int(key.rpartition("/")[2][:13]) <= now_ms:
+        if int(key.rpartition("@")[2][:13]) <= now_ms:
             store.delete(key)
     return gone
 
@@ -127,7 +165,7 @@ def _delete_unread(store: ObjectStore, dataset: str, now_ms: int) -> int:
     keys = list(store.list(f"{FOLDER}/{dataset}"))
     for key in keys:
         store.delete(key)
-    for key in list(store.list(_readers(dataset))):
+    for key in _readers(store, dataset):
         store.delete(key)
     store.delete(f"{DELETIONS}/{dataset}")
     return len(keys)

@@ -37,7 +37,9 @@ class DatasetWriter:
         return written
 
     def end(self) -> list[DatasetObject]:
-        """No batch comes any more: what waits is written."""
+        """No batch comes any more: what waits is written, and in the first channel the columns if none ever came."""
+        if not self.pending and not self._channel and self._sink.schema is not None:
+            self.pending = [self._sink.schema.to_frame()]
         return self._flush() if self.pending else []
 
     def _fits(self, frame: pl.DataFrame) -> bool:

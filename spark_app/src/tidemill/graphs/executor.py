@@ -29,6 +29,15 @@ class Executor:
     HAS_EFFECTS: ClassVar[bool] = False
     """Whether it does something outside the graph, so that nobody may run it on samples beside the graph."""
 
+    NEEDS_ONE_CHANNEL: ClassVar[bool] = False
+    """Whether it is right only where one channel gets all rows."""
+
+    NEEDS_WHOLE_KEYS: ClassVar[bool] = False
+    """Whether its results are right only if all rows of a key come to one channel: no `SplitPartition` goes with it."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
     def initialize(self, datasets: Sequence[Any], channel: int) -> None:
         """Called once in each channel before the first batch; `datasets` are those of the node, complete."""
 
@@ -61,7 +70,8 @@ class Executor:
     def serialize(self) -> Any:
         """The state for a checkpoint: anything that pickles, frames anywhere in it; if not overridden all attributes.
 
-        A frame that is part of the state again at the next checkpoint is not written again.
+        A frame that is part of the state again at the next checkpoint is not written again. Functions that `__init__`
+        set are code: of all attributes they alone are not saved.
         """
         return dict(vars(self))
 

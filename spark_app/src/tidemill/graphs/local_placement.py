@@ -51,6 +51,9 @@ class LocalPlacement:
         """Begin where `states` was asked."""
         self._states = dict(states)
 
+    def use(self, program: str) -> None:
+        """Nothing: the graph is here."""
+
     def named(self, waves: Waves) -> list[str]:
         """No objects: all is in memory."""
         return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import polars as pl
@@ -78,17 +79,22 @@ class ReadsDataset(Protocol):
     dataset: Any
 
 
+OUTPUT_DEPOT = "new_output_depot"
+"""The call of nodes that append to depots."""
 WINDOWS = "windows"
 """The kind of Datasets of which each window is one."""
 
 
 @dataclass(frozen=True)
 class DatasetSink:
-    """A node's output becomes a Dataset: `dataset` names it, `key` are the columns by which it is looked up."""
+    """A node's output becomes a Dataset: `dataset` names it, `key` are the columns by which it is looked up. `schema`:
+    the columns that it has where no row comes; None where nobody knows.
+    """
 
     dataset: str
     kind: str
     key: tuple[str, ...] = ()
+    schema: pl.Schema | None = None
 
 
 @dataclass(frozen=True)
@@ -199,3 +205,16 @@ class GraphDefinition:
             else:
                 found.append(frozenset().union(*(found[source] for source in node.sources.values())))
         return found
+
+
+@dataclass(frozen=True)
+class StoredGraph:
+    """What is stored of a graph, to be resumed in another process. It stands here since workers of Spark read it, who
+    need the nodes and nothing of what defines, draws or runs them.
+    """
+
+    definition: GraphDefinition
+    engine: str
+    memory_bytes: int
+    checkpoint_waves: int | None
+    retention: timedelta | None

@@ -22,6 +22,11 @@ from tidemill.values.routing import route_column
 Pieces: TypeAlias = list[tuple[int, pl.DataFrame]]
 """Channels and their rows, in order of channels; channels that get no row are left out."""
 
+FILTERED_CHANNELS = 8
+"""To so many channels rows are dealt by filters, which read all of them again each time, but read and write in order:
+that takes a third to a seventh of the time of gathering for 2 channels, and as long for 16.
+"""
+
 
 @dataclass(frozen=True)
 class RangePartition:
@@ -57,20 +62,33 @@ class SplitPartition:
     copied: bool
 
     def __init__(self, columns: str | Sequence[str], heavy: Sequence[Any], *, copied: bool = False) -> None:
-        """`heavy`: keys, each a tuple where there are several columns; None is a null."""
+        """`heavy`: keys, each a tuple where there are several columns; None is a null.
+
+        Raises:
+            BadInput: a key has another number of values than there are columns.
+        """
         names = (columns,) if isinstance(columns, str) else tuple(columns)
+        if wrong := [
+            k for k in heavy if len(names) > 1 and not (isinstance(k, (tuple, list)) and len(k) == len(names))
+        ]:
+            raise BadInput(f"a heavy key of {', '.join(names)} is a tuple of {len(names)} values, not {wrong[0]!r}")
         object.__setattr__(self, "columns", names)
         keys = ((key,) if len(names) == 1 else tuple(key) for key in heavy)
         object.__setattr__(self, "heavy", tuple(tuple(_NAN if value != value else value for value in k) for k in keys))
         object.__setattr__(self, "copied", copied)
 
     def is_heavy(self, frame: pl.DataFrame) -> NDArray[np.bool_]:
-        """For each row whether its key is one of these."""
+        """For each row whether its key is one of these. Raises BadInput where one is not of its column's type."""
         found = [
             pl.all_horizontal(pl.col(name).eq_missing(value) for name, value in zip(self.columns, key, strict=True))
             for key in self.heavy
         ]
-        marked = frame.with_columns(pl.any_horizontal(pl.lit(False), *found).alias(_HEAVY))
+        try:
+            marked = frame.with_columns(pl.any_horizontal(pl.lit(False), *found).alias(_HEAVY))
+        except pl.exceptions.PolarsError as error:
+            types = ", ".join(f"{name} ({frame.schema[name]})" for name in self.columns)
+            keys = ", ".join(repr(key[0] if len(key) == 1 else key) for key in self.heavy)
+            raise BadInput(f"the heavy keys {keys} are not of the type of {types}") from error
         return marked.get_column(_HEAVY).to_numpy()
 
 
@@ -176,19 +194,28 @@ def _plain(column: pl.Series) -> pl.Series:
 
 def _range_channels(column: pl.Series, bounds: Sequence[Any]) -> NDArray[np.int64]:
     found = np.zeros(len(column), dtype=np.int64)
-    for bound in bounds:
-        found += (column >= bound).fill_null(False).to_numpy()
+    try:
+        for bound in bounds:
+            is_above = column.to_frame().select((pl.col(column.name) >= bound).fill_null(False))
+            found += is_above.to_series().to_numpy()
+    except (TypeError, pl.exceptions.PolarsError) as error:
+        text = f"the bounds {', '.join(map(repr, bounds))} are not of the type of {column.name} ({column.dtype})"
+        raise BadInput(text) from error
     return found
 
 
 def _dealt(frame: pl.DataFrame, channel: NDArray[np.int64], channels: int) -> Pieces:
-    """Gathers the rows of each channel; a batch of one channel's rows is passed as it is."""
+    """Filters the rows of each channel, or gathers them if there are many; rows of one channel alone are passed as
+    they are.
+    """
     counts = np.bincount(channel, minlength=channels)
     if len(counts) > channels:
         raise BadInput(f"a row goes to channel {len(counts) - 1}, but the channels are 0 to {channels - 1}")
     used = np.flatnonzero(counts)
     if len(used) == 1:
         return [(int(used[0]), frame)]
+    if len(used) <= FILTERED_CHANNELS:
+        return [(int(c), frame.filter(pl.Series(channel == c))) for c in used]
     order = np.argsort(channel.astype(np.uint16), kind="stable")  # a radix sort, for 16 bits
     ordered = frame[order]
     starts = np.concatenate([[0], np.cumsum(counts)])

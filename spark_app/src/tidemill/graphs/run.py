@@ -1,8 +1,8 @@
 """One run of a graph: waves until all channels have ended, checkpoints between them, and the end that publishes.
 
-Durable steps, each created if absent: the program, `begin`, objects of Datasets and frames (under names that nobody
-else has), a checkpoint and the entry that names it, appends to depots that the entry names (idempotent), `finish`, and
-the records of the Datasets. A process that is killed at any of them leaves a graph that `resume` goes on with.
+Durable steps, each created if absent: the program, `begin` that names it, objects of Datasets and frames (under names
+that nobody else has), a checkpoint and the entry that names it, appends to depots that the entry names (idempotent),
+`finish`, and the records of the Datasets. A process that is killed at any of them leaves a graph that goes on.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ import polars as pl
 
 from tidemill.graphs.checkpoints import FrameStore, delete_but
 from tidemill.graphs.dataset import FOLDER as DATASETS
-from tidemill.graphs.dataset import Dataset, DatasetObject, DatasetRecord, publish, record_key
+from tidemill.graphs.dataset import RECORD, Dataset, DatasetObject, DatasetRecord, record_key
+from tidemill.graphs.dataset_readers import publish
 from tidemill.graphs.depot_output import DepotOutput
 from tidemill.graphs.failures import saving
 from tidemill.graphs.messages import ChannelId, Payload, StepResult, StepWork
 from tidemill.graphs.nodes import DatasetSink, DepotSink, GraphDefinition, TaskNode
 from tidemill.graphs.run_log import Kind, RunEntry, RunLog, graph_folder
+from tidemill.graphs.sealed import sealed, unsealed
 from tidemill.graphs.waves import NodeRecord, Waves, node_records
 from tidemill.graphs.windowed_dataset import window_id
 from tidemill.journal.clock import Clock
 from tidemill.store.log import wait_for
-from tidemill.store.objects import ObjectStore
-from tidemill.values.errors import BadInput, Fenced, StoreRestored, TidemillError, invariant
+from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.values.errors import BadInput, CorruptState, Fenced, StoreRestored, TidemillError, invariant
 from tidemill.values.ids import nonce
 
 CHECKPOINT_SHARE = 0.1
@@ -57,6 +59,9 @@ class GraphPlacement(Protocol):
     def go_on(self, states: dict[ChannelId, Any]) -> None:
         """Begin where `states` was asked."""
 
+    def use(self, program: str) -> None:
+        """Work with this program of the store from now on."""
+
     def named(self, waves: Waves) -> list[str]:
         """The keys of objects that the channels need from now on."""
 
@@ -73,7 +78,7 @@ class GraphPlacement(Protocol):
 @dataclass(frozen=True)
 class RunOptions:
     """`checkpoint_waves`: waves from one checkpoint to the next at least; None is never. `retention_ms`: how long
-    Datasets are kept; 0 is for ever.
+    Datasets are kept; 0 is for ever. `program`: the pickled graph, to be stored; empty where it cannot be resumed.
     """
 
     graph: str
@@ -82,6 +87,7 @@ class RunOptions:
     memory_bytes: int
     checkpoint_waves: int | None
     retention_ms: int = 0
+    program: bytes = b""
 
 
 class GraphRun:
@@ -107,6 +113,7 @@ class GraphRun:
         self._log = RunLog(store, options.graph)
         self._output = DepotOutput(store, options.graph)
         self._kept: list[str] = []
+        self._program = ""
         self._checkpoint = ""
         self._checkpoint_wave = 0
         self._checkpoint_seconds = 0.0
@@ -127,13 +134,19 @@ class GraphRun:
         """
         newest = self._last = self._log.newest()
         if newest is not None and newest.kind == "finish":
-            if self._store.exists(f"{self._folder}/program"):  # deleted last: all is published where it is gone
+            if newest.program and self._store.exists(newest.program):  # deleted last: where it is gone all is published
                 self._publish(newest)
             return newest
         self._checkpoint = newest.checkpoint if newest is not None else ""
+        left = self._written() if newest is not None else []
+        self._store_program()
         self._append("begin", nodes=self._known(newest))
-        self.waves = self._restored() if self._checkpoint else self._fresh()
+        self._forget_programs()
+        self._placement.use(self._program)
+        self.waves = self._restored(left) if self._checkpoint else self._fresh(left)
         try:
+            if not self._checkpoint and any(node.is_endless for node in self._definition.inputs):
+                self._take_checkpoint(self.waves)  # where it begins to read is decided once
             while not self.waves.is_finished:
                 if self._wave(self.waves):
                     return self._take_checkpoint(self.waves, "stop")
@@ -142,8 +155,9 @@ class GraphRun:
         except (Fenced, StoreRestored):
             raise
         except TidemillError as error:
+            left = self._written()
             self._append("fail", text=str(error)[:2000])
-            self._clean()
+            self._clean(left)
             raise
         finally:
             self._output.close()
@@ -153,17 +167,35 @@ class GraphRun:
         """The nodes as they stand where the run begins."""
         return newest.nodes if newest is not None and self._checkpoint else node_records(self._definition)
 
-    def _fresh(self) -> Waves:
+    def _store_program(self) -> None:
+        """Under the number of the entry that this process will begin with."""
+        if self._options.program:
+            self._program = f"{self._folder}/program-{self._log.next_number:08d}-{nonce()}"
+            self._store.create(self._program, sealed(self._program, self._options.program))
+
+    def _forget_programs(self) -> None:
+        """Delete those of others who began before, or who can begin no more: their number is taken."""
+        first, last = (f"{self._folder}/program-{number:08d}" for number in (0, self._log.next_number))
+        for key in list(self._store.list(self._folder, first)):
+            if key != self._program and key < last:
+                self._store.delete(key)
+
+    def _fresh(self, left: list[str]) -> Waves:
+        self._clean(left)
         cursors = {node.id: node.reader.plan(node.channels) for node in self._definition.inputs}
         return Waves(self._definition, cursors, self._options.memory_bytes)
 
-    def _restored(self) -> Waves:
-        content = self._store.get(self._checkpoint)
+    def _restored(self, left: list[str]) -> Waves:
+        try:
+            content = unsealed(self._checkpoint, self._store.get(self._checkpoint))
+        except NotFound as error:
+            text = f"{self._checkpoint} is gone: another process resumed this graph, or somebody deleted it."
+            raise CorruptState(text, key=self._checkpoint) from error
         (waves, states), frames = self._frames.load(content)
         waves.go_on(self._definition)
         self._kept = [self._checkpoint, *frames, *self._placement.named(waves)]
         self._checkpoint_wave = waves.wave
-        self._clean()
+        self._clean(left)
         self._placement.go_on(states)
         self._publish_staged(waves)
         found: Waves = waves
@@ -206,7 +238,7 @@ class GraphRun:
         begin = time.perf_counter()
         content, frames = self._dumped(waves)
         key = f"{self._folder}/checkpoints/{waves.wave:08d}-{nonce()}"
-        self._store.create(key, content)
+        self._store.create(key, sealed(key, content))
         self._checkpoint, self._checkpoint_wave = key, waves.wave
         entry = self._append(kind)
         before, self._kept = self._kept, [key, *frames, *self._placement.named(waves)]
@@ -249,11 +281,13 @@ class GraphRun:
 
     def _publish_windows(self, waves: Waves, node: TaskNode) -> None:
         """Let windows be seen."""
+        assert isinstance(node.sink, DatasetSink)
         ended = waves.ended_windows(node.id)
-        for value, objects in ended.items():
-            record = self._record(node, objects, value)
-            publish(self._store, record)
-            self._clean_dataset(record.id, record)
+        records = [self._record(node, objects, value) for value, objects in ended.items()]
+        if records:
+            publish(self._store, node.sink.dataset, records, self._clock.now_ms())
+        for record in records:
+            self._clean_dataset(record)
         if (waiting := waves.forget_windows(node.id, ended)) > OPEN_WINDOWS_MAX:
             text = f"{node.name} has channels that ended none of {waiting:,} windows, which others ended."
             raise BadInput(f"{text} Give it one channel, or a partition key by which each channel gets rows.")
@@ -267,8 +301,12 @@ class GraphRun:
 
     def _publish(self, entry: RunEntry) -> None:
         for record in entry.datasets:
-            publish(self._store, record)
-        self._clean(entry)
+            publish(self._store, record.id, [record], self._clock.now_ms())
+            self._clean_dataset(record)
+        self._kept = [entry.program]  # it goes last: while it is there, not all is done
+        self._clean(key for key in self._store.list(self._folder) if not key.startswith(f"{self._folder}/log/"))
+        if entry.program:
+            self._store.delete(entry.program)
 
     def _records(self, waves: Waves) -> list[DatasetRecord]:
         return [
@@ -288,23 +326,28 @@ class GraphRun:
             now + kept if kept else 0, self._checkpoint_wave,
         )  # fmt: skip
 
-    def _clean(self, ended: RunEntry | None = None) -> None:
-        """Delete what a run leaves that nothing names: all but the log when it has ended, else all but a checkpoint."""
-        kept = [] if ended else self._kept
-        for folder in ("frames", "checkpoints", "scratch"):
-            delete_but(self._store, f"{self._folder}/{folder}", kept)
-        if ended is not None or not self._checkpoint:
-            for node in self._definition.tasks:
-                if isinstance(node.sink, DatasetSink) and not (ended and node.keeps_windows):
-                    records = {record.id: record for record in ended.datasets} if ended else {}
-                    self._clean_dataset(node.sink.dataset, records.get(node.sink.dataset))
-        if ended is not None:
-            self._store.delete(f"{self._folder}/program")
+    def _written(self) -> list[str]:
+        """What a run wrote up to now and nobody may need but for its checkpoint. Ask it before an entry behind which
+        others go on, so that nothing of theirs is among it.
+        """
+        folders = [f"{self._folder}/{name}" for name in ("frames", "checkpoints", "scratch")]
+        if not self._checkpoint:
+            sinks = (node.sink for node in self._definition.tasks)
+            folders += [f"{DATASETS}/{sink.dataset}" for sink in sinks if isinstance(sink, DatasetSink)]
+        listed = (key for folder in folders for key in self._store.list(folder))
+        return [key for key in listed if not key.endswith(RECORD)]
 
-    def _clean_dataset(self, dataset: str, record: DatasetRecord | None) -> None:
+    def _clean(self, left: Iterable[str]) -> None:
+        """Delete what was left, but for what the checkpoint needs."""
+        kept = set(self._kept)
+        for key in list(left):
+            if key not in kept:
+                self._store.delete(key)
+
+    def _clean_dataset(self, record: DatasetRecord) -> None:
         """Delete objects that a killed process left."""
-        named = [each.key for each in record.objects] if record else []
-        delete_but(self._store, f"{DATASETS}/{dataset}", [*named, record_key(dataset)])
+        named = [each.key for each in record.objects]
+        delete_but(self._store, f"{DATASETS}/{record.id}", [*named, record_key(record.id)])
 
     def _append(self, kind: Kind, **more: Any) -> RunEntry:
         waves, last, now = self.waves, self._last, self._clock.now_ms()
@@ -314,6 +357,7 @@ class GraphRun:
             (last.checkpoints if last else 0) + (kind in ("checkpoint", "stop")),
             waves.wave if waves else 0, self._checkpoint, self._options.shape, self._options.engine,
             round(time.perf_counter() - self._begin, 6), round(self._checkpoint_seconds, 6), nodes=nodes,
+            program=self._program,
         )  # fmt: skip
         entry = replace(entry, **more)
         self._log.append(entry)

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tidemill.graphs.checkpoints import names_of
+from tidemill.graphs.checkpoints import FRAME, names_of
 from tidemill.graphs.dataset import FOLDER as DATASETS
-from tidemill.graphs.dataset import RECORD, RECORDS, DatasetObject, list_datasets, record_key
-from tidemill.graphs.dataset_readers import is_to_be_deleted
-from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder, graph_names, log_prefix
+from tidemill.graphs.dataset import RECORDS, DatasetObject, dataset_names, is_to_be_deleted, list_datasets, record_key
+from tidemill.graphs.run_log import RunEntry, RunLog, graph_names, log_prefix
+from tidemill.graphs.sealed import unsealed
 from tidemill.journal.snapshot import checksum_of
 from tidemill.leader.backup import SavedPart
 from tidemill.leader.check import Finding
 from tidemill.store.objects import NotFound, ObjectStore
-from tidemill.values.errors import CorruptState
+from tidemill.values.errors import CorruptState, Deleted
 
 
 def saved_parts(store: ObjectStore) -> Iterator[SavedPart]:
@@ -32,12 +32,12 @@ def saved_parts(store: ObjectStore) -> Iterator[SavedPart]:
     seen = {record.id: record for record in list_datasets(store)}
     waves: dict[str, int] = {}
     for name in graph_names(store):
-        head = RunLog(store, name).head()
+        head = _head(store, name)
         if head is None:
             continue
         number, newest = head
         waves[name] = _checkpoint_wave(newest)
-        keys = dict.fromkeys(_needed(store, name, newest), "")
+        keys = dict.fromkeys(_needed(store, newest), "")
         yield SavedPart(keys, log_prefix(name), number)
         for record in newest.datasets:
             if store.exists(record_key(record.id)):
@@ -51,16 +51,23 @@ def saved_parts(store: ObjectStore) -> Iterator[SavedPart]:
         yield SavedPart(keys | {record_key(record.id): ""})
 
 
-def _needed(store: ObjectStore, graph: str, newest: RunEntry) -> list[str]:
+def _head(store: ObjectStore, graph: str) -> tuple[int, RunEntry] | None:
+    """The last entry of a run and its number; None where it never began, or its record is being deleted."""
+    try:
+        return RunLog(store, graph).head()
+    except Deleted:
+        return None
+
+
+def _needed(store: ObjectStore, newest: RunEntry) -> list[str]:
     """The program of a run that can be resumed, and of what its checkpoint consists."""
-    program = f"{graph_folder(graph)}/program"
-    if not store.exists(program):
+    if not newest.program or not store.exists(newest.program):
         return []
     if not newest.checkpoint or newest.kind == "finish":
-        return [program]
-    names = names_of(store.get(newest.checkpoint))
+        return [newest.program]
+    names = names_of(unsealed(newest.checkpoint, store.get(newest.checkpoint)))
     gone = {_folder(name) for name in names if _is_of_window(name) and not store.exists(name)}
-    return [program, newest.checkpoint, *(name for name in names if _folder(name) not in gone)]
+    return [newest.program, newest.checkpoint, *(name for name in names if _folder(name) not in gone)]
 
 
 def _checkpoint_wave(newest: RunEntry) -> int:
@@ -89,17 +96,17 @@ def graph_logs(store: ObjectStore) -> list[str]:
 def check_graphs(store: ObjectStore) -> tuple[int, list[tuple[str, Finding]]]:
     """How many Datasets there are, and what is wrong with them and with the checkpoints of runs, each with its name."""
     found: list[tuple[str, Finding]] = []
-    keys = [key for key in store.list(DATASETS) if key.endswith(RECORD)]
-    for key in keys:
-        name = key.removeprefix(f"{DATASETS}/").removesuffix(RECORD)
-        found += [(name, Finding("S3", "dataset", text)) for text in _dataset_faults(store, name, key)]
+    datasets = dataset_names(store)
+    for name in datasets:
+        found += [(name, Finding("S3", "dataset", text)) for text in _dataset_faults(store, name)]
     for name in graph_names(store):
         found += [(name, Finding("S3", "graph", text)) for text in _run_faults(store, name)]
-    return len(keys), found
+    return len(datasets), found
 
 
-def _dataset_faults(store: ObjectStore, name: str, key: str) -> list[str]:
+def _dataset_faults(store: ObjectStore, name: str) -> list[str]:
     """Of a Dataset that is deleted meanwhile there is nothing to say."""
+    key = record_key(name)
     try:
         record = RECORDS.decode(store.get(key), key)
         texts = [text for each in record.objects for text in _object_faults(store, name, each)]
@@ -134,11 +141,33 @@ def _run_faults(store: ObjectStore, name: str) -> list[str]:
     log = RunLog(store, name)
     try:
         newest = log.newest()
-        if newest is None:
-            return []
-        texts = [f"needs {key}, which does not exist" for key in _needed(store, name, newest) if not store.exists(key)]
+    except CorruptState as error:
+        return [str(error)]
+    except Deleted:
+        return []
+    if newest is None:
+        return []
+    try:
+        texts = [text for key in _needed(store, newest) for text in _needed_faults(store, newest, key)]
     except NotFound as error:
         texts = [f"needs its checkpoint: {error}"]
     except CorruptState as error:
-        return [str(error)]
-    return texts if texts and log.newest() == newest and store.exists(f"{graph_folder(name)}/program") else []
+        texts = [str(error)]
+    if not texts:
+        return []
+    goes_on = log.newest() != newest or not store.exists(newest.program)
+    return [] if goes_on else texts
+
+
+def _needed_faults(store: ObjectStore, newest: RunEntry, key: str) -> Iterator[str]:
+    """Who names what steps and Datasets left has their checksums, pickled: these objects are only looked for."""
+    is_sealed = key in (newest.program, newest.checkpoint) or key.endswith(FRAME)
+    try:
+        if is_sealed:
+            unsealed(key, store.get(key))
+        elif not store.exists(key):
+            raise NotFound(key)
+    except NotFound:
+        yield f"needs {key}, which does not exist"
+    except CorruptState as error:
+        yield str(error)

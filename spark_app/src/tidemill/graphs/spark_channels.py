@@ -21,27 +21,32 @@ from tidemill.graphs.checkpoints import FrameStore
 from tidemill.graphs.failures import saving
 from tidemill.graphs.messages import ChannelId, StepResult, StepWork
 from tidemill.graphs.nodes import GraphDefinition
-from tidemill.graphs.run_log import graph_folder, read_program
-from tidemill.spark import wire
-from tidemill.spark.worker import drain
+from tidemill.graphs.run_log import graph_folder
+from tidemill.graphs.sealed import not_written, unsealed
+from tidemill.journal.snapshot import checksum_of
+from tidemill.spark.worker import answered, drain
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
 from tidemill.store.urls import open_store
 
-_LENGTH = 8
-"""Bytes at the end of a step's object that say how long its result is, which stands before them."""
+_LENGTH, _CHECKSUM = 8, 16
+"""Bytes at the end of a step's object that say how long its result is, which stands before them, and its checksum."""
 
 
 @dataclass(frozen=True)
 class StoredPart:
-    """A part of an object: `length` bytes from `start` on."""
+    """A part of an object: `length` bytes from `start` on, and their checksum."""
 
     key: str
     start: int
     length: int
+    checksum: str
 
     def read(self, store: ObjectStore) -> bytes:
-        """These bytes."""
-        return store.get_range(self.key, self.start, self.length)
+        """These bytes. Raises CorruptState: they are not what was written."""
+        content = store.get_range(self.key, self.start, self.length)
+        if checksum_of(content) != self.checksum:
+            raise not_written(self.key)
+        return content
 
     def frame(self, store: ObjectStore) -> pl.DataFrame:
         """The rows of a batch."""
@@ -58,12 +63,13 @@ class StoredState:
 
 @dataclass(frozen=True)
 class ShareTask:
-    """What one Spark task does: some of the works of the wave `name`, one after the other. `is_again`: a task that had
-    the same works was lost.
+    """What one Spark task does: some of the works of the wave `name`, one after the other. `program` is the key of the
+    graph. `is_again`: a task that had the same works was lost.
     """
 
     store: str
     graph: str
+    program: str
     name: str
     works: tuple[StepWork, ...]
     paths: tuple[str, ...]
@@ -71,20 +77,20 @@ class ShareTask:
 
     def __call__(self, partition: int, records: Iterable[bytes]) -> list[bytes]:
         drain(records)
-        try:
-            sys.path.extend(path for path in self.paths if path not in sys.path)
-            return [wire.pack_control(_bench(self.store, self.graph).steps(self.name, self.works, self.is_again))]
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - what a user function raises is data
-            return [wire.pack_control(wire.pack_failure(error))]
+        return answered(self._run)
+
+    def _run(self) -> list[StepResult]:
+        sys.path.extend(path for path in self.paths if path not in sys.path)
+        return _bench(self).steps(self.name, self.works, self.is_again)
 
 
 class _Bench:
     """A graph in a worker, and the channels that were here last."""
 
-    def __init__(self, url: str, graph: str) -> None:
+    def __init__(self, url: str, graph: str, program: str) -> None:
         self.store = open_store(url, probe=False)
         self.folder = f"{graph_folder(graph)}/scratch"
-        self.graph: GraphDefinition = cloudpickle.loads(read_program(self.store, graph)).definition
+        self.graph: GraphDefinition = cloudpickle.loads(unsealed(program, self.store.get(program))).definition
         self._live: dict[ChannelId, tuple[str, LiveChannel, FrameStore]] = {}
 
     def steps(self, name: str, works: Iterable[StepWork], is_again: bool) -> list[StepResult]:
@@ -115,14 +121,14 @@ class _Bench:
         try:
             self.store.create(key, made.ended(result))
         except AlreadyExists:  # a task that was taken for lost did it meanwhile: what it made counts
-            return _result_in(self.store.get(key))
+            return _result_in(key, self.store.get(key))
         if state is not None:
             self._live[work.channel] = (key, live, frames)
         return result
 
     def _done_before(self, key: str) -> StepResult | None:
         try:
-            return _result_in(self.store.get(key))
+            return _result_in(key, self.store.get(key))
         except NotFound:
             return None
 
@@ -166,28 +172,32 @@ class _StepObject:
         """Put bytes in; where they are."""
         start = self._buffer.tell()
         self._buffer.write(content)
-        return StoredPart(self._key, start, len(content))
+        return StoredPart(self._key, start, len(content), checksum_of(content))
 
     def ended(self, result: StepResult) -> memoryview:
         """The whole object, which says at its end what came of the step."""
         place = self.add(pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL))
-        self._buffer.write(place.length.to_bytes(_LENGTH))
+        self._buffer.write(place.length.to_bytes(_LENGTH) + place.checksum.encode())
         return self._buffer.getbuffer()
 
 
-def _result_in(content: bytes) -> StepResult:
-    end = len(content) - _LENGTH
-    found: StepResult = pickle.loads(content[end - int.from_bytes(content[end:]) : end])
+def _result_in(key: str, content: bytes) -> StepResult:
+    """What came of the step that left this object. Raises CorruptState: it is not what was written."""
+    end = len(content) - _LENGTH - _CHECKSUM
+    pickled = content[max(0, end - int.from_bytes(content[end:][:_LENGTH])) : max(0, end)]
+    if checksum_of(pickled).encode() != content[-_CHECKSUM:]:
+        raise not_written(key)
+    found: StepResult = pickle.loads(pickled)
     return found
 
 
 _benches: dict[tuple[str, str], _Bench] = {}
 
 
-def _bench(store: str, graph: str) -> _Bench:
+def _bench(task: ShareTask) -> _Bench:
     """The graph that this worker works on; one at a time, so that memory goes with the graph."""
-    found = _benches.get((store, graph))
+    found = _benches.get((task.store, task.program))
     if found is None:
         _benches.clear()
-        found = _benches[store, graph] = _Bench(store, graph)
+        found = _benches[task.store, task.program] = _Bench(task.store, task.graph, task.program)
     return found

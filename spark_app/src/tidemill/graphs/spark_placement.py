@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -38,6 +37,7 @@ class SparkPlacement:
         self._graph = graph
         self._url = store
         self._store = open_store(store)
+        self._program = ""
         self._made: set[str] = set()
         self._name = nonce()
         self._waves = 0
@@ -53,8 +53,7 @@ class SparkPlacement:
         self._waves += 1
         session, name = shared_session(), f"{self._name}-{self._waves}"
         count = min(session.slots, len(works), JOBS_MAX)
-        shares = [_Share(name, tuple(works[number::count])) for number in range(count)]
-        jobs = [self._jobs.submit(self._done, session, share) for share in shares]
+        jobs = [self._jobs.submit(self._done, session, name, tuple(works[number::count])) for number in range(count)]
         wait(jobs)
         found: dict[ChannelId, StepResult] = {}
         for job in jobs:
@@ -62,17 +61,18 @@ class SparkPlacement:
         self._made.update(key for result in found.values() for key in result.stored)
         return [found[work.channel] for work in works]
 
-    def _done(self, session: Session, share: _Share) -> list[StepResult]:
+    def _done(self, session: Session, name: str, works: tuple[StepWork, ...]) -> list[StepResult]:
+        """The results of one job's works, which are done one after the other; `name` tells the wave from all others."""
         for number in range(TRIES):
             try:
-                return self._tried(session if not number else shared_session(), share, is_again=number > 0)
+                return self._tried(session if not number else shared_session(), name, works, is_again=number > 0)
             except (Py4JError, OSError, EOFError) as error:
                 lost = error
         raise AttemptLost(f"Spark lost this wave {TRIES} times: {str(lost).splitlines()[0]}") from lost
 
-    def _tried(self, session: Session, share: _Share, is_again: bool) -> list[StepResult]:
+    def _tried(self, session: Session, name: str, works: tuple[StepWork, ...], is_again: bool) -> list[StepResult]:
         paths = tuple(sys.path) if session.settings.is_local else ()
-        task = ShareTask(self._url, self._graph, share.name, share.works, paths, is_again)
+        task = ShareTask(self._url, self._graph, self._program, name, works, paths, is_again)
         (record,) = session.stages.collect(session.stages.python_stage(session.stages.base(1), task))
         control = wire.unpack_control(record)
         if isinstance(control, wire.TaskFailure):
@@ -86,6 +86,10 @@ class SparkPlacement:
 
     def go_on(self, states: dict[ChannelId, Any]) -> None:
         """Nothing to do."""
+
+    def use(self, program: str) -> None:
+        """Workers take the graph from this object."""
+        self._program = program
 
     def named(self, waves: Waves) -> list[str]:
         """The objects that the channels need from now on."""
@@ -112,11 +116,3 @@ class SparkPlacement:
     def close(self) -> None:
         """Lets go of the threads; Spark stays for others."""
         self._jobs.shutdown()
-
-
-@dataclass(frozen=True)
-class _Share:
-    """The works of one job, which are done one after the other; `name` tells the wave from all others."""
-
-    name: str
-    works: tuple[StepWork, ...]

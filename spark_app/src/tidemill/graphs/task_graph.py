@@ -10,16 +10,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import cloudpickle
 import polars as pl
 import pyarrow as pa
 
 from tidemill.api.locations import caller_location
+from tidemill.api.topology import MicrobatchSourceOptions
 from tidemill.clients.module import ModuleClient
 from tidemill.cluster.stores import absolute_url
 from tidemill.graphs import explaining
@@ -31,24 +31,35 @@ from tidemill.graphs.executor import Relay
 from tidemill.graphs.frames.reading import ReadsFrames
 from tidemill.graphs.inputs.csv_input import STRIDE, CsvFormat, CsvInput, sniffed
 from tidemill.graphs.inputs.dataset_input import DatasetInput
-from tidemill.graphs.inputs.depot_input import depot_input
+from tidemill.graphs.inputs.depot_input import BEGINNING, depot_input
 from tidemill.graphs.inputs.files import find_files
 from tidemill.graphs.inputs.frame_input import FrameInput, IteratorInput, frame_from
+from tidemill.graphs.inputs.parquet_input import STRIDE as PARQUET_STRIDE
 from tidemill.graphs.inputs.parquet_input import parquet_input
 from tidemill.graphs.live_confluence import LiveConfluence
 from tidemill.graphs.local_placement import LocalPlacement
-from tidemill.graphs.nodes import BatchFunction, DatasetSink, DepotSink, GraphDefinition, InputNode, Reader, TaskNode
-from tidemill.graphs.progress import GraphProgress
+from tidemill.graphs.nodes import (
+    OUTPUT_DEPOT,
+    BatchFunction,
+    DatasetSink,
+    DepotSink,
+    GraphDefinition,
+    InputNode,
+    Reader,
+    StoredGraph,
+    TaskNode,
+)
+from tidemill.graphs.progress import GraphProgress, in_notebook
 from tidemill.graphs.run import GraphPlacement, GraphRun, RunOptions
-from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder, read_program
+from tidemill.graphs.run_log import RunEntry, RunLog, read_program
 from tidemill.graphs.waves import MEMORY_BYTES, NodeRecord, Waves, node_records
 from tidemill.graphs.windowed_dataset import WindowedDataset
 from tidemill.journal.clock import SystemClock
-from tidemill.language.dataflow import Location
-from tidemill.store.objects import AlreadyExists
+from tidemill.language.dataflow import Location, StartFrom
 from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput, DefinitionError, Fault
 from tidemill.values.ids import new_id
+from tidemill.values.notebook import picture, table
 
 ENGINES = ("local", "spark")
 KINDS = {kind.KIND: kind for kind in (Dataset, KVDataset, RangeDataset, WindowedDataset)}
@@ -61,17 +72,6 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 def default_store() -> str:
     """The store where none is named: TIDEMILL_STORE, else `tidemill-data` in the working folder."""
     return os.environ.get("TIDEMILL_STORE") or "tidemill-data"
-
-
-@dataclass(frozen=True)
-class StoredGraph:
-    """What is stored of a graph, to be resumed in another process."""
-
-    definition: GraphDefinition
-    engine: str
-    memory_bytes: int
-    checkpoint_waves: int | None
-    retention: timedelta | None
 
 
 class TaskGraph(ReadsFrames):
@@ -178,7 +178,7 @@ class TaskGraph(ReadsFrames):
         batch_func: BatchFunction | None = None,
         sep: str = ",",
         dependents: Sequence[int] = (),
-        stride: int = STRIDE,
+        stride: int = PARQUET_STRIDE,
         predicate: pl.Expr | None = None,
     ) -> int:
         """Parquet files of a folder or of a bucket, as `new_input_csv` names them; `names` and `sep` are not needed.
@@ -245,15 +245,23 @@ class TaskGraph(ReadsFrames):
         *,
         schema: Mapping[str, Any] | None = None,
         endless: bool = False,
+        options: MicrobatchSourceOptions | None = None,
     ) -> int:
         """The records of a module's depot in the graph's store, as many as there are now; `endless`: and all that are
         appended while the graph runs, which it does until somebody stops it. Dicts are rows; other records are the one
         column `value`. `schema`: the columns and their types, where batches would not show them all. A channel reads
-        its partitions in the order in which records were appended.
+        its partitions in the order in which records were appended. `options`: where reading begins, as of a
+        source of microbatches (`MicrobatchSourceOptions.start_from_offset_ago(10, OffsetAgo.MINUTES)`), instead of the
+        first record that there is; it counts when the graph begins, not when it goes on.
         """
 
         def read() -> Reader:
-            return depot_input(self.store, module, depot, schema, endless)
+            if options is not None and options.given_id is not None:
+                raise BadInput(f"an input has no ID as sources of microbatches have, as {options.given_id!r}")
+            start = BEGINNING if options is None else options.start or StartFrom()
+            return depot_input(self.store, module, depot, schema, endless, start)
+
+        self._faults += options.faults if options is not None else ()
 
         return self._new_input("new_input_depot", read, parallelism, ip, batch_func, dependents)
 
@@ -292,15 +300,25 @@ class TaskGraph(ReadsFrames):
         """The same as `new_non_blocking_node`."""
         return self._new_task("new_task_node", sources, None, arguments, named)
 
+    @overload
+    def new_blocking_node(
+        self, sources: Mapping[int, int], *arguments: Any, kind: type[_D], key: str | Sequence[str] = (), **named: Any
+    ) -> _D: ...
+
+    @overload
+    def new_blocking_node(self, sources: Mapping[int, int], *arguments: Any, **named: Any) -> Dataset: ...
+
     def new_blocking_node(
         self,
         sources: Mapping[int, int],
         *arguments: Any,
-        kind: type[_D] = Dataset,  # type: ignore[assignment]  # the default of a type variable
+        kind: type[Dataset] = Dataset,
         key: str | Sequence[str] = (),
+        schema: Mapping[str, Any] | None = None,
         **named: Any,
-    ) -> _D:
-        """A node whose output becomes a Dataset; arguments as those of `new_non_blocking_node`.
+    ) -> Dataset:
+        """A node whose output becomes a Dataset; arguments as those of `new_non_blocking_node`. `schema`: its columns
+        and their types, which it has also where no row comes.
 
         `kind`: `Dataset`, `KVDataset` or `RangeDataset` (or a class derived from one), the latter two with the `key`,
         columns by which they are looked up; or `WindowedDataset`, a Dataset for each value of `key` as soon as the
@@ -311,8 +329,13 @@ class TaskGraph(ReadsFrames):
         if bool(columns) == (kind.KIND == Dataset.KIND) or (kind.KIND == WindowedDataset.KIND and len(columns) != 1):
             advice = "Give key= for a KVDataset or a RangeDataset, one column for a WindowedDataset, and only there."
             self._faults.append(Fault(str(at), f"new_blocking_node: a {kind.__name__} with the key {columns}.", advice))
+        if schema is not None and kind.KIND == WindowedDataset.KIND:
+            self._faults.append(Fault(str(at), "new_blocking_node: windows have rows, so there is no schema=."))
         dataset = kind(self.store, f"{self.id}-{len(self._definition.nodes)}")
-        self._new_task("new_blocking_node", sources, DatasetSink(dataset.id, kind.KIND, columns), arguments, named)
+        shown = None if schema is None else pl.Schema(schema)
+        self._new_task(
+            "new_blocking_node", sources, DatasetSink(dataset.id, kind.KIND, columns, shown), arguments, named
+        )
         return dataset
 
     def new_output_depot(
@@ -331,9 +354,9 @@ class TaskGraph(ReadsFrames):
         try:
             ModuleClient(open_store(self.store), module).definition().depot(depot)
         except BadInput as error:
-            self._faults.append(Fault(str(at), f"new_output_depot: {error}"))
+            self._faults.append(Fault(str(at), f"{OUTPUT_DEPOT}: {error}"))
         arguments = (Relay(), parallelism, partition_key or {}, ip)
-        return self._new_task("new_output_depot", sources, DepotSink(module, depot), arguments, {})
+        return self._new_task(OUTPUT_DEPOT, sources, DepotSink(module, depot), arguments, {})
 
     def _new_task(
         self,
@@ -424,8 +447,8 @@ class TaskGraph(ReadsFrames):
 
     def run(self, progress: bool | None = None, check_confluence: bool = False) -> None:
         """Run to the end, or until `stop` is called; then the Datasets can be read. `progress` shows it on stderr;
-        None: where that is a terminal. `check_confluence`: try the executors, beside the run, on samples of the rows
-        that their channels get, in other orders and batches.
+        None: where that is a terminal, or in a notebook, below the cell. `check_confluence`: try the executors, beside
+        the run, on samples of the rows that their channels get, in other orders and batches.
 
         Raises:
             DefinitionError: as `initialize`, which is called if it was not.
@@ -465,11 +488,10 @@ class TaskGraph(ReadsFrames):
             text = f"The graph {self.id} in {self.store} was collected, and depots or windows have what it published"
             raise BadInput(f"{text}: it would come twice or be lost. Give this graph another id.")
         goes_on = newest is None or newest.kind != "finish"
-        if goes_on:
-            self._store_program()
+        program = self._pickled() if goes_on and self._can_resume() else b""
         every = self._checkpoint_waves if self._can_resume() else None
         kept_ms = 0 if self._retention is None else self._retention // timedelta(milliseconds=1)
-        options = RunOptions(self.id, self.engine, shape, self._memory_bytes, every, kept_ms)
+        options = RunOptions(self.id, self.engine, shape, self._memory_bytes, every, kept_ms, program)
         reader = DatasetReader(self._definition.datasets() if goes_on else (), self.id, SystemClock())
         placement = self._placement()
         try:
@@ -517,7 +539,7 @@ class TaskGraph(ReadsFrames):
 
     @contextmanager
     def _shown(self, progress: bool | None) -> Iterator[None]:
-        if not (sys.stderr.isatty() if progress is None else progress):
+        if not (sys.stderr.isatty() or in_notebook() if progress is None else progress):
             yield
             return
         with GraphProgress(self._definition) as shown:
@@ -537,16 +559,11 @@ class TaskGraph(ReadsFrames):
     def _can_resume(self) -> bool:
         return not any(isinstance(node.reader, IteratorInput) for node in self._definition.inputs)
 
-    def _store_program(self) -> None:
-        if not self._can_resume():
-            return
+    def _pickled(self) -> bytes:
         program = StoredGraph(
             self._definition, self.engine, self._memory_bytes, self._checkpoint_waves, self._retention
         )
-        try:
-            open_store(self.store).create(f"{graph_folder(self.id)}/program", cloudpickle.dumps(program))
-        except AlreadyExists:
-            return
+        return bytes(cloudpickle.dumps(program))
 
     @classmethod
     def resume(cls, id: str, store: str | os.PathLike[str] | None = None) -> TaskGraph:
@@ -579,6 +596,15 @@ class TaskGraph(ReadsFrames):
         Path(file).write_text(drawn(node_records(self._definition)), encoding="utf-8")
 
     # --- seeing ------------------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"TaskGraph({self.store!r}, id={self.id!r})"
+
+    def _repr_html_(self) -> str:
+        """The nodes as a picture, and what each has done so far."""
+        drawing = picture(drawn(node_records(self._definition)))
+        rows = [(each.node, each.title, each.rows_in, each.rows_out, each.steps) for each in self.metrics()]
+        return drawing + (table("", ("node", "kind", "rows in", "rows out", "steps"), rows) if rows else "")
 
     def explain(self) -> str:
         """The nodes as text: what each reads or takes, how rows are dealt, and where they go."""

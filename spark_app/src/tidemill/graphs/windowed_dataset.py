@@ -14,7 +14,15 @@ from typing import Any, ClassVar
 import polars as pl
 
 from tidemill.graphs.columns import stacked
-from tidemill.graphs.dataset import DELETIONS, FOLDER, Dataset, DatasetObject, DatasetRecord, write_object
+from tidemill.graphs.dataset import (
+    DELETIONS,
+    FOLDER,
+    Dataset,
+    DatasetObject,
+    DatasetRecord,
+    dataset_names,
+    write_object,
+)
 from tidemill.graphs.nodes import WINDOWS, DatasetSink
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import BadInput, UnknownName
@@ -35,13 +43,9 @@ class WindowedDataset(Dataset):
 
     def windows(self) -> list[Dataset]:
         """The Datasets of the windows, the first window first; those that are to be deleted are left out."""
-        folder, end = f"{FOLDER}/{self.id}/", "/dataset.json"
-        marks = f"{DELETIONS}/{self.id}"
-        gone = {key.removeprefix(f"{marks}/") for key in self._objects.list(marks)}
-        names = [
-            key.removeprefix(folder).removesuffix(end) for key in self._objects.list(folder[:-1]) if key.endswith(end)
-        ]
-        return [Dataset(self.store, f"{self.id}/{name}") for name in sorted(set(names) - gone, key=_order)]
+        gone = {key.removeprefix(f"{DELETIONS}/") for key in self._objects.list(f"{DELETIONS}/{self.id}")}
+        names = set(dataset_names(self._objects, self.id)) - gone
+        return [Dataset(self.store, name) for name in sorted(names, key=_order)]
 
     def window(self, value: Any) -> Dataset:
         """The Dataset of one window, by the value of its column; it has no record before the window has ended."""
@@ -127,6 +131,7 @@ def window_id(dataset: str, value: Any) -> str:
     return f"{dataset}/{text}"
 
 
-def _order(name: str) -> tuple[int, str]:
+def _order(dataset: str) -> tuple[int, str]:
     """Whole numbers by their size, dates and times by their text."""
+    name = dataset.rpartition("/")[2]
     return (0, name) if "T" in name else (int(name), "")

@@ -108,15 +108,26 @@ class Failure(Stored):
 
 
 @dataclass(frozen=True)
-class PendingCompaction:
+class PendingCompaction(Stored):
     """A compaction under way. Its objects' names hold `microbatch_id`, which is above any ID committed at its
     registration.
+
+    A long one goes piece by piece: the tasks are cut into `pieces` sets, of which the first `done` are merged into
+    `parts` (a set without rows has none). Nobody reads these before all are done; the next leader goes on from them.
     """
 
     microbatch_id: int
     first: int
     last: int
     epoch: int
+    pieces: int = 1
+    done: int = 0
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it is done piece by piece."""
+        return self.pieces > 1
 
 
 AppendIdentity = tuple[str, int]
@@ -191,13 +202,17 @@ class Entry(Stored):
     shared: int = 0
 
     def named_parts(self) -> Iterator[Part]:
-        """All parts that must be there while this is the newest entry: of both states, of appends, of the attempt."""
+        """All parts that must be there while this is the newest entry: of both states, of appends, of the attempt, and
+        of what is compacted in pieces.
+        """
         yield from self.snapshot.parts()
         yield from self.previous.parts()
         for append in self.appends:
             yield from append.parts
         for poison in self.attempt.poisons if self.attempt is not None else ():
             yield poison.part
+        for pending in self.pending:
+            yield from pending.parts
 
     @property
     def last_id(self) -> int:

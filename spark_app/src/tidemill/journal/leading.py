@@ -7,7 +7,7 @@ from typing import Final
 
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import Clock
-from tidemill.store.lease import TTL_MILLIS, StoreLease, lease_for
+from tidemill.store.lease import TTL_MILLIS, LeaderNotes, StoreLease, lease_for
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import ObjectStore
 
@@ -28,6 +28,16 @@ class LeaderWatch:
     def leader(self) -> str:
         """The process that leads; "" is none."""
         return self._lease.peek()
+
+    @property
+    def notes(self) -> LeaderNotes:
+        """What the leader says of itself that the last look found."""
+        return self._lease.notes
+
+    @property
+    def lost(self) -> str:
+        """The process that led and went without a word, as far as the last look tells; "" is none."""
+        return self._lease.lost
 
 
 def leader_of(store: ObjectStore, definition: StoredDefinition, topology: str, clock: Clock) -> str:

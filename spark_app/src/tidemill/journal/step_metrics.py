@@ -15,7 +15,7 @@ STEPS_MAX: Final = 64
 """Operators of which a commit tells: those that took longest."""
 
 PLAN: Final = "plan"
-_MS, _ROWS = "ms ", "rows "
+_MS, _ROWS, _PLACEMENT = "ms ", "rows ", "placement "
 
 
 def step_metrics(
@@ -37,6 +37,16 @@ def _names(operators: int) -> tuple[tuple[str, str], ...]:
     return tuple((f"{_MS}{number}", f"{_ROWS}{number}") for number in range(operators))
 
 
+def placement_metric(placement: str) -> dict[str, float]:
+    """Where an attempt ran, as a metric of it."""
+    return {f"{_PLACEMENT}{placement}": 1.0}
+
+
+def placement_of(metrics: Mapping[str, float]) -> str:
+    """Where an attempt ran; "" where its metrics do not say."""
+    return next((name.removeprefix(_PLACEMENT) for name in metrics if name.startswith(_PLACEMENT)), "")
+
+
 def is_of_step(name: str) -> bool:
     """Whether a metric is one of these."""
     return name == PLAN or name.startswith((_MS, _ROWS))
@@ -55,8 +65,10 @@ def _operator(name: str) -> str:
 
 
 def told(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, Any]]:
-    """The other metrics, and what is known of steps: `plan`, and `ms` and `rows` by operator or branch."""
-    others = {name: value for name, value in metrics.items() if not is_of_step(name)}
+    """The other metrics but the placement, and what is told of steps: `plan`, `ms` and `rows` by operator or branch."""
+    others = {
+        name: value for name, value in metrics.items() if not is_of_step(name) and not name.startswith(_PLACEMENT)
+    }
     if PLAN not in metrics:
         return others, {}
     steps = {

@@ -99,6 +99,9 @@ class KafkaDepot(ExternalDepot):
         self._asking = {name: value for name, value in every.items() if name not in reading} | {"error_cb": quiet}
         self._reading = {**self._asking, **reading}
 
+    def __repr__(self) -> str:
+        return f"KafkaDepot({self.topic!r})"
+
     # --- lifecycle ---
 
     def prepare_for_task(self, context: TaskGlobalContext) -> None:

@@ -8,7 +8,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -19,6 +18,7 @@ from tidemill.kafka.connection import checked_config, checked_seconds, checked_t
 from tidemill.language.objects import TaskGlobalContext, TaskGlobalObject
 from tidemill.language.operations import Ops
 from tidemill.values.errors import BadInput, CorruptState, UserCodeError, message_of
+from tidemill.values.threads import in_thread
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer, TopicPartition
@@ -135,6 +135,9 @@ class KafkaSink(TaskGlobalObject):
         self._timeout = checked_seconds("timeout_seconds", timeout_seconds)
         own = {"bootstrap.servers": bootstrap_servers, "transactional.id": transactional_id, "enable.idempotence": True}
         self._config = checked_config(config, own)
+
+    def __repr__(self) -> str:
+        return f"KafkaSink({self.topic!r})"
 
     # --- lifecycle ---
 
@@ -259,19 +262,12 @@ def _within(seconds: float, call: Callable[[], None]) -> None:
 
     What the call does later does no harm: who comes next fences its producer.
     """
-    outcome: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            call()
-            outcome.set_result(None)
-        except BaseException as error:  # noqa: BLE001 - raised where the outcome is asked for
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, name="tidemill Kafka transaction", daemon=True).start()
+    outcome = in_thread("tidemill Kafka transaction", call)
     try:
         outcome.result(seconds)
     except FutureTimeout:
+        if outcome.done():
+            raise
         raise TimeoutError(f"it took longer than {seconds:g} seconds") from None
 
 

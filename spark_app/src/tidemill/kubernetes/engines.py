@@ -33,12 +33,12 @@ def engine_opener(engine: str, conf: Path, name: str, pod: DriverPod, api: Clust
             api.delete_pods({POD_LABEL: pod.uid})
         runner = SparkRunner(settings)
         application = str(shared_session(settings).context.applicationId)
-        return Engine(runner, application, runner.has_workers, stop_shared_session)
+        return Engine(runner, application, runner.has_workers, stop_shared_session, lambda: runner.facts)
 
     return open_spark
 
 
 def _open_local() -> Engine:
-    from tidemill.local.runner import LocalRunner
+    from tidemill.local.runner import LOCAL, LocalRunner
 
-    return Engine(LocalRunner())
+    return Engine(LocalRunner(), facts=lambda: LOCAL)

@@ -110,6 +110,12 @@ class KubernetesLease:
         lease = self._leases.read()
         return str(_spec(lease or {}).get("holderIdentity") or "")
 
+    def stand_by(self) -> None:
+        """Its pod shows it."""
+
+    def tell(self, engine: str, spark_ui: str) -> None:
+        """The lease of the store says it (`ShownLease`)."""
+
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     def _keep(self, over: threading.Event) -> None:

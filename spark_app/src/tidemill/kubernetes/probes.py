@@ -71,6 +71,11 @@ class DriverMetrics(Collector):
         yield self._gauge("tidemill_failures_in_row", "Failed attempts since a commit.", status.failures_in_row or 0)
         yield self._counter("tidemill_processed_records", "Records processed since the first launch.", status.processed)
         yield self._counter("tidemill_skipped_records", "Records that retention deleted unread.", status.skipped)
+        text = "Records at which the module's code raised, left out of their microbatches."
+        yield self._counter("tidemill_quarantined_records", text, status.quarantined)
+        if status.in_quarantine is not None:
+            text = "Records in quarantine that wait for a decision."
+            yield self._gauge("tidemill_in_quarantine", text, status.in_quarantine)
         yield self._counter("tidemill_failed_attempts", "Failed attempts seen by this driver.", health.failures)
         yield self._each("tidemill_lag_records", "Records that wait.", "depot", health.lag)
         phase = str(status.phase or status.role)

@@ -28,6 +28,7 @@ class ShownLease:
         self._clock = clock
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
+        self._told = ("", "")
 
     @property
     def pace(self) -> LeasePace:
@@ -51,15 +52,25 @@ class ShownLease:
     def peek(self) -> str:
         return self._lease.peek()
 
+    def stand_by(self) -> None:
+        """The store says who waits: its clients do not see pods."""
+        self._shown.stand_by()
+
+    def tell(self, engine: str, spark_ui: str) -> None:
+        self._told = engine, spark_ui
+
     def release(self) -> None:
         """Give the Lease up first, then the store's, which has `RELEASE_SECONDS` to answer."""
         self._over.set()
         self._lease.release()
-        if self._thread is not None:
-            self._thread.join(RELEASE_SECONDS)
+        if self._thread is None:  # it stood by
+            self._thread = threading.Thread(target=_try, args=(self._shown.release,), name="shown lease", daemon=True)
+            self._thread.start()
+        self._thread.join(RELEASE_SECONDS)
 
     def _show(self) -> None:
         while self._lease.is_held() and not self._over.is_set():
+            self._shown.tell(*self._told)
             _try(self._shown.claim)
             self._clock.wait(self._over, SHOW_MS)
         _try(self._shown.release)

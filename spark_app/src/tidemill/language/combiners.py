@@ -33,7 +33,7 @@ from tidemill.language.column_forms import (
 )
 from tidemill.language.dataflow import Aggregator
 from tidemill.language.operations import is_true
-from tidemill.language.ranking import ONE_FORM, Ranking, is_nan, top_monotonic_named, top_monotonic_of
+from tidemill.language.ranking import ONE_FORM, Ranking, is_nan, rank_of, top_monotonic_named, top_monotonic_of
 from tidemill.values.errors import BadInput, DefinitionError, invariant
 from tidemill.values.keys import admit_all, has_key, key_token, plain_key, settled_map
 
@@ -159,24 +159,22 @@ def _smaller(a: Any, b: Any) -> Any:
     """
     if a is None or b is None:
         return b if a is None else a
-    if is_nan(a):
-        return b
-    return b if b < a or (a == b and _stands_before(b, a)) else a
+    return b if _is_smaller(b, a) else a
 
 
 def _greater(a: Any, b: Any) -> Any:
     if a is None or b is None:
         return b if a is None else a
-    if is_nan(a):
-        return a
-    return b if is_nan(b) or b > a or (a == b and _stands_before(a, b)) else a
+    return b if _is_smaller(a, b) else a
 
 
-def _stands_before(a: Any, b: Any) -> bool:
-    """Which of two equal values is the smaller one: the one whose text sorts first (-0.0 before 0.0, 1 before 1.0)."""
-    if type(a) is type(b) and type(a) in ONE_FORM:
-        return False
-    return repr(a) < repr(b)
+def _is_smaller(a: Any, b: Any) -> bool:
+    """Of equal values that differ the smaller one is that whose text sorts first (-0.0 before 0.0, 1 before 1.0)."""
+    kind = type(a)
+    if kind is type(b) and (kind in ONE_FORM or (kind is float and a == a and b == b and a != b)):
+        return bool(a < b)
+    one, other = rank_of(a), rank_of(b)
+    return bool(repr(a) < repr(b) if one == other else one < other)
 
 
 def _lift_condition(value: Any) -> Any:

@@ -444,7 +444,7 @@ Node = Union[
 
 # --- the module ------------------------------------------------------------------------------------------------------
 
-DepotPartitioner = Literal["random", "hash_by", "disallow", "custom", "external"]
+DepotPartitioner = Literal["random", "hash_by", "disallow", "custom", "external", "sink"]
 
 
 TOMBSTONE: Final = "tidemill.Depot.TOMBSTONE"
@@ -466,7 +466,8 @@ class DepotDeclaration:
 
     "hash_by" has the names of `fields` of dict records instead, where the module names them. `tick_millis` is set for
     tick depots, which hold no records. `schema` is what each record must fit; None: any data. "external": the records
-    are outside the store, and an object of the module with the depot's name reads them.
+    are outside the store, and an object of the module with the depot's name reads them. "sink": such an object writes
+    them, and nothing reads them.
     """
 
     name: str
@@ -482,7 +483,12 @@ class DepotDeclaration:
     @property
     def has_log(self) -> bool:
         """Whether its records are in the store."""
-        return self.tick_millis is None and self.partitioner != "external"
+        return self.tick_millis is None and self.partitioner not in ("external", "sink")
+
+    @property
+    def takes_appends(self) -> bool:
+        """Whether topologies may append to it."""
+        return self.has_log or self.partitioner == "sink"
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,9 @@ class TaskGlobalObject:
     is_used_once: bool = False
     """Whether a module may name it at one place of its dataflow only."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
     def prepare_for_task(self, context: TaskGlobalContext) -> None:
         """Open it; called once in each process that needs it, before anything else. What it raises fails the attempt,
         which is tried again.

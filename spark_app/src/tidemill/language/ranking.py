@@ -12,6 +12,7 @@ from typing import Any
 
 from tidemill.language.dataflow import Aggregator, Const, Function
 from tidemill.language.operations import op_named
+from tidemill.values.data import sort_key
 from tidemill.values.errors import BadInput, DefinitionError
 from tidemill.values.keys import key_token
 
@@ -27,6 +28,21 @@ def is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value
 
 
+NESTED = frozenset({list, tuple, set, frozenset})
+"""Types whose values hold others, among them perhaps NaN."""
+
+
+def rank_of(value: Any) -> Any:
+    """What orders a value among others that compare with it: NaN is greater than every number, in lists too; sets are
+    compared by their elements in the order of `sort_key`, for Python says only which of them holds the other.
+    """
+    if isinstance(value, (list, tuple)):
+        return False, tuple(map(rank_of, value))
+    if isinstance(value, (set, frozenset)):
+        return False, sort_key(value)
+    return (True, 0) if is_nan(value) else (False, value)
+
+
 def ranked(values: Sequence[Any], is_ascending: bool) -> list[Any]:
     """The values sorted so that they come out alike in whatever order they went in.
 
@@ -35,12 +51,19 @@ def ranked(values: Sequence[Any], is_ascending: bool) -> list[Any]:
     kinds = set(map(type, values))
     if len(kinds) == 1 and kinds <= ONE_FORM:
         return sorted(values, reverse=not is_ascending)
+    if kinds & NESTED:
+        pairs = sorted(((rank_of(value), value) for value in values), key=_rank_in_pair, reverse=not is_ascending)
+        return [value for _, same in groupby(pairs, _rank_in_pair) for value in sorted((v for _, v in same), key=repr)]
     nans = list(filter(is_nan, values)) if float in kinds else []
     numbers = [value for value in values if not is_nan(value)] if nans else values
     ordered = sorted(numbers, reverse=not is_ascending)
     if any(map(operator.eq, ordered, islice(ordered, 1, None))):
         ordered = [value for _, equal in groupby(ordered) for value in sorted(equal, key=repr)]
     return ordered + nans if is_ascending else nans + ordered
+
+
+def _rank_in_pair(pair: tuple[Any, Any]) -> Any:
+    return pair[0]
 
 
 @dataclass(frozen=True)
@@ -77,18 +100,14 @@ class Ranking:
         if self.sort_value_of is None:
             ordered = ranked(values or (), self.is_ascending)
         else:
-            ordered = sorted(values or (), key=self._rank, reverse=not self.is_ascending)
+            by = self.sort_value_of
+            ordered = sorted(values or (), key=lambda value: rank_of(by(value)), reverse=not self.is_ascending)
         distinct: list[Any] = []
         for value in self._without_repeated_ids(ordered):
             if len(distinct) == self.amount:
                 break
             distinct.append(value)
         return distinct
-
-    def _rank(self, value: Any) -> tuple[bool, Any]:
-        assert self.sort_value_of is not None
-        rank = self.sort_value_of(value)
-        return (True, 0) if is_nan(rank) else (False, rank)
 
     def _without_repeated_ids(self, ordered: list[Any]) -> Iterator[Any]:
         seen = set()

@@ -17,7 +17,7 @@ from tidemill.journal.definition_log import DefinitionLog, lost_definition, no_s
 from tidemill.journal.entries import AppendIdentity, Entry, StagedAppend
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.settlements import SettlementLog, quarantine_prefix
-from tidemill.journal.snapshot import Part, Snapshot
+from tidemill.journal.snapshot import Level, Part, Snapshot
 from tidemill.leader.check_appends import append_faults, listing_faults
 from tidemill.leader.deletions import DeletionDecision, Deletions
 from tidemill.store.objects import NotFound, ObjectStore
@@ -259,7 +259,9 @@ def _check_snapshot(
     place = f"{topology} entry {number}"
     prefix, layouts = definition.topology_prefix(topology), _layouts(definition, topology)
     known: dict[tuple[str, str, bool], list[str]] = {}
-    for name, snapshot in (("S3", entry.snapshot), ("S5", entry.previous)):
+    pieces = (Level("run", p.first, p.last, p.parts, is_base=True) for p in entry.pending)
+    unread = [("S3", Snapshot((level,))) for level in pieces]
+    for name, snapshot in (("S3", entry.snapshot), ("S5", entry.previous), *unread):
         for text in _snapshot_faults(store, prefix, snapshot, layouts, known):
             if log.newest_number() == number:
                 yield Finding(name, place, text)

@@ -58,7 +58,7 @@ def collect(topology_store: TopologyStore, retention_ms: int) -> Collected:
             _sweep(topology_store, topology_store.definition.depot_prefix(name))
     _keep_quarantine(topology_store)
     for name in sorted(topology_store.program.targets.keys() & topology_store.definition.depots.keys()):
-        if not _readers(topology_store, name):
+        if topology_store.definition.depots[name].has_log and not _readers(topology_store, name):
             roll(topology_store.opened_depot(name))
             _sweep(topology_store, topology_store.definition.depot_prefix(name))
     return found

@@ -12,7 +12,7 @@ from typing import Literal, Union
 
 from tidemill.engine.work import AttemptOutcome
 from tidemill.journal.entries import AppendIdentity, Attempt, Entry, Poison, StagedAppend
-from tidemill.journal.snapshot import Level, Part
+from tidemill.journal.snapshot import Level, Part, TaskSet
 from tidemill.language.options import ModuleOptions
 
 
@@ -46,8 +46,10 @@ class TopologySpec:
     """A topology as the machine sees it; `reads` are the other topologies whose PStates it reads.
 
     `retired` are sources that it does not read any more, and whose progress a rollback will want. `depots` are the
-    module's depots by name, each as its name with its id; `retired_depots` those that a rollback may bring back.
-    `generations` says how many migrations the values of a table are to go through, of tables with any.
+    module's depots by name, each as its name with its id; `sinks` those of them that are in other systems,
+    `retired_depots` those that a rollback may bring back.
+    `generations` says how many migrations the values of a table are to go through, of tables with any. It has `tasks`,
+    which run on `threads`.
     """
 
     name: str
@@ -57,7 +59,10 @@ class TopologySpec:
     retired: frozenset[str] = frozenset()
     depots: Mapping[str, str] = field(default_factory=dict)
     retired_depots: frozenset[str] = frozenset()
+    sinks: frozenset[str] = frozenset()
     generations: Mapping[str, int] = field(default_factory=dict)
+    tasks: int = 1
+    threads: int = 1
 
 
 # --- events ----------------------------------------------------------------------------------------------------------
@@ -286,13 +291,16 @@ class CancelAttempt:
 
 @dataclass(frozen=True)
 class StartCompaction:
-    """Merge these levels, which are neighbours, into a run; with `is_base` nothing older stands below them."""
+    """Merge these levels, which are neighbours, into a run; with `is_base` nothing older stands below them. `pieces`
+    are the sets of tasks that are merged now, each into a part; without any all are.
+    """
 
     token: int
     microbatch_id: int
     levels: tuple[Level, ...]
     is_base: bool
     options: ModuleOptions
+    pieces: tuple[TaskSet, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,9 @@ class Machine:
     _found: events.FoundPoison | None = None
 
     def __post_init__(self) -> None:
-        self.publication = Publication(frozenset(self.spec.depots.values()))
+        self.publication = Publication(frozenset(self.spec.depots.values()), self.spec.sinks)
         self.maintenance.generations = self.spec.generations
+        self.maintenance.tasks, self.maintenance.threads = self.spec.tasks, self.spec.threads
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -295,9 +296,11 @@ class Machine:
 
     def _leave(self, now: Now) -> list[Instruction]:
         """What is committed is published before a leader goes; if that takes long, the next one does it."""
-        if self.role != "leader" or not self.publication.waiting(self._head):
+        if self.role != "leader":
             return self._stop("stopped", "")
-        return [*self._publish(now), self._wait(now.at + 1000)]
+        if self.publication.waiting(self._head):
+            return [*self._publish(now), self._wait(now.at + 1000)]
+        return self._note_delivered(now) or self._stop("stopped", "")
 
     def _wait(self, until: float, *, for_news: bool = False) -> events.Wait:
         """Wait, at most until a publication is to be tried again."""
@@ -433,9 +436,9 @@ class Machine:
         if self._failures > 0 and now.at < self._retry_at:
             return [*made, self._wait(self._retry_at)]
         if now.at < self._next_at:
-            return [*made, *self._compact_entry(now), self._wait(self._next_at)]
+            return [*made, *(self._note_beside(now) or [self._wait(self._next_at)])]
         step = [] if self._is_crowded(self._head) else self._new_attempt(look, now)
-        return [*made, *(step or self._compact_entry(now) or self._rest_until(now))]
+        return [*made, *(step or self._note_beside(now) or self._rest_until(now))]
 
     def _is_failure_in_log(self) -> bool:
         """Whether the log tells people how attempts without records fare; those with records tell it in their begin."""
@@ -451,7 +454,7 @@ class Machine:
             note = transitions.follow(self._head_to_follow(), "note", self._author(now))
             return [self._write(replace(note, paused_seen=asked, failure=self.failure or note.failure))]
         made = self._background(now)
-        return [*made, *(self._compact_entry(now) or [self._wait(now.at + 60_000, for_news=True)])]
+        return [*made, *(self._note_beside(now) or [self._wait(now.at + 60_000, for_news=True)])]
 
     def _new_attempt(self, look: SourcesProbed, now: Now) -> list[Instruction]:
         """Records are begun in the log before they are read; attempts without records are not."""
@@ -504,6 +507,15 @@ class Machine:
     def _is_crowded(self, entry: Entry) -> bool:
         """Whether something that goes on beside comes first, before anything new is begun."""
         return self.maintenance.is_crowded(entry) or self.publication.is_crowded(entry)
+
+    def _note_beside(self, now: Now) -> list[Instruction]:
+        """What went on beside enters the log, where no entry is near that would take it along."""
+        return self._compact_entry(now) or self._note_delivered(now)
+
+    def _note_delivered(self, now: Now) -> list[Instruction]:
+        if not self.publication.has_news(self._head):
+            return []
+        return [self._write(transitions.follow(self._head_to_follow(), "note", self._author(now)))]
 
     def _compact_entry(self, now: Now) -> list[Instruction]:
         """Where no commit is near, a finished compaction enters by an entry of its own."""

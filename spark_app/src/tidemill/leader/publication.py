@@ -43,9 +43,12 @@ def refusal_of(outcome: AttemptOutcome) -> str:
 
 @dataclass
 class Publication:
-    """At most one publication at a time. `depots` are those that the module has, as entries name them."""
+    """At most one publication at a time. `depots` are those that the module has, as entries name them, `sinks` those of
+    them that are in other systems.
+    """
 
     depots: Set[str]
+    sinks: Set[str] = frozenset()
     trouble: str = ""
     _token: int | None = None
     _failures: int = 0
@@ -85,6 +88,16 @@ class Publication:
         if not self._settled:
             return entry
         return replace(entry, appends=tuple(each for each in entry.appends if each.identity not in self._settled))
+
+    def has_news(self, entry: Entry) -> bool:
+        """Whether an entry lists what a sink has by now.
+
+        What is in a depot its log tells; what another system holds nobody else knows, and an update may send to another
+        place what is listed.
+        """
+        if self._token is not None or not self._settled:
+            return False
+        return any(each.depot in self.sinks and each.identity in self._settled for each in entry.appends)
 
     def note_written(self, entry: Entry) -> None:
         """What this entry leaves out need not be remembered."""

@@ -7,9 +7,8 @@ committed is the same for all of them, its sequences rise from microbatch to mic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
-
-import pyarrow as pa
 
 from tidemill.clients.depot_target import reopen
 from tidemill.depot.append_identity import Producer
@@ -17,10 +16,10 @@ from tidemill.depot.commit import SegmentBatch
 from tidemill.depot.log import DepotLog
 from tidemill.depot.producer_names import producer_of
 from tidemill.depot.rows import PartitionedRows, merge
-from tidemill.depot.segment import Segment
 from tidemill.journal.entries import AppendIdentity, StagedAppend
-from tidemill.journal.snapshot import Part
+from tidemill.language.objects import DeclaredObject
 from tidemill.leader import events
+from tidemill.leader.delivery import deliver, rows_of
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.store.objects import NotFound
 from tidemill.values.errors import (
@@ -32,8 +31,11 @@ from tidemill.values.errors import (
     RetryableError,
     SequenceUnknown,
     invariant,
-    reading_object,
 )
+from tidemill.values.threads import in_thread
+
+SINKS_AT_ONCE: Final = 8
+"""So many threads deliver; each holds some thousand rows."""
 
 GROUP_BYTES_MAX: Final = 64 * 1024 * 1024
 """Appends to one depot that wait together become one segment up to this size."""
@@ -45,26 +47,64 @@ def publish(
     is_stopped: Callable[[], bool] = lambda: False,
     tell: Callable[[str], None] = lambda prefix: None,
 ) -> events.AppendsPublished:
-    """Append all of them, depot by depot; one that does not answer stops no other. `tell` hears of each depot's prefix.
+    """Append all of them: depot by depot, then to some sinks at once; one that does not answer stops no other. `tell`
+    hears of each depot's prefix.
 
     Raises:
         CorruptState: what was staged cannot be read, or another history of this topology appended to the depot.
     """
+    appends: dict[str, list[StagedAppend]] = {}
+    for each in start.appends:
+        appends.setdefault(each.depot, []).append(each)
+    sinks = {depot: sink for depot in appends if (sink := topology_store.sink(depot)) is not None}
+    outcomes = []
+    for depot in [depot for depot in appends if depot not in sinks]:
+        steps = _publish_to(topology_store, depot, appends[depot])
+        published = partial(_tell, topology_store, depot, tell)
+        outcomes.append(_outcome(depot, appends[depot], steps, is_stopped, published))
+    for some in _some(list(sinks.items())):  # other systems may be slow
+        under_way = [
+            in_thread(
+                "tidemill delivery",
+                partial(_outcome, depot, appends[depot], deliver(topology_store, sink, appends[depot]), is_stopped),
+            )
+            for depot, sink in some
+        ]
+        outcomes += [each.result() for each in under_way]
+    settled = frozenset().union(*(there for there, _ in outcomes))
+    return events.AppendsPublished(start.token, settled, "; ".join(text for _, text in outcomes if text))
+
+
+def _tell(topology_store: TopologyStore, depot: str, tell: Callable[[str], None]) -> None:
+    tell(topology_store.target(depot).files.prefix)
+
+
+def _some(sinks: list[tuple[str, DeclaredObject]]) -> Iterator[list[tuple[str, DeclaredObject]]]:
+    for start in range(0, len(sinks), SINKS_AT_ONCE):
+        yield sinks[start : start + SINKS_AT_ONCE]
+
+
+def _outcome(
+    depot: str,
+    appends: Sequence[StagedAppend],
+    steps: Iterator[Sequence[StagedAppend]],
+    is_stopped: Callable[[], bool],
+    tell: Callable[[], None] = lambda: None,
+) -> tuple[frozenset[AppendIdentity], str]:
+    """What is there when the steps are made or one of them fails, and what is wrong; `tell` is called after each."""
     settled: set[AppendIdentity] = set()
-    troubles: list[str] = []
-    for depot in dict.fromkeys(each.depot for each in start.appends):
-        appends = [each for each in start.appends if each.depot == depot]
-        try:
-            for there in _publish_to(topology_store, depot, appends):
-                settled.update(each.identity for each in there)
-                tell(topology_store.target(depot).files.prefix)
-                if is_stopped():
-                    break
-        except (RetryableError, OutcomeUnknown, DepotClosed, NotFound) as error:
-            troubles.append(f"to {depot}: {error}")
-        except Deleted:
-            settled.update(each.identity for each in appends)
-    return events.AppendsPublished(start.token, frozenset(settled), "; ".join(troubles))
+    text = ""
+    try:
+        for there in steps:
+            settled.update(each.identity for each in there)
+            tell()
+            if is_stopped():
+                break
+    except (RetryableError, OutcomeUnknown, DepotClosed, NotFound) as error:
+        text = f"to {depot}: {error}"
+    except Deleted:
+        settled.update(each.identity for each in appends)
+    return frozenset(settled), text
 
 
 def _publish_to(
@@ -128,14 +168,4 @@ def _other_history(log: DepotLog, append: StagedAppend) -> CorruptState:
 
 
 def _rows(topology_store: TopologyStore, append: StagedAppend) -> PartitionedRows:
-    return merge([_rows_of(topology_store, part) for part in append.parts])
-
-
-def _rows_of(topology_store: TopologyStore, part: Part) -> PartitionedRows:
-    content = topology_store.read_part(part.name)
-    with reading_object(part.name):
-        part.check(content)
-    segment = Segment(pa.py_buffer(content))
-    held = segment.header.held()
-    counts = tuple(zip(held.partition.tolist(), (held.end - held.start).tolist(), strict=True))
-    return PartitionedRows(segment.rows(0, segment.header.records), counts)
+    return merge([rows_of(topology_store, part) for part in append.parts])

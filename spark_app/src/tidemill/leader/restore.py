@@ -200,7 +200,7 @@ def _has_definition(living: ObjectStore, module: str) -> bool:
 
 
 def _fill(copy: ObjectStore, plan: RestorePlan, folder: BackupFolder, tell: Callable[[str, Copied], None]) -> Copied:
-    check_store(copy)
+    check_store(copy, {point.topology.prefix: point.entry.last_id for point in plan.points})
     copied = Copied()
     keys = sorted(needed_objects(plan))
     with ThreadPoolExecutor(THREADS) as threads:

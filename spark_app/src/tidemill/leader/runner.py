@@ -15,8 +15,9 @@ from typing import Final
 from tidemill.clients.hub import AppendHub
 from tidemill.clients.status import Role, TopologyStatus
 from tidemill.definition.definition import StoredDefinition
-from tidemill.engine.work import AttemptRunner, Cancel, CurrentStep
+from tidemill.engine.work import AttemptRunner, Cancel, CurrentStep, EngineFacts
 from tidemill.journal.clock import Clock, SystemClock
+from tidemill.journal.spans import tracer
 from tidemill.leader import events
 from tidemill.leader.attempt_failures import attempt_failed, compaction_failed
 from tidemill.leader.attempting import run_attempt
@@ -26,9 +27,11 @@ from tidemill.leader.maintenance import Maintenance
 from tidemill.leader.publishing import publish
 from tidemill.leader.report import Now, RunnerState
 from tidemill.leader.topology_store import TopologyStore
+from tidemill.leader.tracing import AttemptSpans
 from tidemill.plan.program import Program
-from tidemill.store.lease import FileLease, LeaderLease, describe_process
+from tidemill.store.lease import FileLease, LeaderLease
 from tidemill.store.objects import ObjectStore
+from tidemill.store.standbys import describe_process
 from tidemill.tables.compaction_plan import plan
 from tidemill.values.errors import Deleted, Fenced, RetryableError, message_of
 from tidemill.values.ids import Ids
@@ -84,9 +87,12 @@ class TopologyRunner:
         self._is_killed = False
         self._stop_text = ""
         self._thread = threading.Thread(target=self._run, name=f"tidemill {topology}", daemon=True)
+        wanted = tracer()
+        self._spans = None if wanted is None else AttemptSpans(wanted, definition, topology)
         self._probe_ms = PROBE_MS_MIN
         self._changes_at = 0.0
         self._renew_at = 0.0
+        self._engine = EngineFacts()
         self._turned_at = self._clock.monotonic_ms()
 
     # --- for the caller ----------------------------------------------------------------------------------------------
@@ -205,6 +211,8 @@ class TopologyRunner:
         event: events.Event = events.TimePassed()
         while not self._is_killed:
             made = self._machine.handle(event, self._now())
+            if self._spans is not None:
+                self._spans.observe(self._machine, self._clock.monotonic_ms(), self._clock.now_ms())
             self._show()
             for instruction in made[:-1]:
                 self._begin(instruction)
@@ -216,7 +224,10 @@ class TopologyRunner:
 
     def _ask(self, instruction: events.Instruction) -> events.Event:
         if isinstance(instruction, (events.AskLease, events.ReadHead, events.ResolveStarts, events.Look)):
-            return self._topology_store.answer(instruction)
+            answer = self._topology_store.answer(instruction)
+            if answer == events.LeaseAnswered(False):
+                self._lease.stand_by()
+            return answer
         if isinstance(instruction, events.WriteEntry):
             return self._topology_store.answer(instruction)
         self._begin(instruction)
@@ -249,11 +260,19 @@ class TopologyRunner:
 
     def _attempt(self, start: events.StartAttempt, cancel: Cancel) -> None:
         try:
-            self._events.put(run_attempt(self._topology_store, self._runner, start, cancel, self._events.put))
+            ended = run_attempt(self._topology_store, self._runner, start, cancel, self._events.put)
+            if isinstance(ended, events.AttemptDone):
+                self._note_engine(ended.outcome.engine)
+            self._events.put(ended)
         except BaseException as error:  # noqa: BLE001 - a user's function raises anything, sys.exit included
             self._events.put(attempt_failed(start.token, error))
         finally:
             self._cancels.pop(start.token, None)
+
+    def _note_engine(self, engine: EngineFacts) -> None:
+        """What has changed is told with a renewal that comes at once."""
+        if engine != self._engine:
+            self._engine, self._renew_at = engine, 0.0
 
     def _compact(self, start: events.StartCompaction) -> None:
         try:
@@ -320,9 +339,12 @@ class TopologyRunner:
             return True
         self._renew_at = now + self._renew_ms
         try:
-            return self._lease.try_acquire()
+            is_held = self._lease.try_acquire()
         except RetryableError:
             return True
+        if is_held:
+            self._lease.tell(self._engine.name, self._engine.spark_ui)
+        return is_held
 
     def _now(self) -> Now:
         at, running = self._clock.monotonic_ms(), self._machine.running

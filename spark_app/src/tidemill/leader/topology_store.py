@@ -6,6 +6,7 @@ Everything here runs when it is called, in the caller's thread; `runner` adds th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 from tidemill.clients.quarantine import Quarantine
@@ -18,6 +19,7 @@ from tidemill.definition.definition import (
 )
 from tidemill.definition.migrating import steps_of
 from tidemill.definition.mirrors import check_copies
+from tidemill.definition.stored import depot_folder
 from tidemill.depot.log import DepotLog
 from tidemill.engine.work import AttemptWork, CompactionWork, Pinned, SourceWork
 from tidemill.journal.clock import Clock
@@ -27,7 +29,9 @@ from tidemill.journal.entries import QUARANTINE, Attempt
 from tidemill.journal.mirrored_objects import MirroredObjects
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.settlements import SettlementLog, quarantine_prefix
-from tidemill.journal.snapshot import Snapshot
+from tidemill.journal.snapshot import Level, Snapshot
+from tidemill.language.external import ExternalSink
+from tidemill.language.objects import DeclaredObject
 from tidemill.language.options import ModuleOptions, resolve, resolve_all
 from tidemill.leader import events
 from tidemill.leader.deletions import DeletionDecision, Deletions
@@ -41,11 +45,11 @@ from tidemill.store.lease import LeaderLease
 from tidemill.store.log import PATIENCE, Lost
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.store.patient import PatientStore
-from tidemill.store.urls import store_at
+from tidemill.store.urls import restored_at, store_at, store_id
 from tidemill.tables.migration_progress import generations
 from tidemill.tables.stored_parts import read_part
 from tidemill.tables.tables import Layout, layout_of
-from tidemill.values.errors import Deleted, OutcomeUnknown, RetryableError, SchemaOutdated, SnapshotExpired
+from tidemill.values.errors import Deleted, NeedsCode, OutcomeUnknown, RetryableError, SchemaOutdated, SnapshotExpired
 from tidemill.values.offsets import OffsetRanges
 
 
@@ -64,15 +68,18 @@ def topology_spec(definition: StoredDefinition, topology: str, reads: tuple[str,
     mirrored = [name for name, mirror in definition.mirrors.items() if isinstance(mirror.item, StoredDepot)]
     depots = {
         name: definition.depot_prefix(name).rpartition("/")[2]
-        for name in (*(name for name, depot in definition.depots.items() if depot.has_log), *mirrored)
+        for name in (*(name for name, depot in definition.depots.items() if depot.takes_appends), *mirrored)
     }
     depots |= {f"former {mirror.place}": mirror.folder.rpartition("/")[2] for mirror in definition.former}
     depots[QUARANTINE] = QUARANTINE
-    retired = (gone.folder(definition.module) for gone in definition.retired if isinstance(gone.item, StoredDepot))
+    retired = [gone.item for gone in definition.retired if isinstance(gone.item, StoredDepot)]
+    sinks = {depots[name] for name, depot in definition.depots.items() if depot.partitioner == "sink"}
     return TopologySpec(
         topology, definition.number, tuple(sources), reads, _retired_sources(definition, topology), depots,
-        frozenset(folder.rpartition("/")[2] for folder in retired if folder is not None),
+        frozenset(depot_folder(definition.module, item).rpartition("/")[2] for item in retired if item.takes_appends),
+        frozenset(sinks),
         generations([*definition.topology(topology).pstates.values(), *_retired_pstates(definition, topology)]),
+        definition.tasks, definition.threads,
     )  # fmt: skip
 
 
@@ -165,6 +172,22 @@ class TopologyStore:
             self._targets[depot] = found
         return self._targets[depot]
 
+    def sink(self, depot: str) -> DeclaredObject | None:
+        """The object behind a depot that is a sink, by its name with its id; None for any other."""
+        name = next((name for name, at in self.spec.depots.items() if at == depot), "")
+        found = self.program.objects.get(name)
+        return found if found is not None and isinstance(found.value, ExternalSink) else None
+
+    @cached_property
+    def store_id(self) -> str:
+        """The name of this copy of the store."""
+        return store_id(self.store)
+
+    @cached_property
+    def restored_at(self) -> int:
+        """The microbatch at which the topology was restored into this copy of the store; 0 if it began in it."""
+        return restored_at(self.store, self.prefix)
+
     def opened_depot(self, name: str) -> DepotLog:
         """Another handle of a depot of the module, of one that it mirrors, or of the topology's quarantine."""
         if name == QUARANTINE:
@@ -238,6 +261,8 @@ class TopologyStore:
         return self.externals.get(depot) or self.depots[depot]
 
     def _look(self, question: events.Look) -> events.SourcesProbed:
+        """The options come first: what was appended before a pause ended is seen by the look that sees its end."""
+        options = self.options.read()
         for depot in self.depots.values():
             depot.follow()
         for log in self.externals.values():
@@ -249,7 +274,7 @@ class TopologyStore:
         }
         reads = {name: log.newest_number() for name, log in self.others.items()}
         settled = self.settlements.newest().start if question.has_quarantine else 0
-        return events.SourcesProbed(ends, self.options.read(), self.definitions.newest_number(), reads, settled)
+        return events.SourcesProbed(ends, options, self.definitions.newest_number(), reads, settled)
 
     def _ends(self, depot: str) -> DepotEnds:
         if depot in self.externals:
@@ -367,11 +392,21 @@ class TopologyStore:
             levels=start.levels,
             is_base=start.is_base,
             options=self._options(start.options),
-            retired=self._retired_pstates(),
+            retired=self._retired_pstates(start.levels),
+            pieces=start.pieces,
         )
 
-    def _retired_pstates(self) -> dict[str, Layout]:
+    def _retired_pstates(self, levels: tuple[Level, ...]) -> dict[str, Layout]:
+        """Those that a rollback may bring back. Raises NeedsCode: values of one wait in these levels for a migration,
+        whose function went with it.
+        """
         retired = _retired_pstates(self.definition, self.topology) if self.restorable() else []
+        for pstate in retired:
+            if Snapshot(levels).migrated_from(generations([pstate])):
+                text = (
+                    f"{pstate.name} was deleted while its values wait for a migration, and a rollback may bring it back"
+                )
+                raise NeedsCode(f"{text}: all values that wait are rewritten once this update is stable.")
         return {pstate.id: layout_of(pstate.schema, steps_of(pstate)) for pstate in retired}
 
 

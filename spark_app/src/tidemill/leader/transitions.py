@@ -82,9 +82,16 @@ def claim(entry: Entry | None, spec: TopologySpec, starts: StartsResolved, autho
         ticks=ticks,
         attempt=_kept_attempt(before, spec, progress),
         failure=before.failure if before.attempt is not None else None,
-        pending=(),
+        pending=_kept_pending(before, spec),
         appends=_kept_appends(before, spec),
     )
+
+
+def _kept_pending(entry: Entry, spec: TopologySpec) -> tuple[PendingCompaction, ...]:
+    """What was compacted in pieces goes on where it stopped, unless an update came in between: its code may give other
+    values.
+    """
+    return tuple(p for p in entry.pending if p.is_cut and entry.definition == spec.definition)
 
 
 def _kept_appends(entry: Entry, spec: TopologySpec) -> tuple[StagedAppend, ...]:
@@ -255,6 +262,6 @@ def with_run(entry: Entry, number: int, pending: PendingCompaction, run: Level) 
     return replace(
         entry,
         snapshot=entry.snapshot.with_run(run),
-        pending=tuple(p for p in entry.pending if p != pending),
+        pending=tuple(p for p in entry.pending if p.first != pending.first),
         compacted=number,
     )

@@ -64,6 +64,11 @@ class Budget:
     first: int = 0
     at: str = "path"
 
+    @staticmethod
+    def boundless(first: int = 0) -> Budget:
+        """For a reader on a machine of its own: nothing is bounded, but errors of functions are the path's."""
+        return Budget(steps=sys.maxsize, results=sys.maxsize, bytes=sys.maxsize, first=first)
+
     def spend(self, steps: int = 1) -> None:
         """Count steps; looks at the time each so many of them.
 

@@ -62,6 +62,16 @@ class SchemaFaults:
         advice = f"Name one, or declare their type as PState.nullable({kind})."
         self.fault(text, advice if key.value is None else "Use a constant of that type.")
 
+    def field(self, key: Any, schema: FixedKeysSchema) -> Schema | None:
+        """The schema at a constant key of a record, which must have it; None where it is known no more."""
+        if not isinstance(key, Const):
+            return None
+        found = schema.field(key.value)
+        if found is None:
+            names = ", ".join(repr(name) for name, _ in schema.fields)
+            self.fault(f"'{self.pstate}' has no key {key.value!r} here.", f"It has {names}.")
+        return found
+
     def check_count(self, nav: Nav, number: Any) -> None:
         """A constant that stands for an index of a list, or for a number of elements, can be one."""
         if isinstance(number, Const) and (type(number.value) is not int or number.value < 0):

@@ -77,6 +77,11 @@ def path_from_json(data: Any) -> JsonPath:
     return JsonPath(reader.path(data, "path"))
 
 
+def keys_like_navigators(data: Sequence[Any]) -> list[str]:
+    """Texts of a path, already parsed, that are keys and have the names of navigators: maybe a list was meant."""
+    return [item for item in data if isinstance(item, str) and _snake(item) in NAVIGATORS]
+
+
 class _Reader:
     """Reads one path, and counts what it has."""
 

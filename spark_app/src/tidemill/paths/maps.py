@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from tidemill.language.dataflow import Const, Nav
+from tidemill.language.dataflow import Nav
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
 from tidemill.paths.arguments import VALUE, VALUES
 from tidemill.paths.containers import PlainMap, PlainSet, list_of, map_of, set_of
@@ -27,7 +27,7 @@ from tidemill.paths.nodes import UNCHANGED, MapNode, Node, SetNode, assign, is_e
 from tidemill.paths.ranges import BETWEEN, FROM, FROM_START, TO, TO_END, BoundsOfCalls, SortedRange
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
-from tidemill.values.keys import plain_map, same_key
+from tidemill.values.keys import key_token, plain_map, same_key
 
 
 class AtKey(Steps):
@@ -163,11 +163,13 @@ class SubMap(Steps):
         kept = {} if new is ABSENT or new is None else new
         if not isinstance(kept, dict):
             raise BadPath(f"{self.where}: {self.name} can become a map or None, not {kept!r}", navigator=self.name)
-        for key in part:
-            if key not in kept:
+        before, after = ({key_token(key): key for key in held} for held in (part, kept))
+        for token, key in before.items():
+            if token not in after:
                 container.delete(key)
-        for key, item in kept.items():
-            if key not in part or part[key] is not item:
+        for token, key in after.items():
+            item = kept[key]
+            if token not in before or part[before[token]] is not item:
                 assign(container, key, item, self.where)
         return container.result()
 
@@ -268,22 +270,12 @@ def _below(faults: SchemaFaults, nav: Nav, key: Any, schema: Schema) -> Schema |
     if isinstance(schema, ListSchema):
         return schema.element
     if isinstance(schema, FixedKeysSchema):
-        return _field(faults, key, schema)
+        return faults.field(key, schema)
     faults.expect(nav, schema, "map", also=("list",))
     if not isinstance(schema, MapSchema):
         return None
     faults.check_key(key, schema)
     return schema.value
-
-
-def _field(faults: SchemaFaults, key: Any, schema: FixedKeysSchema) -> Schema | None:
-    if not isinstance(key, Const):
-        return None
-    found = schema.field(key.value)
-    if found is None:
-        names = ", ".join(repr(name) for name, _ in schema.fields)
-        faults.fault(f"'{faults.pstate}' has no key {key.value!r} here.", f"It has {names}.")
-    return found
 
 
 def _map(faults: SchemaFaults, nav: Nav, schema: Schema) -> MapSchema | None:

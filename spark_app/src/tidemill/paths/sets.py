@@ -17,7 +17,7 @@ from tidemill.paths.points import add_element, discard_element
 from tidemill.paths.ranges import BETWEEN, FROM, FROM_START, TO, TO_END, BoundsOfCalls, SortedRange
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
-from tidemill.values.keys import plain_set, same_key
+from tidemill.values.keys import key_token, plain_set, same_key
 
 
 class SetElem(Steps):
@@ -78,10 +78,11 @@ class Subset(Steps):
         kept = set() if new is ABSENT or new is None else new
         if not isinstance(kept, (set, frozenset)):
             raise BadPath(f"{self.where}: {self.name} can become a set or None, not {kept!r}", navigator=self.name)
-        for element in part - kept:
-            container.discard(element)
-        for element in kept - part:
-            container.add(element)
+        before, after = ({key_token(element): element for element in held} for held in (part, kept))
+        for token in before.keys() - after.keys():
+            container.discard(before[token])
+        for token in after.keys() - before.keys():
+            container.add(after[token])
         return container.result()
 
 

@@ -9,9 +9,9 @@ it either way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, Union
+from typing import Any, Final, Literal, Union
 
 from tidemill.language.dataflow import (
     AggTree,
@@ -388,13 +388,14 @@ class PStatePlan:
 @dataclass(frozen=True)
 class AppendTarget:
     """A depot that the topology appends to; a global one has one partition, on task 0. `partitions` are those of
-    another module's depot, 0 where it is this module's own.
+    another module's depot, 0 where it is this module's own. `check` raises what a sink says against a record.
     """
 
     name: str
     schema: Schema | None
     is_global: bool
     partitions: int = 0
+    check: Callable[[Any], None] | None = None
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from tidemill.language.schema import FixedKeysSchema, Schema
 from tidemill.paths.containers import keys_within
 from tidemill.paths.nodes import KeyRange, ListNode, MapNode, RecordNode, RootValue, SetNode
 from tidemill.tables.codecs import KeyCodec, Misfit, key_codec, refusal
-from tidemill.tables.merge_reader import End
+from tidemill.tables.merge_reader import End, TaskReader
 from tidemill.tables.null_keys import shown
+from tidemill.tables.sizes import count_elements
 from tidemill.tables.tables import (
     Layout,
     ListPlace,
@@ -21,6 +22,7 @@ from tidemill.tables.tables import (
     SetPlace,
     Table,
     ValuePlace,
+    marks_of,
     tables_below,
     value_schema,
 )
@@ -52,6 +54,11 @@ class TaskRows(Protocol):
 
     table: Table
 
+    @property
+    def committed(self) -> TaskReader:
+        """The rows as they were committed."""
+        ...
+
     def cells(self, prefix: Prefix) -> RowsBelow:
         """The rows below a prefix of all keys but the last."""
         ...
@@ -63,6 +70,12 @@ class TaskRows(Protocol):
     def has_any(self, prefix: Prefix) -> bool:
         """Whether a live row stands at or below a prefix."""
         ...
+
+
+def size_in(sizes: TaskRows, prefix: Prefix) -> int:
+    """The size of the structure at a prefix by the rows of its size table."""
+    held = sizes.cells(prefix[:-1]).get(prefix[-1] if prefix else None)
+    return 0 if held is ABSENT else int(held)
 
 
 class PartitionReader:
@@ -89,6 +102,17 @@ class PartitionReader:
     def has_any(self, place: Place, prefix: Prefix) -> bool:
         """Whether a live row stands at or below a place, below these keys."""
         return any(self.tables[table.id].has_any(prefix) for table in tables_below(place))
+
+    def size(self, place: MapPlace, prefix: Prefix) -> int | None:
+        """How many elements a map of structures has; None if each of them must be looked at for that."""
+        return self.committed_size(place, prefix)
+
+    def committed_size(self, place: MapPlace, prefix: Prefix) -> int | None:
+        """As `size`, as it was committed."""
+        if place.sizes is not None:
+            return size_in(self.tables[place.sizes.id], prefix)
+        marks = marks_of(place.element)
+        return None if marks is None else count_elements([self.tables[mark].committed for mark in marks], prefix)
 
     def mismatch(self, misfit: Misfit, place: Sequence[Any]) -> SchemaMismatch:
         """The error of a value, or of a key, that does not fit at this place: the keys that lead to it."""
@@ -196,6 +220,10 @@ class NestedRowMap(RowNode, MapNode):
     def items(self, bounds: KeyRange | None = None) -> Iterator[tuple[Any, Any]]:
         return ((self._codec.present(key), self._child(key)) for key in self._child_keys(self._codec, bounds))
 
+    def size(self) -> int:
+        size = self.partition.size(self.place, self.prefix)
+        return sum(1 for _ in self._child_keys(self._codec, None)) if size is None else size
+
 
 class RowSet(RowNode, SetNode):
     """A set: each element is the last key of a row."""
@@ -254,7 +282,8 @@ class RowList(RowNode, ListNode):
     def size(self) -> int:
         if self._rows is not None:
             return self._rows.cells(self.prefix).size()
-        return int(max(self._child_keys(key_codec("int"), None), default=-1)) + 1
+        last = KeyRange(limit=1, is_reverse=True)
+        return int(next(iter(self._child_keys(key_codec("int"), last)), -1)) + 1
 
 
 class RowRecord(RowNode, RecordNode):

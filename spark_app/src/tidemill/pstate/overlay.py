@@ -18,6 +18,7 @@ from tidemill.tables.null_keys import check_nulls
 from tidemill.tables.sorted_table import nan_token
 from tidemill.tables.tables import Table
 from tidemill.values.absent import ABSENT
+from tidemill.values.keys import NAN
 
 Prefix = tuple[Any, ...]
 
@@ -58,6 +59,8 @@ class DirtyRows:
         if self.count is not None:
             self.count += (held is not ABSENT) - (self.get(key) is not ABSENT)
         self.cache[key] = held
+        if self.table.watches:
+            self.table.note((*self.prefix, key))
         if not self.dirty:
             self.table.changed.append(self)
         self.dirty.add(key)
@@ -112,6 +115,21 @@ def _merge(
         b = next(second, None)
 
 
+class SizeWatch:
+    """The size of one map of structures in an attempt: counted once, then kept up to date with what is written.
+
+    `held` says which of the elements that were looked at are there, `pending` are those that were written since, both
+    by a token that is equal to itself. Counted anew where it is not valid any more.
+    """
+
+    __slots__ = ("held", "is_gone", "is_valid", "pending", "size")
+
+    def __init__(self, size: int, is_gone: bool, pending: dict[Any, Any]) -> None:
+        self.size, self.is_gone, self.pending = size, is_gone, pending
+        self.held: dict[Any, bool] = {}
+        self.is_valid = True
+
+
 class TaskTable:
     """One task's rows of one table: cells by prefix, what is cleared, and the reader of the levels below."""
 
@@ -121,13 +139,15 @@ class TaskTable:
         table: Table,
         task: int,
         make_reader: Callable[[], TaskReader],
+        parts: Callable[[], tuple[TaskReader, TaskReader]],
         count: Callable[[Prefix], int] | None = None,
     ) -> None:
         self.pstate, self.table, self.task = pstate, table, task
-        self._count = count
+        self._parts, self._count = parts, count
         self.has_keys = bool(table.keys)
         self.changed: list[DirtyRows] = []
         self.cleared: dict[Prefix, None] = {}
+        self.watches: dict[int, dict[Prefix, SizeWatch]] = {}
         self._cells: dict[Prefix, DirtyRows] = {}
         self._make_reader = make_reader
         self._reader: TaskReader | None = None
@@ -173,11 +193,28 @@ class TaskTable:
             return
         self.check(prefix)
         self.cleared[prefix] = None
+        if self.watches:
+            self.note(prefix)
         for cells in self._below(prefix):
             cells.cache.clear()
             cells.dirty.clear()
             cells.is_cleared, cells.count = True, 0
         self.changed = [cells for cells in self.changed if cells.dirty]
+
+    def watch(self, prefix: Prefix, size: SizeWatch) -> None:
+        """Tell a size of the elements below a prefix that are written from now on."""
+        self.watches.setdefault(len(prefix), {})[prefix] = size
+
+    def note(self, keys: Prefix) -> None:
+        """Tell all sizes above these keys what was written, and those at or below them that they are not valid."""
+        for depth, watches in self.watches.items():
+            if depth < len(keys):
+                watch = watches.get(keys[:depth])
+                if watch is not None:
+                    watch.pending[nan_token(keys[depth])] = keys[depth]
+            else:
+                for prefix in [prefix for prefix in watches if prefix[: len(keys)] == keys]:
+                    watches.pop(prefix).is_valid = False
 
     def _below(self, prefix: Prefix) -> list[DirtyRows]:
         if len(prefix) == len(self.table.keys) - 1:
@@ -194,6 +231,28 @@ class TaskTable:
         if not self.is_cleared(prefix):
             found.update((nan_token(key), key) for key in self.reader.child_keys(prefix, low, high))
         return iter(sorted(filter(inside, found.values()), key=order))
+
+    @property
+    def committed(self) -> TaskReader:
+        """The rows as they were committed, without what the attempt changed."""
+        return self._parts()[0]
+
+    def changed_keys(self, prefix: Prefix) -> tuple[bool, dict[Any, Any]]:
+        """Whether the attempt deleted all below a short prefix, and the keys right below it at or below which it wrote
+        or deleted something, by a token that is equal to itself.
+        """
+        depth, within, overlay = len(prefix), tuple(map(nan_token, prefix)), self._parts()[1]
+        keys = list(overlay.child_keys(prefix, None, None))
+        for cells in self.changed:
+            if cells.prefix[:depth] == prefix:
+                keys += cells.dirty if len(cells.prefix) == depth else [cells.prefix[depth]]
+        cleared = {tuple(map(nan_token, gone)) for gone in self.cleared}
+        cleared |= {gone for level in overlay.levels for gone in level.clears.get(self.task, ())}
+        tokens = {gone[depth] for gone in cleared if len(gone) > depth and gone[:depth] == within}
+        is_float = self.table.keys[depth] == "float"
+        keys += [NAN if is_float and isinstance(token, str) else token for token in tokens]
+        is_gone = any(within[: len(gone)] == gone for gone in cleared)
+        return is_gone, {nan_token(key): key for key in keys}
 
     def has_any(self, prefix: Prefix) -> bool:
         """Whether a live row stands at or below a prefix."""
@@ -236,6 +295,10 @@ class TaskTable:
             self._cells[()] = top
         self.cleared.clear()
         self.changed.clear()
+        for watches in self.watches.values():
+            for watch in watches.values():
+                watch.is_valid = False
+        self.watches.clear()
         self._reader = None
 
 

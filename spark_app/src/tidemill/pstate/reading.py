@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from tidemill.journal.snapshot import Snapshot, TaskSet
+from tidemill.journal.snapshot import Part, Snapshot, TaskSet
 from tidemill.pstate.info import PStateInfo
 from tidemill.pstate.nodes import PartitionReader, Prefix
 from tidemill.tables.merge_reader import End, TaskReader
 from tidemill.tables.parts import PartLoader
+from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.tables import Layout, Table, row_key
 from tidemill.tables.view import SnapshotView
 from tidemill.values.absent import ABSENT
@@ -61,6 +62,17 @@ class SnapshotReader:
         """The PStates by name."""
         return {name: info for name, (info, _) in self._pstates.items()}
 
+    def rows_in(self, pstate: str, part: Part) -> int:
+        """How many rows of a PState a part has, without those that only count others."""
+        info, layout = self._pstates[pstate]
+        return sum(part.rows.get(row_key((info.id, table)), 0) for table in layout.tables)
+
+    def tables_of(self, pstate: str, part: Part) -> list[SortedTable]:
+        """The tables of a PState in a part, without those that only count others. Raises: as `PartLoader.table`."""
+        info, layout = self._pstates[pstate]
+        keys = [(info.id, table) for table in layout.tables if part.rows.get(row_key((info.id, table)))]
+        return [self._loader.table(part, key, layout.tables[key[1]]) for key in keys]
+
     def view(self) -> SnapshotView:
         """The same levels for a reader of columns, which only one thread may use."""
         return SnapshotView(self.snapshot, TaskSet(1, 0), self._loader)
@@ -83,6 +95,11 @@ class StoredRows:
         self._sizes, self._found = sizes, found
         self._number = next(_numbers)
         self._is_record = reader.table.fields is not None
+
+    @property
+    def committed(self) -> TaskReader:
+        """The rows."""
+        return self.reader
 
     def get(self, keys: Prefix) -> Any:
         """What the row of these stored keys holds, or ABSENT."""
@@ -152,7 +169,7 @@ class _Tables(dict[str, StoredRows]):
     def __missing__(self, table_id: str) -> StoredRows:
         table = self._layout.sizes.get(table_id)
         sizes = None if table is None else _once(partial(self._open, table), self._found)
-        rows = self[table_id] = StoredRows(self._open(self._layout.tables[table_id]), sizes, self._found)
+        rows = self[table_id] = StoredRows(self._open(self._layout.stored[table_id]), sizes, self._found)
         return rows
 
 

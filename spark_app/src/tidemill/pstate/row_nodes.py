@@ -16,8 +16,9 @@ from tidemill.pstate.nodes import (
     RowRecord,
     RowSet,
     RowValue,
+    size_in,
 )
-from tidemill.pstate.overlay import DirtyRows, TaskTable
+from tidemill.pstate.overlay import DirtyRows, SizeWatch, TaskTable
 from tidemill.tables.codecs import Misfit, checker, key_codec
 from tidemill.tables.null_keys import check_nulls
 from tidemill.tables.tables import (
@@ -29,6 +30,8 @@ from tidemill.tables.tables import (
     SetPlace,
     Table,
     ValuePlace,
+    is_size_table,
+    marks_of,
     tables_below,
     value_schema,
 )
@@ -42,8 +45,9 @@ class TaskPartition(PartitionReader):
     tables: dict[str, TaskTable]
 
     def __init__(self, name: str, layout: Layout, initial_value: Any, table_of: Callable[[Table], TaskTable]) -> None:
-        super().__init__(name, layout, initial_value, {table.id: table_of(table) for table in layout.tables.values()})
-        self.generation = 0
+        super().__init__(name, layout, initial_value, {table.id: table_of(table) for table in layout.stored.values()})
+        self.generation = self._watched_in = 0
+        self._watches: dict[tuple[str, Prefix], SizeWatch] = {}
         self.top = self.root()
 
     def node(self, place: Place, prefix: Prefix) -> Any:
@@ -56,6 +60,54 @@ class TaskPartition(PartitionReader):
         if isinstance(place, ListPlace):
             return WritableList(self, place, prefix)
         return WritableRecord(self, place, prefix) if isinstance(place, RecordPlace) else WritableValue(self, place)
+
+    def size(self, place: MapPlace, prefix: Prefix) -> int | None:
+        """The size as it was committed, and what the attempt changed below the prefix."""
+        marks = marks_of(place.element)
+        if marks is None:
+            return None
+        watch = self._watched(place, prefix)
+        for token, key in list(watch.pending.items()):
+            at = (*prefix, key)
+            was_there = watch.held.get(token)
+            if was_there is None:
+                was_there = not watch.is_gone and any(self._was_there(mark, at) for mark in marks)
+            watch.held[token] = self._is_there(place.element, at)
+            watch.size += watch.held[token] - was_there
+        watch.pending.clear()
+        return watch.size
+
+    def _watched(self, place: MapPlace, prefix: Prefix) -> SizeWatch:
+        tables = [self.tables[table.id] for table in tables_below(place)]
+        name = (tables[0].table.id, prefix)
+        if self._watched_in != self.generation:
+            self._watches.clear()
+            self._watched_in = self.generation
+        watch = self._watches.get(name)
+        if watch is None or not watch.is_valid:
+            found = [table.changed_keys(prefix) for table in tables]
+            is_gone = any(gone for gone, _ in found)
+            size = 0 if is_gone else self.committed_size(place, prefix) or 0
+            changed = {token: key for _, keys in found for token, key in keys.items()}
+            watch = self._watches[name] = SizeWatch(size, is_gone, changed)
+            for table in tables:
+                table.watch(prefix, watch)
+        return watch
+
+    def _is_there(self, element: Place, prefix: Prefix) -> bool:
+        """Whether a structure below a map is not empty; sizes that this counts are kept up to date, too."""
+        if isinstance(element, RecordPlace):
+            has_row = element.own is not None and self.tables[element.own.id].has_any(prefix)
+            return has_row or any(self._is_there(field, prefix) for _, field in element.fields)
+        if isinstance(element, MapPlace) and not isinstance(element.element, ValuePlace):
+            return bool(self.size(element, prefix))
+        return self.tables[next(iter(tables_below(element))).id].cells(prefix).size() > 0
+
+    def _was_there(self, mark: str, keys: Prefix) -> bool:
+        """Whether the element at some keys was committed, by a table that says so (`Counted.marks`)."""
+        if is_size_table(mark):
+            return size_in(self.tables[mark], keys) > 0
+        return self.tables[mark].committed.get(keys) is not ABSENT
 
     def clear(self, place: Place, prefix: Prefix) -> None:
         """Delete all rows at or below a place, below these keys.

@@ -7,7 +7,7 @@ from typing import Any
 from tidemill.api.path import Path, path_of
 from tidemill.api.schemas import to_schema
 from tidemill.language.dataflow import Arg, Const, Location, RecordedExpr
-from tidemill.language.schema import Schema
+from tidemill.language.schema import Schema, to_text
 from tidemill.paths.compiled import compile_path
 from tidemill.paths.memory_nodes import memory_root
 from tidemill.values.errors import DefinitionError, Fault, NotOneValue
@@ -22,6 +22,9 @@ class TestPState:
         self._schema = schema
         self._root = memory_root(schema, initial_value)
 
+    def __repr__(self) -> str:
+        return f"TestPState({to_text(self._schema)})"
+
     @staticmethod
     def create(schema: Any, initial_value: Any = None) -> TestPState:
         """An empty PState; `schema` is written as in `Module.define`.
@@ -34,6 +37,16 @@ class TestPState:
         if faults:
             raise DefinitionError(faults)
         return TestPState(recorded, initial_value)
+
+    def __enter__(self) -> TestPState:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up what it holds; afterwards it is empty."""
+        self._root = memory_root(self._schema, None)
 
     def transform(self, path: Path) -> None:
         """Change what the path navigates to; the path ends in a terminal.

@@ -25,7 +25,7 @@ from tidemill.tables.lookup import lookup
 from tidemill.tables.merge_reader import TaskReader
 from tidemill.tables.null_keys import check_null_columns, shown
 from tidemill.tables.record_columns import record_series
-from tidemill.tables.sizes import live_keys, size_rows
+from tidemill.tables.sizes import ElementRows, live_keys, size_rows
 from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.table_bounds import bound_of
 from tidemill.tables.tables import Layout, MapPlace, RecordPlace, Table, ValuePlace, row_key, value_schema
@@ -96,13 +96,20 @@ class ThreadState:
         if task not in tables:
             count = partial(self._count, key, task) if key in self._sizes else None
             name = self._names[key[0]]
-            tables[task] = TaskTable(name, self._tables[key], task, lambda: self._reader(key, task), count)
+            tables[task] = TaskTable(
+                name, self._tables[key], task, lambda: self._reader(key, task), lambda: self._parts(key, task), count
+            )
         return tables[task]
+
+    def _parts(self, key: TableKey, task: int) -> tuple[TaskReader, TaskReader]:
+        """The readers of what was committed, and of the overlay alone."""
+        table = self._tables[key]
+        return self._view.reader(key, table, task), TaskReader(table, task, self._overlay.get(key, [])[::-1])
 
     def _count(self, key: TableKey, task: int, prefix: tuple[Any, ...]) -> int:
         """The size as it was committed, and what the overlay added to it."""
         table, sizes = self._tables[key], self._sizes[key]
-        overlay = TaskReader(table, task, self._overlay.get(key, [])[::-1])
+        overlay = self._parts(key, task)[1]
         is_cleared = any(level.clears_key(task, prefix) for level in overlay.levels)
         held = ABSENT if is_cleared else self._view.reader(sizes, self._tables[sizes], task).get(prefix)
         size = int(held) if isinstance(held, int) else 0
@@ -378,13 +385,20 @@ class ThreadState:
         return merged
 
     def _merged_sizes(self, merged: Mapping[TableKey, TableRows]) -> dict[TableKey, TableRows]:
-        found = {}
-        for key in merged.keys() & self._sizes.keys():
-            before = [level for stack in self._view.levels(key, self._tables[key]) for level in stack]
-            rows = size_rows(self._tables[self._sizes[key]], merged[key], before)
-            if rows is not None:
-                found[self._sizes[key]] = rows
+        """What changed of sizes: inner structures first, for whether they are empty is what outer ones count."""
+        found: dict[TableKey, TableRows] = {}
+        for pstate in {key[0] for key in merged}:
+            for counted in self._layouts[self._names[pstate]].counted:
+                changed = {mark: merged.get((pstate, mark)) or found.get((pstate, mark)) for mark in counted.marks}
+                if any(changed.values()):
+                    marks = [self._mark((pstate, mark), rows) for mark, rows in changed.items()]
+                    rows = size_rows(counted.sizes, marks)
+                    found |= {} if rows is None else {(pstate, counted.sizes.id): rows}
         return found
+
+    def _mark(self, key: TableKey, changed: TableRows | None) -> ElementRows:
+        table = self._tables[key]
+        return ElementRows(table, [level for stack in self._view.levels(key, table) for level in stack], changed)
 
     def to_bytes(self) -> bytes:
         """All changes as a container, b"" if there are none; `overlay=` of the next ThreadState takes it."""

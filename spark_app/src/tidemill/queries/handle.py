@@ -19,19 +19,20 @@ from tidemill.definition.mirrors import bound, check_copies
 from tidemill.engine.queries import Queries, QueryPlace
 from tidemill.engine.query_budget import QueryBounds
 from tidemill.engine.resources import infos
-from tidemill.engine.work import AttemptRunner, Pinned
+from tidemill.engine.work import Pinned
 from tidemill.journal.mirrored_objects import MirroredObjects
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.snapshot import Snapshot
 from tidemill.language.dataflow import ModuleDeclaration, PStateDeclaration, QueryEngine
 from tidemill.language.options import resolve_all
-from tidemill.plan.compile.topology import called_queries, compile_queries, mirrored_queries
+from tidemill.plan.compile.topology import called_queries, compile_queries, mirrored_queries, with_calls
 from tidemill.plan.program import MirroredQuery, Program, PStatePlan
 from tidemill.pstate.committed import CommittedState
 from tidemill.queries.on_engine import EngineCall, OpenRunner
 from tidemill.store.objects import NotFound
 from tidemill.store.urls import store_at
 from tidemill.values.errors import BadInput, Busy, Deleted, MirrorBroken, NeedsCode, SchemaOutdated, SnapshotExpired
+from tidemill.values.notebook import ShownInNotebooks
 from tidemill.values.object_info import ObjectInfo
 
 AT_ONCE_MAX: Final = 32
@@ -48,7 +49,7 @@ _places = threading.BoundedSemaphore(AT_ONCE_MAX)
 class _Resolved:
     """A query as one definition has it: all queries of its module compiled, and who owns what each PState is.
 
-    `places` say of each reader under which name an engine finds what it reads, and where that is.
+    `shipped` is the query with all that it calls if its steps run on Spark, else None.
     """
 
     definition: StoredDefinition
@@ -59,11 +60,10 @@ class _Resolved:
     owners: Mapping[str, str]
     mirrored: Mapping[str, MirroredQuery]
     mirrors: MirroredObjects
-    engine: QueryEngine
-    places: Mapping[str, tuple[str, Pinned]]
+    shipped: Program | None
 
 
-class QueryHandle:
+class QueryHandle(ShownInNotebooks):
     """One query of one module; safe for several threads, and still good after `update_module`.
 
     A call sees every commit that was durable before it, and of each topology one commit from its first step to its
@@ -78,17 +78,24 @@ class QueryHandle:
         open_runner: OpenRunner | None = None,
     ) -> None:
         """`engine` is where it runs instead of where its module says; `open_runner` opens Spark, for a process that may
-        run there.
+        run there. Others refuse what is to run there: whoever has no Spark does not scan everything itself.
         """
         self._module = module
         self.name = name
         self._engine, self._open_runner = engine, open_runner
-        self._runner: AttemptRunner | None = None
         self._options_log = OptionsLog(module.store, module.module)
         self._lock = threading.Lock()
         self._resolved: _Resolved | None = None
         self._options: tuple[float, Mapping[str, Any]] = (float("-inf"), {})
         self._resolve()
+
+    def __repr__(self) -> str:
+        return f"QueryHandle({self._module.module!r}, {self.name!r})"
+
+    def _facts(self) -> dict[str, Any]:
+        resolved = self._resolve()
+        inputs = ", ".join(resolved.inputs) or "none"
+        return {"module": resolved.definition.module, "query": self.name, "inputs": inputs}
 
     def invoke(self, *args: Any) -> Any:
         """The result of the query for these arguments.
@@ -96,7 +103,7 @@ class QueryHandle:
         Raises:
             UnknownName: the module or the query is gone.
             NeedsCode: the module's code is not in this process, or is that of another version.
-            BadInput: there are more or fewer arguments than inputs.
+            BadInput: there are more or fewer arguments than inputs, or it is to run on Spark, and there is none here.
             UserCodeError: a function of the module raised.
             NotOneValue: it gave no result, or several.
             BudgetExceeded: it takes more time, rows, bytes or depth than its options allow.
@@ -132,6 +139,9 @@ class QueryHandle:
             wanted = f"{len(resolved.inputs)} argument{'' if len(resolved.inputs) == 1 else 's'}"
             inputs = f" ({', '.join(resolved.inputs)})" if resolved.inputs else ""
             raise BadInput(f"The query '{self.name}' takes {wanted}{inputs}, not {len(args)}.")
+        if resolved.shipped is not None and self._open_runner is None:
+            text = f"The query '{self.name}' is to run on Spark, and this process has none."
+            raise BadInput(f"{text} {_WITHOUT_SPARK}", name=self.name)
         options = self._current_options()
         bounds = QueryBounds.of(options, seconds)
         with _place(bounds.seconds, self.name):
@@ -154,15 +164,15 @@ class QueryHandle:
         place = QueryPlace(definition.module, definition.tasks, resolved.programs, options, resolved.mirrored)
         readings = self._readings(resolved)
         seed, now = int.from_bytes(os.urandom(6)), self._module.clock.now_ms()
-        if self._open_runner is not None and (self._engine or resolved.engine) == "spark":
-            reads = {name: replace(at, snapshot=readings[key].snapshot) for key, (name, at) in resolved.places.items()}
-            call = EngineCall(place, self._module.store.url, definition.threads, reads)
-            return call.answer(self._spark(self._open_runner), self.name, args, seconds, seed, now)
+        if resolved.shipped is not None and self._open_runner is not None:
+            reads = _pinned(resolved, readings)
+            call = EngineCall(resolved.shipped, place, self._module.store.url, definition.threads, reads)
+            return call.answer(self._open_runner(), args, seconds, seed, now)
         states = {name: CommittedState(reading.reader) for name, reading in readings.items()}
         pstates = {name: states[owner] for name, owner in resolved.owners.items()}
 
         def of_mirrored(query: MirroredQuery) -> dict[str, CommittedState]:
-            return {name: states[f"{query.query} {at}"] for name, at in query.places.items()}
+            return {name: states[_key(query, at)] for name, at in query.places.items()}
 
         queries = Queries(place, lambda: pstates, seconds_max=seconds, open_mirrored=of_mirrored)
         try:
@@ -180,11 +190,6 @@ class QueryHandle:
         finally:
             if borrowed and (text := resolved.mirrors.broken(borrowed)):
                 raise MirrorBroken(f"The query '{self.name}' reads another module. {text}")
-
-    def _spark(self, open_runner: OpenRunner) -> AttemptRunner:
-        with self._lock:
-            self._runner = self._runner or open_runner()
-            return self._runner
 
     def _current_options(self) -> Mapping[str, Any]:
         now = self._module.clock.monotonic_ms()
@@ -212,23 +217,26 @@ class QueryHandle:
             if self.name not in programs or programs[self.name].inputs != stored.inputs:
                 raise _other_version(definition, f"the query {self.name}")
             owners = _owners(definition, code, self.name, programs)
-            called = [programs[self.name], *called_queries(programs[self.name], programs).values()]
+            program = programs[self.name]
+            others = called_queries(program, programs)
+            called = [program, *others.values()]
             mirrored = mirrored_queries(whole, called)
             check_copies(definition.mirrors.values())
             plans = {name: plan for program in called for name, plan in program.others.items()}
             readers = {name: self._reader(definition, name, owners, plans) for name in owners.values()}
-            places = {name: (name, _place_of(definition, name)) for name in readers}
             for query in mirrored.values():
                 for place in query.places.values():
-                    key = f"{query.query} {place}"
-                    readers[key] = self._reader(definition, place, query.places, query.plans)
-                    places[key] = (place, _place_of(definition, place))
-            engine = next(query.engine for query in code.queries if query.name == self.name)
+                    readers[_key(query, place)] = self._reader(definition, place, query.places, query.plans)
+            shipped = with_calls(program, others, mirrored) if self._is_on_spark(code) else None
             mirrors = MirroredObjects(self._module.store, definition)
             self._resolved = _Resolved(
-                definition, code, stored.inputs, programs, readers, owners, mirrored, mirrors, engine, places
+                definition, code, stored.inputs, programs, readers, owners, mirrored, mirrors, shipped
             )
             return self._resolved
+
+    def _is_on_spark(self, code: ModuleDeclaration) -> bool:
+        declared = next(query.engine for query in code.queries if query.name == self.name)
+        return (self._engine or declared) == "spark"
 
     def _reader(
         self, definition: StoredDefinition, owner: str, owners: Mapping[str, str], plans: Mapping[str, PStatePlan]
@@ -242,12 +250,33 @@ class QueryHandle:
         return reader_at(store, place.prefix, infos(names), self._module.clock)
 
 
+def _key(query: MirroredQuery, place: str) -> str:
+    """The key of the reader of a topology that a query of another module reads."""
+    return f"{query.query} {place}"
+
+
+def _pinned(resolved: _Resolved, readings: Mapping[str, Reading]) -> dict[str, Pinned]:
+    """What was read of each topology, by its name or place: an attempt knows no other key."""
+    keys = {name: name for name in resolved.owners.values()}
+    keys |= {place: _key(query, place) for query in resolved.mirrored.values() for place in query.places.values()}
+    return {
+        name: replace(_place_of(resolved.definition, name), snapshot=readings[key].snapshot)
+        for name, key in keys.items()
+    }
+
+
 def _place_of(definition: StoredDefinition, owner: str) -> Pinned:
     """Where a topology is that `owner` names, as in `_reader`; nothing of it is pinned yet."""
     if owner in definition.topologies:
         return Pinned(definition.topology_prefix(owner), Snapshot())
     mirror = next(mirror for mirror in definition.mirrors.values() if owner in mirror.places)
     return Pinned(mirror.places[owner], Snapshot(), mirror.store)
+
+
+_WITHOUT_SPARK: Final = (
+    "Ask `tidemill query`, or the cluster that runs the module; or ask for the engine local, which runs it here, "
+    'within the bounds of queries (HTTP: ?engine=local; tidemill.client: query(module, name, engine="local")).'
+)
 
 
 def _without_code(module: str, query: str) -> str:

@@ -11,7 +11,7 @@ from tidemill.engine.queries import QueryPlace, only_answer
 from tidemill.engine.query_budget import QueryBounds
 from tidemill.engine.work import AttemptRunner, AttemptWork, Pinned
 from tidemill.journal.snapshot import Snapshot
-from tidemill.plan.compile.topology import with_calls
+from tidemill.plan.program import Program
 from tidemill.values.errors import AttemptTimeout, BudgetExceeded
 
 _SPREAD: Final = {"topology.microbatch.placement": "spread"}
@@ -22,18 +22,17 @@ OpenRunner = Callable[[], AttemptRunner]
 
 @dataclass(frozen=True)
 class EngineCall:
-    """One call of a query: where its module is, and the committed state of each topology that it reads, by name or by
-    place.
+    """One call of a query: its program with all that it calls, where its module is, and the committed state of each
+    topology that it reads, by name or by place.
     """
 
+    program: Program
     place: QueryPlace
     store_url: str
     threads: int
     reads: Mapping[str, Pinned]
 
-    def answer(
-        self, runner: AttemptRunner, query: str, args: Sequence[Any], seconds: float, seed: int, now_millis: int
-    ) -> Any:
+    def answer(self, runner: AttemptRunner, args: Sequence[Any], seconds: float, seed: int, now_millis: int) -> Any:
         """The result of the query; equal to what it gives in this process.
 
         Raises:
@@ -42,11 +41,11 @@ class EngineCall:
             NotOneValue: it gave no result, or several.
             AttemptLost: a worker is gone.
         """
-        place, bounds = self.place, QueryBounds.of(self.place.options, seconds)
+        place, query, bounds = self.place, self.program.topology, QueryBounds.of(self.place.options, seconds)
         work = AttemptWork(
             store_url=self.store_url, module=place.module, prefix=f"{place.module}/queries/{query}",
-            program=with_calls(place.programs[query], place.programs, place.mirrored), tasks=place.tasks,
-            threads=self.threads, microbatch_id=seed, version=0, snapshot=Snapshot(), sources={}, reads=self.reads,
+            program=self.program, tasks=place.tasks, threads=self.threads, microbatch_id=seed, version=0,
+            snapshot=Snapshot(), sources={}, reads=self.reads,
             options={**place.options, **_SPREAD}, now_millis=now_millis, arguments=tuple(args),
         )  # fmt: skip
         cancel = threading.Event()

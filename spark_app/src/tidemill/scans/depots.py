@@ -117,7 +117,8 @@ class DepotScan:
         count = columns.length(records)
         offsets = np.arange(first, first + count, dtype=np.int64)
         if self.migration is not None and not set(wanted) <= set(PLACES):
-            records, kept = self._migrated(partition, first, records)
+            here = np.full(count, partition, dtype=np.int32)
+            records, kept = migrated_records(self.depot, self.migration, records, here, {partition: first})
             offsets, times = offsets[kept], None if times is None else times[kept]
         places = {
             PARTITION: lambda: pl.Series(PARTITION, [partition], dtype=pl.Int32).new_from_index(0, len(offsets)),
@@ -125,19 +126,6 @@ class DepotScan:
             TIME: lambda: pl.Series(TIME, times).cast(pl.Int64).cast(pl.Datetime("ms", "UTC")).cast(DATETIME),
         }
         return pl.DataFrame([places[n]() if n in places else self._column(n, records, first) for n in wanted])
-
-    def _migrated(self, partition: int, first: int, records: Column) -> tuple[Column, NDArray[np.int64]]:
-        """The records as the migration makes them, and which rows they were: some it takes away."""
-        assert self.migration is not None
-        made: list[Any] = []
-        kept = []
-        for row, record in enumerate(columns.to_values(records)):
-            one = np.array([partition], dtype=np.int32)
-            found, _ = migrated_records(self.depot, self.migration, [record], one, {partition: first + row})
-            if columns.length(found):
-                made += columns.to_values(found)
-                kept.append(row)
-        return columns.from_values(made), np.array(kept, dtype=np.int64)
 
     def _column(self, name: str, records: Column, first: int) -> pl.Series:
         if name == RECORD and not self.fields:

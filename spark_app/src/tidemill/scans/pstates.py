@@ -12,8 +12,8 @@ import polars as pl
 
 from tidemill.clients.module import ModuleClient
 from tidemill.clients.pages import check_pin
+from tidemill.clients.topology import info_of
 from tidemill.definition.definition import StoredDefinition, StoredPState
-from tidemill.definition.migrating import steps_of
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.snapshot import Snapshot
 from tidemill.language.schema import Leaf, Schema
@@ -181,28 +181,16 @@ def pstate_scan(
     topology, stored = definition.pstate("$$" + pstate.removeprefix("$$"))
     if stored.is_private:
         raise NotSelectable(f"{stored.name} is private: only its own topology reads it.", name=stored.name)
-    info = info_of(client, stored)
+    info = info_of(stored, client.migrations)
     reader = client.reader(definition, topology)
-    if at is None and microbatch is None:
-        entry = reader.newest(0).number
-    else:
+    if at is not None or microbatch is not None:
         check_pin(at, microbatch)
-        entry = reader.entry_of(microbatch) if microbatch is not None else _kept(at or 0, reader)
+    if microbatch is not None:
+        entry = reader.entry_of(microbatch)
+    else:
+        entry = (reader.newest(0) if at is None else reader.pinned(at)).number
     prefix = definition.topology_prefix(topology.name)
     return PStateScan(client.store.url, prefix, info, table_id(info, table), tasks_of(definition, stored), entry)
-
-
-def _kept(entry: int, reader: Any) -> int:
-    """The entry, which is there. Raises SnapshotExpired."""
-    return int(reader.pinned(entry).number)
-
-
-def info_of(client: ModuleClient, stored: StoredPState) -> PStateInfo:
-    """What reading of a PState needs, with the migrations that the client's code knows."""
-    return PStateInfo(
-        stored.name, stored.id, stored.schema, stored.is_global, stored.initial_value,
-        steps=steps_of(stored, client.migrations),
-    )  # fmt: skip
 
 
 def tasks_of(definition: StoredDefinition, stored: StoredPState) -> int:

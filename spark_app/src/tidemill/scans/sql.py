@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import polars as pl
 
 from tidemill.clients.module import ModuleClient
+from tidemill.clients.topology import info_of
 from tidemill.definition.definition import StoredDepot, StoredTopology, plain_name
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.definition_log import module_names
 from tidemill.scans.bounds import Bounds
 from tidemill.scans.depots import DepotScan, depot_scan
 from tidemill.scans.frames import Scan, lazy_frame
-from tidemill.scans.pstates import info_of, pstate_scan, schema_of, table_names
+from tidemill.scans.pstates import pstate_scan, schema_of, table_names
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import BadInput, BudgetExceeded, TidemillError
 from tidemill.values.extras import needing
@@ -148,7 +149,7 @@ class _StoreTables:
         for stored in topology.pstates.values():
             if stored.is_private:
                 continue
-            layout = info_of(client, stored).layout
+            layout = info_of(stored, client.migrations).layout
             for table, table_id in table_names(layout).items():
                 name = f"{plain_name(stored.name)}.{table}" if table else plain_name(stored.name)
                 opened = partial(self._pinned, client, topology.name, stored.name, table)

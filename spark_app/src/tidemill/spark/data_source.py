@@ -194,15 +194,20 @@ class SourceReader(api.DataSourceReader):  # type: ignore[misc] # as above
         """The rows of one part, as Arrow batches."""
         if partition.value is None:  # of a source without parts
             return
-        for frame in self._part(partition.value).read(self.bounds, self.schema.names, BATCH_ROWS):
-            if frame.height:
-                yield arrow_batch(frame, self.schema)
+        yield from arrow_batches(self._part(partition.value), self.bounds, self.schema)
 
     def _part(self, part: Any) -> Source:
         if isinstance(self.source, DepotScan):
             return self.source.within(part)
         mine = replace(_pstate(self.source), of_tasks=part)
         return FoldedMaps(mine) if isinstance(self.source, FoldedMaps) else mine
+
+
+def arrow_batches(source: Source, bounds: Bounds, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """What a task reads of a source, as Spark wants it."""
+    for frame in source.read(bounds, schema.names, BATCH_ROWS):
+        if frame.height:
+            yield arrow_batch(frame, schema)
 
 
 def _pstate(source: PStateScan | FoldedMaps) -> PStateScan:
@@ -259,7 +264,7 @@ class DepotStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far a batch from `start` on goes: to the end, or as many records as the limit says."""
         before = self._offsets(start)
-        ends = self._target or {str(number): end for number, end in enumerate(self.scan.held()[1])}
+        ends = self._target or _by_number(self.scan.held()[1])
         room = {number: max(0, ends[number] - offset) for number, offset in before.items()}
         taken = dealt(room, limit.max_rows) if isinstance(limit, ReadMaxRows) else room
         return self._offset([before[number] + taken[number] for number in map(str, range(self.scan.partitions))])
@@ -274,7 +279,7 @@ class DepotStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Go no farther than where the depot ends now."""
-        self._target = {str(number): end for number, end in enumerate(self.scan.held()[1])}
+        self._target = _by_number(self.scan.held()[1])
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[api.InputPartition]:
         """A task a partition of the depot that has records, more where these are many."""
@@ -284,17 +289,20 @@ class DepotStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: api.InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of a span, as Arrow batches."""
-        for frame in self.scan.within(partition.value).read({}, self.schema.names, BATCH_ROWS):
-            if frame.height:
-                yield arrow_batch(frame, self.schema)
+        return arrow_batches(self.scan.within(partition.value), {}, self.schema)
 
     def _offset(self, offsets: Sequence[int]) -> dict[str, Any]:
-        return {"depot": self.scan.depot.id, "offsets": {str(number): at for number, at in enumerate(offsets)}}
+        return {"depot": self.scan.depot.id, "offsets": _by_number(offsets)}
 
     def _offsets(self, offset: dict[str, Any]) -> dict[str, int]:
         if offset["depot"] != self.scan.depot.id:
             raise BadInput(f"{self.scan.depot.name} was made anew since this query's checkpoint: begin with a new one.")
         return dict(offset["offsets"])
+
+
+def _by_number(offsets: Sequence[int]) -> dict[str, int]:
+    """Offsets by the number of their partition, as JSON has them."""
+    return {str(number): at for number, at in enumerate(offsets)}
 
 
 def dealt(room: Mapping[str, int], count: int) -> dict[str, int]:
@@ -359,13 +367,18 @@ class DepotStreamWriter(api.DataSourceStreamArrowWriter):  # type: ignore[misc] 
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Append what the tasks of a batch staged, unless it is appended already."""
-        for producer in {message.producer for message in messages if message is not None}:
-            replace(self.batches, producer=producer).commit(batchId, names_of(messages))
+        for batches in self._of(messages):
+            batches.commit(batchId, names_of(messages))
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Take back what the tasks staged, unless it is decided that the batch is these rows."""
-        for producer in {message.producer for message in messages if message is not None}:
-            replace(self.batches, producer=producer).discard(batchId, names_of(messages))
+        for batches in self._of(messages):
+            batches.discard(batchId, names_of(messages))
+
+    def _of(self, messages: list[Any]) -> list[DepotBatches]:
+        """The batches as the query numbers them whose tasks sent the messages: none where no task staged anything."""
+        found = {message.producer for message in messages if message is not None}
+        return [replace(self.batches, producer=producer) for producer in found]
 
 
 def names_of(messages: Iterable[StagedRows | None]) -> list[str]:

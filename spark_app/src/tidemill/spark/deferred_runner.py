@@ -20,16 +20,18 @@ from tidemill.engine.work import (
     Cancel,
     CompactionWork,
     CurrentStep,
+    EngineFacts,
 )
 from tidemill.journal.clock import Clock
 from tidemill.journal.snapshot import Part
-from tidemill.spark.placement import FUSED_ROWS_MAX, is_at_most
+from tidemill.spark.placement import FUSED_ROWS_MAX, is_at_most, ran
 from tidemill.values.errors import AttemptLost, AttemptTimeout
 
 EARLY_ROWS_MAX: Final = FUSED_ROWS_MAX // 5
 """A driver's memory is sized for the JVM and for small microbatches; what waits longer is the executors' work."""
 
 WAIT_MS: Final = 100.0
+STARTING: Final = EngineFacts("Spark, which is starting")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Engine:
     application: str = ""
     has_workers: Callable[[], bool] = lambda: True
     close: Callable[[], None] = lambda: None
+    facts: Callable[[], EngineFacts] = EngineFacts
 
 
 class DeferredRunner:
@@ -71,6 +74,11 @@ class DeferredRunner:
         """Spark's name for it; empty until it is warm, and without Spark."""
         return self._engine.application if self._engine is not None else ""
 
+    @property
+    def facts(self) -> EngineFacts:
+        """Where attempts run, or will."""
+        return self._engine.facts() if self._engine is not None else STARTING
+
     def check(self) -> None:
         """Raises: whatever kept the engine from opening."""
         if self._error is not None:
@@ -85,7 +93,7 @@ class DeferredRunner:
             UserCodeError, AttemptTimeout, AttemptLost: as `AttemptRunner` says.
         """
         if is_at_most(work, 0) or (is_at_most(work, EARLY_ROWS_MAX) and not self._has_workers()):
-            return run_attempt(replace(work, threads=1), cancel)
+            return ran(run_attempt(replace(work, threads=1), cancel), "inline", self.facts)
         if isinstance(cancel, Cancel):
             cancel.find = lambda: CurrentStep("the engine, which is still starting: look at its executors' pods")
         return self._wait(cancel).runner.run(work, cancel)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, cast
 
-from tidemill.engine.work import AttemptWork, CompactionWork
+from tidemill.engine.work import AttemptOutcome, AttemptWork, CompactionWork, EngineFacts
+from tidemill.journal.step_metrics import placement_metric
 from tidemill.tables.compaction_plan import level_rows
 
 Placement = Literal["spread", "fused", "inline"]
@@ -14,6 +16,11 @@ FUSED_ROWS_MAX = 100_000
 
 ROW_COST = 5
 """Where a program runs row by row, a record costs about this many times more."""
+
+
+def ran(outcome: AttemptOutcome, placement: Placement, engine: EngineFacts) -> AttemptOutcome:
+    """An outcome that says where it ran."""
+    return replace(outcome, metrics={**outcome.metrics, **placement_metric(placement)}, engine=engine)
 
 
 def place(work: AttemptWork) -> Placement:

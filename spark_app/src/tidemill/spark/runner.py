@@ -17,12 +17,12 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from tidemill.engine.current_step import superstep_text
-from tidemill.engine.report import summed
+from tidemill.engine.report import add, summed
 from tidemill.engine.work import AttemptOutcome, AttemptWork, Cancel, CompactionWork, CurrentStep
 from tidemill.journal.snapshot import Part
 from tidemill.plan.program import Superstep
 from tidemill.spark import wire
-from tidemill.spark.placement import Placement, compaction_threads, place
+from tidemill.spark.placement import Placement, compaction_threads, place, ran
 from tidemill.spark.session import Session, shared_session
 from tidemill.spark.settings import SparkSettings
 from tidemill.spark.worker import (
@@ -51,7 +51,7 @@ class SparkRunner:
             BadInput: Spark cannot start; the text says what to install or to change.
         """
         self._settings = SparkSettings(master=settings) if isinstance(settings, str) else settings
-        shared_session(self._settings)
+        self.facts = shared_session(self._settings).facts
 
     def run(self, work: AttemptWork, cancel: threading.Event) -> AttemptOutcome:
         """Runs one attempt where `topology.microbatch.placement` says.
@@ -65,7 +65,7 @@ class SparkRunner:
         if placement == "inline":
             from tidemill.engine.attempt import run_attempt
 
-            return run_attempt(replace(work, threads=1), cancel)
+            return ran(run_attempt(replace(work, threads=1), cancel), placement, self.facts)
         name = f"{work.prefix} {work.microbatch_id}-{work.version}"
         begin = time.perf_counter()
         with self._jobs(name, work.prefix, cancel) as session:
@@ -73,16 +73,19 @@ class SparkRunner:
             if isinstance(cancel, Cancel):
                 cancel.find = lambda: attempt.find(placement, name)
             outcome = attempt.run(placement)
-        return replace(outcome, metrics={**outcome.metrics, "job_ms": (time.perf_counter() - begin) * 1000})
+        metrics = {**outcome.metrics, "job_ms": (time.perf_counter() - begin) * 1000}
+        if session.settings.has_executors:
+            metrics["executors"] = float(session.executors)
+        return ran(replace(outcome, metrics=metrics), placement, session.facts)
 
     def compact(self, work: CompactionWork) -> tuple[Part, ...]:
-        """Merges levels, in a Spark task for each thread or, if they are small, in one for all; runs beside attempts
-        and shares the cores with them.
+        """Merges levels, in a Spark task for each thread or piece or, if they are small, in one for all; runs beside
+        attempts and shares the cores with them.
 
         Raises:
             AttemptLost: a worker is gone; the same work may be tried again.
         """
-        work = replace(work, threads=compaction_threads(work))
+        work = replace(work, threads=len(work.pieces) or compaction_threads(work))
         name = f"{work.prefix} compaction {work.microbatch_id}"
         with self._jobs(name, f"{work.prefix} compaction", threading.Event()) as session:
             shipped = ShippedWork.of(session.ship(work.program), work)
@@ -106,6 +109,7 @@ class SparkRunner:
     def _jobs(self, name: str, pool: str, cancel: threading.Event) -> Iterator[Session]:
         """Jobs in the body are one group that `cancel` ends; what Spark reports becomes an error of ours."""
         session = shared_session(self._settings)
+        self.facts = session.facts
         done = threading.Event()
         watcher = threading.Thread(
             target=_cancel_when, args=(cancel, done, session, name), name=f"cancel {name}", daemon=True
@@ -178,18 +182,18 @@ class _Attempt:
         schedule = DynamicSchedule(self._work.program, self._work.options)
         superstep: Superstep | None = schedule.opening()
         stage = self._stages.base(self._work.threads)
-        number, exploded, metrics = 0, set[str](), list[dict[str, float]]()
+        number, exploded, metrics = 0, set[str](), dict[str, float]()
         try:
             while superstep is not None:
                 stage, reports = self._run_superstep(stage, number, superstep)
                 exploded.update(source for report in reports for source in report.exploded)
-                metrics += [report.metrics for report in reports]
+                add(metrics, (report.metrics for report in reports))
                 superstep = schedule.next(reports)
                 number += 1
             outcome = self._finish(stage, number)
         finally:
             self._forget(stage)
-        return replace(outcome, exploded=frozenset(exploded), metrics=summed(metrics))
+        return replace(outcome, exploded=frozenset(exploded), metrics=metrics)
 
     def _run_superstep(self, stage: Any, number: int, superstep: Superstep) -> tuple[Any, list[Any]]:
         threads = self._work.threads

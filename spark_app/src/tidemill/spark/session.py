@@ -27,6 +27,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 
+from tidemill.engine.work import EngineFacts
 from tidemill.journal.clock import SystemClock
 from tidemill.plan.program import Program
 from tidemill.spark.jvm import Stages
@@ -59,6 +60,7 @@ class Session:
         self._pools = threading.local()
         self._programs: OrderedDict[str, _Shipment] = OrderedDict()
         self.context = _start_context(settings, self.folder)
+        self.facts = EngineFacts(f"Spark {self.context.version}, {settings.master}", self.context.uiWebUrl or "")
         self.stages = Stages(self.context, sys.executable, worker_environment())
         try:
             self._await_executors()
@@ -248,12 +250,13 @@ def require_java() -> None:
 
 
 def _reason(error: Exception, folder: Path) -> str:
-    """The last lines that the JVM wrote, or the first line of the exception."""
+    """The innermost cause that the JVM wrote, else its last lines, or the first line of the exception."""
     log = folder / "spark.log"
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     if any("UnsupportedClassVersionError" in line for line in lines):
         return JAVA_MISSING.replace("none was found", "the one found is older")
-    return " | ".join(lines[-5:]) or _java_error(error)
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return " | ".join(causes[-1:] or lines[-5:]) or _java_error(error)
 
 
 def _java_error(error: Exception) -> str:

@@ -5,6 +5,7 @@ drivers).
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -55,6 +56,11 @@ class SparkSettings:
     def is_local(self) -> bool:
         """Whether driver and workers are processes of this machine."""
         return self.master.startswith("local")
+
+    @property
+    def has_executors(self) -> bool:
+        """Whether executors are processes beside the driver, be it on this machine (`local-cluster[2,1,1024]`)."""
+        return not re.match(r"local(\[|$)", self.master)
 
 
 def spark_conf(settings: SparkSettings, folder: Path) -> dict[str, str]:

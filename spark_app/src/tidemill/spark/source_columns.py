@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 )
 
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
+from tidemill.scans.columns import Convert
 from tidemill.scans.frames import arrow_table
 from tidemill.values import columns
 from tidemill.values.columns import Column, RecordColumn
@@ -95,7 +96,7 @@ def _array(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     one = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if not _holds_map(kind):
         return one.cast(kind)
-    make = _pairs_of_maps(kind)
+    make = _with_maps(kind, _pairs)
     return pa.array([make(value) for value in one.to_pylist()], type=kind)
 
 
@@ -105,18 +106,28 @@ def _holds_map(kind: pa.DataType) -> bool:
     return any(_holds_map(kind.field(number).type) for number in range(kind.num_fields))
 
 
-def _pairs_of_maps(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Makes the lists of key and value in a value the pairs of which Arrow makes maps."""
+def _with_maps(kind: pa.DataType, make: Callable[[Any, Convert], Any]) -> Convert:
+    """Makes of each map in a value what `make` makes of its entries and of the conversion of what they hold."""
     if pa.types.is_map(kind):
-        held = _pairs_of_maps(kind.item_type)
-        return lambda value: None if value is None else [(pair["key"], held(pair["value"])) for pair in value]
+        held = _with_maps(kind.item_type, make)
+        return lambda value: None if value is None else make(value, held)
     if pa.types.is_list(kind):
-        item = _pairs_of_maps(kind.value_type)
+        item = _with_maps(kind.value_type, make)
         return lambda value: None if value is None else [item(each) for each in value]
     if pa.types.is_struct(kind):
-        fields = {kind.field(n).name: _pairs_of_maps(kind.field(n).type) for n in range(kind.num_fields)}
+        fields = {kind.field(n).name: _with_maps(kind.field(n).type, make) for n in range(kind.num_fields)}
         return lambda value: None if value is None else {name: fields[name](held) for name, held in value.items()}
     return lambda value: value
+
+
+def _pairs(entries: list[dict[str, Any]], convert: Convert) -> list[tuple[Any, Any]]:
+    """The pairs of which Arrow makes a map, from a list of structs of key and value."""
+    return [(entry["key"], convert(entry["value"])) for entry in entries]
+
+
+def _dict(entries: list[tuple[Any, Any]], convert: Convert) -> dict[Any, Any]:
+    """A map from the pairs that Arrow gives for it."""
+    return {key: convert(value) for key, value in entries}
 
 
 def records_of(table: pa.Table, column: str = "") -> Column:
@@ -142,20 +153,7 @@ def records_of(table: pa.Table, column: str = "") -> Column:
 
 def _field(column: pa.ChunkedArray, name: str) -> Column:
     if _holds_map(column.type):
-        make = _dicts_of_pairs(column.type)
+        make = _with_maps(column.type, _dict)
         return columns.from_values([make(value) for value in column.to_pylist()])
     rows = columns.from_frame(pl.DataFrame({name: pl.Series(name, pl.from_arrow(column))}))
     return rows.fields[0]
-
-
-def _dicts_of_pairs(kind: pa.DataType) -> Callable[[Any], Any]:
-    if pa.types.is_map(kind):
-        held = _dicts_of_pairs(kind.item_type)
-        return lambda value: None if value is None else {key: held(item) for key, item in value}
-    if pa.types.is_list(kind):
-        item = _dicts_of_pairs(kind.value_type)
-        return lambda value: None if value is None else [item(each) for each in value]
-    if pa.types.is_struct(kind):
-        fields = {kind.field(n).name: _dicts_of_pairs(kind.field(n).type) for n in range(kind.num_fields)}
-        return lambda value: None if value is None else {name: fields[name](held) for name, held in value.items()}
-    return lambda value: value

@@ -11,12 +11,13 @@ import pickle
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemill.engine.report import StepReport, summed
-from tidemill.engine.work import ThreadChanges
+from tidemill.engine.work import AttemptOutcome, ThreadChanges
+from tidemill.journal.snapshot import Part
 from tidemill.language.objects import keep_only
 from tidemill.plan.program import Event, Program
 from tidemill.spark import wire
@@ -80,6 +81,14 @@ class ShippedWork:
         work = replace(pickle.loads(self.pickled), program=self.program.load())
         keep_only(f"{work.store_url} {work.module}", work.program.objects.values())
         return work
+
+
+def answered(result: Callable[[], object]) -> list[bytes]:
+    """What a task returns to the driver: its result, or why there is none."""
+    try:
+        return [wire.pack_control(result())]
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - what a user function raises is data
+        return [wire.pack_control(wire.pack_failure(error))]
 
 
 @dataclass(frozen=True)
@@ -146,10 +155,7 @@ class LastStepStage:
 
     def __call__(self, thread: int, records: Iterable[bytes]) -> list[bytes]:
         inbox = wire.read_inbox(records)
-        try:
-            return [wire.pack_control(inbox.failure or self._run(thread, inbox))]
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
-            return [wire.pack_control(wire.pack_failure(error))]
+        return answered(lambda: inbox.failure or self._run(thread, inbox))
 
     def _run(self, thread: int, inbox: wire.Inbox) -> ThreadResult:
         from tidemill.engine.superstep import last_step
@@ -170,13 +176,13 @@ class FinishStage:
 
     def __call__(self, thread: int, records: Iterable[bytes]) -> list[bytes]:
         inbox = wire.read_inbox(records)
-        try:
-            from tidemill.engine.superstep import finish_thread
+        return answered(lambda: self._run(thread, inbox))
 
-            refuse_repetition(self.superstep)
-            return [wire.pack_control(ThreadResult(finish_thread(self.work.load(), thread, inbox.payloads)))]
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
-            return [wire.pack_control(wire.pack_failure(error))]
+    def _run(self, thread: int, inbox: wire.Inbox) -> ThreadResult:
+        from tidemill.engine.superstep import finish_thread
+
+        refuse_repetition(self.superstep)
+        return ThreadResult(finish_thread(self.work.load(), thread, inbox.payloads))
 
 
 @dataclass(frozen=True)
@@ -187,12 +193,12 @@ class FusedStage:
 
     def __call__(self, _partition: int, records: Iterable[bytes]) -> list[bytes]:
         drain(records)
-        try:
-            from tidemill.engine.attempt import run_attempt
+        return answered(self._run)
 
-            return [wire.pack_control(run_attempt(self.work.load(), None))]
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
-            return [wire.pack_control(wire.pack_failure(error))]
+    def _run(self) -> AttemptOutcome:
+        from tidemill.engine.attempt import run_attempt
+
+        return run_attempt(self.work.load(), None)
 
 
 @dataclass(frozen=True)
@@ -203,12 +209,12 @@ class CompactionStage:
 
     def __call__(self, thread: int, records: Iterable[bytes]) -> list[bytes]:
         drain(records)
-        try:
-            from tidemill.engine.compact import compact_thread
+        return answered(lambda: self._run(thread))
 
-            return [wire.pack_control(compact_thread(self.work.load(), thread))]
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
-            return [wire.pack_control(wire.pack_failure(error))]
+    def _run(self, thread: int) -> Part | None:
+        from tidemill.engine.compact import compact_thread
+
+        return compact_thread(self.work.load(), thread)
 
 
 def timed(report: StepReport, begin: float) -> StepReport:

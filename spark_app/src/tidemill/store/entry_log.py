@@ -82,9 +82,14 @@ class EntryLog(Generic[_E]):
         return entry
 
     def tail(self, count: int, before: int | None = None) -> list[tuple[int, _E]]:
-        """The newest entries, or those before entry `before`, oldest of them first; fewer where the log is trimmed."""
-        newest, found = self.newest_number() if before is None else before - 1, []
-        for number in range(newest, max(0, newest - count), -1):
+        """The newest entries, or those before entry `before`, oldest of them first; fewer where the log is trimmed.
+
+        The newest one that is known is not read again.
+        """
+        head = self.head() if before is None else self._head
+        newest = before - 1 if before is not None else head[0] if head is not None else 0
+        found = [head] if head is not None and head[0] == newest and count > 0 else []
+        for number in range(newest - len(found), max(0, newest - count), -1):
             try:
                 found.append((number, self.read(number)))
             except NotFound:

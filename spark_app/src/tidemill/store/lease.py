@@ -8,17 +8,19 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
+
+import msgspec
 
 from tidemill.store.json_codec import JsonCodec
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
+from tidemill.store.standbys import BeatingStandbys, LockedStandbys, describe_process
 from tidemill.store.watched import WatchedStore
 from tidemill.values.errors import OutcomeUnknown, StoreUnavailable
 from tidemill.values.ids import nonce
@@ -36,6 +38,17 @@ class LeasePace:
     renew_ms: float = 3_000.0
     poll_ms: float = 200.0
     claim_wait_ms: int = 0
+
+
+@dataclass(frozen=True)
+class LeaderNotes(Stored):
+    """What the holder of a lease says, for people: where its attempts run, the address of Spark's page ("": none), and
+    the processes that wait for the lease.
+    """
+
+    engine: str = ""
+    spark_ui: str = ""
+    standbys: tuple[str, ...] = ()
 
 
 class LeaderLease(Protocol):
@@ -61,20 +74,29 @@ class LeaderLease(Protocol):
     def peek(self) -> str:
         """Who holds the lease now, by looking only; "" is nobody. A dead holder of a heartbeat shows for one TTL."""
 
+    def stand_by(self) -> None:
+        """Say that this process waits for the lease. As of `tell`, nothing depends on it, and it never raises."""
+
+    def tell(self, engine: str, spark_ui: str) -> None:
+        """Let others read these notes of the holder, and who stands by; it shows after some seconds."""
+
 
 class StoreLease(LeaderLease, Protocol):
     """A lease that lives in the store of what is led."""
+
+    @property
+    def notes(self) -> LeaderNotes:
+        """What the holder says that the last `peek` found."""
+
+    @property
+    def lost(self) -> str:
+        """The process that held the lease last and went without giving it up; "": the last `peek` found no such."""
 
     def claim(self) -> bool:
         """Hold it as the process that another authority chose, whoever held it before; whether it is held now.
 
         Only the lock of a live process cannot be taken from it.
         """
-
-
-def describe_process() -> str:
-    """This process for people: host and process ID."""
-    return f"{socket.gethostname()} process {os.getpid()}"
 
 
 def lease_for(store: ObjectStore, prefix: str, now_millis: Callable[[], int]) -> StoreLease:
@@ -105,6 +127,8 @@ class FileLease:
         self._path, self._make_folder = path, make_folder
         self._file: int | None = None
         self._lock = threading.Lock()
+        self._standbys = LockedStandbys(path.parent)
+        self._told, self._lost = LeaderNotes(), ""
 
     def try_acquire(self) -> bool:
         with self._lock:
@@ -114,11 +138,12 @@ class FileLease:
             try:
                 if not _lock_file(handle):
                     return False
-                _write_holder(handle)
-                self._file = handle
+                _write_holder(handle, LeaderNotes())
+                self._file, self._told = handle, LeaderNotes()
             finally:
                 if self._file is None:
                     os.close(handle)
+            self._standbys.leave()
             return True
 
     def claim(self) -> bool:
@@ -137,6 +162,7 @@ class FileLease:
 
     def release(self) -> None:
         with self._lock:
+            self._standbys.leave()
             if self._file is not None:
                 with suppress(OSError):  # the lock falls with the file, whatever its text says
                     os.ftruncate(self._file, 0)
@@ -145,40 +171,62 @@ class FileLease:
 
     @property
     def holder(self) -> str:
+        return self._text().partition("\n")[0]
+
+    @property
+    def notes(self) -> LeaderNotes:
         try:
-            return self._path.read_text()
+            return msgspec.json.decode(self._text().partition("\n")[2], type=LeaderNotes)
+        except (ValueError, TypeError):
+            return LeaderNotes()
+
+    @property
+    def lost(self) -> str:
+        return self._lost
+
+    def peek(self) -> str:
+        holder, self._lost = self.holder, ""
+        if self._file is not None or not holder:
+            return holder
+        # The text of a process that died stays behind, its lock does not. A process of that number says nothing: it
+        # may be another one, or a killed one that its parent has not noticed yet.
+        if self._is_locked():
+            return self.holder
+        self._lost = holder
+        return ""
+
+    def stand_by(self) -> None:
+        self._standbys.enter()
+
+    def tell(self, engine: str, spark_ui: str) -> None:
+        with self._lock, suppress(StoreUnavailable):
+            notes = LeaderNotes(engine, spark_ui, self._standbys.look())
+            if self._file is not None and notes != self._told:
+                _write_holder(self._file, notes)
+                self._told = notes
+
+    def _text(self) -> str:
+        try:
+            return self._path.read_text(errors="replace")
         except OSError:
             return ""
 
-    def peek(self) -> str:
-        holder = self.holder
-        if self._file is not None or not holder or _is_alive(holder):
-            return holder
-        # The text of a process that died stays behind, its lock does not: ask the lock itself.
-        if self.try_acquire():
-            self.release()
-            return ""
-        return self.holder
+    def _is_locked(self) -> bool:
+        """Whether a process holds the lock, without changing what the file says."""
+        try:
+            handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return not _lock_file(handle, fcntl.LOCK_SH)
+        finally:
+            os.close(handle)
 
 
-def _is_alive(holder: str) -> bool:
-    """Whether `describe_process` of a process that runs on this machine gave this text."""
-    host, _, pid = holder.rpartition(" process ")
-    if host != socket.gethostname() or not pid.isdigit():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _lock_file(handle: int) -> bool:
+def _lock_file(handle: int, kind: int = fcntl.LOCK_EX) -> bool:
     """`flock`, not `lockf`: the latter belongs to the process and falls when any copy of the file is closed."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN):
             return False
@@ -186,22 +234,26 @@ def _lock_file(handle: int) -> bool:
     return True
 
 
-def _write_holder(handle: int) -> None:
-    """Whoever looks at a lock without a holder's name would take it for free."""
+def _write_holder(handle: int, notes: LeaderNotes) -> None:
+    """A line with the holder, and its notes. Whoever looks at a lock without a holder's name would take it for free: so
+    the text is written over the one before, and is never gone in between.
+    """
+    text = f"{describe_process()}\n".encode() + msgspec.json.encode(notes)
     try:
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, describe_process().encode(), 0)
+        os.pwrite(handle, text, 0)
+        os.ftruncate(handle, len(text))
     except OSError as error:
         raise StoreUnavailable(f"The lease file cannot be written: {error.strerror}") from error
 
 
 @dataclass(frozen=True)
 class Heartbeat(Stored):
-    """What a holder says: who it is, by a nonce and for people, and whether it gives the lease up."""
+    """What a holder says: who it is, by a nonce and for people, whether it gives the lease up, and its notes."""
 
     nonce: str = ""
     holder: str = ""
     is_release: bool = False
+    notes: LeaderNotes = field(default_factory=LeaderNotes)
 
 
 _JSON: Final[JsonCodec[Heartbeat]] = JsonCodec(Heartbeat)
@@ -229,6 +281,8 @@ class HeartbeatLease:
         self._seen_at = 0
         self._is_ours = False
         self._is_free = False
+        self._standbys = BeatingStandbys(store, prefix, now_millis)
+        self._told, self._seen = LeaderNotes(), LeaderNotes()
 
     def try_acquire(self) -> bool:
         asked_at = self._now()
@@ -252,6 +306,7 @@ class HeartbeatLease:
         return self._is_ours and self._now() - self._seen_at < self._ttl
 
     def release(self) -> None:
+        self._standbys.leave()
         if self._is_ours:
             with suppress(StoreUnavailable, OutcomeUnknown):
                 self._beat(self._now(), is_release=True)
@@ -265,6 +320,22 @@ class HeartbeatLease:
         now = self._now()
         self._look(now)
         return self.holder if self._number and now - self._seen_at < self._ttl else ""
+
+    @property
+    def notes(self) -> LeaderNotes:
+        return self._seen
+
+    @property
+    def lost(self) -> str:
+        return self.holder if self._now() - self._seen_at >= self._ttl else ""
+
+    def stand_by(self) -> None:
+        self._standbys.enter()
+
+    def tell(self, engine: str, spark_ui: str) -> None:
+        """The next heartbeat says it: nothing is written for it alone."""
+        self._standbys.leave()
+        self._told = LeaderNotes(engine, spark_ui, self._standbys.look())
 
     def _look(self, asked_at: int) -> None:
         """See the newest heartbeat; its time is when this instance saw it first, or made it."""
@@ -283,12 +354,13 @@ class HeartbeatLease:
         with suppress(NotFound):
             beat = _JSON.decode(self._store.get(key), key) if number else beat
         self._number, self._seen_at = number, seen_at
-        self._holder, self._is_free = beat.holder, beat.is_release
+        self._holder, self._is_free, self._seen = beat.holder, beat.is_release, beat.notes
         self._is_ours = beat.nonce == self._nonce and not beat.is_release
 
     def _beat(self, asked_at: int, is_release: bool) -> bool:
         number = self._number + 1
-        beat, key = Heartbeat(self._nonce, describe_process(), is_release), self._key(number)
+        notes = LeaderNotes() if is_release else self._told
+        beat, key = Heartbeat(self._nonce, describe_process(), is_release, notes), self._key(number)
         try:
             self._store.create(key, _JSON.encode(beat, key))
         except (AlreadyExists, OutcomeUnknown):
@@ -298,7 +370,7 @@ class HeartbeatLease:
             self._look(asked_at)
             return False
         self._number, self._seen_at, self._is_ours, self._is_free = number, asked_at, not is_release, is_release
-        self._holder = beat.holder if not is_release else ""
+        self._holder, self._seen = beat.holder if not is_release else "", notes
         self._forget_before(number - 1)
         return not is_release
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Mapping
 from operator import index
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tidemill.store import incarnations
@@ -27,7 +30,7 @@ from tidemill.values.errors import (
 )
 from tidemill.values.ids import nonce
 
-FORMAT = 2
+FORMAT = 3
 """The format of a store, with all objects in it, that this version reads and writes."""
 
 FORMAT_KEY = f"{RESERVED}/format.json"
@@ -94,7 +97,7 @@ def connect(url: str) -> ObjectStore:
             )
         return LocalStore(Path(unquote(parts.path)))
     if "://" in url or not url:
-        raise StoreRefused(f"{url!r} is no store: use a folder, file:///folder or s3://bucket/prefix?endpoint=URL")
+        raise StoreRefused(f"{url!r} is not a store: use a folder, file:///folder or s3://bucket/prefix?endpoint=URL")
     return LocalStore(Path(url).expanduser())
 
 
@@ -126,8 +129,9 @@ def _authority() -> bytes:
     return found
 
 
-def check_store(store: ObjectStore) -> None:
-    """Refuse a store that a newer Tidemill wrote, or that ignores create-if-absent.
+def check_store(store: ObjectStore, restored: Mapping[str, int] = MappingProxyType({})) -> None:
+    """Refuse a store that a newer Tidemill wrote, or that ignores create-if-absent. `restored` is what a new copy
+    keeps: by the prefix of each topology the microbatch that it was restored at.
 
     Raises:
         NewerFormat, StoreRefused, StoreUnavailable: as `open_store`.
@@ -135,7 +139,10 @@ def check_store(store: ObjectStore) -> None:
     check_format(store)
     try:
         probe_create(store)
-        store.create(FORMAT_KEY, json.dumps({"format": FORMAT, "id": nonce()}).encode())
+        mark: dict[str, Any] = {"format": FORMAT, "id": nonce()}
+        if restored:
+            mark["restored"] = dict(restored)
+        store.create(FORMAT_KEY, json.dumps(mark).encode())
     except AlreadyExists:
         check_format(store)
     except OutcomeUnknown as error:  # the next call asks again: nothing hangs on what became of these objects
@@ -148,8 +155,24 @@ def store_id(store: ObjectStore) -> str:
     Raises:
         CorruptState: it cannot be read, or was never opened.
     """
+    found: str = _mark(store)["id"]
+    return found
+
+
+def restored_at(store: ObjectStore, topology: str) -> int:
+    """The microbatch that a topology (by its prefix) was restored at when this copy of the store was made; 0 if it
+    began in this copy.
+
+    Raises:
+        CorruptState: as `store_id`.
+    """
+    return int(_mark(store).get("restored", {}).get(topology, 0))
+
+
+def _mark(store: ObjectStore) -> dict[str, Any]:
     try:
-        found: str = json.loads(store.get(FORMAT_KEY))["id"]
+        found: dict[str, Any] = json.loads(store.get(FORMAT_KEY))
+        found["id"]
     except (NotFound, KeyError, TypeError, ValueError) as error:
         raise CorruptState(f"{FORMAT_KEY} of the store {store.url} names no id ({error!r})", key=FORMAT_KEY) from error
     return found

@@ -14,7 +14,7 @@ from tidemill.tables.parts import PartLoader
 from tidemill.tables.run_writer import RunWriter
 from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.table_bounds import bound_of
-from tidemill.tables.tables import SIZES, Layout, Table, row_key
+from tidemill.tables.tables import Layout, Table, is_size_table, row_key
 from tidemill.tables.view import SnapshotView
 from tidemill.values.errors import invariant
 
@@ -71,7 +71,7 @@ def _merged(
     for chunk in chunks(table, stacks, task_set, chunk_rows):
         rows, combiner_names = resolve(table, chunk.frames, is_base=is_base)
         rows = chunk.without_earlier_clears(rows)
-        if is_base and table.id.endswith(SIZES):
+        if is_base and is_size_table(table.id):
             rows = rows.filter(pl.col("value") != 0)  # nothing below: as before the first element
         if rows.height:
             if "none" in columns and "none" not in rows.columns:

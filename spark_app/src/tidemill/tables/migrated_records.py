@@ -26,10 +26,10 @@ def migrated_records(
     records: Column,
     partitions: NDArray[np.int32],
     starts: Sequence[int] | Mapping[int, int],
-) -> tuple[Column, NDArray[np.int32]]:
-    """The records after the migration, and the partition of each, without those that it takes away.
+) -> tuple[Column, NDArray[np.int64]]:
+    """The records after the migration without those that it takes away, and the rows where they stood before it.
 
-    Those of a partition follow each other from its offset in `starts` on.
+    `partitions` says of which each is; those of one follow each other from its offset in `starts` on.
 
     Raises:
         NeedsCode: the function is not in this process.
@@ -45,9 +45,7 @@ def migrated_records(
             where = f"The record is at offset {offset} of partition {partition} of {depot.name}."
             raise UserCodeError(f"{error} {where}", step=error.step, trace=error.trace, sample=error.sample) from error
     kept = [row for row, record in enumerate(made) if record is not _GONE]
-    if len(kept) < len(made):
-        made, partitions = [made[row] for row in kept], partitions[kept]
-    return columns.from_values(made), partitions
+    return columns.from_values([made[row] for row in kept]), np.array(kept, dtype=np.int64)
 
 
 def _migrated(depot: DepotSchema, migration: DepotMigration, record: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tidemill.definition.migrating import steps_of
 from tidemill.definition.stored import StoredPState
+from tidemill.journal.entries import Entry
 from tidemill.journal.snapshot import Snapshot
 from tidemill.language.migrations import Location, location_text
 from tidemill.tables.tables import Table, layout_of, row_key
@@ -36,13 +37,17 @@ def generations(pstates: Iterable[StoredPState]) -> dict[str, int]:
     return {name: table.generation for _, _, name, table in migrated_tables(pstates)}
 
 
-def progress_of(pstates: Iterable[StoredPState], snapshot: Snapshot) -> tuple[MigrationStatus, ...]:
-    """The newest migration of each location, if the code still declares it."""
-    found = []
+def progress_of(pstates: Iterable[StoredPState], entry: Entry) -> tuple[MigrationStatus, ...]:
+    """The newest migration of each location, if the code still declares it. Rows of pieces that are rewritten do not
+    wait any more: pieces hold about as many rows each.
+    """
+    found, snapshot = [], entry.snapshot
+    pieces, done = next(((p.pieces, p.done) for p in entry.pending if p.is_cut), (1, 0))
     for pstate, location, name, table in migrated_tables(pstates):
         newest = [made for made in pstate.migrations if made.location == location][-1]
         if newest.is_declared:
             waiting = sum(part.behind({name: table.generation}).get(name, 0) for part in snapshot.parts())
+            waiting = -(-waiting * (pieces - done) // pieces)
             rows = sum(part.rows.get(name, 0) for part in snapshot.parts())
             found.append(MigrationStatus(pstate.name, location_text(location), newest.id, waiting, rows))
     return tuple(found)

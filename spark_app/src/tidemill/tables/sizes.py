@@ -1,8 +1,8 @@
 """How many elements each subindexed structure has, kept beside its rows: `view(Ops.SIZE)` is one look-up a level.
 
-A delta says by how much it changed each size: a row of the size table for each prefix, an operand of `sum`. Whether a
-key was there before is looked up for all keys of a delta together, when it is finished. So sizes are folded on reads
-and in compaction as other aggregates are.
+A delta says by how much it changed each size: a row of the size table for each prefix, an operand of `sum`. Whether an
+element was there before is looked up for all elements of a delta together, when it is finished: an element that is a
+structure is there while its own size is not 0. So sizes are folded on reads and in compaction as other aggregates are.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import polars as pl
 
 from tidemill.tables.container import CLEAR, DELETE, OPERAND, TableRows
 from tidemill.tables.folding import key_columns, order_rows, resolve
-from tidemill.tables.lookup import matching_rows
+from tidemill.tables.lookup import lookup, matching_rows
+from tidemill.tables.merge_reader import TaskReader
 from tidemill.tables.sorted_table import SortedTable
-from tidemill.tables.tables import Table
+from tidemill.tables.tables import Table, is_size_table
 
 SUM = ("sum",)
+Flags = np.ndarray[Any, Any]
 
 
-def live_keys(table: Table, levels: Sequence[SortedTable], keys: pl.DataFrame) -> np.ndarray[Any, Any]:
+def live_keys(table: Table, levels: Sequence[SortedTable], keys: pl.DataFrame) -> Flags:
     """Which of some distinct keys (columns task, k0, …) hold something; `levels` oldest first."""
     columns = key_columns(table)
     alive = np.zeros(keys.height, dtype=bool)
@@ -35,36 +37,124 @@ def live_keys(table: Table, levels: Sequence[SortedTable], keys: pl.DataFrame) -
             hits = wanted.join(found, on=columns, how="inner", nulls_equal=True)
             alive[hits.filter(pl.col("kind") != DELETE)["row"].to_numpy()] = True
             wanted = wanted.join(found, on=columns, how="anti", nulls_equal=True)
-        wanted = without_cleared(wanted, table, level)
+        if level.clear_frame is not None:
+            wanted = _without_cleared(wanted, level.clear_frame)
     return alive
 
 
-def without_cleared(rows: pl.DataFrame, table: Table, level: SortedTable) -> pl.DataFrame:
-    """The rows that no clear of a level covers."""
-    clears = level.clear_frame
-    if clears is None:
-        return rows
+def _without_cleared(rows: pl.DataFrame, clears: pl.DataFrame) -> pl.DataFrame:
+    """The rows that none of some clears covers."""
     for kind in clears["kind"].unique().to_list():
-        on = ["task", *table.key_names[: kind - CLEAR]]
+        on = ["task", *(f"k{depth}" for depth in range(kind - CLEAR))]
         rows = rows.join(clears.filter(pl.col("kind") == kind), on=on, how="anti", nulls_equal=True)
     return rows
 
 
-def size_rows(sizes: Table, changed: TableRows, before: Sequence[SortedTable]) -> TableRows | None:
-    """The rows of the size table that belong to a delta's rows of a table; `before` are the levels below, oldest
-    first. None if no size changed.
+def _not_cleared(rows: pl.DataFrame, clears: pl.DataFrame | None) -> Flags:
+    flags = np.ones(rows.height, dtype=bool)
+    if clears is not None:
+        flags[:] = False
+        flags[_without_cleared(rows.with_row_index("row"), clears)["row"].to_numpy()] = True
+    return flags
+
+
+def count_elements(marks: Sequence[TaskReader], prefix: tuple[Any, ...]) -> int:
+    """How many elements a structure has by the rows that say which are there (`Counted.marks`): it reads them all."""
+    found = [_live_below(reader, prefix) for reader in marks]
+    return pl.concat(found).n_unique() if len(found) > 1 else found[0].len()
+
+
+def _live_below(reader: TaskReader, prefix: tuple[Any, ...]) -> pl.Series:
+    if not is_size_table(reader.table.id):
+        rows = reader.newest(prefix)
+        return rows.filter(pl.col("kind") != DELETE)["key"]
+    levels = []
+    for level in reader.levels:
+        levels.append((level.rows(*level.prefix_bounds(reader.task, prefix)), level.combiner_names))
+        if level.clears_key(reader.task, prefix):  # a clear ends above single elements: all of these, or none
+            break
+    rows, _ = resolve(reader.table, levels[::-1], is_base=True)
+    return rows.filter(pl.col("value") > 0)[reader.table.key_names[-1]]
+
+
+class ElementRows:
+    """Rows that say which elements are there (`Counted.marks`): those of the levels below, oldest first, and those of a
+    delta, if it has any.
     """
-    level = SortedTable(changed.table, changed.rows, changed.combiner_names)
-    elements = level.stored_frame.select(*key_columns(changed.table), "kind")
-    is_there = elements["kind"].to_numpy() != DELETE
-    old = without_cleared(elements.with_row_index("row"), changed.table, level)
-    was_there = np.zeros(elements.height, dtype=bool)
-    was_there[old["row"].to_numpy()] = live_keys(changed.table, before, old)
+
+    def __init__(self, table: Table, before: Sequence[SortedTable], changed: TableRows | None) -> None:
+        self._table, self._before = table, before
+        self._counts = is_size_table(table.id)
+        self._level = None
+        if changed is not None:
+            self._level = SortedTable(changed.table, changed.rows, changed.combiner_names)
+
+    @property
+    def changed_keys(self) -> pl.DataFrame | None:
+        """The keys that the delta wrote or deleted (columns task, k0, …); None if it has no rows here."""
+        return None if self._level is None else self._level.stored_frame.select(key_columns(self._table))
+
+    @property
+    def clears(self) -> pl.DataFrame | None:
+        """What the delta cleared above single elements."""
+        return None if self._level is None else self._level.clear_frame
+
+    def live(self, keys: pl.DataFrame) -> tuple[Flags, Flags]:
+        """Which of some distinct keys are there below the delta, and which with it."""
+        if not self._counts:
+            return self._live_rows(keys)
+        columns = key_columns(self._table)
+        held = lookup(self._table, self._before, keys).select(*columns, "value")
+        before = _beside(keys, columns, held)["value"].fill_null(0)
+        if self._level is None:
+            return (flags := before.to_numpy() > 0), flags
+        rows = _beside(keys, columns, self._level.stored_frame.select(*columns, "kind", "value"))
+        is_kept = self._is_kept(keys) & (rows["kind"].fill_null(OPERAND) == OPERAND).to_numpy()
+        after = before.to_numpy() * is_kept + rows["value"].fill_null(0).to_numpy()
+        return before.to_numpy() > 0, after > 0
+
+    def _live_rows(self, keys: pl.DataFrame) -> tuple[Flags, Flags]:
+        columns = key_columns(self._table)
+        before = live_keys(self._table, self._before, keys)
+        if self._level is None:
+            return before, before
+        kinds = _beside(keys, columns, self._level.stored_frame.select(*columns, "kind"))["kind"]
+        is_written = kinds.is_not_null().to_numpy()
+        return before, np.where(is_written, kinds.fill_null(DELETE).to_numpy() != DELETE, before & self._is_kept(keys))
+
+    def _is_kept(self, keys: pl.DataFrame) -> Flags:
+        """Which of some keys the delta does not clear."""
+        assert self._level is not None
+        return _not_cleared(keys, self._level.clear_frame)
+
+
+def _beside(keys: pl.DataFrame, columns: list[str], rows: pl.DataFrame) -> pl.DataFrame:
+    return keys.join(rows, on=columns, how="left", nulls_equal=True, maintain_order="left")
+
+
+def size_rows(sizes: Table, marks: Sequence[ElementRows]) -> TableRows | None:
+    """The rows of a size table that belong to a delta's rows; None if no size changed."""
+    changed = [mark for mark in marks if mark.changed_keys is not None]
+    elements = pl.concat([keys for mark in changed if (keys := mark.changed_keys) is not None])
+    if len(changed) > 1:
+        elements = elements.unique(maintain_order=True)
+    clears = [mark.clears for mark in changed if mark.clears is not None]
+    cleared = pl.concat([_cleared(sizes, rows) for rows in clears]).unique() if clears else None
+    was_there, is_there = np.zeros(elements.height, dtype=bool), np.zeros(elements.height, dtype=bool)
+    open_rows = np.arange(elements.height)
+    for mark in [*changed, *(mark for mark in marks if mark not in changed)]:
+        keys = elements[open_rows]
+        before, after = mark.live(keys)
+        was_there[open_rows] |= before
+        is_there[open_rows] |= after
+        open_rows = open_rows[~(was_there[open_rows] & is_there[open_rows])]  # the others stay, whatever else holds
+    for rows in clears:  # the size itself went
+        was_there &= _not_cleared(elements, rows)
     change = pl.Series("value", is_there.astype(np.int64) - was_there.astype(np.int64))
     columns = key_columns(sizes)
     sums = elements.with_columns(change).group_by(columns, maintain_order=True).agg(pl.col("value").sum())
     sums = sums.filter(pl.col("value") != 0).with_columns(pl.lit(OPERAND, pl.Int8).alias("kind"))
-    frames = [sums] if level.clear_frame is None else [_cleared(sizes, level.clear_frame), sums]
+    frames = [sums] if cleared is None else [cleared, sums]
     layers = [(order_rows(sizes, frame.select(*columns, "kind", "value")), SUM) for frame in frames]
     rows, combiner_names = resolve(sizes, layers, is_base=False)
     return TableRows(sizes, rows, combiner_names or SUM) if rows.height else None

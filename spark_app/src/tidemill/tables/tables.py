@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 from urllib.parse import quote
 
 from tidemill.language.dataflow import MigrationStep
@@ -35,7 +35,13 @@ from tidemill.language.schema import (
 )
 
 SIZES = "#size"
-"""Ends the id of a size table; no other id holds such a mark."""
+"""Stands in the id of a size table, and in no other."""
+
+
+def is_size_table(table_id: str) -> bool:
+    """Whether the rows of a table count those of others."""
+    return SIZES in table_id
+
 
 RECORD_FIELDS_MAX = 62
 """Records of more plain fields are stored as one value; a bit a field must fit into an Int64."""
@@ -119,30 +125,30 @@ class ValuePlace:
 
 @dataclass(frozen=True)
 class MapPlace:
-    """A map: `depth` keys lead to it, its own are of type `key`. `tracks_size`: a size table counts its elements."""
+    """A map: `depth` keys lead to it, its own are of type `key`. `sizes` is its size table, if its size is tracked."""
 
     depth: int
     key: str
     element: Place
-    tracks_size: bool = False
+    sizes: Table | None = None
 
 
 @dataclass(frozen=True)
 class SetPlace:
-    """A set: `depth` keys lead to it, and each element is the last key of a row. `tracks_size` as in `MapPlace`."""
+    """A set: `depth` keys lead to it, and each element is the last key of a row. `sizes` as in `MapPlace`."""
 
     depth: int
     table: Table
-    tracks_size: bool = False
+    sizes: Table | None = None
 
 
 @dataclass(frozen=True)
 class ListPlace:
-    """A list: `depth` keys lead to it, and each index is a key. `tracks_size` as in `MapPlace`."""
+    """A list: `depth` keys lead to it, and each index is a key. `sizes` as in `MapPlace`."""
 
     depth: int
     element: Place
-    tracks_size: bool = False
+    sizes: Table | None = None
 
 
 @dataclass(frozen=True)
@@ -165,22 +171,39 @@ class RecordPlace:
 Place = Union[ValuePlace, MapPlace, SetPlace, ListPlace, RecordPlace]
 
 
+class Counted(NamedTuple):
+    """A size table, and the ids of the tables with one key more whose rows say which elements are there: rows of
+    elements, and rows of size tables of structures below.
+    """
+
+    sizes: Table
+    marks: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Layout:
     """All tables of one PState, and the place of its root.
 
-    `sizes` are the size tables, by the id of the table whose rows they count below each prefix (`tables.sizes`).
+    `counted` has each size table behind those that it counts (`tables.sizes`). `sizes` are those that count the rows of
+    one table, by its id.
     """
 
     schema: Schema
     root: Place
     tables: dict[str, Table]
+    counted: tuple[Counted, ...]
     sizes: dict[str, Table]
 
     @property
     def stored(self) -> dict[str, Table]:
         """All tables that parts may hold."""
-        return {**self.tables, **{table.id: table for table in self.sizes.values()}}
+        return {**self.tables, **{counted.sizes.id: counted.sizes for counted in self.counted}}
+
+
+def is_size_of(table_id: str, layout: Layout) -> bool:
+    """Whether it is the id of a size table of something in a layout, tracked there or not."""
+    counted, mark, _ = table_id.partition(SIZES)
+    return bool(mark) and any(f"{known}.".startswith(f"{counted}.") for known in layout.tables)
 
 
 @lru_cache(maxsize=1024)
@@ -189,8 +212,23 @@ def layout_of(schema: Schema, steps: tuple[MigrationStep, ...] = ()) -> Layout:
     values, oldest first.
     """
     root = _migrated(_root(schema), steps)
-    sizes = {table.id: _size_table(table) for table in _tracked(root)}
-    return Layout(schema, root, {table.id: table for table in tables_below(root)}, sizes)
+    tables = {table.id: table for table in tables_below(root)}
+    counted = tuple(_counted_below(root))
+    sizes = {marks[0]: table for table, marks in counted if len(marks) == 1 and marks[0] in tables}
+    return Layout(schema, root, tables, counted, sizes)
+
+
+def marks_of(element: Place) -> tuple[str, ...] | None:
+    """The tables in which an element that is there has a row, all of them with the keys that lead to it. None if that
+    cannot be said: it may hold a structure whose size is not tracked.
+    """
+    if isinstance(element, ValuePlace):
+        return (element.table.id,)
+    if isinstance(element, RecordPlace):
+        found = [marks_of(field) for _, field in element.fields]
+        own = () if element.own is None else (element.own.id,)
+        return None if None in found else (*own, *(mark for marks in found for mark in marks or ()))
+    return None if element.sizes is None else (element.sizes.id,)
 
 
 def value_table(schema: Schema, location: Location) -> Table | None:
@@ -234,24 +272,19 @@ def _migrated_table(newest: Table, steps: Sequence[MigrationStep]) -> Table:
     return replace(newest, generation=len(steps), step=step, before=before)
 
 
-def _size_table(counted: Table) -> Table:
-    keys = counted.keys[:-1]
-    nullable = tuple(position for position in counted.nullable if position < len(keys))
-    return Table(counted.id + SIZES, keys, Leaf("int"), nullable=nullable)
-
-
-def _tracked(place: Place) -> Iterator[Table]:
-    """The tables of subindexed structures whose elements are one row each; of others only the elements are counted."""
-    if isinstance(place, SetPlace):
-        yield from [place.table] if place.tracks_size else []
-    elif isinstance(place, RecordPlace):
+def _counted_below(place: Place) -> Iterator[Counted]:
+    """The structures at or below a place whose size is tracked, inner ones first."""
+    if isinstance(place, RecordPlace):
         for _, field in place.fields:
-            yield from _tracked(field)
-    elif isinstance(place, (MapPlace, ListPlace)):
-        if isinstance(place.element, ValuePlace):
-            yield from [place.element.table] if place.tracks_size else []
-        else:
-            yield from _tracked(place.element)
+            yield from _counted_below(field)
+        return
+    if isinstance(place, ValuePlace):
+        return
+    element = ValuePlace(place.table) if isinstance(place, SetPlace) else place.element
+    yield from _counted_below(element)
+    marks = marks_of(element)
+    if place.sizes is not None and marks is not None:
+        yield Counted(place.sizes, marks)
 
 
 def _root(schema: Schema) -> Place:
@@ -260,7 +293,7 @@ def _root(schema: Schema) -> Place:
             0, None, tuple((key, _place(field, _child("0", key), Keys())) for key, field in schema.fields)
         )
     if isinstance(schema, MapSchema):
-        return _map_place(schema, "0", Keys())
+        return MapPlace(0, schema.key, _place(schema.value, "0", _keys_of(schema, Keys())))
     return _place(schema, "0", Keys())
 
 
@@ -281,25 +314,35 @@ def _place(schema: Schema, table_id: str, keys: Keys) -> Place:
     if not has_indexed(schema):
         return ValuePlace(_value_table(schema, table_id, keys))
     if isinstance(schema, MapSchema):
-        return _map_place(schema, table_id, keys)
+        element = _place(schema.value, table_id, _keys_of(schema, keys))
+        return MapPlace(len(keys.types), schema.key, element, _size_table(schema, table_id, keys, element))
     if isinstance(schema, SetSchema):
         elements = keys.with_key(schema.element, schema.nullable)
         table = Table(table_id, elements.types, nullable=elements.nullable)
-        return SetPlace(len(keys.types), table, schema.tracks_size)
+        return SetPlace(len(keys.types), table, _size_table(schema, table_id, keys, ValuePlace(table)))
     if isinstance(schema, ListSchema):
         element = _place(schema.element, table_id, keys.with_key("int"))
-        return ListPlace(len(keys.types), element, _is_tracked(schema))
+        is_counted = isinstance(element, ValuePlace)  # one of structures ends with the last that is not empty
+        sizes = _size_table(schema, table_id, keys, element) if is_counted else None
+        return ListPlace(len(keys.types), element, sizes)
     assert isinstance(schema, FixedKeysSchema)
     return _record_place(schema, table_id, keys)
 
 
-def _map_place(schema: MapSchema, table_id: str, keys: Keys) -> MapPlace:
-    element = _place(schema.value, table_id, keys.with_key(schema.key, schema.nullable))
-    return MapPlace(len(keys.types), schema.key, element, _is_tracked(schema))
+def _keys_of(schema: MapSchema, keys: Keys) -> Keys:
+    return keys.with_key(schema.key, schema.nullable)
 
 
-def _is_tracked(schema: MapSchema | ListSchema) -> bool:
-    return schema.subindexed and schema.tracks_size
+def _size_table(schema: MapSchema | SetSchema | ListSchema, table_id: str, keys: Keys, element: Place) -> Table | None:
+    """The size table of a structure; None if its size is not tracked, or that of a structure in it is not.
+
+    Its id does not change when an update gives records in the structure their first indexed field.
+    """
+    if not schema.tracks_size or marks_of(element) is None:
+        return None
+    is_innermost = isinstance(element, (ValuePlace, RecordPlace))
+    depth = "" if is_innermost else str(len(keys.types))
+    return Table(f"{table_id}{SIZES}{depth}", keys.types, Leaf("int"), nullable=keys.nullable)
 
 
 def _record_place(schema: FixedKeysSchema, table_id: str, keys: Keys) -> RecordPlace:

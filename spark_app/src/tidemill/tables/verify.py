@@ -16,7 +16,7 @@ from tidemill.tables.container import CLEAR, DELETE, OPERAND, PUT, Member, Membe
 from tidemill.tables.folding import key_columns
 from tidemill.tables.sorting import run_starts, sort_rows
 from tidemill.tables.table_bounds import bound_of
-from tidemill.tables.tables import SIZES, Layout, Table, row_key
+from tidemill.tables.tables import Layout, Table, is_size_of, row_key
 from tidemill.tables.widening import check_readable
 from tidemill.values.errors import CorruptState, SchemaOutdated
 
@@ -45,8 +45,8 @@ def faults_of(part: Part, content: Any, layouts: Mapping[str, Layout], *, is_bas
 def _member_faults(part: Part, member: Member, layout: Layout, is_base: bool) -> Iterator[str]:
     pstate, table_id = member.key
     wanted = layout.stored.get(table_id)
-    if wanted is None and table_id.endswith(SIZES) and table_id.removesuffix(SIZES) in layout.tables:
-        return  # sizes of elements that were rows until an update gave them a structure; compaction drops them
+    if wanted is None and is_size_of(table_id, layout):
+        return  # an update gave the elements a structure whose size is not tracked; compaction drops these
     if wanted is None:
         yield f"is none of the PState {pstate}"
         return

@@ -12,7 +12,6 @@ from tidemill.definition.mirrors import bound
 from tidemill.depot.log import DepotLog
 from tidemill.journal.clock import ManualClock
 from tidemill.journal.entries import Entry
-from tidemill.journal.options_log import OptionsLog
 from tidemill.language.dataflow import Location, MirrorDeclaration, ModuleDeclaration
 from tidemill.leader.readers import FOLDER, register
 from tidemill.plan.compile.topology import compile_topology
@@ -63,7 +62,7 @@ class OwningSimulation(Simulation):
 
     def _declare(self) -> None:
         super()._declare()
-        options = OptionsLog(self.store, self.module, Ids(self.seed + 1))
+        options = self.options_log(self.seed + 1)
         options.set("depot", DEPOT, "depot.max.entries.per.partition", KEPT_RECORDS)
         options.set("depot", DEPOT, "depot.excess.proportion", 0.0)
         self.memory = DepotMemory(self.depot())

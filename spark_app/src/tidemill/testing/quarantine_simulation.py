@@ -12,7 +12,6 @@ from tidemill.clients.quarantine import Quarantine
 from tidemill.depot.log import DepotLog
 from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork
 from tidemill.journal.entries import Entry
-from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.settlements import SettlementLog, quarantine_prefix
 from tidemill.leader import events
 from tidemill.leader.quarantining import MICROBATCH_MAX, ON_ERROR
@@ -20,7 +19,7 @@ from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.testing.auditor import Auditor
 from tidemill.testing.counting_runner import CountingRunner
 from tidemill.testing.faulty_store import Crash
-from tidemill.testing.simulation import MODULE, PATIENCE, TOPOLOGY, Simulation
+from tidemill.testing.simulation import PATIENCE, TOPOLOGY, Simulation
 from tidemill.values.columns import to_values
 from tidemill.values.errors import CorruptState, OutcomeUnknown, StoreUnavailable, UnknownName, UserCodeError, invariant
 from tidemill.values.ids import Ids
@@ -127,7 +126,7 @@ class QuarantineSimulation(Simulation):
 
     def _declare(self) -> None:
         super()._declare()
-        options = OptionsLog(self.store, MODULE, Ids(self.seed), clock=self.clock)
+        options = self.options_log(self.seed)
         options.set("module", "", ON_ERROR, "quarantine")
         options.set("module", "", MICROBATCH_MAX, 100)
 

@@ -118,6 +118,12 @@ class DeskLease:
     def peek(self) -> str:
         return self.desk.holder_name
 
+    def stand_by(self) -> None:
+        """Nobody asks who waits."""
+
+    def tell(self, engine: str, spark_ui: str) -> None:
+        """Nobody reads it."""
+
     def release(self) -> None:
         if self.is_held():
             self.desk.holder_name = ""
@@ -213,7 +219,7 @@ class Simulation:
     def _declare(self) -> None:
         self.declaration = self._declaration()
         self.definition = self._launched()
-        options = OptionsLog(self.store, self.module, Ids(self.seed), clock=self.clock)
+        options = self.options_log(self.seed)
         options.set("module", "", "depot.microbatch.max.records", 4)
         options.set("module", "", "store.snapshot.retention.seconds", 3)
         options.set("module", "", "store.collection.period.seconds", 1)
@@ -223,6 +229,10 @@ class Simulation:
 
     def _definition_log(self) -> DefinitionLog:
         return DefinitionLog(self.store, self.module, Ids(self.seed))
+
+    def options_log(self, seed: int, store: ObjectStore | None = None) -> OptionsLog:
+        """The options of the simulated module, changed at the time and with the ids of the simulation."""
+        return OptionsLog(store or self.store, self.module, Ids(seed), clock=self.clock)
 
     def depot(self, store: Any = None) -> DepotLog:
         """A new handle of the simulated depot, on `store` in place of the simulation's own if one is given."""
@@ -428,7 +438,7 @@ class Simulation:
             self.trace.append("append refused")
 
     def _toggle_pause(self) -> None:
-        options = OptionsLog(self.store, self.module, Ids(self.random.randrange(1 << 30)), clock=self.clock)
+        options = self.options_log(self.random.randrange(1 << 30))
         if TOPOLOGY in options.read().paused:
             self.auditor.check_resumed(options.read().paused[TOPOLOGY])
             options.resume(TOPOLOGY)
@@ -446,7 +456,7 @@ class Simulation:
     def finish(self) -> None:
         """No more chance of faults: everything that was acknowledged must become processed, each record once."""
         self.chances = CALM
-        OptionsLog(self.store, self.module, Ids(self.seed), clock=self.clock).resume(TOPOLOGY)
+        self.options_log(self.seed).resume(TOPOLOGY)
         for _ in range(FINISH_TURNS):
             if self.auditor.is_finished():
                 break

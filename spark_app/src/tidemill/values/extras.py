@@ -8,7 +8,7 @@ from typing import Literal
 
 from tidemill.values.errors import BadInput
 
-Extra = Literal["spark", "gateway", "kubernetes", "sql"]
+Extra = Literal["spark", "gateway", "kubernetes", "sql", "otlp"]
 
 PACKAGES: dict[Extra, frozenset[str]] = {
     "spark": frozenset({"pyspark", "py4j"}),
@@ -17,6 +17,7 @@ PACKAGES: dict[Extra, frozenset[str]] = {
     ),
     "kubernetes": frozenset({"lightkube", "prometheus_client", "yaml"}),
     "sql": frozenset({"duckdb"}),
+    "otlp": frozenset({"opentelemetry"}),
 }
 """The packages that each extra of `pyproject.toml` brings, as Python imports them."""
 

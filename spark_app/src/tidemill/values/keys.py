@@ -21,6 +21,9 @@ NAN: Final = float("nan")
 NAN_BYTES: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 """What MessagePack of a NaN looks like (other bytes may, too)."""
 
+FLAG_BYTES: Final = re.compile(rb"[\xc2\xc3]")
+"""What MessagePack of a bool looks like (other bytes may, too)."""
+
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _APART: Final = frozenset({str, bytes, type(None), datetime.datetime})
 """Types whose keys Python never takes for keys of other types."""

@@ -16,7 +16,7 @@ from typing import Any
 import msgpack
 
 from tidemill.values.errors import BadInput
-from tidemill.values.keys import NAN_BYTES, plain_key
+from tidemill.values.keys import FLAG_BYTES, NAN_BYTES, plain_key, plain_map, plain_set
 
 EXT_DATETIME = 1
 EXT_SET = 2
@@ -91,7 +91,8 @@ def _ext_hook(depth: int, in_message: bool, count: Count | None, code: int, data
         items = msgpack.unpackb(data, **_hooks(depth + 1, count, in_message) | {"object_hook": _refuse_dict})
         if not isinstance(items, list):
             raise BadInput("A set holds its elements as a list.")
-        return set(map(plain_key, items))
+        made = set(map(plain_key, items))
+        return made if len(made) == len(items) else plain_set(items)
     if in_message and code == EXT_INT:
         return int.from_bytes(data, "big", signed=True)
     raise BadInput(f"There is no extension {code} of {len(data)} bytes.")
@@ -150,23 +151,34 @@ def unpack(data: bytes, count: Count | None = None) -> Any:
     Raises:
         BadInput: these bytes are no value that `pack` writes.
     """
-    return _unpacked(data, count, False)
+    return _unpacked(data, count, False, False)
+
+
+def unpack_foreign(data: bytes, count: Count | None = None) -> Any:
+    """As `unpack`, of bytes that may be no work of `pack`: dicts with keys that Python takes for one are refused."""
+    return _unpacked(data, count, False, FLAG_BYTES.search(data) is not None)
 
 
 def unpack_message(data: bytes) -> Any:
     """The value that `pack_message` was given; otherwise as `unpack`."""
-    return _unpacked(data, None, True)
+    return _unpacked(data, None, True, False)
 
 
-def _unpacked(data: bytes, count: Count | None, in_message: bool) -> Any:
+def _unpacked(data: bytes, count: Count | None, in_message: bool, has_flags: bool) -> Any:
+    """With `has_flags` keys that are texts or bytes are tried first: no two of them are one for Python."""
     try:
         try:
             if NAN_BYTES.search(data) is None:
-                if count is None:  # written out: arguments in a dict take as long as a small value
+                if count is None and not has_flags:  # written out: arguments in a dict take as long as a small value
                     return msgpack.unpackb(data, strict_map_key=False, timestamp=3, ext_hook=_EXT_HOOKS[in_message])
-                return msgpack.unpackb(data, **_hooks(0, count, in_message))
+                return msgpack.unpackb(data, **_hooks(0, count, in_message) | {"strict_map_key": has_flags})
         except TypeError:  # a list as a dict key: rare, and the hook makes every dict slower
             pass
+        except BadInput:
+            raise
+        except ValueError:
+            if not has_flags:
+                raise
         pairs = partial(_dict_of_pairs, count)
         return msgpack.unpackb(data, **_hooks(0, count, in_message) | {"object_pairs_hook": pairs, "object_hook": None})
     except BadInput:
@@ -181,6 +193,8 @@ def _refuse_dict(value: dict[Any, Any]) -> Any:
 
 def _dict_of_pairs(count: Count | None, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     made = {plain_key(key): value for key, value in pairs}
+    if len(made) < len(pairs):
+        made = plain_map(pairs)
     if count is not None:
         count(made)
     return made

@@ -27,11 +27,15 @@ class Suggesting(type):
     """The class of classes whose unknown attributes are answered with the name that was meant.
 
     `_synonyms` are names from other libraries, in lower case, with the name here; `_shown` is what a person calls the
-    class, where that is not its name.
+    class, where that is not its name. `_unlisted` names are refused, or do nothing: no shell offers them.
     """
 
     _synonyms: ClassVar[Mapping[str, str]] = {}
     _shown: ClassVar[str] = ""
+    _unlisted: ClassVar[frozenset[str]] = frozenset()
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if name not in cls._unlisted]
 
     if not TYPE_CHECKING:  # for a type checker there are only the names that are there
 
@@ -43,6 +47,9 @@ class Suggesting(type):
 
 class SuggestingInstances(metaclass=Suggesting):
     """The base of builders whose instances answer unknown attributes as their class does."""
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in type(self)._unlisted]
 
     if not TYPE_CHECKING:
 

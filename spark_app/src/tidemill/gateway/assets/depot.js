@@ -1,10 +1,11 @@
 // One depot: its partitions, its records by offset, and an append by hand.
 import { html, useState } from "./vendor/preact-htm.js";
-import { ask, segment, useAsked, written } from "./api.js";
-import { Facts, Notice, Table, Values, number } from "./parts.js";
+import { ask, bare, segment, useAsked, written } from "./api.js";
+import { Facts, Notice, State, Table, Values, number, offsets } from "./parts.js";
 
 const PAGE = 50;
 const PARTITIONS_MAX = 64;
+const READERS_MAX = 20;
 
 export function Depot({ module, name, query, may }) {
   const path = `/modules/${segment(module)}/depots/${segment(name)}`;
@@ -30,8 +31,27 @@ export function Depot({ module, name, query, may }) {
         ...(since.value ? [["Since the time", (row) => html`<a href=${link(row, since.value[row.partition])}>${number(row.end - since.value[row.partition])}</a>`, true]] : [])]} />
       ${since.error && html`<${Notice} error=${since.error} />`}
       <${Since} after=${after} address="#/m/${segment(module)}/d/${segment(name)}" /></section>
+    <${Readers} module=${module} name=${name} />
     ${rows[partition] && html`<${Records} path=${path} row=${rows[partition]} at=${Number(query.get("offset") ?? rows[partition].start)} link=${link} />`}
     ${may("append") && html`<${Append} path=${path} done=${ends.again} />`}`;
+}
+
+// Which topologies of the module read it, and how far each is.
+function Readers({ module, name }) {
+  const path = `/modules/${segment(module)}`, isIt = (source) => bare(source.depot) === name;
+  const found = useAsked(`${path} readers of ${name}`, async () => {
+    const all = (await ask(path)).topologies.filter((one) => one.sources.some(isIt)), shown = all.slice(0, READERS_MAX);
+    const states = await Promise.all(shown.map((one) => ask(`${path}/topologies/${segment(one.name)}`)));
+    return { more: all.length - shown.length, rows: shown.flatMap((one, at) => one.sources.filter(isIt).map(({ source_id: source }) => ({ key: `${one.name} ${source}`, source, ...states[at] }))) };
+  });
+  return html`<section class="card"><h2>Read by</h2>${found.error && html`<${Notice} error=${found.error} />`}
+    <${Table} label="Read by" rows=${found.value?.rows ?? []} empty=${found.value ? "No topology of this module reads it." : "Looking …"} columns=${[
+      ["Topology", (row) => html`<a href="#/m/${segment(module)}/t/${segment(row.topology)}">${row.topology}</a>`],
+      ["State", (row) => html`<${State} status=${row} />`],
+      ["Records waiting", (row) => number(row.lag?.[row.source]), true],
+      ["Next offset of each partition", (row) => html`<code>${offsets(row.progress[row.source] ?? [])}</code>`]]} />
+    ${found.value?.more > 0 && html`<p class="soft">${number(found.value.more)} more are not shown.</p>`}
+    <p><button onClick=${found.again}>Look again</button></p></section>`;
 }
 
 // Where to begin by time; the browser's own time zone counts.
@@ -51,7 +71,7 @@ function Records({ path, row, at, link }) {
     ${found.error && html`<${Notice} error=${found.error} />`}
     <p>${start > row.start && html`<a href=${link(row, Math.max(row.start, start - PAGE))}>Earlier</a> `}
       ${end < row.end && html`<a href=${link(row, end)}>Later</a>`}</p>
-    <${Table} label="Records" rows=${rows} columns=${[["Offset", (one) => number(one.offset), true], ["Record", (one) => html`<${Values} value=${one.record} />`]]} /></section>`;
+    <${Table} label="Records" rows=${rows} empty=${found.isLoading ? "Looking …" : "No records here."} columns=${[["Offset", (one) => number(one.offset), true], ["Record", (one) => html`<${Values} value=${one.record} />`]]} /></section>`;
 }
 
 function Append({ path, done }) {

@@ -1,6 +1,7 @@
 // The frame around all views: signing in, where one is, light or dark. Each view is an address behind the #.
 import { html, render, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask, useAsked } from "./api.js";
+import { Help } from "./help.js";
 import { Notice } from "./parts.js";
 import { Overview } from "./overview.js";
 import { ModuleView } from "./module.js";
@@ -61,7 +62,7 @@ function Theme() {
     localStorage.setItem("theme", theme);
   }, [theme]);
   return html`<label><span class="skip">Colours</span><select aria-label="Colours" value=${theme} onChange=${(event) => set(event.target.value)}>
-    ${["auto", "light", "dark"].map((one) => html`<option value=${one} selected=${one === theme}>${one}</option>`)}</select></label>`;
+    ${[["auto", "System"], ["light", "Light"], ["dark", "Dark"]].map(([one, name]) => html`<option value=${one} selected=${one === theme}>${name}</option>`)}</select></label>`;
 }
 
 function SignIn({ done }) {
@@ -91,7 +92,7 @@ function App() {
     <header class="top"><a class="brand" href="#/"><img src="page/icon.svg" alt="" />Tidemill</a><${Crumbs} at=${at} /><span class="space"></span>
       <${Theme} /><span class="soft hide-small">${session.value.version}</span>
       ${session.value.needs_token && html`<button onClick=${leave}>Sign out</button>`}</header>
-    <main id="content" tabindex="-1"><${View} at=${at} session=${session.value} /></main>`;
+    <main id="content" tabindex="-1"><${Help} at=${at} /><${View} at=${at} session=${session.value} /></main>`;
 }
 
 render(html`<${App} />`, document.getElementById("app"));

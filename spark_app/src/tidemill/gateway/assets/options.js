@@ -1,7 +1,7 @@
 // Dynamic options: what each does, what holds, and a change of it.
 import { html, useState } from "./vendor/preact-htm.js";
 import { ask, segment, useAsked } from "./api.js";
-import { Notice, Table, moment, number } from "./parts.js";
+import { Notice, Table, moment, number, spaced } from "./parts.js";
 
 const shown = (value) => value === null || value === undefined ? "not set" : String(value);
 
@@ -35,8 +35,8 @@ export function Options({ module, found, may }) {
     ${error && html`<${Notice} error=${error} />`}${effect && html`<${Notice}>It holds, at the latest, for ${effect}.<//>`}
     <${Table} label="Options" rows=${rows} columns=${[
       ["Option", (row) => html`<code>${row.name}</code><br /><span class="soft">${row.help}</span>`],
-      ["Default", (row) => html`${shown(row.default)} <span class="soft">${row.unit}</span>`],
-      ["Allowed", (row) => html`<span class="soft">${row.bounds}</span>`],
+      ["Default", (row) => html`${spaced(shown(row.default))} <span class="soft">${row.default === null ? "" : row.unit}</span>`],
+      ["Allowed", (row) => html`<span class="soft">${spaced(row.bounds)}</span>`],
       ["Value here", (row) => html`<${Edit} row=${row} may=${may} change=${change} />`],
       ["Set by", (row) => row.set && html`<span class="soft">${row.signed ? who(row.signed) : "an older change"}</span>`]]} />
     <h2>Changes</h2><${Table} label="Changes of options" empty="Nobody changed anything yet." rows=${now.value.changes.map((one) => ({ ...one, key: one.number }))} columns=${[

@@ -3,18 +3,24 @@ import { html, useState } from "./vendor/preact-htm.js";
 import { segment, useEvents } from "./api.js";
 import { Notice, State, StoreTabs, Table, ago, count, number, useTick } from "./parts.js";
 
-const rank = (status) => status.trouble || status.state === "failing" ? 0 : status.is_running ? 1 : 2;
+const rank = (status) => status.trouble || status.state === "failing" || status.lost ? 0 : status.is_running ? 1 : 2;
+
+// The speed of a microbatch of long ago says nothing of now.
+const NEW_MS = 10_000;
+const isNew = (status) => Date.now() - status.written_ms < NEW_MS;
+
+const trouble = (row) => row.trouble || row.failure?.message?.split("\n")[0] || (row.lost && `its leader, ${row.lost}, went without a word`) || null;
 
 const COLUMNS = [
   ["Module", (row) => html`<a href="#/m/${segment(row.module)}">${row.module}</a>`],
   ["Topology", (row) => html`<a href="#/m/${segment(row.module)}/t/${segment(row.topology)}">${row.topology}</a>`],
   ["State", (row) => html`<${State} status=${row} />`],
   ["Waiting", (row) => number(row.waiting), true],
-  ["Records/s", (row) => number(row.rows_per_second), true],
+  ["Records/s", (row) => number(isNew(row) ? row.rows_per_second : 0), true],
   ["Processed", (row) => number(row.processed), true],
   ["Microbatch", (row) => row.microbatch_id ? `${row.microbatch_id}/${row.version}` : "–", true],
   ["Last entry", (row) => ago(row.written_ms)],
-  ["Trouble", (row) => html`<span class="bad">${row.trouble || row.failure?.message?.split("\n")[0] || ""}</span>`],
+  ["Trouble", (row) => { const told = trouble(row); return told && html`<span class="bad">${told}</span>`; }],
 ];
 
 export function Overview({ query, hasGraphs }) {
@@ -41,5 +47,5 @@ export function Overview({ query, hasGraphs }) {
     <form class="row" role="search" onSubmit=${(event) => event.preventDefault()}>
       <label class="grow">Search<input type="search" value=${search} placeholder="name or state" onInput=${(event) => setSearch(event.target.value)} /></label></form>
     <section class="card">${modules === null ? html`<p class="soft">Looking …</p>`
-      : html`<${Table} columns=${COLUMNS} rows=${found} label="Topologies" empty=${rows.length ? "None fits." : "This store has no modules yet."} />`}</section>`;
+      : html`<${Table} columns=${COLUMNS} rows=${found} label="Topologies" empty=${rows.length ? "None fits." : html`This store has no modules yet. Start one with <code>tidemill run MODULE:CLASS --store STORE</code>; it appears here by itself.`} />`}</section>`;
 }

@@ -14,6 +14,8 @@ export function bytes(value) {
   while (value >= 1000 && at < units.length - 1) { value /= 1000; at += 1; }
   return `${at ? value.toFixed(1) : value} ${units[at]}`;
 }
+// Numbers in a text get their thousands apart: "1..100000000" is "1 to 100,000,000".
+export const spaced = (text) => String(text).replace("..", " to ").replace(/\d{4,}/g, (digits) => Number(digits).toLocaleString("en-US"));
 export const clock = (millis) => millis ? new Date(millis).toLocaleTimeString("en-GB") : "–";
 export const moment = (millis) => millis ? new Date(millis).toLocaleString("en-GB") : "–";
 export function ago(millis) {
@@ -23,6 +25,7 @@ export function ago(millis) {
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
   return seconds < 86400 ? `${Math.floor(seconds / 3600)} h ago` : `${Math.floor(seconds / 86400)} days ago`;
 }
+export const offsets = (all) => all.length > 32 ? `${all.slice(0, 32).map(number).join(" · ")} … ${all.length} partitions` : all.map(number).join(" · ");
 export const total = (metrics = {}) => (metrics.prime_ms ?? 0) + (metrics.process_ms ?? 0) + (metrics.commit_ms ?? 0);
 
 // Each state has a sign beside its colour, so that it is told without colours, too.
@@ -48,12 +51,13 @@ export const StoreTabs = ({ at }) => html`<nav class="tabs" aria-label="Parts of
 export const Facts = ({ facts }) => html`<dl class="facts">${Object.entries(facts).map(([name, value]) =>
   html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 
-// Columns: [heading, cell of a row, is it a number].
+// Columns: [heading, cell of a row, is it a number]. In a narrow window each row becomes a card, whose cells have their
+// headings above them; the roles say that it is a table all the same.
 export const Table = ({ columns, rows, label, empty = "Nothing yet." }) => rows.length === 0 ? html`<p class="soft">${empty}</p>`
-  : html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table><thead><tr>
-    ${columns.map(([name, , isNumber]) => html`<th scope="col" class=${isNumber ? "num" : ""}>${name}</th>`)}</tr></thead>
-    <tbody>${rows.map((row, at) => html`<tr key=${row.key ?? at}>${columns.map(([, cell, isNumber]) =>
-      html`<td class=${isNumber ? "num" : ""}>${cell(row)}</td>`)}</tr>`)}</tbody></table></div>`;
+  : html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table role="table"><thead role="rowgroup"><tr role="row">
+    ${columns.map(([name, , isNumber]) => html`<th scope="col" role="columnheader" class=${isNumber ? "num" : ""}>${name}</th>`)}</tr></thead>
+    <tbody role="rowgroup">${rows.map((row, at) => html`<tr key=${row.key ?? at} role="row">${columns.map(([name, cell, isNumber]) =>
+      html`<td role="cell" data-heading=${name} class=${isNumber ? "num" : ""}>${cell(row)}</td>`)}</tr>`)}</tbody></table></div>`;
 
 // --- values ---------------------------------------------------------------------------------------------------------
 
@@ -90,14 +94,21 @@ export function Schema({ schema, name }) {
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+// The time that a chart shows: a minute at least, so that its hours differ where it has one value or none.
+const SPAN_SECONDS = 60;
+function span({ data: [times] }) { // of what is there: where that is one value, uPlot would take a whole day
+  const last = times[times.length - 1] ?? Date.now() / 1000;
+  return [Math.min(times[0] ?? last, last - SPAN_SECONDS), last];
+}
+
 // Lines over time. `series`: [label, CSS variable of its colour]; `data`: [seconds, values…].
 export function Chart({ label, series, data, format = number }) {
   const place = useRef(null), plot = useRef(null);
   useEffect(() => {
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
     plot.current = new uPlot({
-      width: place.current.clientWidth, height: 170, legend: { live: true },
-      axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000)) }, { ...axis, size: 70, values: (_, ticks) => ticks.map((tick) => format(tick)) }],
+      width: place.current.clientWidth, height: 170, legend: { live: true }, scales: { x: { range: span } },
+      axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000)) }, { ...axis, size: 70, values: (_, ticks) => ticks.map((tick) => format(tick)) }],
       series: [{ label: "at", value: (_, at) => at ? clock(at * 1000) : "–" }, ...series.map(([name, variable]) => ({ label: name, stroke: colour(variable), width: 2,
         value: (_, value) => value === null || value === undefined ? "–" : format(value) }))],
     }, data, place.current);

@@ -1,6 +1,7 @@
 // One PState: its schema, its keys in pages, what a path selects, now or as of a microbatch, and what microbatches changed.
 import { html, useState } from "./vendor/preact-htm.js";
 import { ask, bare, segment, useAsked, written } from "./api.js";
+import { Tasks } from "./tasks.js";
 import { Facts, Notice, Schema, Table, Values, number } from "./parts.js";
 
 // What is shown of a value that is too large to be taken whole: how many elements it has.
@@ -20,6 +21,7 @@ export function PState({ module, name, query }) {
     <section class="card"><${Facts} facts=${{ "Written by": found?.topology ?? "–", Partitions: number(partitions), "Newest entry": number(info.value.entry) }} />
       <h2>Schema</h2><ul class="tree"><${Schema} schema=${found?.schema ?? "value"} /></ul></section>
     <${Select} path=${path} query=${query} schema=${found?.schema} address="#/m/${segment(module)}/p/${segment(name)}" />
+    <${Tasks} path=${path} />
     ${found?.schema?.map && !found.global && html`<${Keys} path=${path} below=${below} /><${Changes} path=${path} below=${below} />`}`;
 }
 

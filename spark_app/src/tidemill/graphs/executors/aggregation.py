@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -109,10 +110,12 @@ class Groups:
         self.keys = list(keys)
         self._aggregations = list(aggregations)
         self._partials = Levels()
+        self._has_partials = False
         self._values = {n: Levels() for n, made in enumerate(aggregations) if made.kind == "count_distinct"}
 
     def add_partial(self, partials: pl.DataFrame) -> None:
         """Take in what `Aggregation.partial` gave elsewhere."""
+        self._has_partials = True
         self._partials.add(partials, self._merge)
 
     def add(self, rows: pl.DataFrame) -> None:
@@ -131,7 +134,8 @@ class Groups:
         frames = list(self._partials) if rows is None else [rows]
         if not frames:
             return None
-        merged = self._merge(frames)
+        # A frame alone has each group once, unless it is partial results as they came.
+        merged = frames[0] if len(frames) == 1 and not self._has_partials else self._merge(frames)
         for number, values in self._values.items():
             merged = self._with_distinct(merged, number, list(values))
         each = enumerate(self._aggregations)
@@ -183,6 +187,8 @@ class AggExecutor(Executor):
     `input_schema` tells the columns: then it gives the row of no rows. Holds one row per group, and for
     `count_distinct` one per distinct value.
     """
+
+    NEEDS_WHOLE_KEYS: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -240,6 +246,8 @@ class MergingAggExecutor(Executor):
 
     `columns` are those of the partial results. Without keys a row comes also where there was no partial result.
     """
+
+    NEEDS_WHOLE_KEYS: ClassVar[bool] = True
 
     def __init__(
         self,

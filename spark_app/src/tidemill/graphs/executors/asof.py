@@ -1,9 +1,9 @@
-"""The as-of join: each left row with the last right row that is not later."""
+"""The as-of join: each left row with the right row that is next to it in time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import polars as pl
 
@@ -13,17 +13,34 @@ from tidemill.graphs.executors.levels import Levels, concatenated
 from tidemill.graphs.executors.rows import columns_of
 from tidemill.values.errors import BadInput
 
+AsOfStrategy = Literal["backward", "forward", "nearest"]
+
+
+def check_strategy(strategy: str) -> None:
+    """Raises BadInput where an as-of join has no such strategy."""
+    if strategy not in get_args(AsOfStrategy):
+        raise BadInput(f"the strategy of an as-of join is {', '.join(get_args(AsOfStrategy))}, not {strategy!r}")
+
 
 def asof_joined(
-    left: pl.DataFrame, right: pl.DataFrame, left_on: str, right_on: str, by: Sequence[str], suffix: str
+    left: pl.DataFrame,
+    right: pl.DataFrame,
+    left_on: str,
+    right_on: str,
+    by: Sequence[str],
+    suffix: str,
+    strategy: AsOfStrategy,
 ) -> pl.DataFrame:
     """Polars' as-of join of two frames that are sorted by their times."""
-    names = list(by) or None
-    return left.join_asof(right, left_on=left_on, right_on=right_on, by=names, suffix=suffix, check_sortedness=False)
+    return left.join_asof(
+        right, left_on=left_on, right_on=right_on, by=list(by) or None, suffix=suffix, strategy=strategy,
+        check_sortedness=False,
+    )  # fmt: skip
 
 
 class AsOfJoinExecutor(Executor):
-    """Gives each row of stream 0 (trades) the last row of stream 1 (quotes) at its time or before, per `by`.
+    """Gives each row of stream 0 (trades) the last row of stream 1 (quotes) at its time or before, per `by`; with the
+    strategy "forward" the first one at its time or later, with "nearest" the next one in time, of two the later one.
 
     All left rows go on, with nulls where there is no such right row, or where the time or a column of `by` is null. Of
     right rows of one time the one that came last counts.
@@ -31,6 +48,7 @@ class AsOfJoinExecutor(Executor):
     Rows may come in any order, and go on from `done`. With `is_sorted=True` each stream must come in the order of time
     (from one channel, or from a sorted one); then left rows go on as soon as a later right row was seen, and right rows
     are forgotten when no left row can need them. A row that breaks that order raises BadInput.
+    This goes with the strategy "backward" only.
     A channel that got no right row knows their columns only from `right_schema`; without it, left rows go on alone.
     """
 
@@ -42,12 +60,17 @@ class AsOfJoinExecutor(Executor):
         *,
         suffix: str = "_right",
         is_sorted: bool = False,
+        strategy: AsOfStrategy = "backward",
         right_schema: Mapping[str, pl.DataType | type[pl.DataType]] | None = None,
     ) -> None:
         self._left_on, self._right_on = left_on, right_on or left_on
         self._by = columns_of(by)
         self._suffix = suffix
         self._is_sorted = is_sorted
+        check_strategy(strategy)
+        self._strategy = strategy
+        if is_sorted and strategy != "backward":
+            raise BadInput(f"is_sorted=True goes with the strategy backward, not with {strategy}: leave it out")
         self._left, self._right = Levels(), Levels()
         self._right_columns = None if right_schema is None else pl.DataFrame(schema=dict(right_schema))
         self._newest: dict[int, Any] = {}
@@ -112,12 +135,14 @@ class AsOfJoinExecutor(Executor):
         if self._right_columns is None:
             return left
         right = concatenated([self._right_columns, *self._right]).drop_nulls([self._right_on, *self._by])
+        if self._strategy != "backward":  # Polars would take the first one
+            right = right.unique([self._right_on, *self._by], keep="last", maintain_order=True)
         keys = [self._left_on, *self._by]
         has_keys = pl.all_horizontal(pl.col(key).is_not_null() for key in keys)
         found = (
             left.filter(has_keys)
             .sort(self._left_on, maintain_order=True)
             .pipe(asof_joined, right.sort(self._right_on, maintain_order=True), self._left_on, self._right_on, self._by,
-                  self._suffix)
+                  self._suffix, self._strategy)
         )  # fmt: skip
         return pl.concat([found, left.filter(~has_keys)], how="diagonal")

@@ -120,12 +120,13 @@ class BucketFolder:
     def _upload(self, key: str, form: FileForm, staged: list[str]) -> None:
         target = self._bucket.writer(key, PART_BYTES)
         write = _CsvRows(target, form) if form.suffix == ".csv" else _ParquetRows(target)
-        for frame in self._frames(staged):
+        for frame in self.frames(staged):
             write.add(frame)
         write.end()
         target.close()  # not in a `finally`: this is what makes it seen
 
-    def _frames(self, staged: list[str]) -> Iterator[pl.DataFrame]:
+    def frames(self, staged: list[str]) -> Iterator[pl.DataFrame]:
+        """The rows that were staged, a file at a time."""
         return (pl.read_parquet(io.BytesIO(self._bucket.get(key))) for key in staged)
 
 

@@ -48,6 +48,11 @@ class JoinShape:
         return JoinShape(left, right, how, suffix)
 
     @property
+    def turned(self) -> JoinShape:
+        """The same join with its sides exchanged."""
+        return JoinShape(self.right_on, self.left_on, self.how, self.suffix)
+
+    @property
     def is_by_keys(self) -> bool:
         """Whether only the keys of the right side count."""
         return self.how in ("semi", "anti")
@@ -101,6 +106,10 @@ class JoinExecutor(Executor):
     With `build=0` or `build=1` only that side is held, and rows of the other one wait until it has ended: let the
     inputs of the other side start later (`dependents`), and few of them wait. With `build=0` a join must be inner.
 
+    `left_primary=True` says that each key is on the left side once, `right_primary` the same of the right one: rows of
+    the other side that have met their one partner are then not held. Such a join is inner and has no `build`. A key
+    that comes twice all the same raises BadInput while its first row is held in memory.
+
     `batch_func` takes and gives each frame of the result. A left join whose channel got no row of the right side knows
     its columns only from `right_schema`; without it, the columns of the left side alone go on.
     """
@@ -114,12 +123,17 @@ class JoinExecutor(Executor):
         how: How = "inner",
         suffix: str = "_right",
         build: int | None = None,
+        left_primary: bool = False,
+        right_primary: bool = False,
         batch_func: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
         right_schema: Mapping[str, pl.DataType | type[pl.DataType]] | None = None,
     ) -> None:
         self._shape = JoinShape.of(on, left_on, right_on, how, suffix)
         if build not in (None, LEFT, RIGHT) or (build == LEFT and how != "inner"):
             raise BadInput(f"build={build} does not fit a join that is {how}: use 1 (or 0 if it is inner)")
+        self._primary = (left_primary, right_primary)
+        if any(self._primary) and (how != "inner" or build is not None):
+            raise BadInput("left_primary and right_primary are for inner joins that hold both sides; leave them out")
         self._build = build
         self._is_built = False
         self._batch_func = batch_func
@@ -161,7 +175,7 @@ class JoinExecutor(Executor):
                 yield self._shape.matched(waiting, right)
             if self._shape.is_by_keys:
                 waiting = self._shape.unmatched(waiting, right)
-        self._left.add(waiting)
+        self._left.add(self._to_hold(waiting, LEFT))
 
     def _right_came(self, right: pl.DataFrame) -> Iterator[pl.DataFrame]:
         if self._shape.is_by_keys:
@@ -171,7 +185,27 @@ class JoinExecutor(Executor):
         if self._shape.how != "anti":
             for left in self._left:
                 yield self._shape.matched(left, right)
-        self._right.add(right)
+        self._right.add(self._to_hold(right, RIGHT))
+
+    def _to_hold(self, rows: pl.DataFrame, side: int) -> pl.DataFrame:
+        """Of new rows of a side those that may meet a partner yet."""
+        shape, own, others = self._shape, self._left, self._right
+        if side == RIGHT:
+            shape, own, others = shape.turned, others, own
+        if self._primary[side]:
+            self._check_once(rows, shape.left_on, own)
+        for partners in others if self._primary[1 - side] else ():
+            rows = shape.unmatched(rows, partners)
+        return rows
+
+    def _check_once(self, rows: pl.DataFrame, keys: list[str], held: Levels) -> None:
+        shape = JoinShape(keys, keys, "semi", self._shape.suffix)
+        rows = rows.drop_nulls(keys)
+        twice = [rows.filter(rows.select(keys).is_duplicated()), *(shape.matched(rows, known) for known in held)]
+        for found in twice:
+            if not found.is_empty():
+                first = found.select(keys).row(0)
+                raise BadInput(f"the key {first} comes twice, on the side that the join was told has each key once")
 
     def _without_partner(self, lefts: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         if self._shape.how not in ("left", "anti"):

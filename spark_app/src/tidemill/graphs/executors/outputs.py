@@ -16,14 +16,13 @@ from typing import Any
 import polars as pl
 
 from tidemill.graphs.executor import Executor, Output
-from tidemill.graphs.executors.bucket_outputs import BucketFolder, FileForm, form_of, form_text, is_bucket
+from tidemill.graphs.executors.bucket_outputs import MANIFEST, BucketFolder, FileForm, form_of, form_text, is_bucket
 from tidemill.graphs.executors.levels import concatenated
 from tidemill.values.errors import BadInput
 from tidemill.values.ids import nonce
 
 FILE_BYTES = 128 << 20
 """Bytes of rows in memory of which one file is made, if not told otherwise."""
-MANIFEST = "_manifest.json"
 
 
 class _OutputExecutor(Executor):
@@ -126,6 +125,7 @@ class PublishExecutor(Executor):
     """
 
     HAS_EFFECTS = True
+    NEEDS_ONE_CHANNEL = True
 
     def __init__(self, folder: str | os.PathLike[str], run: str | None = None) -> None:
         self._url = os.fspath(folder) if is_bucket(folder) else ""
@@ -192,6 +192,11 @@ def staging_of(folder: str | os.PathLike[str]) -> Path:
     """Where the files of a folder are until it is published. What failed runs left there may be deleted."""
     path = Path(folder)
     return path.parent / f".{path.name}.unpublished"
+
+
+def forget_staged(folder: str, files: list[str]) -> None:
+    """Delete rows that were written beside a folder."""
+    _remove(staging_of(folder), files)
 
 
 def _remove(staging: Path, files: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
 
 import polars as pl
 
@@ -106,6 +107,8 @@ class DistinctExecutor(Executor):
 
     With `keys` only their columns go on: which of the other values would stay depends on who comes first.
     """
+
+    NEEDS_WHOLE_KEYS: ClassVar[bool] = True
 
     def __init__(self, keys: str | Sequence[str] | None = None) -> None:
         self._keys = columns_of(keys)

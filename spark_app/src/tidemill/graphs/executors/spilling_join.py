@@ -33,13 +33,23 @@ class OOCJoinExecutor(JoinExecutor):
         *,
         how: How = "inner",
         suffix: str = "_right",
+        left_primary: bool = False,
+        right_primary: bool = False,
         batch_func: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
         right_schema: Mapping[str, pl.DataType | type[pl.DataType]] | None = None,
         memory_limit: int = MEMORY_LIMIT,
         spill_folder: str | None = None,
     ) -> None:
         super().__init__(
-            on, left_on, right_on, how=how, suffix=suffix, batch_func=batch_func, right_schema=right_schema
+            on,
+            left_on,
+            right_on,
+            how=how,
+            suffix=suffix,
+            left_primary=left_primary,
+            right_primary=right_primary,
+            batch_func=batch_func,
+            right_schema=right_schema,
         )
         if memory_limit <= 0:
             raise BadInput(f"memory_limit is a number of bytes above 0, this one is {memory_limit}")

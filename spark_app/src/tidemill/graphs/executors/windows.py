@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import ClassVar
 
 import polars as pl
 
@@ -28,6 +29,8 @@ class _WindowExecutor(Executor):
     Which rows are late depends on the order within a stream alone, so give a stream that several channels send enough
     lateness for the distance between these channels.
     """
+
+    NEEDS_WHOLE_KEYS: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -212,7 +215,8 @@ class SessionWindowExecutor(_WindowExecutor):
         # Nulls are a key like any other: `is_same` has to be true for two of them.
         rows = concatenated(self._rows.take()).sort([*self._keys, "__tidemill_tick"])
         is_same = pl.all_horizontal(pl.lit(True), *(pl.col(key).eq_missing(pl.col(key).shift(1)) for key in self._keys))
-        begins = ~is_same | (pl.col("__tidemill_tick") - pl.col("__tidemill_tick").shift(1) >= gap).fill_null(True)
+        since = pl.col("__tidemill_tick") - pl.col("__tidemill_tick").shift(1)  # below 0 is above the greatest number
+        begins = ~(is_same & since.is_between(0, gap, closed="left").fill_null(False))
         rows = rows.with_columns(begins.cum_sum().alias("__tidemill_session"))
         ends = pl.col("__tidemill_tick").max().over("__tidemill_session") + gap
         rows = rows.with_columns(

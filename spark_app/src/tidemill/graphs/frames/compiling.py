@@ -22,8 +22,10 @@ from tidemill.graphs.executors.range_sorting import (
     to_range,
 )
 from tidemill.graphs.executors.rows import DistinctExecutor, LimitExecutor, UnionExecutor
+from tidemill.graphs.executors.session_starts import SessionStartsExecutor
 from tidemill.graphs.executors.sorting import Order, SortExecutor, TopKExecutor
 from tidemill.graphs.frames.expressions import aggregate_of
+from tidemill.graphs.frames.heavy_keys import JoinSide, split_partitions
 from tidemill.graphs.frames.plans import (
     AggregatePlan,
     AsOfPlan,
@@ -34,6 +36,7 @@ from tidemill.graphs.frames.plans import (
     LimitPlan,
     Plan,
     ScanPlan,
+    SessionPlan,
     SortPlan,
     UnionPlan,
     WindowPlan,
@@ -44,6 +47,7 @@ from tidemill.graphs.frames.steps import (
     GatherGroups,
     KeepRows,
     MakeColumns,
+    PickColumns,
     RowStep,
     RowSteps,
     SpreadWindows,
@@ -99,6 +103,8 @@ class Compiler:
             case WindowPlan():
                 spread = SpreadWindows(plan.column, plan.every, plan.period)
                 return self.stream(plan.source, (spread, *steps), after)
+            case SessionPlan():
+                return self._with(self._sessions(plan, after), steps)
             case JoinPlan():
                 return self._join(plan, steps, after)
             case AsOfPlan():
@@ -143,8 +149,29 @@ class Compiler:
         is_hashable = all(hashable(names, schema) == names for names, schema in sides)
         if not is_hashable or (size(built) < BROADCAST_BYTES and not _has_join(built)):
             keys = {0 if builds_left else 1: None, 1 if builds_left else 0: same_channel}
+        elif self._channels > 1 and size(probed) >= BROADCAST_BYTES:
+            keys = self._even(plan, builds_left) or keys
         node = self._graph.new_non_blocking_node({0: left.node, 1: right.node}, None, executor, self._channels, keys)
         return NodeStream(node, self._channels, (*build.inputs, *probe.inputs), made)
+
+    def _even(self, plan: JoinPlan, builds_left: bool) -> dict[int, Any] | None:
+        """How the rows of both sides are dealt where one of them has heavy keys. The side that passes by is split, or
+        the one that is held, if the join gives rows of the other side in pairs only.
+        """
+        sides = JoinSide(plan.left, plan.left_on), JoinSide(plan.right, plan.right_on)
+        probed, built = (1, 0) if builds_left else (0, 1)
+        for split, copied in [(probed, built), (built, probed)][: 2 if plan.how == "inner" else 1]:
+            limit = BROADCAST_BYTES / max(1.0, size(sides[copied].plan))
+            found = split_partitions(sides[split], sides[copied], self._channels, limit)
+            if found is not None:
+                return {split: found[0], copied: found[1]}
+        return None
+
+    def _sessions(self, plan: SessionPlan, after: tuple[int, ...]) -> NodeStream:
+        source = self.stream(plan.source, (), after)
+        keys = hashable(plan.keys, source.columns.schema)
+        executor = SessionStartsExecutor(plan.column, plan.gap, plan.keys)
+        return self._node(source, executor, keys, channels=self._channels if keys else 1)
 
     def _aggregate(self, plan: AggregatePlan, steps: Sequence[RowStep], after: tuple[int, ...]) -> NodeStream:
         kinds = [(made.meta.output_name(), *aggregate_of(made)) for made in plan.expressions]
@@ -191,29 +218,37 @@ class Compiler:
         shared = hashable(plan.by, left.columns.schema)
         keys = shared if shared == hashable(plan.by, right.columns.schema) else None
         executor = AsOfJoinExecutor(
-            plan.left_on, plan.right_on, plan.by, suffix=plan.suffix, right_schema=right.columns.schema
-        )
+            plan.left_on, plan.right_on, plan.by, suffix=plan.suffix, right_schema=right.columns.schema,
+            strategy=plan.strategy,
+        )  # fmt: skip
         channels = self._channels if keys else 1
         sources = {0: left.node, 1: right.node}
         node = self._graph.new_non_blocking_node(sources, None, executor, channels, {0: keys, 1: keys})
-        made = asof_joined(left.columns, right.columns, plan.left_on, plan.right_on, plan.by, plan.suffix)
+        made = asof_joined(
+            left.columns, right.columns, plan.left_on, plan.right_on, plan.by, plan.suffix, plan.strategy
+        )
         return NodeStream(node, channels, (*left.inputs, *right.inputs), made)
 
-    def dataset(self, plan: Plan, steps: Sequence[RowStep]) -> Any:
-        """The Dataset whose batches are those of a plan after these steps. Rows that are sorted last are written while
-        they are merged.
+    def dataset(self, plan: Plan, last: PickColumns, steps: Sequence[RowStep] = ()) -> Any:
+        """The Dataset whose batches are those of a plan after these steps and a last one. Rows that are sorted last are
+        written while they are merged.
         """
         match plan:
             case FilterPlan():
-                return self.dataset(plan.source, (KeepRows(plan.predicate), *steps))
+                return self.dataset(plan.source, last, (KeepRows(plan.predicate), *steps))
             case ColumnsPlan():
-                return self.dataset(plan.source, (MakeColumns(plan.expressions, plan.keeps), *steps))
+                return self.dataset(plan.source, last, (MakeColumns(plan.expressions, plan.keeps), *steps))
             case SortPlan(limit=None):
-                sources, executor, channels, keys, _ = self._sorting(plan, steps, ())
-                return self._graph.new_blocking_node(sources, None, executor, channels, keys)
-        source = self.stream(plan)
-        last = StepsExecutor(steps)
-        return self._graph.new_blocking_node({0: source.node}, None, last, source.channels, {0: same_channel})
+                sources, executor, channels, keys, _ = self._sorting(plan, (*steps, last), ())
+                return self._graph.new_blocking_node(sources, None, executor, channels, keys, schema=last.schema)
+            case ScanPlan() | WindowPlan() | JoinPlan() | AggregatePlan():  # what they drop is not sent
+                source, steps = self.stream(plan, steps), ()
+            case _:
+                source = self.stream(plan)
+        written = StepsExecutor([*steps, last])
+        return self._graph.new_blocking_node(
+            {0: source.node}, None, written, source.channels, {0: same_channel}, schema=last.schema
+        )
 
     def _sort(self, plan: SortPlan, steps: Sequence[RowStep], after: tuple[int, ...]) -> NodeStream:
         sources, executor, channels, keys, source = self._sorting(plan, steps, after)
@@ -295,7 +330,7 @@ def size(plan: Plan) -> float:
             return sum(map(size, plan.sources))
         case LimitPlan() | SortPlan(limit=int()):
             return min(float(BROADCAST_BYTES), size(plan.source))
-        case ColumnsPlan() | DistinctPlan() | SortPlan() | WindowPlan():
+        case ColumnsPlan() | DistinctPlan() | SortPlan() | WindowPlan() | SessionPlan():
             return size(plan.source)
 
 

@@ -55,11 +55,12 @@ def comparisons(predicate: pl.Expr) -> list[tuple[str, str, Any]]:
     if any(value is None or isinstance(value, (list, pl.Series)) for value in values):
         return []
     if len(values) == 2:
+        low, high = map(pl.lit, values)
         for closed, how in _CLOSED.items():
-            if column.is_between(parts[1], parts[2], closed).meta.eq(predicate):
+            if column.is_between(low, high, closed).meta.eq(predicate):
                 return [(name, how[0], values[0]), (name, how[1], values[1])]
     for sign, compare in _COMPARISONS.items() if len(values) == 1 else ():
-        if compare(column, parts[1]).meta.eq(predicate):
+        if compare(column, values[0]).meta.eq(predicate):  # a literal of a type of its own is not the same
             return [(name, sign, values[0])]
     return []
 

@@ -12,7 +12,7 @@ import polars as pl
 from tidemill.graphs.dataset import Dataset
 from tidemill.graphs.dataset_readers import delete_dataset
 from tidemill.graphs.executor import Executor
-from tidemill.graphs.executors.asof import asof_joined
+from tidemill.graphs.executors.asof import AsOfStrategy, asof_joined, check_strategy
 from tidemill.graphs.executors.bucket_outputs import BucketFolder, is_bucket
 from tidemill.graphs.executors.joins import How, JoinShape
 from tidemill.graphs.executors.outputs import OutputCSVExecutor, OutputParquetExecutor, PublishExecutor
@@ -28,6 +28,7 @@ from tidemill.graphs.frames.plans import (
     JoinPlan,
     LimitPlan,
     Plan,
+    SessionPlan,
     SortPlan,
     UnionPlan,
     WindowPlan,
@@ -121,23 +122,26 @@ class GraphFrame:
         right_on: str | None = None,
         by: str | Sequence[str] | None = None,
         suffix: str = "_right",
+        strategy: AsOfStrategy = "backward",
     ) -> GraphFrame:
         """Each row with the last row of `other` that is not later, of those with equal columns `by`, as Polars'
-        `join_asof` gives it with the strategy "backward".
+        `join_asof` gives it; with the strategy "forward" the first row that is not earlier, with "nearest" the one that
+        is next in time, of two the later one.
 
         Neither frame need be in order. Of rows of `other` of one time any one is taken. Rows without a time, or with a
         null in `by`, find none. Both frames are held in memory; without `by` in one channel.
 
         Raises:
-            BadInput: the other frame is of another graph, or no columns of times are named.
+            BadInput: the other frame is of another graph, no columns of times are named, or there is no such strategy.
         """
         if other._owner is not self._owner:
             raise BadInput("a join takes two frames of one graph: read both with the same TaskGraph")
         left_time, right_time, keys = left_on or on, right_on or on, tuple(columns_of(by))
         if left_time is None or right_time is None:
             raise BadInput("join_asof needs the columns of times: on=, or left_on= and right_on=")
-        made = asof_joined(self._empty, other._empty, left_time, right_time, keys, suffix)
-        return self._of(AsOfPlan(self._plan, other._plan, left_time, right_time, keys, suffix, made.schema))
+        check_strategy(strategy)
+        made = asof_joined(self._empty, other._empty, left_time, right_time, keys, suffix, strategy)
+        return self._of(AsOfPlan(self._plan, other._plan, left_time, right_time, keys, suffix, strategy, made.schema))
 
     def group_by_dynamic(
         self,
@@ -166,6 +170,33 @@ class GraphFrame:
         if SpreadWindows(index_column, *spans)(probe).is_empty():  # spans that Polars does not know raise here
             raise BadInput(f"windows take spans above 0, not every={every!r}, period={period!r}")
         return Grouped(self._of(spread), grouped._keys, grouped._names)
+
+    def group_by_session(
+        self, index_column: str, *, gap: Span, group_by: Name | Sequence[Name] | None = None
+    ) -> Grouped:
+        """Sessions of a column of dates, times with a date, or whole numbers, for `agg`: rows of which each is less
+        than `gap` after the one before, in whatever order they come.
+
+        The time of a session's first row is in `index_column`. Rows without a time are in no session. `group_by`:
+        sessions of each key. All rows are held in memory; without `group_by` in one channel.
+
+        Raises:
+            BadInput: the column has another type, the gap does not fit it, or a key is a list or a structure.
+        """
+        listed = [group_by] if isinstance(group_by, (str, pl.Expr)) else list(group_by or ())
+        (span,) = window_spans(self.schema, index_column, gap)
+        grouped = self.group_by(*listed, index_column)
+        keys = tuple(key for key in grouped._keys if key != index_column)
+        nested = [key for key in keys if grouped._frame.schema[key].is_nested()]
+        if nested:
+            raise BadInput(f"sessions are found in the order of their keys, and {nested[0]!r} has none")
+        begin = pl.Series([0]).cast(pl.Datetime("us"))
+        if (
+            isinstance(span, str) and not (begin.dt.offset_by(span) > begin).all()
+        ):  # what Polars does not know raises here
+            raise BadInput(f"sessions take a gap above 0, not {gap!r}")
+        plan = SessionPlan(grouped._frame._plan, index_column, span, keys)
+        return Grouped(self._of(plan), grouped._keys, grouped._names)
 
     def group_by(self, *keys: Name) -> Grouped:
         """Groups of equal keys, for `agg`; null is a key like others."""
@@ -282,7 +313,7 @@ class GraphFrame:
 
     def _compiled(self) -> tuple[Any, Dataset]:
         graph = self._owner.fresh()
-        made: Dataset = Compiler(graph, self._owner.parallelism).dataset(self._pushed(), [PickColumns(self.schema)])
+        made: Dataset = Compiler(graph, self._owner.parallelism).dataset(self._pushed(), PickColumns(self.schema))
         return graph, made
 
     def _written(self, output: Executor, folder: str | os.PathLike[str]) -> list[str]:

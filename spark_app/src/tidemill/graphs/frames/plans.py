@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import polars as pl
 
+from tidemill.graphs.executors.asof import AsOfStrategy
 from tidemill.graphs.executors.joins import How
 
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """An input. `add(graph, columns, predicates, batch_func, dependents)` makes its node; `bytes`: its size."""
+    """An input. `add(graph, columns, predicates, batch_func, dependents)` makes its node; `bytes`: its size.
+    `sample(columns, predicates)`: some of its rows, from all over it; None where that would cost much.
+    """
 
     add: Callable[..., int]
     schema: pl.Schema
     bytes: int
     columns: tuple[str, ...] = ()
     predicates: tuple[pl.Expr, ...] = ()
+    sample: Callable[[Sequence[str], Sequence[pl.Expr]], pl.DataFrame] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class JoinPlan:
 
 @dataclass(frozen=True)
 class AsOfPlan:
-    """Each left row with the last right row of its keys that is not later."""
+    """Each left row with the right row of its keys that is next to it in time."""
 
     left: Plan
     right: Plan
@@ -68,6 +72,7 @@ class AsOfPlan:
     right_on: str
     by: tuple[str, ...]
     suffix: str
+    strategy: AsOfStrategy
     schema: pl.Schema
 
 
@@ -79,6 +84,21 @@ class WindowPlan:
     column: str
     every: str | int
     period: str | int
+
+    @property
+    def schema(self) -> pl.Schema:
+        """The columns."""
+        return self.source.schema
+
+
+@dataclass(frozen=True)
+class SessionPlan:
+    """Each row that has a time, in whose place is the start of the row's session."""
+
+    source: Plan
+    column: str
+    gap: str | int
+    keys: tuple[str, ...]
 
     @property
     def schema(self) -> pl.Schema:
@@ -156,6 +176,7 @@ Plan: TypeAlias = (
     | JoinPlan
     | AsOfPlan
     | WindowPlan
+    | SessionPlan
     | AggregatePlan
     | DistinctPlan
     | SortPlan

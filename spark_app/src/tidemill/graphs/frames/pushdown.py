@@ -18,6 +18,7 @@ from tidemill.graphs.frames.plans import (
     LimitPlan,
     Plan,
     ScanPlan,
+    SessionPlan,
     SortPlan,
     UnionPlan,
     WindowPlan,
@@ -41,6 +42,8 @@ def with_filters_below(plan: Plan, predicates: Sequence[pl.Expr] = ()) -> Plan:
             return _filtered(replace(plan, left=left, right=right), above)
         case WindowPlan():
             passing = set(plan.schema) - {plan.column}
+        case SessionPlan():
+            passing = set(plan.keys)  # another row may be what holds a session together
         case ColumnsPlan():
             passing = _passing(plan)
         case AggregatePlan():
@@ -113,6 +116,8 @@ def with_columns_below(plan: Plan, needed: set[str]) -> Plan:
             return _narrow_join(plan, needed, (plan.left_on, *plan.by), (plan.right_on, *plan.by))
         case WindowPlan():
             below = {*needed, plan.column}
+        case SessionPlan():
+            below = {*needed, plan.column, *plan.keys}
         case AggregatePlan():
             made = tuple(each for each in plan.expressions if _name(each) in needed)
             made = made or (() if plan.keys else plan.expressions[:1])  # a row of no columns is none

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -10,11 +11,16 @@ import polars as pl
 from tidemill.graphs.dataset import Dataset
 from tidemill.graphs.frames.expressions import all_of, comparisons
 from tidemill.graphs.frames.frame import FrameGraph, GraphFrame
-from tidemill.graphs.frames.plans import ScanPlan
-from tidemill.graphs.inputs.csv_input import STRIDE, CsvFormat, sniffed
+from tidemill.graphs.frames.plans import ScanPlan, empty
+from tidemill.graphs.inputs.csv_input import CsvFormat, CsvInput, sniffed
 from tidemill.graphs.inputs.files import find_files
-from tidemill.graphs.inputs.parquet_input import parquet_input
+from tidemill.graphs.inputs.parquet_input import PLACE_ROWS, PLACES, parquet_input
+from tidemill.graphs.inputs.parquet_input import STRIDE as PARQUET_STRIDE
+from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput
+
+CSV_STRIDE = 32 * 1024 * 1024
+"""Frames read less in a wave than task graphs do by themselves: joins and groups hold their batches in memory."""
 
 
 class ReadsFrames:
@@ -30,7 +36,7 @@ class ReadsFrames:
         header: bool | None = None,
         schema: Mapping[str, Any] | None = None,
         quote_char: str | None = '"',
-        stride: int = STRIDE,
+        stride: int = CSV_STRIDE,
     ) -> GraphFrame:
         """CSV files: a file, several, or all below a folder; of a bucket if `bucket` is `s3://…`.
 
@@ -55,10 +61,14 @@ class ReadsFrames:
                 )
             )  # fmt: skip
 
-        return GraphFrame(self, ScanPlan(add, pl.Schema(types), sum(file.size for file in files)))
+        def sample(columns: Sequence[str], predicates: Sequence[pl.Expr]) -> pl.DataFrame:
+            return CsvInput(files, types, form, stride, tuple(columns), all_of(predicates)).sample()
+
+        scan = ScanPlan(add, pl.Schema(types), sum(file.size for file in files), sample=sample)
+        return GraphFrame(self, scan)
 
     def read_parquet(
-        self: FrameGraph, key: str | Sequence[str], *, bucket: str = "", stride: int = STRIDE
+        self: FrameGraph, key: str | Sequence[str], *, bucket: str = "", stride: int = PARQUET_STRIDE
     ) -> GraphFrame:
         """Parquet files, named as in `read_csv`. Row groups that a comparison with a constant rules out are not read.
 
@@ -77,7 +87,11 @@ class ReadsFrames:
                 )
             )  # fmt: skip
 
-        return GraphFrame(self, ScanPlan(add, pl.Schema(found.types), sum(group.bytes for group in found.groups)))
+        def sample(columns: Sequence[str], predicates: Sequence[pl.Expr]) -> pl.DataFrame:
+            return replace(found, columns=tuple(columns), predicate=all_of(predicates)).sample()
+
+        scan = ScanPlan(add, pl.Schema(found.types), sum(group.bytes for group in found.groups), sample=sample)
+        return GraphFrame(self, scan)
 
     def read_dataset(self: FrameGraph, dataset: Dataset) -> GraphFrame:
         """A Dataset that another graph made. Raises BadInput where it is not complete."""
@@ -88,7 +102,17 @@ class ReadsFrames:
             chosen = Chosen(columns, all_of(predicates), batch_func)
             return int(graph.new_input_from_dataset(dataset, batch_func=chosen, dependents=dependents))
 
-        return GraphFrame(self, ScanPlan(add, dataset.schema, sum(each.bytes for each in dataset.record.objects)))
+        def sample(columns: Sequence[str], predicates: Sequence[pl.Expr]) -> pl.DataFrame:
+            store = open_store(dataset.store, probe=False)
+            step = max(PLACE_ROWS, dataset.num_rows // PLACES)
+            places = [(store.local_path(each.key), at) for each in objects for at in range(0, each.rows, step)]
+            chosen = places[:: max(1, len(places) // PLACES)]
+            scans = [pl.scan_parquet(path).slice(at, PLACE_ROWS) for path, at in chosen if path is not None]
+            found = pl.collect_all([scan.select(columns) for scan in scans])
+            return pl.concat([empty(dataset.schema).select(columns), *found]).filter(*predicates)
+
+        objects = dataset.record.objects
+        return GraphFrame(self, ScanPlan(add, dataset.schema, sum(each.bytes for each in objects), sample=sample))
 
     def from_frames(self: FrameGraph, frames: pl.DataFrame | Sequence[pl.DataFrame]) -> GraphFrame:
         """Polars frames of this program. Raises BadInput where there is none, or where columns or types differ."""
@@ -106,7 +130,16 @@ class ReadsFrames:
             chosen = Chosen(columns, all_of(predicates), batch_func)
             return int(graph.new_input_frames(listed, batch_func=chosen, dependents=dependents))
 
-        return GraphFrame(self, ScanPlan(add, listed[0].schema, int(sum(frame.estimated_size() for frame in listed))))
+        def sample(columns: Sequence[str], predicates: Sequence[pl.Expr]) -> pl.DataFrame:
+            step = max(PLACE_ROWS, sum(frame.height for frame in listed) // PLACES)
+            places = ((frame.select(columns), at) for frame in listed for at in range(0, frame.height, step))
+            found = pl.concat(
+                [listed[0].select(columns).clear(), *(frame.slice(at, PLACE_ROWS) for frame, at in places)]
+            )
+            return found.filter(*predicates)
+
+        size = int(sum(frame.estimated_size() for frame in listed))
+        return GraphFrame(self, ScanPlan(add, listed[0].schema, size, sample=sample))
 
 
 class Chosen:

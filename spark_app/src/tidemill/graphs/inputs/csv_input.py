@@ -23,11 +23,15 @@ from tidemill.graphs.nodes import Cursor, LazyBatch
 from tidemill.values.errors import BadInput
 
 STRIDE = 64 * 1024 * 1024
+"""Of lines: with their values, which go to the next channels in one wave, they take twice to three times as much."""
 PIECE = 16 * 1024 * 1024
 """What of a stride is read at once: the memory of a piece is used again for the next one, which saves a fifth."""
 SAMPLE_BYTES = 1024 * 1024
 HEADER_BYTES = 64 * 1024
 SCAN_BYTES = 4 * 1024 * 1024
+PLACES = 32
+"""Where a sample has rows from."""
+PLACE_BYTES = 16 * 1024
 COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -158,6 +162,17 @@ class CsvInput:
                 return chunk[:whole]
             length *= 2
 
+    def sample(self) -> pl.DataFrame:
+        """Some rows, from places all over the files, for guesses: where quotes hold ends of lines some may be torn."""
+        files = [file for file in self.files if not _codec(file)]
+        total = sum(file.size for file in files)
+        at = sorted({total * place // PLACES for place in range(PLACES)})
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            chunks = pool.map(lambda place: _whole_lines(files, place), at if total else [])
+            scans = [self._scanned(chunk, is_torn=True) for chunk in chunks if chunk]
+        found = [frame for frame in pl.collect_all(scans) if frame.height]
+        return pl.concat(found) if found else pl.DataFrame(schema=self.schema)
+
     def _parsed(self, chunk: bytes, file: SourceFile, start: int, is_part: bool = False) -> LazyBatch | None:
         if start == 0:
             chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
@@ -165,13 +180,25 @@ class CsvInput:
             chunk = without_empty_lines(chunk, self.form.quote_byte)
         if not chunk:
             return None
+        return LazyBatch(self._scanned(chunk), len(chunk), f"{file.path} from byte {start} on", is_part)
+
+    def _scanned(self, chunk: bytes, *, is_torn: bool = False) -> pl.LazyFrame:
         lazy = pl.scan_csv(
             chunk, has_header=False, schema=self.types, separator=self.form.separator, quote_char=self.form.quote,
-            missing_columns="insert",
+            missing_columns="insert", ignore_errors=is_torn, truncate_ragged_lines=is_torn,
         )  # fmt: skip
         lazy = lazy if self.predicate is None else lazy.filter(self.predicate)
-        lazy = lazy if self.columns is None else lazy.select(self.columns)
-        return LazyBatch(lazy, len(chunk), f"{file.path} from byte {start} on", is_part)
+        return lazy if self.columns is None else lazy.select(self.columns)
+
+
+def _whole_lines(files: Sequence[SourceFile], place: int) -> bytes:
+    """The lines that begin behind a byte of all files together, up to PLACE_BYTES."""
+    for file in files:
+        if place < file.size:
+            chunk = file.read(place, PLACE_BYTES)
+            return chunk[chunk.find(b"\n") + 1 : chunk.rfind(b"\n") + 1]
+        place -= file.size
+    return b""
 
 
 def _count_quotes(file: SourceFile, quote: bytes, start: int, end: int) -> int:

@@ -30,16 +30,17 @@ class DatasetInput:
         return f"Dataset {self.dataset.id}, {self.dataset.num_rows:,} rows in {len(self.dataset)} objects"
 
     def plan(self, channels: int) -> list[Cursor]:
-        """The keys of its objects for each channel: the next goes to the channel that has the least bytes."""
-        dealt: list[list[str]] = [[] for _ in range(channels)]
+        """Keys and checksums of its objects for each channel: the next goes to the channel that has the least bytes."""
+        dealt: list[list[tuple[str, str]]] = [[] for _ in range(channels)]
         load = [0] * channels
         for each in self.dataset.record.objects:
             if each.rows:
                 channel = load.index(min(load))
-                dealt[channel].append(each.key)
+                dealt[channel].append((each.key, each.checksum))
                 load[channel] += each.bytes
         return [tuple(own) or None for own in dealt]
 
     def read(self, cursor: Cursor) -> tuple[pl.DataFrame | None, Cursor]:
-        key, *rest = cursor
-        return self.dataset.read_object(key), tuple(rest) or None
+        each, *rest = cursor
+        key, checksum = each if isinstance(each, tuple) else (each, "")  # checkpoints were stored with keys only
+        return self.dataset.read_object(key, checksum), tuple(rest) or None

@@ -15,6 +15,7 @@ from tidemill.depot.header import SegmentSummary
 from tidemill.depot.log import DepotLog
 from tidemill.graphs.nodes import Cursor
 from tidemill.journal.definition_log import DefinitionLog
+from tidemill.language.dataflow import StartFrom
 from tidemill.store.urls import open_store
 from tidemill.values.columns import Column, RecordColumn, to_values
 from tidemill.values.errors import BadInput, Deleted
@@ -23,12 +24,14 @@ from tidemill.values.offsets import OffsetRanges
 BATCH_RECORDS = 10_000
 VALUE = "value"
 """The column of records that are no dicts."""
+BEGINNING = StartFrom("beginning")
 _PLAIN = (pl.Int64, pl.Float64, pl.String, pl.Boolean)
 
 
 @dataclass(frozen=True)
 class DepotInput:
     """`starts`: the first offset of each partition; `ends` where they end, None where the depot is read for ever.
+    `start`: where reading begins, which is found out when the graph begins.
 
     Records that are dicts are rows; others are one column, VALUE. `types` are the columns and their types; None takes
     those of each batch. A channel reads its partitions together, in the order in which records were appended.
@@ -41,6 +44,7 @@ class DepotInput:
     starts: tuple[int, ...]
     ends: tuple[int, ...] | None
     types: Mapping[str, Any] | None = None
+    start: StartFrom = BEGINNING
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_log", "_definitions")}
@@ -71,7 +75,10 @@ class DepotInput:
 
     def plan(self, channels: int) -> list[Cursor]:
         """Partitions are dealt in turn; a cursor is a (partition, next offset) for each that is not read to its end."""
-        dealt = [(number, start) for number, start in enumerate(self.starts) if self._goes_on(number, start)]
+        starts = self.starts
+        if self.start != BEGINNING:
+            starts = self._log.resolve_start(self.start, self._log.now_millis())
+        dealt = [(number, start) for number, start in enumerate(starts) if self._goes_on(number, start)]
         return [tuple(dealt[channel::channels]) or None for channel in range(channels)]
 
     def read(self, cursor: Cursor) -> tuple[pl.DataFrame | None, Cursor]:
@@ -144,7 +151,12 @@ class DepotInput:
 
 
 def depot_input(
-    url: str, module: str, depot: str, types: Mapping[str, Any] | None, is_endless: bool = False
+    url: str,
+    module: str,
+    depot: str,
+    types: Mapping[str, Any] | None,
+    is_endless: bool = False,
+    start: StartFrom = BEGINNING,
 ) -> DepotInput:
     """A depot as it is now, or for ever.
 
@@ -158,7 +170,7 @@ def depot_input(
     prefix = definition.depot_prefix(name)
     log = DepotLog(store, prefix, definition.partitions(name))
     log.follow()
-    return DepotInput(url, module, name, prefix, log.starts(), None if is_endless else log.ends(), types)
+    return DepotInput(url, module, name, prefix, log.starts(), None if is_endless else log.ends(), types, start)
 
 
 def _check_readable(definition: StoredDefinition, name: str) -> None:

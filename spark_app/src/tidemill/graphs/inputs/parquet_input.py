@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import operator
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import polars as pl
@@ -21,12 +22,23 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq, "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
     ">=": operator.ge,
 }  # fmt: skip
+STRIDE = 64 * 1024 * 1024
 OPERATORS = (*_COMPARISONS, "in", "not in")
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
+"""The bytes of a value in memory, by its type in the file."""
+_ORDERED = (pl.Boolean, pl.Date, pl.String, pl.Binary)
+_TEXT_BYTES = 16
+"""The least that a text takes."""
+PLACES = 32
+"""Where a sample has rows from."""
+PLACE_ROWS = 256
 
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A group of rows of a file: where it begins in the file, in rows, and how many it has; `bytes` as stored."""
+    """A group of rows of a file: where it begins in the file, in rows, and how many it has; `bytes`: about as many as
+    the columns that are read take in memory.
+    """
 
     file: int
     number: int
@@ -84,6 +96,24 @@ class ParquetInput:
         lazy = lazy if self.predicate is None else lazy.filter(self.predicate)
         batch = LazyBatch(lazy.select(self.columns), size, f"{file.path} from row {chosen[0].first} on")
         return batch, (stop, end) if stop < end else None
+
+    def sample(self) -> pl.DataFrame:
+        """Some rows, from places all over the row groups, for guesses."""
+        total = sum(group.rows for group in self.groups)
+        places = sorted({total * place // PLACES for place in range(PLACES)}) if total else []
+        scans = [self._rows_at(place) for place in places if self.is_local]
+        chosen = (lazy if self.predicate is None else lazy.filter(self.predicate) for lazy in scans)
+        found = pl.collect_all([lazy.select(self.columns) for lazy in chosen])
+        return pl.concat(found) if found else pl.DataFrame(schema=self.schema)
+
+    def _rows_at(self, place: int) -> pl.LazyFrame:
+        """The rows behind a row of all groups together, some of that group."""
+        for group in self.groups:
+            if place < group.rows:
+                file = self.files[group.file]
+                return scanned(file).slice(group.first + place, min(PLACE_ROWS, group.rows - place))
+            place -= group.rows
+        raise IndexError(place)
 
     def _follows(self, number: int) -> bool:
         """Whether a group begins where the one before it ends."""
@@ -148,31 +178,52 @@ def parquet_input(
     Raises:
         BadInput: a file is no Parquet, has other columns than the first one, or there is no such column.
     """
-    types: dict[str, pl.DataType] = {}
-    predicates = [each for each in (predicate_of(skip_conditions), more) if each is not None]
-    predicate, found, is_local = (pl.all_horizontal(predicates) if predicates else None), list[RowGroup](), True
+    conditions = [] if skip_conditions is None or isinstance(skip_conditions, pl.Expr) else _listed(skip_conditions)
+    predicates = [each for each in (predicate_of(conditions or skip_conditions), more) if each is not None]
+    predicate = pl.all_horizontal(predicates) if predicates else None
+    read = None if columns is None else {*columns, *(() if predicate is None else predicate.meta.root_names())}
+    types, found, is_local = dict[str, pl.DataType](), list[RowGroup](), True
     for number, file in enumerate(files):
-        try:
-            with pq.ParquetFile(RangeFile(file)) as opened:
-                footer, schema = opened.metadata, opened.schema_arrow
-        except (pa.ArrowInvalid, OSError) as error:
-            raise BadInput(f"{file.path} is no Parquet file: {error}") from error
-        own = dict(pl.DataFrame(schema.empty_table()).schema)
+        footer, own = _footer(file)
         types = types or own
         if own != types:
             raise BadInput(f"{file.path} has other columns than {files[0].path}.")
         is_local = is_local and _is_as_polars_reads(file, types)
-        first = 0
+        first, bytes_of = 0, _bytes_in(footer, read)
+        skipped = _skipped(footer, types, conditions)
         for position in range(footer.num_row_groups):
             group = footer.row_group(position)
-            if group.num_rows and not _is_skipped(group, skip_conditions):
-                found.append(RowGroup(number, position, group.total_byte_size, first, group.num_rows))
+            if group.num_rows and position not in skipped:
+                found.append(RowGroup(number, position, bytes_of(group), first, group.num_rows))
             first += group.num_rows
     wanted = tuple(columns) if columns is not None else tuple(types)
     asked = set(wanted) | (set(predicate.meta.root_names()) if predicate is not None else set())
     if unknown := sorted(asked - types.keys()):
         raise BadInput(f"There is no column {', '.join(unknown)}; there are {', '.join(types)}.")
     return ParquetInput(files, types, tuple(found), wanted, predicate, stride, is_local)
+
+
+def _footer(file: SourceFile) -> tuple[Any, dict[str, pl.DataType]]:
+    """What a file says of its row groups, and its columns. Raises BadInput where it is no Parquet."""
+    try:
+        with pq.ParquetFile(RangeFile(file)) as opened:
+            footer, schema = opened.metadata, opened.schema_arrow
+    except (pa.ArrowInvalid, OSError) as error:
+        raise BadInput(f"{file.path} is no Parquet file: {error}") from error
+    return footer, dict(pl.DataFrame(schema.empty_table()).schema)
+
+
+def _bytes_in(footer: Any, columns: set[str] | None) -> Callable[[Any], int]:
+    """About how much memory a group's columns (all, if None) take, so that a stride has as much of what is read however
+    many columns the file has besides, and however little of it is stored where values come again and again.
+    """
+    parts = [(number, footer.schema.column(number)) for number in range(footer.num_columns)]
+    widths = {number: _WIDTHS.get(part.physical_type, _TEXT_BYTES) for number, part in parts}
+    if columns is None:
+        return lambda group: max(group.total_byte_size, group.num_rows * sum(widths.values()))
+    # A nested column has several parts, as `place.city`; a plain one may have a dot in its name.
+    read = [number for number, part in parts if not columns.isdisjoint((part.path, part.path.split(".")[0]))]
+    return lambda group: sum(max(group.column(n).total_uncompressed_size, group.num_rows * widths[n]) for n in read)
 
 
 def _is_as_polars_reads(file: SourceFile, types: dict[str, pl.DataType]) -> bool:
@@ -212,30 +263,57 @@ def _condition(condition: Any) -> pl.Expr:
     return among if how == "in" else ~among
 
 
-def _is_skipped(group: Any, conditions: Any) -> bool:
-    """Whether the least and the greatest values of a group say that no row of it fulfils all conditions."""
-    if conditions is None or isinstance(conditions, pl.Expr):
-        return False
-    bounds = {}
-    for number in range(group.num_columns):
-        column = group.column(number)
-        found = column.statistics
-        if found is not None and found.has_min_max:
-            bounds[column.path_in_schema] = (found.min, found.max)
-    return any(_excludes(*bounds[name], how, value) for name, how, value in conditions if name in bounds)
+def _skipped(footer: Any, types: Mapping[str, pl.DataType], conditions: Sequence[Any]) -> set[int]:
+    """The row groups of which the least and the greatest values say that no row fulfils all conditions."""
+    paths = [footer.schema.column(number).path for number in range(footer.num_columns)]
+    found: set[int] = set()
+    for name, how, value in conditions:
+        if paths.count(name) == 1 and name in types and _has_bounds(types[name]):
+            lows, highs = _bounds(footer, paths.index(name), types[name])
+            found.update(_excluded(lows.alias(name), highs.alias(name), how, value).arg_true())
+    return found
 
 
-def _excludes(low: Any, high: Any, how: str, value: Any) -> bool:
+def _has_bounds(kind: pl.DataType) -> bool:
+    """Whether statistics hold values of a column as they are, in the order that Polars has."""
+    is_time = isinstance(kind, pl.Datetime) and kind.time_unit != "ns"  # statistics of nanoseconds are no times
+    return kind.is_integer() or kind.is_float() or kind.is_decimal() or is_time or kind in _ORDERED
+
+
+def _bounds(footer: Any, column: int, kind: pl.DataType) -> tuple[pl.Series, pl.Series]:
+    """The least and the greatest value of a column in each row group, null where nobody says."""
+    groups = [footer.row_group(number).column(column).statistics for number in range(footer.num_row_groups)]
     try:
-        if how in ("==", "="):
-            return bool(value < low or value > high)
-        if how == "in":
-            return all(each < low or each > high for each in value)
+        pairs = [(None, None) if each is None or not each.has_min_max else (each.min, each.max) for each in groups]
+        lows, highs = (pl.Series([pair[side] for pair in pairs], dtype=kind) for side in (0, 1))
+    except (TypeError, ValueError, pl.exceptions.PolarsError):  # of another type: the rows themselves will tell
+        lows = highs = pl.Series([None] * len(groups), dtype=kind)
+    return (lows.fill_nan(None), highs.fill_nan(None)) if kind.is_float() else (lows, highs)
+
+
+def _excluded(lows: pl.Series, highs: pl.Series, how: str, value: Any) -> pl.Series:
+    """For each pair of bounds whether they rule a value out that fulfils a condition. Polars compares the bounds as it
+    compares rows: so a literal is rounded to the type of the column, or the column to that of the literal.
+    """
+    nothing = pl.Series([False] * len(lows), dtype=pl.Boolean)
+    # Statistics leave NaN out, and Polars has it above all numbers.
+    has_nan = lows.dtype.is_float()
+    try:
+        if how in ("==", "=", "in"):
+            values = list(value) if how == "in" else [value]
+            if any(has_nan and each != each for each in values):
+                return nothing
+            outside = [_true(lows, ">", each) | _true(highs, "<", each) for each in values]
+            return reduce(operator.and_, outside, ~nothing)
         if how in ("<", "<="):
-            return bool(low > value or (how == "<" and low == value))
-        if how in (">", ">="):
-            # Statistics leave NaN out, and Polars has it above all numbers.
-            return not isinstance(high, float) and bool(high < value or (how == ">" and high == value))
-    except TypeError:  # statistics of another type than the value: the rows themselves will tell
-        return False
-    return False
+            return lows.is_not_null() & ~_true(lows, how, value, unknown=True)
+        if how in (">", ">=") and not has_nan:
+            return highs.is_not_null() & ~_true(highs, how, value, unknown=True)
+    except (TypeError, pl.exceptions.PolarsError):  # a value of another type: the rows themselves will tell
+        pass
+    return nothing
+
+
+def _true(bounds: pl.Series, how: str, value: Any, *, unknown: bool = False) -> pl.Series:
+    """Where a comparison with bounds is true; `unknown` where it is null."""
+    return bounds.to_frame().select(_COMPARISONS[how](pl.col(bounds.name), value).fill_null(unknown)).to_series()

@@ -28,7 +28,7 @@ from tidemill.language.schema import (
     to_text,
 )
 from tidemill.plan.check.context import Context
-from tidemill.plan.check.paths import check_key
+from tidemill.plan.check.paths import schema_faults
 
 _NUMBERS = ("int", "float", "object")
 _STRUCTURES: dict[type, str] = {SetSchema: "set", ListSchema: "list", MapSchema: "map", FixedKeysSchema: "record"}
@@ -72,19 +72,17 @@ def _into_map(context: Context, pstate: PStateDeclaration, tree: AggMap, schema:
     if not is_plain and not isinstance(schema, (MapSchema, FixedKeysSchema)):
         _misfit(context, pstate, "CompoundAgg.map", schema, at)
         return
+    faults = schema_faults(context, pstate, at)
     for key, inner in tree.entries:
         value: Schema | None = None
         if isinstance(schema, MapSchema):
             value = schema.value
-            check_key(context, pstate, key, schema, at)
+            faults.check_key(key, schema)
         elif isinstance(schema, FixedKeysSchema) and not isinstance(key, Const):
             text = f"The keys of a fixed-keys schema are constants; '{pstate.name}' has one here."
             context.fault(at, text, "Name the key, choose it with if_true, or use a map_schema.")
-        elif isinstance(schema, FixedKeysSchema) and isinstance(key, Const):
-            value = schema.field(key.value)
-            if value is None:
-                names = ", ".join(repr(name) for name, _ in schema.fields)
-                context.fault(at, f"'{pstate.name}' has no key {key.value!r} here.", f"It has {names}.")
+        elif isinstance(schema, FixedKeysSchema):
+            value = faults.field(key, schema)
         _into(context, pstate, inner, value, at)
 
 
@@ -115,7 +113,7 @@ def _into_place(
     elif schema is not None and _is_indexed(schema, pstate) and tree.kind != "void":
         _into_indexed(context, pstate, tree, schema, at)
     if combiner is not None and combiner.is_keyed and isinstance(schema, (MapSchema, SetSchema)):
-        check_key(context, pstate, tree.args[0], schema, at)
+        schema_faults(context, pstate, at).check_key(tree.args[0], schema)
 
 
 def _is_indexed(schema: Schema, pstate: PStateDeclaration) -> bool:

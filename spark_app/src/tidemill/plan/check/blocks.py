@@ -249,7 +249,8 @@ class ChainCheck:
             advice = advice_for(target, self.context.depots, f"{node.kind}_partition takes a PState or depot first.")
             self.fault(node.at, text, advice)
         elif not self.context.depots[target].has_log:
-            kind = "external" if self.context.depots[target].tick_millis is None else "tick"
+            depot = self.context.depots[target]
+            kind = depot.partitioner if depot.tick_millis is None else "tick"
             text = f"The {kind} depot '{target}' has no partitions to go to."
             self.fault(node.at, text, "Name a depot of the store or a PState, or use global_partition().")
 
@@ -294,10 +295,12 @@ class ChainCheck:
         if depot is None:
             advice = "Name a depot of this module: it cannot be given by a variable."
             advice = advice if node.depot in scope.names else 'Declare it with setup.declare_depot("*name", …).'
+            if node.depot in self.context.objects:
+                advice = "An object takes appends if it is an ExternalSink, declared as it is, not made by a function."
             self.fault(
                 node.at, f"There is no depot '{node.depot}'.", advice_for(node.depot, self.context.depots, advice)
             )
-        elif not depot.has_log:
+        elif not depot.takes_appends:
             kind = "an external" if depot.tick_millis is None else "a tick"
             text = f"'{node.depot}' is {kind} depot: nothing can be appended to it."
             self.fault(node.at, text, "Append to a depot that is declared with declare_depot.")

@@ -37,8 +37,9 @@ from tidemill.plan.check.migrations import check_migrations
 from tidemill.plan.check.query import check_query
 from tidemill.plan.check.scope import Scope
 from tidemill.plan.check.temps import TempCheck
-from tidemill.values.data import check_data, has_utf8
+from tidemill.values.data import check_data
 from tidemill.values.errors import DefinitionError, Fault, OptionError, RecordRefused, message_of
+from tidemill.values.names import is_folder_name, name_flaw
 
 
 def check(declaration: ModuleDeclaration) -> list[Fault]:
@@ -96,8 +97,7 @@ def _place(location: str) -> tuple[str, int]:
 
 def _check_names(context: Context, declaration: ModuleDeclaration) -> None:
     """Every name stands for one thing."""
-    is_reserved = declaration.name.startswith((".", "_"))
-    if "/" in declaration.name or not declaration.name or is_reserved or not has_utf8(declaration.name):
+    if not is_folder_name(declaration.name):
         text = f"The module's name {declaration.name!r} cannot be a folder's name in a store."
         context.fault("module", text, "Return letters, digits, '.', '-' and '_' from module_name().")
     depots = [(depot.name, depot.at) for depot in declaration.depots]
@@ -110,9 +110,13 @@ def _check_names(context: Context, declaration: ModuleDeclaration) -> None:
     for kind, named in (("depot", depots), ("topology", topologies), ("PState", pstates)):
         _check_duplicates(context, kind, named)
     for name, at in (*depots, *topologies, *pstates, *ids):
-        if not has_utf8(name):
-            text = f"The name {name!r} has a lone surrogate, which cannot be stored."
-            context.fault(at, text, "Write another name.")
+        plain = name.lstrip("*$")
+        if plain and (flaw := name_flaw(plain)):
+            context.fault(at, f"The name {_shortened(name)} {flaw}.", "Write another name.")
+
+
+def _shortened(name: str) -> str:
+    return repr(name if len(name) <= 40 else f"{name[:40]}…")
 
 
 def _topologies(declaration: ModuleDeclaration) -> list[tuple[str, Location]]:
@@ -157,7 +161,7 @@ def _check_objects(context: Context, declaration: ModuleDeclaration) -> None:
     """An object can travel, and has a name and, if it asks for that, a place of its own."""
     for declared in declaration.objects.values():
         depot = context.depots.get(declared.name)
-        if depot is not None and depot.partitioner != "external":
+        if depot is not None and depot.partitioner not in ("external", "sink"):
             text = f"'{declared.name}' is a depot, declared at {depot.at}, and an object."
             context.fault(declared.at, text, "Give one of them another name.")
         try:
@@ -258,6 +262,9 @@ def _check_sources(context: Context, topology: TopologyDeclaration) -> None:
         elif depot is None:
             advice = advice_for(source.depot, context.depots, "Declare it with setup.declare_depot(…).")
             context.fault(source.at, f"There is no depot '{source.depot}'.", advice)
+        elif depot.partitioner == "sink":
+            text = f"The sink '{source.depot}' cannot be read: its rows are in another system."
+            context.fault(source.at, text, "Append to a depot of the store as well, and read that.")
         elif depot.tick_millis is not None and source.start_from != StartFrom():
             text = f"The tick depot '{source.depot}' holds no records, so it has no place to start from."
             context.fault(source.at, text, "Remove the start_from option.")

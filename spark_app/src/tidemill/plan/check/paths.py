@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from tidemill.language.dataflow import Const, Location, Nav, PStateDeclaration, RecordedPath
 from tidemill.language.schema import ListSchema, MapSchema, Schema, SetSchema, has_indexed, to_text
@@ -25,7 +24,7 @@ Inside = Callable[[RecordedPath, "Schema | None"], "Schema | None"]
 def check_select(context: Context, pstate: PStateDeclaration, path: RecordedPath, at: Location) -> None:
     """A select has no terminal, its navigators fit the schema, and what it takes is no indexed structure."""
     known = len(context.faults)
-    end = _PathCheck(_faults(context, pstate, at)).select(path, pstate.schema)
+    end = _PathCheck(schema_faults(context, pstate, at)).select(path, pstate.schema)
     if end is not None and has_indexed(end) and len(context.faults) == known:
         text = f"This select takes {to_text(end)} of '{pstate.name}' whole, whose elements are stored one by one."
         context.fault(at, text, "Go on to what is in it (key, all, map_vals, a sorted range), or take view(Ops.SIZE).")
@@ -35,7 +34,7 @@ def check_select(context: Context, pstate: PStateDeclaration, path: RecordedPath
 def check_transform(context: Context, pstate: PStateDeclaration, path: RecordedPath, at: Location) -> None:
     """A transform ends in a terminal everywhere, and what it writes fits the schema."""
     known = len(context.faults)
-    _PathCheck(_faults(context, pstate, at)).transform(path, pstate.schema)
+    _PathCheck(schema_faults(context, pstate, at)).transform(path, pstate.schema)
     moving = [nav for nav in path.navs if not NAVIGATORS[nav.name].is_staying]
     if len(moving) == 1 and NAVIGATORS[moving[0].name].terminal == "void":
         text = f"{moving[0].name} at the top of '{pstate.name}' has nothing to remove the value from."
@@ -55,14 +54,8 @@ def _check_compiles(
                 context.fault(at, f"{error}.", "Write the path without it.")
 
 
-def check_key(
-    context: Context, pstate: PStateDeclaration, key: Any, schema: MapSchema | SetSchema, at: Location
-) -> None:
-    """A constant that stands for a key of a map, or for an element of a set, can be one."""
-    _faults(context, pstate, at).check_key(key, schema)
-
-
-def _faults(context: Context, pstate: PStateDeclaration, at: Location) -> SchemaFaults:
+def schema_faults(context: Context, pstate: PStateDeclaration, at: Location) -> SchemaFaults:
+    """Reports where something does not fit the schema of a PState as a mistake at this line."""
     return SchemaFaults(pstate.name, pstate.schema, partial(context.fault, at))
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidemill.language.dataflow import HIDDEN, Arg, Location, RecordedExpr, RecordedPath, Var
+from tidemill.language.dataflow import HIDDEN, Arg, Location, Var
+from tidemill.language.rewriting import inner_parts
 from tidemill.plan.check.context import Context, advice_for
 
 
@@ -96,13 +97,7 @@ def variables(part: Any) -> list[str]:
     """The names of all variables in arguments, expressions and paths, in order."""
     if isinstance(part, Var):
         return [part.name]
-    if isinstance(part, RecordedExpr):
-        return [name for arg in part.args for name in variables(arg)]
-    if isinstance(part, RecordedPath):
-        return [
-            name for nav in part.navs for inner in (*nav.args, *dict(nav.options).values()) for name in variables(inner)
-        ]
-    return []
+    return [name for inner in inner_parts(part) for name in variables(inner)]
 
 
 def use_all(context: Context, scope: Scope, args: Iterable[Arg], at: Location) -> None:

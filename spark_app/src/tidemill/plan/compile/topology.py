@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ import cloudpickle
 
 from tidemill.language import dataflow as df
 from tidemill.language.aggregation_order import depends_on_order
+from tidemill.language.external import ExternalSink
 from tidemill.language.objects import DeclaredObject
 from tidemill.plan import program as pg
 from tidemill.plan.branches import explicit_block, explicit_source
@@ -50,7 +51,7 @@ def compile_topology(
     others = {name: query.others[name] for query in called.values() for name in query.reads if name in reads}
     whole = replace(program, queries=called, reads={**program.reads, **reads}, others={**program.others, **others})
     read = {source.depot for source in topology.sources}
-    depots = {name: found for name, found in declaration.objects.items() if name in read}
+    depots = {name: found for name, found in declaration.objects.items() if name in read or _is_sink(found)}
     mirrored = mirrored_queries(declaration, [program, *called.values()])
     whole = replace(whole, objects={**_used(program, *called.values()), **depots}, mirrored=mirrored)
     return _named(whole)
@@ -105,13 +106,10 @@ def called_queries(program: pg.Program, queries: Mapping[str, pg.Program]) -> di
 
 
 def with_calls(
-    program: pg.Program, queries: Mapping[str, pg.Program], mirrored: Mapping[str, pg.MirroredQuery]
+    program: pg.Program, called: Mapping[str, pg.Program], mirrored: Mapping[str, pg.MirroredQuery]
 ) -> pg.Program:
-    """A query with those that it calls, of this module and of others, to run in another process."""
-    called = called_queries(program, queries)
-    own = {op.query for each in (program, *called.values()) for op in each.operators if isinstance(op, pg.Invoke)}
-    theirs = {name: found for name, found in mirrored.items() if name in own}
-    return _named(replace(program, queries=called, mirrored=theirs)) if called or theirs else program
+    """A query with all that it calls, of this module and of others, to run in another process."""
+    return _named(replace(program, queries=called, mirrored=mirrored)) if called or mirrored else program
 
 
 def queries_from(declaration: df.ModuleDeclaration, query: str, ids: Mapping[str, str]) -> dict[str, pg.Program]:
@@ -281,7 +279,7 @@ def _migrated(declaration: df.ModuleDeclaration) -> dict[str, pg.MigratedDepot]:
 def _targets(declaration: df.ModuleDeclaration, operators: Sequence[pg.Operator]) -> dict[str, pg.AppendTarget]:
     names = {operator.depot for operator in operators if isinstance(operator, pg.Append)}
     own = {
-        depot.name: pg.AppendTarget(depot.name, depot.schema, depot.is_global)
+        depot.name: pg.AppendTarget(depot.name, depot.schema, depot.is_global, check=_check_of(declaration, depot.name))
         for depot in declaration.depots
         if depot.name in names
     }
@@ -291,6 +289,19 @@ def _targets(declaration: df.ModuleDeclaration, operators: Sequence[pg.Operator]
         if name in names and isinstance(mirrored.declared, df.DepotDeclaration)
     }
     return {**own, **others}
+
+
+def _is_sink(declared: DeclaredObject) -> bool:
+    """Also one that this topology does not append to: what an older version of it appended may still wait."""
+    return isinstance(declared.value, ExternalSink)
+
+
+def _check_of(declaration: df.ModuleDeclaration, depot: str) -> Callable[[Any], None] | None:
+    declared = declaration.objects.get(depot)
+    sink = declared.value if declared is not None else None
+    if not isinstance(sink, ExternalSink) or type(sink).check is ExternalSink.check:
+        return None
+    return sink.check
 
 
 def _through_rows(

@@ -7,16 +7,13 @@ from typing import Any
 
 import polars as pl
 
-from tidemill.journal.snapshot import Snapshot, TaskSet
-from tidemill.tables.chunking import chunks
+from tidemill.journal.snapshot import Snapshot
+from tidemill.scans.table_rows import ALL_TASKS, live_rows
 from tidemill.tables.codecs import key_codec, value_codec
-from tidemill.tables.folding import resolve
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.tables import Layout, Table
 from tidemill.tables.view import SnapshotView
 from tidemill.values.columns import to_values
-
-ALL_TASKS = TaskSet(1, 0)
 
 
 def export(
@@ -29,17 +26,9 @@ def export(
     """
     view = SnapshotView(snapshot, ALL_TASKS, loader)
     for table in layout.tables.values():
-        for rows in _live_rows(table, view, pstate_id, chunk_rows):
+        for rows in live_rows(pstate_id, table, view, None, {}, chunk_rows=chunk_rows):
             yield table.id, rows.drop("kind")
             loader.release()
-
-
-def _live_rows(table: Table, view: SnapshotView, pstate_id: str, chunk_rows: int) -> Iterator[pl.DataFrame]:
-    stacks = view.levels((pstate_id, table.id), table)
-    for chunk in chunks(table, stacks, ALL_TASKS, chunk_rows):
-        rows, _ = resolve(table, chunk.frames, is_base=True)
-        if rows.height:
-            yield rows
 
 
 def readable(table: Table, rows: pl.DataFrame) -> pl.DataFrame:
