@@ -173,7 +173,7 @@ class Deleting(RuleBasedStateMachine):
         """Its entry is written only while nobody else claimed: older leaders compact for nothing."""
         topology_store = self._topology_store(self.number, self.store)
         core = topology_store.definition.topology("core")
-        self.rows &= {*topology_store._retired_pstates(), *(pstate.id for pstate in core.pstates.values())}
+        self.rows &= {*topology_store._retired_pstates(()), *(pstate.id for pstate in core.pstates.values())}
 
     # --- what holds --------------------------------------------------------------------------------------------------
 

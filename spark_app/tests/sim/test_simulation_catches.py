@@ -23,7 +23,7 @@ QUARREL = Chances(wrong_lease=0.1)
 """Leaders that often overlap: what a lease allows and the log must forbid."""
 
 
-BAD_DISK = replace(CALM, spoiled_read=0.2, crash=0.02)
+BAD_DISK = replace(CALM, spoiled_read=0.1, crash=0.005)
 """Reads fail: what comes back is cut, or another object. Processes begin anew at times, and so read what they knew."""
 
 

@@ -27,7 +27,6 @@ from tidemill.gateway import (
     graphs,
     guard,
     live,
-    modules,
     observing,
     page,
     pstates,
@@ -44,7 +43,7 @@ from tidemill.gateway.modules import Modules
 from tidemill.graphs import dataset_rows
 from tidemill.language.options import find_option
 from tidemill.paths import budget, json
-from tidemill.values import data, packing
+from tidemill.values import data, names, packing
 from tidemill.values.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -280,7 +279,7 @@ LIMITS: dict[str, tuple[float, str]] = {
         "test_a_cursor_is_refused_when_it_is_longer_than_allowed",
     ),
     "bytes of a name in a path": (
-        modules.NAME_BYTES_MAX,
+        names.NAME_BYTES_MAX,
         "test_a_module_is_unknown_when_its_name_is_too_long_for_any_folder",
     ),
     "lists and dicts in lists and dicts of a record": (

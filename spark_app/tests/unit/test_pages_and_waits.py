@@ -170,7 +170,7 @@ def test_others_are_served_when_as_many_requests_wait_as_may() -> None:
 
 def test_an_append_is_answered_when_it_is_processed_or_when_its_time_is_over() -> None:
     with launched("http", Pairs(), LaunchConfig(2, 1)) as cluster:
-        url = f"{cluster.client._connection._url}/api/v1/modules/Pairs"
+        url = f"{cluster.client._connection.url}/api/v1/modules/Pairs"
         append = f"{url}/depots/pairs/append?wait=processed"
         assert _post(append, {"record": ["x", "a"]})["processed"] is True
         assert _post(f"{url}/pstates/counts/selectOne", {"path": ["x"]}) == 1

@@ -387,7 +387,7 @@ def test_a_store_keeps_its_module_and_its_rules(tmp_path: Folder) -> None:
         with pytest.raises(ModuleExists):
             cluster.launch_module(module_of("Kept", adding(Agg.count())), LaunchConfig(2, 1))
     with InProcessCluster.create(store=str(tmp_path)) as cluster:
-        with pytest.raises(DefinitionError, match="update_module"):
+        with pytest.raises(DefinitionError, match="Go on with 2"):
             cluster.launch_module(module_of("Kept", adding(Agg.count())), LaunchConfig(4, 1))
         with pytest.raises(DefinitionError, match="update_module"):
             cluster.launch_module(module_of("Kept", collecting()), LaunchConfig(2, 1))
