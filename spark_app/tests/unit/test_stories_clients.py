@@ -379,6 +379,16 @@ def test_a_tick_runs_once_on_task_0(cluster: InProcessCluster, name: str) -> Non
     cluster.destroy_module(name)
 
 
+def test_a_launch_goes_on_with_other_code_when_what_is_declared_is_the_same(tmp_path: Folder) -> None:
+    """A restart with mended code needs no update; what the code before it computed stays."""
+    for launches, aggregator, total in ((1, Agg.sum(5), 5), (2, Agg.count(), 6)):
+        with InProcessCluster.create(store=tmp_path) as cluster:
+            cluster.launch_module(module_of("Mended", adding(aggregator)), LaunchConfig(2, 1))
+            cluster.cluster_depot("Mended", "*in").append(5)
+            cluster.wait_for_microbatch_processed_count("Mended", "mb", launches)
+            assert cluster.cluster_pstate("Mended", "$$n").select_one(Path.stay()) == total
+
+
 def test_a_store_keeps_its_module_and_its_rules(tmp_path: Folder) -> None:
     with InProcessCluster.create(store=tmp_path) as cluster:
         cluster.launch_module(module_of("Kept", adding(Agg.count())), LaunchConfig(2, 1))
@@ -387,7 +397,7 @@ def test_a_store_keeps_its_module_and_its_rules(tmp_path: Folder) -> None:
         with pytest.raises(ModuleExists):
             cluster.launch_module(module_of("Kept", adding(Agg.count())), LaunchConfig(2, 1))
     with InProcessCluster.create(store=str(tmp_path)) as cluster:
-        with pytest.raises(DefinitionError, match="Go on with 2"):
+        with pytest.raises(DefinitionError, match="Go on with 2 .*update_module"):
             cluster.launch_module(module_of("Kept", adding(Agg.count())), LaunchConfig(4, 1))
         with pytest.raises(DefinitionError, match="update_module"):
             cluster.launch_module(module_of("Kept", collecting()), LaunchConfig(2, 1))

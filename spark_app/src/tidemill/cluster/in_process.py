@@ -143,8 +143,10 @@ class InProcessCluster(ShownInNotebooks):
     def launch_module(self, module: Module | type[Module], config: LaunchConfig) -> None:
         """Run a module; returns when each topology is claimed and knows where it starts.
 
-        On a store that has the module already, an equal definition and task count resumes; where another process
-        leads it, this one stands by.
+        On a store that has the module already, an equal definition and task count resumes: depots, PStates with their
+        schemas, sources and queries are what it compares. The code of functions and aggregators may differ, since a
+        module whose code was mended goes on so; what is stored is not computed again. Where another process leads the
+        module, this one stands by.
 
         Raises:
             DefinitionError: lists all faults of the module; or the store has another definition: use update_module.

@@ -212,7 +212,10 @@ def _refusal(
     text = f"The store has another definition of module '{stored.module}': {differs}."
     advice = "To change it, run `tidemill update` with this code (in Python: update_module)."
     if stored.tasks != wanted.tasks:
-        advice = f"Go on with {stored.tasks} (the number may be left out), or launch it on another store."
+        advice = (
+            f"Go on with {stored.tasks} (the number may be left out), or launch it on another store; "
+            "update_module does not change it either."
+        )
     return DefinitionError(f"{text} {advice}", module=stored.module)
 
 
