@@ -42,7 +42,7 @@ def _examples(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[..., None]]
 
 def test_examples_hold_when_they_are_run(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = _examples(monkeypatch)
-    assert len(examples) == 4
+    assert len(examples) == 5
     for example in examples.values():
         example(*([tmp_path] if inspect.signature(example).parameters else []))
 

@@ -79,7 +79,8 @@ class Block(Calls["Block"], Attachable):
 
         One row without variables begins on task 0 of `tasks` tasks. The result has a dict of variables for each row
         that reaches the end (that of the batch block, if the chain ends with one), without those of `Helpers.gen_var`.
-        `pstates` declares empty PStates by name, with their schemas: `{"$$counts": PState.map_schema(str, int)}`.
+        `pstates` declares empty PStates by name, with their schemas: `{"$$counts": PState.map_schema(str, int)}`; a
+        `TestPState` in place of a schema lends what it holds, on one task, and holds afterwards what the block wrote.
         `objects` declares objects by name, as `setup.declare_object` does; they are closed at the end.
         Nothing is stored.
 

@@ -23,6 +23,7 @@ from tidemill.language.objects import close_objects, with_objects
 from tidemill.plan.check.context import Context
 from tidemill.plan.check.module import checked, ends_of
 from tidemill.plan.compile.topology import compile_topology
+from tidemill.pstate.test_pstate import TestPState
 from tidemill.values.errors import BadInput, Fault
 
 _NAME = "block"
@@ -47,6 +48,9 @@ def execute(
         raise BadInput(f"The number of tasks is a power of two, not {tasks!r}.")
     if not isinstance(pstates, Mapping):
         raise BadInput(f'The PStates of execute() are a dict of schemas by name, as {{"$$n": int}}, not {pstates!r}.')
+    given = {name: pstate for name, pstate in pstates.items() if isinstance(pstate, TestPState)}
+    if given and tasks != 1:
+        raise BadInput(f"A TestPState is one partition, of one task; give schemas to execute() on {tasks} tasks.")
     at = caller_location()
     faults = list(block.faults)
     declared = tuple(_declared(pstates, at, faults))
@@ -67,7 +71,7 @@ def execute(
     if isinstance(last, df.BatchBlock):
         nodes = (*before, replace(last, body=(*last.body, take)))
     try:
-        _run(_module(nodes, declared, at), tasks)
+        _run(_module(nodes, declared, at), tasks, given)
     finally:
         close_objects(known.values())
     return ends.rows
@@ -75,7 +79,8 @@ def execute(
 
 def _declared(pstates: Mapping[str, Any], at: df.Location, faults: list[Fault]) -> Iterator[df.PStateDeclaration]:
     for name, schema in pstates.items():
-        yield df.PStateDeclaration(to_name(name, "$$", "PState", at, faults), to_schema(schema, at, faults), at)
+        recorded = schema.schema if isinstance(schema, TestPState) else to_schema(schema, at, faults)
+        yield df.PStateDeclaration(to_name(name, "$$", "PState", at, faults), recorded, at)
 
 
 def _module(
@@ -87,8 +92,10 @@ def _module(
     return df.ModuleDeclaration(_NAME, (depot,), (df.TopologyDeclaration(_NAME, pstates, (source,), at),))
 
 
-def _run(module: df.ModuleDeclaration, tasks: int) -> None:
-    """Row by row, so that what a block prints comes in the order in which it is written."""
+def _run(module: df.ModuleDeclaration, tasks: int, given: Mapping[str, TestPState]) -> None:
+    """Row by row, so that what a block prints comes in the order in which it is written. The given PStates hold what
+    it wrote once all of it has run, as those of a microbatch do.
+    """
     program = compile_topology(module, _NAME)
     segments = {
         start: replace(segment, mode="rows", is_strict=True, reason="execute() goes row by row")
@@ -98,7 +105,11 @@ def _run(module: df.ModuleDeclaration, tasks: int) -> None:
     work = AttemptWork("", _NAME, _NAME, program, tasks, 1, 1, 1, Snapshot(), {}, now_millis=SystemClock().now_ms())
     run = ThreadRun(work, 0, empty_state(program), {})
     try:
+        for name, pstate in given.items():
+            pstate.lend(run.state.root(name, 0))
         for _ in run_supersteps(work, [run]):
             pass
+        for name, pstate in given.items():
+            pstate.take(run.state.root(name, 0))
     finally:
         run.close()

@@ -10,11 +10,15 @@ from tidemill.language.dataflow import Arg, Const, Location, RecordedExpr
 from tidemill.language.schema import Schema, to_text
 from tidemill.paths.compiled import compile_path
 from tidemill.paths.memory_nodes import memory_root
+from tidemill.paths.nodes import Node, RootValue, whole
 from tidemill.values.errors import DefinitionError, Fault, NotOneValue
 
 
 class TestPState:
-    """A PState's partition in memory, with the same paths, checks and results as a real one."""
+    """A PState's partition in memory, with the same paths, checks and results as a real one.
+
+    `Block.execute(pstates={"$$n": it})` lets a block read and write it.
+    """
 
     __test__ = False  # pytest takes every class called Test… for a test
 
@@ -38,6 +42,11 @@ class TestPState:
             raise DefinitionError(faults)
         return TestPState(recorded, initial_value)
 
+    @property
+    def schema(self) -> Schema:
+        """The schema as it was recorded."""
+        return self._schema
+
     def __enter__(self) -> TestPState:
         return self
 
@@ -47,6 +56,15 @@ class TestPState:
     def close(self) -> None:
         """Give up what it holds; afterwards it is empty."""
         self._root = memory_root(self._schema, None)
+
+    def lend(self, partition: Node | RootValue) -> None:
+        """Write all that it holds into an empty partition of the same schema, in which a block is to run."""
+        copy(self._root, partition)
+
+    def take(self, partition: Node | RootValue) -> None:
+        """Hold what a partition of the same schema holds, and nothing else."""
+        self._root = memory_root(self._schema, None)
+        copy(partition, self._root)
 
     def transform(self, path: Path) -> None:
         """Change what the path navigates to; the path ends in a terminal.
@@ -78,6 +96,17 @@ class TestPState:
         if len(values) != 1:
             raise NotOneValue(f"the path navigates to {len(values)} values, not to one; use select()")
         return values[0]
+
+
+def copy(source: Node | RootValue, target: Node | RootValue) -> None:
+    """Write all that a partition holds into an empty one of the same schema."""
+    if isinstance(source, RootValue):
+        assert isinstance(target, RootValue)
+        if source.get_value() is not None:
+            target.put_value(source.get_value())
+    else:
+        assert isinstance(target, Node)
+        target.fill(whole(source))
 
 
 def argument_value(argument: Arg) -> Any:
