@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from tidemill.journal.otlp_collector import BoundedSession, TroubleFilter
 from tidemill.journal.spans import TracedSpan
 from tidemill.values.data import with_utf8
 
@@ -30,6 +31,12 @@ TEXT_MAX: Final = 4_096
 
 CLOSE_MS: Final = 2_000
 """How long the end of a process waits for a collector."""
+
+_CREDENTIALS: Final = (
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER",
+)
+"""Variables that name a session of somebody else, which then sends."""
 
 _KINDS: Final = {"internal": SpanKind.INTERNAL, "server": SpanKind.SERVER}
 
@@ -66,7 +73,9 @@ class OtlpTracer:
             span_limits=SpanLimits(max_attribute_length=TEXT_MAX),
             shutdown_on_exit=False,
         )
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        exporter = OTLPSpanExporter(session=None if any(map(os.environ.get, _CREDENTIALS)) else BoundedSession())
+        TroubleFilter.put_on(logging.getLogger(OTLPSpanExporter.__module__))
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("tidemill")
 
     def record(self, span: TracedSpan) -> None:
@@ -80,9 +89,9 @@ class OtlpTracer:
     def _add(self, span: TracedSpan, context: Context) -> None:
         begin, end = round(span.begin_ms * 1e6), round(span.end_ms * 1e6)
         told = _stored(span.attributes)
-        made = self._tracer.start_span(span.name, context, _KINDS[span.kind], told, start_time=begin)
+        made = self._tracer.start_span(_cut(span.name), context, _KINDS[span.kind], told, start_time=begin)
         if span.error:
-            made.set_status(Status(StatusCode.ERROR, with_utf8(span.error[:TEXT_MAX])))
+            made.set_status(Status(StatusCode.ERROR, _cut(span.error)))
         if span.stack:
             told = _stored({"exception.message": span.error, "exception.stacktrace": span.stack})
             made.add_event("exception", told, timestamp=end)
@@ -99,5 +108,10 @@ class OtlpTracer:
 
 
 def _stored(attributes: Mapping[str, str | int]) -> dict[str, str | int]:
-    """Attributes that can be sent: one text with a lone surrogate would lose all spans that are sent with it."""
-    return {name: with_utf8(value) if isinstance(value, str) else value for name, value in attributes.items()}
+    """Attributes that can be sent. The SDK would cut them, too, but with a line in the log for each."""
+    return {name: _cut(value) if isinstance(value, str) else value for name, value in attributes.items()}
+
+
+def _cut(text: str) -> str:
+    """A text that can be sent: one with a lone surrogate would lose all spans that are sent with it."""
+    return with_utf8(text[:TEXT_MAX])[:TEXT_MAX]

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
+from tidemill.journal.collector_address import ENDPOINTS, shown
 from tidemill.journal.spans import Tracer, handing_to
 from tidemill.values.errors import BadInput, message_of
 from tidemill.values.extras import needing
-
-ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-"""OpenTelemetry's variables that name a collector; one of them turns tracing on."""
 
 
 @contextmanager
@@ -26,7 +23,7 @@ def tracing() -> Iterator[str]:
     if not named or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         yield ""
         return
-    url = _shown(named)
+    url = shown(named)
     try:
         made = _made()
     except BadInput as error:
@@ -45,11 +42,3 @@ def _made() -> Tracer:
     except Exception as error:
         text = f"OpenTelemetry refuses its variables (OTEL_…): {type(error).__name__}: {message_of(error)}"
         raise BadInput(text) from error
-
-
-def _shown(url: str) -> str:
-    """The address without what may be secret in it: a password before the host, a key behind the path."""
-    scheme, mark, rest = url.partition("://")
-    place = rest.partition("?")[0].partition("#")[0]
-    host, slash, path = place.partition("/")
-    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}" if mark else "the collector that is named"
