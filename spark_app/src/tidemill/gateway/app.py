@@ -47,6 +47,7 @@ from tidemill.journal.definition_log import DefinitionLog
 from tidemill.values.errors import TidemillError
 
 PREFIX = "/api/v1"
+_LISTED = frozenset({"depots", "pstates", "topologies", "queries"})
 _STATUS_CODES = {404: "NotFound", 405: "MethodNotAllowed"}
 
 operations = APIRouter(tags=["operations"])
@@ -172,8 +173,17 @@ async def _on_http(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     headers = error.headers if isinstance(error, HTTPException) else None
     code = _STATUS_CODES.get(status, "BadInput")
-    text = f"{request.method} {request.url.path}: {getattr(error, 'detail', error)}. See /openapi.json."
+    hint = _instead(request.url.path) if status == 404 else ""
+    text = f"{request.method} {request.url.path}: {getattr(error, 'detail', error)}. {hint}See /openapi.json."
     return await _on_error(request, HttpRefusal(status, code, text, headers))
+
+
+def _instead(path: str) -> str:
+    """Where to find what a list of this path would give, if it is one that people try; it names what was asked only."""
+    asked = path.removeprefix(PREFIX).strip("/").split("/")
+    if path.startswith(PREFIX) and len(asked) == 3 and asked[0] == "modules" and asked[2] in _LISTED:
+        return f"GET {PREFIX}/modules/{asked[1]} lists the module's depots, topologies with PStates, and queries. "
+    return ""
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
