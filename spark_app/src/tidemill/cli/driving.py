@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from tidemill.cli.loading import BreakMirrorsOption, ClassArgument, OwnerOption, TakeOverFromOption
+from tidemill.cli.logs import begin_log
 from tidemill.cli.output import command
 from tidemill.cli.verdict import declared, split_names
 from tidemill.definition.ownership import Owner
@@ -53,9 +54,7 @@ def drive(
     with needing("kubernetes"):
         from tidemill.kubernetes import drive as driving
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    for noisy in ("httpx2", "httpcore2", "py4j"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    begin_log("info")
     stop = _stop_on_signals()
     try:
         plan = driving.RevisionPlan(

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from tidemill.cli.loading import STORE_DEFAULT, ClassArgument, DeleteOption, JsonOption, StoreOption, load_module
+from tidemill.cli.logs import begin_log
 from tidemill.cli.output import command, log, say, wants_json
 from tidemill.cli.screens import screen
 from tidemill.cli.serving import serving_beside
@@ -70,6 +71,7 @@ def run(
     A second runner of the same module waits as a hot standby.
     """
     wants_json(json_)
+    begin_log()
     if delete and not updates:
         raise BadInput("--delete names what an update removes; add --update.")
     with _signals(), contextlib.suppress(_Stopped), tracing() as told:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import threading
 import webbrowser
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store, load_module
+from tidemill.cli.logs import begin_log
 from tidemill.cli.output import command, log, say, show_json, wants_json
 from tidemill.journal.definition_log import modules_of
 from tidemill.journal.tracing import tracing
@@ -70,7 +70,7 @@ def gateway(
         from tidemill.gateway.settings import GatewaySettings
         from tidemill.gateway.tokens import tokens_from
 
-    logging.basicConfig(level=logging.WARNING)
+    begin_log()
     tokens, declaration, opened = tokens_from(token_file, os.environ), _declared(entry), existing_store(store)
     settings = GatewaySettings(
         module=module or (declaration.name if declaration is not None else None),
@@ -113,6 +113,7 @@ def ui(
 ) -> None:
     """Show a store's modules on a page in the browser of this machine."""
     wants_json(json_)
+    begin_log()
     opened = existing_store(store)
     server = _on_loopback(port, {}, opened)
     if json_:
@@ -145,7 +146,6 @@ def serving_beside(running: Any, port: int, is_json: bool) -> Iterator[None]:
 
 def _on_loopback(port: int, environment: Mapping[str, str], store: ObjectStore, **of_modules: Any) -> GatewayServer:
     """A gateway for this machine, with the tokens that the environment names; its lines of audit go to stderr."""
-    logging.basicConfig(level=logging.WARNING)
     with needing("gateway"):
         from tidemill.gateway.modules import Modules
         from tidemill.gateway.server import GatewayServer

@@ -96,7 +96,9 @@ class Guard:
             if not status:
                 await self._refuse(faults.unexpected(), sending)
         finally:
-            self._count(scope, status, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            self._count(scope, status, seconds)
+            logger.debug("%s %a %d in %.1f ms", scope["method"], scope["path"], status, 1000 * seconds)
             self._note(scope, status)
             wanted = tracer()
             if wanted is not None and not _is_open(scope["path"]) and scope["path"] not in UNBOUNDED_PATHS:
