@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import time
 from typing import Any, Literal
-from urllib.parse import quote
 
-from tidemill.client.connection import RETRY_SECONDS, Connection, Request, packed
+from tidemill.client.connection import RETRY_SECONDS, Connection, Request, in_url, packed
 from tidemill.client.depot import DepotClient
 from tidemill.client.pstate import PStateClient
 from tidemill.client.quarantine import QuarantineClient
 from tidemill.client.query import QueryClient
 from tidemill.clients.status import TopologyStatus
-from tidemill.values.errors import BadInput
+from tidemill.values.call_checks import checked_time
+from tidemill.values.errors import BadInput, OptionError
 
 
 class Client:
@@ -98,11 +98,11 @@ class Client:
             Managed: a resource decides it.
             UnknownName: there is no such module or object.
         """
-        self._patch(module, {**place, "set": {name: value}})
+        self._patch(module, {**place, "set": {_option(name): value}})
 
     def unset_option(self, module: str, name: str, **place: str) -> None:
         """Take a setting away, so that the default holds again. Raises as `set_option`."""
-        self._patch(module, {**place, "unset": [name]})
+        self._patch(module, {**place, "unset": [_option(name)]})
 
     def wait_until_processed(self, module: str, topology: str | None = None, timeout_seconds: float = 30.0) -> None:
         """Return when all records that are appended by now are processed: a select then sees them.
@@ -114,7 +114,7 @@ class Client:
             UserCodeError: the module's code fails on each attempt.
             UnknownName: there is no such module or topology.
         """
-        deadline = time.monotonic() + timeout_seconds
+        deadline = time.monotonic() + checked_time("timeout_seconds", timeout_seconds)
         asked: dict[str, Any] = {"topology": topology}
         while True:
             left = max(0.0, deadline - time.monotonic())
@@ -142,20 +142,28 @@ class Client:
         return self._connection.send(Request("GET", path))
 
     def _patch(self, module: str, edit: dict[str, Any]) -> None:
-        self._connection.send(Request("PATCH", f"{_module(module)}/options", packed(edit)))
+        self._connection.send(Request("PATCH", f"{_module(module)}/options", packed(edit, "The option")))
 
 
 def _checked(token: str | None) -> str | None:
     """A token without the blanks around it, which a file or a shell leaves; the error does not repeat it."""
+    if token is not None and not isinstance(token, str):
+        raise BadInput(f"A token is a text, not a {type(token).__name__}.")
     token = (token or "").strip()
     if not all("!" <= letter <= "~" for letter in token):
         raise BadInput("The token has a blank or a letter that no token has; it is printable ASCII without spaces.")
     return token or None
 
 
+def _option(name: str) -> str:
+    if not isinstance(name, str):
+        raise OptionError(f"The name of an option is a text, not {name!r}.")
+    return name
+
+
 def _module(module: str) -> str:
-    return f"/modules/{quote(module, safe='')}"
+    return f"/modules/{in_url('module', module)}"
 
 
 def _topology(module: str, topology: str) -> str:
-    return f"{_module(module)}/topologies/{quote(topology, safe='')}"
+    return f"{_module(module)}/topologies/{in_url('topology', topology)}"

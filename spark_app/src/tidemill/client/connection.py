@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx2 as httpx
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.spans import own_headers
 from tidemill.values import errors
+from tidemill.values.call_checks import checked_name, checked_time
 from tidemill.values.errors import BadInput, DefinitionError, OutcomeUnknown, StoreUnavailable, TidemillError
 from tidemill.values.packing import pack, unpack
 
@@ -88,7 +89,7 @@ class Connection:
             trust_env=False,
         )
         self.url = url
-        self._retry_ms = 1000 * retry_seconds
+        self._retry_ms = 1000 * checked_time("retry_seconds", retry_seconds)
         self._clock = clock or SystemClock()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tidemill-client")
         self._is_closed = False
@@ -192,6 +193,16 @@ def error_of(status: int, content: bytes, is_write: bool) -> TidemillError:
     return kind(message, **context)
 
 
-def packed(value: Any) -> bytes:
-    """A body of MessagePack."""
-    return pack(value)
+def packed(value: Any, what: str = "The request", refusal: type[BadInput] = BadInput) -> bytes:
+    """A body of MessagePack. Raises `refusal`: `what` holds something that cannot be sent."""
+    try:
+        return pack(value)
+    except UnicodeEncodeError as error:
+        raise refusal(f"{what} holds a text with a lone surrogate, which has no UTF-8 form.") from error
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise refusal(f"{what} holds what is no data: {error}.") from error
+
+
+def in_url(kind: str, name: Any, safe: str = "") -> str:
+    """The name of a `kind` as a part of a URL. Raises UnknownName: nothing can have such a name."""
+    return quote(checked_name(kind, name), safe=safe)

@@ -9,8 +9,9 @@ from typing import Any, overload
 from urllib.parse import quote
 
 from tidemill.api.launching import AckLevel, check_ack
-from tidemill.client.connection import MSGPACK, Connection, Request, packed
+from tidemill.client.connection import MSGPACK, Connection, Request, in_url, packed
 from tidemill.values.arrow_stream import ArrowStream
+from tidemill.values.data import has_utf8
 from tidemill.values.errors import BadInput, OutcomeUnknown, RecordRefused, StoreUnavailable, TidemillError
 from tidemill.values.ids import nonce
 from tidemill.values.notebook import ShownInNotebooks
@@ -51,7 +52,7 @@ class DepotClient(ShownInNotebooks):
     def __init__(self, connection: Connection, module: str, name: str) -> None:
         self.name = "*" + name.removeprefix("*") if isinstance(name, str) else name
         self._connection = connection
-        self._path = f"/modules/{quote(module, safe='')}/depots/{quote(str(self.name), safe='*')}"
+        self._path = f"/modules/{in_url('module', module)}/depots/{in_url('depot', self.name, safe='*')}"
         self._producers = ProducerPool()
         self.get_object_info()
 
@@ -227,6 +228,8 @@ def _numbered(producer: str | None, sequence: int | None) -> tuple[str, int] | N
         raise BadInput(f"producer= is a name, not {producer!r}.")
     if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence < 2**53:
         raise BadInput(f"sequence= is a whole number from 0 on that fits 53 bits, not {sequence!r}.")
+    if not has_utf8(producer):
+        raise BadInput(f"producer= is a name without lone surrogates, not {producer!r}.")
     return quote(producer, safe="!#$&'()*+,/:;=?@[]"), sequence
 
 

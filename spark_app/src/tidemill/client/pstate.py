@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any, overload
-from urllib.parse import quote
 
 from tidemill.api.path import Path
-from tidemill.client.connection import Connection, Request, packed
+from tidemill.client.connection import Connection, Request, in_url, packed
 from tidemill.client.paths import path_to_json, value_to_json
 from tidemill.clients.pages import PAGE_KEYS, ChangesPage, KeyChange, Page, PagedReads, check_pin
 from tidemill.language import dataflow
+from tidemill.values.call_checks import checked_time, listed_paths
 from tidemill.values.errors import BadPath
 from tidemill.values.notebook import ShownInNotebooks
 from tidemill.values.object_info import ObjectInfo
@@ -27,7 +27,7 @@ class PStateClient(PagedReads, ShownInNotebooks):
         self.entry = entry
         self._module = module
         self._connection = connection
-        self._path = f"/modules/{quote(module, safe='')}/pstates/{quote(str(self.name), safe='$')}"
+        self._path = f"/modules/{in_url('module', module)}/pstates/{in_url('PState', self.name, safe='$')}"
         if entry is None:
             self.get_object_info()
 
@@ -62,10 +62,12 @@ class PStateClient(PagedReads, ShownInNotebooks):
         self, paths: Iterable[Path | dataflow.RecordedPath], *, max_staleness_ms: float = 0
     ) -> list[list[Any]]:
         """What each of the paths navigates to, all as of one entry; each begins with `key`. Raises: as `select`."""
-        asked = [path_to_json(path) for path in paths]
+        asked = [path_to_json(path) for path in listed_paths(paths)]
         found: list[list[Any]] = []
         if asked:
-            found = self._sent("selectMany", {"paths": asked, "maxStalenessMs": max_staleness_ms})
+            found = self._sent(
+                "selectMany", {"paths": asked, "maxStalenessMs": checked_time("max_staleness_ms", max_staleness_ms)}
+            )
         return found
 
     def page(
@@ -147,15 +149,15 @@ class PStateClient(PagedReads, ShownInNotebooks):
         return int(self._connection.send(Request("GET", self._path))["entry"])
 
     def _asked(self, verb: str, path: Path | dataflow.RecordedPath | None, pkey: Any, max_staleness_ms: float) -> Any:
-        body: dict[str, Any] = {"path": path_to_json(path), "maxStalenessMs": max_staleness_ms}
+        body: dict[str, Any] = {
+            "path": path_to_json(path),
+            "maxStalenessMs": checked_time("max_staleness_ms", max_staleness_ms),
+        }
         if pkey is not _UNGIVEN:
             body["pkey"] = value_to_json(pkey)
         return self._sent(verb, body)
 
     def _sent(self, verb: str, body: dict[str, Any], is_pinned: bool = True) -> Any:
         pin = {} if self.entry is None or not is_pinned else {"at": self.entry}
-        try:
-            asked = packed({**body, **pin})
-        except (TypeError, OverflowError) as error:
-            raise BadPath(f"{self.name}: the path holds what is no data: {error}.") from error
+        asked = packed({**body, **pin}, f"{self.name}: the path", BadPath)
         return self._connection.send(Request("POST", f"{self._path}/{verb}", asked))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
 
-from tidemill.client.connection import Connection, Request, packed
+from tidemill.client.connection import Connection, Request, in_url, packed
 from tidemill.clients.quarantined import PAGE_RECORDS, QuarantinedRecord
 from tidemill.clients.status import TopologyStatus
+from tidemill.values.call_checks import checked_whole, listed_numbers
 from tidemill.values.errors import UnknownName
 
 
@@ -17,7 +17,7 @@ class QuarantineClient:
 
     def __init__(self, connection: Connection, module: str, topology: str) -> None:
         self._connection, self._topology = connection, topology
-        self._at = f"/modules/{quote(module, safe='')}/topologies/{quote(topology, safe='')}"
+        self._at = f"/modules/{in_url('module', module)}/topologies/{in_url('topology', topology)}"
         self._status()
 
     def __repr__(self) -> str:
@@ -39,6 +39,7 @@ class QuarantineClient:
 
     def record(self, number: int) -> QuarantinedRecord:
         """One record that waits for a decision. Raises UnknownName where there is none of this number."""
+        checked_whole("The number of a record", number)
         found = self.records(1, number - 1) if number >= 0 else []
         if not found or found[0].number != number:
             text = f"Topology {self._topology} has no record {number} in quarantine; `records()` gives those that are"
@@ -65,7 +66,7 @@ class QuarantineClient:
         return count
 
     def _decide(self, verb: str, numbers: Sequence[int] | None) -> Any:
-        return self._send(verb, {} if numbers is None else {"numbers": list(numbers)}, is_once=True)
+        return self._send(verb, {} if numbers is None else {"numbers": listed_numbers(numbers)}, is_once=True)
 
     def _send(self, verb: str, asked: dict[str, Any], *, is_once: bool = False) -> Any:
         path = f"{self._at}/quarantine/{verb}"

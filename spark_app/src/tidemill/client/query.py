@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from typing import Any, Literal
-from urllib.parse import quote
 
-from tidemill.client.connection import Connection, Request, packed
+from tidemill.client.connection import Connection, Request, in_url, packed
 from tidemill.client.paths import value_to_json
-from tidemill.values.errors import BadInput
 from tidemill.values.notebook import ShownInNotebooks
 from tidemill.values.object_info import ObjectInfo
 
@@ -24,7 +22,7 @@ class QueryClient(ShownInNotebooks):
         self.name = name
         self._params = None if engine is None else {"engine": engine}
         self._connection = connection
-        self._path = f"/modules/{quote(module, safe='')}/queries/{quote(str(name), safe='')}"
+        self._path = f"/modules/{in_url('module', module)}/queries/{in_url('query', name)}"
         self.get_object_info()
 
     def __repr__(self) -> str:
@@ -45,10 +43,7 @@ class QueryClient(ShownInNotebooks):
             BudgetExceeded: it takes more time, rows, bytes or depth than it may.
             StoreUnavailable: the gateway or its store did not answer for too long, or is busy.
         """
-        try:
-            body = packed([value_to_json(arg) for arg in args])
-        except (TypeError, OverflowError) as error:
-            raise BadInput(f"An argument of the query '{self.name}' is no data: {error}.") from error
+        body = packed([value_to_json(arg) for arg in args], f"An argument of the query '{self.name}'")
         return self._connection.send(Request("POST", f"{self._path}/invoke", body, params=self._params))
 
     def invoke_async(self, *args: Any) -> Future[Any]:

@@ -27,6 +27,7 @@ from tidemill.tables.migrated_records import migrated_records
 from tidemill.tables.record_schema import check_column, check_record
 from tidemill.values import columns
 from tidemill.values.arrow_stream import ArrowStream
+from tidemill.values.call_checks import checked_whole
 from tidemill.values.columns import Column
 from tidemill.values.data import INT_MAX
 from tidemill.values.errors import BadInput, Deleted, RecordRefused, StoreUnavailable
@@ -123,6 +124,8 @@ class DepotHandle(ShownInNotebooks):
         self, record: Any, ack: AckLevel, producer: str | None, sequence: int | None
     ) -> Future[dict[str, Any]]:
         check_ack(ack)
+        if producer is not None:
+            check_records([record], None)  # its digest is made of data
         numbered = _producer(producer, sequence, [record])
 
         def hand_in(target: DepotTarget) -> Future[Offsets]:
@@ -257,6 +260,8 @@ class DepotHandle(ShownInNotebooks):
 
         It is the next offset where none was; the time of a record is that of the append that brought it.
         """
+
+        checked_whole("A time in milliseconds", millis)
 
         def look(log: DepotLog) -> tuple[int, ...]:
             return log.resolve_start(StartFrom("after_timestamp", millis), log.now_millis())

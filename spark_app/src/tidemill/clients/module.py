@@ -15,6 +15,7 @@ from tidemill.journal.definition_log import DefinitionLog, no_such_module
 from tidemill.language.dataflow import DepotDeclaration, DepotMigration, Location, ModuleDeclaration, PStateDeclaration
 from tidemill.language.objects import close_objects
 from tidemill.store.objects import ObjectStore
+from tidemill.values.call_checks import checked_name
 from tidemill.values.errors import BadInput
 from tidemill.values.names import is_folder_name
 
@@ -42,7 +43,7 @@ class ModuleClient:
     def __init__(
         self, store: ObjectStore, module: str, hub: AppendHub | None = None, clock: Clock | None = None
     ) -> None:
-        if not is_folder_name(module):
+        if not is_folder_name(checked_name("module", module)):
             raise no_such_module(store, module)
         self.store = store
         self.module = module

@@ -138,8 +138,8 @@ class Cursor:
     def of(cls, text: str) -> Cursor:
         """Raises BadInput: it is none that a page gave."""
         try:
-            if len(text) > CURSOR_CHARS_MAX:
-                raise ValueError(text[:20])
+            if not isinstance(text, str) or len(text) > CURSOR_CHARS_MAX:
+                raise ValueError("no cursor")
             entry, task, keys, since = unpack(base64.urlsafe_b64decode(text.encode()))
             if all(type(number) is int and number >= 0 for number in (entry, task, since)) and len(keys) <= 1:
                 return cls(entry, task, tuple(keys), since)

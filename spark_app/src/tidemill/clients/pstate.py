@@ -34,6 +34,7 @@ from tidemill.paths.navigators import NAVIGATORS
 from tidemill.pstate.changes import ChangedKeys
 from tidemill.store.objects import NotFound
 from tidemill.values.absent import ABSENT
+from tidemill.values.call_checks import checked_time, listed_paths
 from tidemill.values.data import route
 from tidemill.values.errors import (
     BadInput,
@@ -160,7 +161,7 @@ class PStateHandle(PagedReads, ShownInNotebooks):
 
         Raises: as `select`.
         """
-        given = list(paths)
+        given = listed_paths(paths)
         with nullcontext() if budget is None else budget.placed():
             return self._in_time(lambda: self._select_many(given, max_staleness_ms, budget))
 
@@ -446,7 +447,11 @@ class PStateHandle(PagedReads, ShownInNotebooks):
         """Read; begin again from the newest entry where an object was collected under the reader's feet."""
         for left in reversed(range(_TRIES)):
             try:
-                reading = reader.newest(max_staleness_ms) if self.entry is None else reader.pinned(self.entry)
+                reading = (
+                    reader.newest(checked_time("max_staleness_ms", max_staleness_ms))
+                    if self.entry is None
+                    else reader.pinned(self.entry)
+                )
                 return read(reading)
             except NotFound as error:
                 if self.entry is not None:

@@ -25,6 +25,7 @@ from tidemill.store.log import PATIENCE, Lost
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import store_at
 from tidemill.values import columns
+from tidemill.values.call_checks import checked_whole, listed_numbers
 from tidemill.values.errors import BadInput, Deleted, DepotClosed, SequenceUnknown, StoreUnavailable, UnknownName
 from tidemill.values.packing import pack
 
@@ -69,6 +70,8 @@ class Quarantine:
 
     def records(self, limit: int = PAGE_RECORDS, after: int = -1) -> list[QuarantinedRecord]:
         """The records that wait for a decision, oldest first: at most `limit`, behind the number `after`."""
+        checked_whole("limit=", limit)
+        checked_whole("after=", after)
         found: list[QuarantinedRecord] = []
         for first, end in self._open():
             first = max(first, after + 1)
@@ -79,7 +82,7 @@ class Quarantine:
 
     def record(self, number: int) -> QuarantinedRecord:
         """One record that waits for a decision. Raises UnknownName where there is none of this number."""
-        self._check([number])
+        self._check([checked_whole("The number of a record", number)])
         return self._read(number, number + 1)[0]
 
     def retry(self, numbers: Sequence[int] | None = None) -> int:
@@ -154,6 +157,7 @@ class Quarantine:
         raise StoreUnavailable(f"{_TRIES} decisions in a row met other ones in {self._log.log.prefix}: try again.")
 
     def _named(self, action: Action, numbers: Sequence[int]) -> Sequence[int]:
+        numbers = listed_numbers(numbers)
         if len(numbers) > DECIDED_MAX:
             raise BadInput(f"Decide on at most {DECIDED_MAX:,} records at once, not on {len(numbers):,}.")
         wanted = sorted(set(numbers))

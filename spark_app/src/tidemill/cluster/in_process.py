@@ -47,7 +47,10 @@ from tidemill.leader.runner import TopologyRunner
 from tidemill.plan.check.module import checked
 from tidemill.queries.handle import QueryHandle
 from tidemill.store.urls import open_store
-from tidemill.values.errors import BadInput, ModuleExists, RetryableError, UnknownName
+from tidemill.values.call_checks import checked_name, checked_time
+from tidemill.values.data import has_utf8
+from tidemill.values.errors import BadInput, ModuleExists, RetryableError, StoreRefused, UnknownName
+from tidemill.values.names import is_folder_name
 from tidemill.values.notebook import ShownInNotebooks
 
 _LOOK_MILLIS = 5.0
@@ -98,6 +101,8 @@ class InProcessCluster(ShownInNotebooks):
             NewerFormat: a newer Tidemill wrote it.
         """
         name = engine_name(engine)
+        if store is not None and not (isinstance(store, os.PathLike) or (isinstance(store, str) and has_utf8(store))):
+            raise StoreRefused(f"store= is a folder or a URL such as s3://bucket/prefix, not {store!r}.")
         folder = tempfile.TemporaryDirectory(prefix="tidemill-") if store is None else None
         url = Folder(folder.name).as_uri() if folder is not None else absolute_url(os.fspath(store or ""))
         try:
@@ -170,6 +175,10 @@ class InProcessCluster(ShownInNotebooks):
             UnknownName: the store has no module of this name.
             OwnedByAnother: a Kubernetes Module runs it.
         """
+        if options is not None and not isinstance(options, UpdateOptions):
+            raise BadInput(
+                f"options= is an UpdateOptions, such as UpdateOptions.objects_to_delete(…), not {options!r}."
+            )
         declaration = checked(record_module(module))
         with self._lock:
             self._check_open()
@@ -197,7 +206,7 @@ class InProcessCluster(ShownInNotebooks):
         """
         with self._lock:
             self._check_open()
-            stored = existing(self.store, DefinitionLog(self.store, name), name)
+            stored = existing(self.store, DefinitionLog(self.store, _possible(name)), name)
             check_by_hand(self.store, stored)
             if not breaks_mirrors:
                 check_mirrored(self.store, stored, None, self._clock)
@@ -266,10 +275,8 @@ class InProcessCluster(ShownInNotebooks):
     def _client(self, module: str) -> ModuleClient:
         with self._lock:
             self._check_open()
-            client = self._clients.get(module)
+            client = self._clients.get(_possible(module))
             if client is None:
-                if not module or "/" in module:
-                    raise UnknownName(f"There is no module {module!r}.", name=module)
                 client = self._clients[module] = ModuleClient(self.store, module, self.hub, self._clock)
             return client
 
@@ -283,6 +290,7 @@ class InProcessCluster(ShownInNotebooks):
             UnknownName: there is no such module or topology.
             TimeoutError: the running microbatch did not finish in time; the pause holds from its end.
         """
+        checked_time("timeout_millis", timeout_millis)  # a mistake must come before the pause
         definition = self._topology(module, topology)
         number = OptionsLog(self.store, module).pause(topology)
         self.hub.notify(definition.options_prefix)
@@ -340,7 +348,7 @@ class InProcessCluster(ShownInNotebooks):
             UserCodeError: the module's code fails on each attempt.
         """
         watch = ProcessedWatch.of_all(self.store, self._client(module).definition(), topology)
-        watch.wait(timeout_millis / 1000, self._clock)
+        watch.wait(checked_time("timeout_millis", timeout_millis) / 1000, self._clock)
 
     def microbatch_state(self, module: str, topology: str) -> tuple[int, int]:
         """(last committed microbatch ID, the version that committed it); (0, 0) before any. Raises UnknownName."""
@@ -372,7 +380,7 @@ class InProcessCluster(ShownInNotebooks):
         wanted: str,
         fails_fast: bool = False,
     ) -> None:
-        deadline = self._clock.monotonic_ms() + timeout_millis
+        deadline = self._clock.monotonic_ms() + checked_time("timeout_millis", timeout_millis)
         pause = threading.Event()
         found, repetition = TopologyStatus(module=module, topology=topology), Repetition()
         while True:
@@ -411,3 +419,10 @@ class InProcessCluster(ShownInNotebooks):
     def _check_open(self) -> None:
         if self._is_closed:
             raise BadInput(_CLOSED)
+
+
+def _possible(module: str) -> str:
+    """A name that a module may have. Raises UnknownName."""
+    if not is_folder_name(checked_name("module", module)):
+        raise UnknownName(f"There is no module {module!r}.", name=module)
+    return module

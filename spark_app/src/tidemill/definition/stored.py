@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.definition.ownership import BY_HAND, Owner
 from tidemill.language.dataflow import DepotPartitioner, StartFrom
+from tidemill.values.call_checks import checked_name
 from tidemill.values.errors import UnknownName
 from tidemill.values.stored import Stored
 
@@ -254,12 +255,13 @@ class StoredDefinition(Stored):
 
     def depot(self, name: str) -> StoredDepot:
         """The depot of this name. Raises UnknownName, which lists the depots."""
-        self._check_own(name)
+        self._check_own("depot", name)
         if name not in self.depots:
             raise UnknownName(f"module {self.module} has no depot {name}; it has {_names(self.depots)}", name=name)
         return self.depots[name]
 
-    def _check_own(self, name: str) -> None:
+    def _check_own(self, kind: str, name: str) -> None:
+        checked_name(kind, name)
         if name in self.mirrors:
             text = f"{name} of module {self.module} is a mirror of {self.mirrors[name]}: ask that module for it"
             raise UnknownName(text, name=name)
@@ -275,6 +277,7 @@ class StoredDefinition(Stored):
 
     def topology(self, name: str) -> StoredTopology:
         """The topology of this name. Raises UnknownName, which lists the topologies."""
+        checked_name("topology", name)
         if name not in self.topologies:
             raise UnknownName(
                 f"module {self.module} has no topology {name}; it has {_names(self.topologies)}", name=name
@@ -283,17 +286,18 @@ class StoredDefinition(Stored):
 
     def query(self, name: str) -> StoredQuery:
         """The query of this name. Raises UnknownName, which lists the queries."""
+        checked_name("query", name)
         if name not in self.queries:
             raise UnknownName(f"module {self.module} has no query {name}; it has {_names(self.queries)}", name=name)
         return self.queries[name]
 
     def optioned(self, name: str) -> str:
         """The name of a topology or a query, which have options alike. Raises UnknownName, which lists topologies."""
-        return name if name in self.queries else self.topology(name).name
+        return name if checked_name("topology", name) in self.queries else self.topology(name).name
 
     def pstate(self, name: str) -> tuple[StoredTopology, StoredPState]:
         """The PState of this name and the topology that owns it. Raises UnknownName, which lists the PStates."""
-        self._check_own(name)
+        self._check_own("PState", name)
         for topology in self.topologies.values():
             if name in topology.pstates:
                 return topology, topology.pstates[name]

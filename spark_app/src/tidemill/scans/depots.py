@@ -24,6 +24,7 @@ from tidemill.scans.columns import column_type, field_of, series_of_values, show
 from tidemill.store.urls import open_store
 from tidemill.tables.migrated_records import migrated_records
 from tidemill.values import columns
+from tidemill.values.call_checks import checked_name
 from tidemill.values.columns import DATETIME, Column
 from tidemill.values.errors import BadInput, SchemaMismatch
 from tidemill.values.offsets import OffsetRanges
@@ -212,6 +213,14 @@ def _times(log: DepotLog, partition: int, start: int, end: int) -> NDArray[np.in
     return np.array(times, dtype=np.int64)[found]
 
 
+def _are_types(types: Any) -> bool:
+    """Whether these are names of fields with types that Polars knows; one at least."""
+    try:
+        return isinstance(types, Mapping) and all(isinstance(name, str) for name in types) and bool(pl.Schema(types))
+    except TypeError:
+        return False
+
+
 def depot_scan(client: ModuleClient, depot: str, types: Mapping[str, Any] | None = None) -> DepotScan:
     """The records that a depot holds now. Fields that are columns are those of `types`, if it is given.
 
@@ -220,11 +229,12 @@ def depot_scan(client: ModuleClient, depot: str, types: Mapping[str, Any] | None
         BadInput: its records are not in the store, or `types` is empty.
     """
     definition = client.definition()
-    stored = definition.depot("*" + depot.removeprefix("*"))
+    stored = definition.depot("*" + checked_name("depot", depot).removeprefix("*"))
     if not stored.has_log:
         raise BadInput(f"{stored.name} keeps no records in the store, so it cannot be scanned.")
-    if types is not None and not types:
-        raise BadInput("schema= names the fields of records that become columns; leave it out for whole records.")
+    if types is not None and not _are_types(types):
+        text = "schema= names the fields of records that become columns, with their Polars types"
+        raise BadInput(f"{text}; leave it out for whole records.")
     prefix, partitions = definition.depot_prefix(stored.name), definition.partitions(stored.name)
     log = DepotLog(client.store, prefix, partitions)
     log.follow()

@@ -13,7 +13,7 @@ from polars.io.plugins import register_io_source
 from tidemill.scans.bounds import Bounds, bounds_of, terms_of
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
-from tidemill.values.errors import BadInput, UnknownName
+from tidemill.values.errors import BadInput, StoreRefused, UnknownName
 
 BATCH_ROWS: Final = 100_000
 
@@ -107,7 +107,10 @@ def opened(store: str | Path | ObjectStore) -> ObjectStore:
 
     Raises:
         UnknownName: there is no such folder.
+        StoreRefused: it is no store and no name of one.
     """
+    if not store or not (isinstance(store, (str, Path)) or hasattr(store, "local_path")):
+        raise StoreRefused(f"store= is a folder or a URL such as s3://bucket/prefix, not {store!r}.")
     if not isinstance(store, (str, Path)):
         return store
     if "://" in str(store):

@@ -27,6 +27,7 @@ from tidemill.tables.codecs import key_codec, value_codec
 from tidemill.tables.stored_parts import part_loader
 from tidemill.tables.tables import Layout, Table
 from tidemill.tables.view import SnapshotView
+from tidemill.values.call_checks import checked_name
 from tidemill.values.errors import NotSelectable, SnapshotExpired, UnknownName
 
 TASK = "task"
@@ -178,7 +179,7 @@ def pstate_scan(
         SnapshotExpired: it is kept no more.
     """
     definition = client.definition()
-    topology, stored = definition.pstate("$$" + pstate.removeprefix("$$"))
+    topology, stored = definition.pstate("$$" + checked_name("PState", pstate).removeprefix("$$"))
     if stored.is_private:
         raise NotSelectable(f"{stored.name} is private: only its own topology reads it.", name=stored.name)
     info = info_of(stored, client.migrations)
@@ -201,7 +202,7 @@ def tasks_of(definition: StoredDefinition, stored: StoredPState) -> int:
 def table_id(info: PStateInfo, name: str) -> str:
     """The table that people call by this name; "" is the only one, too. Raises UnknownName."""
     names = table_names(info.layout)
-    if name in names:
+    if checked_name("table", name) in names:
         return names[name]
     if name == "" and len(names) == 1:
         return next(iter(names.values()))
