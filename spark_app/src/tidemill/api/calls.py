@@ -1,4 +1,4 @@
-"""Calls of functions beside plain `each`: results that are awaited, and operations that emit to several streams."""
+"""Calls of functions beside plain `each`: results that are awaited, fields of records, and several streams."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeGuard, TypeVar
 
-from tidemill.api.arguments import name_of, to_args, to_async_function, to_vars
+from tidemill.api.arguments import name_of, to_args, to_async_function, to_function, to_vars
 from tidemill.api.hidden import built_in, hidden_var
 from tidemill.api.locations import caller_location, raised_location
 from tidemill.api.starters import starter
@@ -57,6 +57,26 @@ class Calls(SuggestingInstances, Generic[B]):
         call = dataflow.AsyncCall(recorded.call, concurrency, timeout_seconds)
         node = dataflow.Each(replace(recorded, call=call), to_args(args, at, found), (), at)
         return self._with((*self.nodes, node), (*self.faults, *found))
+
+    @starter
+    def fields(self, record: Any, *names: str) -> B:
+        """Bind fields of a dict to variables of their names: `fields("*visit", "user", "page")` binds `*user`, `*page`.
+
+        A record that lacks one of them fails, as with `Ops.MUST_GET`; `.each(Ops.GET, "*visit", "user")` gives None.
+        """
+        found: list[Fault] = []
+        at = caller_location()
+        wrong = [name for name in names if not isinstance(name, str) or not name or name.startswith(("*", "$$"))]
+        if wrong or not names:
+            text = f"fields takes names of fields, not {wrong[0]!r}." if wrong else "fields names no field."
+            found.append(Fault(str(at), text, 'Write .fields("*visit", "user", "page"), which binds *user and *page.'))
+            return self._with(self.nodes, (*self.faults, *found))
+        get = to_function(Ops.MUST_GET, at, found)
+        nodes = [
+            dataflow.Each(get, to_args((record, name), at, found), to_vars((f"*{name}",), at, found), at)
+            for name in names
+        ]
+        return self._with((*self.nodes, *nodes), (*self.faults, *found))
 
     @starter
     def out_stream(self, stream: str, anchor: str, *names: str) -> B:
