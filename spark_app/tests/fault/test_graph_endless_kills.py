@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +45,23 @@ def out(store: str) -> list[int]:
         return sorted(row["at"] for number, end in enumerate(ends) for row in depot.read(number, 0, end))
 
 
-def flowing(store: str) -> tuple[TaskGraph, WindowedDataset]:
-    """Copies a depot and counts by windows; stops when it has nothing to do."""
+def flowing(store: str, idle: timedelta | None = None) -> tuple[TaskGraph, WindowedDataset]:
+    """Copies a depot and counts by windows; stops when it has nothing to do, and has ended what `idle` says."""
     graph = TaskGraph(store, id="flow", checkpoint_waves=1)
     ticks = graph.new_input_depot("Ticks", "*ticks", 1, endless=True)
     graph.new_output_depot({0: ticks}, "Ticks", "*out", 1)
-    sums = TumblingWindowExecutor("at", 10, "k", aggregations={"n": ("at", "count")}, allowed_lateness=0)
+    counted = {"n": ("at", "count")}
+    sums = TumblingWindowExecutor("at", 10, "k", aggregations=counted, allowed_lateness=0, idle_after=idle)
     windows = graph.new_blocking_node({0: ticks}, sums, 1, {0: None}, kind=WindowedDataset, key="window_start")
 
     def look(waves: Waves) -> None:
-        if waves.is_idle and not waves.staged_rows and not any(each.windows for each in waves.channels.values()):
+        waits = bool(idle and waves.untold)
+        if (
+            waves.is_idle
+            and not waits
+            and not waves.staged_rows
+            and not any(w.windows for w in waves.channels.values())
+        ):
             graph.stop()
 
     graph.observe(look)
@@ -94,10 +102,12 @@ def frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "INLINE_BYTES", 200)
 
 
-def check(store: str, windows: WindowedDataset, last: int) -> None:
+def check(store: str, windows: WindowedDataset, last: int, ended: int | None = None) -> None:
     """The results are those of a clean run, and nothing else is left."""
     assert out(store) == list(range(last))
-    assert [each.id.rpartition("/")[2] for each in windows.windows()] == [str(n) for n in range(0, last - 10, 10)]
+    assert [each.id.rpartition("/")[2] for each in windows.windows()] == [
+        str(n) for n in range(0, ended or last - 10, 10)
+    ]
     assert all(each.to_polars()["n"].sum() == 10 for each in windows.windows())
     named = {each.key for dataset in windows.windows() for each in dataset.record.objects}
     kept = [key for key in open_store(store).list("_tidemill/datasets") if not key.endswith("dataset.json")]
@@ -107,8 +117,11 @@ def check(store: str, windows: WindowedDataset, last: int) -> None:
     assert graphs.count("scratch") == 0
 
 
+@pytest.mark.parametrize("idle", [None, timedelta(microseconds=1)])
 @pytest.mark.parametrize("after", [False, True])
-def test_each_record_and_window_comes_once_when_a_process_dies_at_any_write(tmp_path: Path, after: bool) -> None:
+def test_each_record_and_window_comes_once_when_a_process_dies_at_any_write(
+    tmp_path: Path, after: bool, idle: timedelta | None
+) -> None:
     points, at = 0, 0
     while True:
         at += 2  # to die before a write is to die after the one before it, so both cases together try each point
@@ -116,14 +129,14 @@ def test_each_record_and_window_comes_once_when_a_process_dies_at_any_write(tmp_
         with pytest.MonkeyPatch.context() as patch:
             killer = Killer(patch, at - after, after)
             with suppress(Killed):
-                flowing(store)[0].run()
+                flowing(store, idle)[0].run()
         if not killer.is_dead:
             break
         points += 1
         store_with(tmp_path / f"{at}", 30, RECORDS)
-        graph, windows = flowing(store)
+        graph, windows = flowing(store, idle)
         graph.run()
-        check(store, windows, RECORDS)
+        check(store, windows, RECORDS, RECORDS if idle else None)
     assert points >= 7
 
 

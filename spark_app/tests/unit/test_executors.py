@@ -410,3 +410,37 @@ def test_partial_results_are_merged_when_they_come_in_one_batch() -> None:
 
     assert result is not None
     assert sorted(result.rows()) == [(1, 7), (2, 5)]
+
+
+def test_rows_go_only_into_hopping_windows_that_an_idle_input_did_not_end() -> None:
+    windows = HoppingWindowExecutor(
+        "at", 10, 5, aggregations={"n": ("at", "count")}, allowed_lateness=0, idle_after=timedelta(seconds=1)
+    )
+    windows.execute([pl.DataFrame({"at": [12]})], 0, 0)
+    ended = windows.idle(0)
+    windows.execute([pl.DataFrame({"at": [13, 17]})], 0, 0)  # 13 is in none but those, 17 in the next one as well
+    left = windows.done(0)
+
+    assert isinstance(ended, pl.DataFrame) and isinstance(left, pl.DataFrame)
+    assert ended.rows() == [(5, 15, 1), (10, 20, 1)]
+    assert left.rows() == [(15, 25, 1)]
+    assert windows.dropped_rows == 1
+
+
+def test_rows_begin_another_session_when_an_idle_input_ended_the_one_before() -> None:
+    sessions = SessionWindowExecutor(
+        "at", 10, aggregations={"n": ("at", "count")}, allowed_lateness=5, idle_after=timedelta(seconds=1)
+    )
+    sessions.execute([pl.DataFrame({"at": [12, 15]})], 0, 0)
+    ended = sessions.idle(0)
+    sessions.execute([pl.DataFrame({"at": [14, 16]})], 0, 0)
+    left = sessions.done(0)
+
+    assert isinstance(ended, pl.DataFrame) and isinstance(left, pl.DataFrame)
+    assert ended.rows() == [(12, 25, 2)]
+    assert left.rows() == [(16, 26, 1)]
+
+
+def test_an_idle_time_is_refused_when_it_is_not_above_zero() -> None:
+    with pytest.raises(BadInput, match="idle_after is above 0"):
+        TumblingWindowExecutor("at", 10, aggregations={"n": ("at", "count")}, idle_after=timedelta(0))

@@ -38,7 +38,9 @@ from tidemill.cli.main import app
 from tidemill.graphs import run, run_log
 from tidemill.graphs.dataset_collection import collect_datasets
 from tidemill.graphs.dataset_readers import delete_dataset
+from tidemill.graphs.idleness import Idleness
 from tidemill.graphs.inputs import depot_input
+from tidemill.graphs.messages import StepResult
 from tidemill.graphs.progress import GraphProgress
 from tidemill.graphs.run_log import RunLog, graph_folder
 from tidemill.graphs.waves import Waves
@@ -266,6 +268,112 @@ def test_a_window_waits_for_all_channels_when_a_node_has_several(flow: Flow) -> 
     graph.run()
     assert found == [0, 1]  # channel 2 ended the first one
     assert counts(windows.window(0)) == {0: 5, 1: 5, 2: 1}
+
+
+# --- inputs that idle -------------------------------------------------------------------------------------------------
+
+
+def ending_idle(store: str, channels: int = 1, after: timedelta = timedelta(microseconds=1)) -> Any:
+    graph = TaskGraph(store, id="sums", checkpoint_waves=1)
+    ticks = graph.new_input_depot("Ticks", "*ticks", 1, endless=True)
+    counted = {"n": ("at", "count")}
+    sums = TumblingWindowExecutor("at", 10, "k", aggregations=counted, allowed_lateness=0, idle_after=after)
+    windows = graph.new_blocking_node(
+        {0: ticks}, sums, channels, {0: "k"}, kind=WindowedDataset, key="window_start"
+    )  # fmt: skip
+    return graph, windows
+
+
+def when_told(graph: TaskGraph, *actions: Callable[[], object]) -> None:
+    """Do one of these each time that all nodes were told that inputs idle and all is published; stop after them."""
+    left = [*actions, graph.stop]
+
+    def look(waves: Waves) -> None:
+        published = not any(each.windows for each in waves.channels.values())
+        if waves.is_idle and waves.wave and published and not waves.untold and left:
+            left.pop(0)()
+
+    graph.observe(look)
+
+
+def totals(windows: WindowedDataset) -> dict[str, int]:
+    return {each.id.rpartition("/")[2]: each.to_polars()["n"].sum() for each in windows.windows()}
+
+
+def test_the_last_windows_end_when_their_input_idles(flow: Flow) -> None:
+    flow.append(0, 25)
+    graph, windows = ending_idle(flow.store)
+    when_told(graph, lambda: flow.append(25, 45), lambda: flow.append(45, 46))
+    graph.run()
+
+    assert totals(windows) == {"0": 10, "10": 10, "20": 5, "30": 10, "40": 5}  # rows for windows that ended are late
+
+
+def test_windows_stay_open_when_an_input_idles_for_less_than_was_said(flow: Flow) -> None:
+    flow.append(0, 25)
+    graph, windows = ending_idle(flow.store, after=timedelta(hours=1))
+    on_idle(graph, lambda: None, lambda: None, lambda: flow.append(25, 31))
+    graph.run()
+
+    assert totals(windows) == {"0": 10, "10": 10, "20": 10}
+
+
+def test_a_channel_without_rows_holds_no_window_back_when_inputs_idle(flow: Flow) -> None:
+    graph, windows = ending_idle(flow.store, 3)
+    depot = flow.cluster.cluster_depot("Ticks", "*ticks")
+    depot.append_many([{"at": n, "k": n % 2} for n in range(25)])  # no row for channel 2
+    found: list[dict[str, int]] = []
+
+    def late() -> None:
+        found.append(totals(windows))
+        for at in (5, 24, 33):  # to channel 2, which never ended the first windows
+            depot.append_many([{"at": at, "k": 2}])
+
+    when_told(graph, late)
+    graph.run()
+
+    assert found == [{"0": 10, "10": 10, "20": 5}]
+    assert totals(windows) == {"0": 10, "10": 10, "20": 5, "30": 1}
+    assert not [key for key in open_store(flow.store).list("_tidemill/graphs/sums") if "scratch" in key]
+
+
+def test_windows_of_windows_end_in_turn_when_an_input_idles(flow: Flow) -> None:
+    flow.append(0, 45)
+    graph = TaskGraph(flow.store, id="twice", checkpoint_waves=1)
+    ticks = graph.new_input_depot("Ticks", "*ticks", 1, endless=True)
+    after = timedelta(microseconds=1)
+    tens = TumblingWindowExecutor(
+        "at", 10, aggregations={"n": ("at", "count")}, allowed_lateness=0, idle_after=after
+    )  # fmt: skip
+    small = graph.new_non_blocking_node({0: ticks}, tens, 1, {0: None})
+    fifties = TumblingWindowExecutor(
+        "window_start", 50, aggregations={"n": ("n", "sum")}, allowed_lateness=0, idle_after=after
+    )  # fmt: skip
+    windows = graph.new_blocking_node({0: small}, fifties, 1, {0: None}, kind=WindowedDataset, key="window_start")
+    when_told(graph)
+    graph.run()
+
+    assert totals(windows) == {"0": 45}
+
+
+def test_idle_time_begins_anew_when_rows_come() -> None:
+    now = [0.0]
+    graph = TaskGraph()
+    rows = graph.new_input_frames([pl.DataFrame({"at": [1]})], 1)
+    sums = TumblingWindowExecutor(
+        "at", 10, aggregations={"n": ("at", "count")}, idle_after=timedelta(seconds=5)
+    )  # fmt: skip
+    graph.new_blocking_node({0: rows}, sums, 1, {0: None}, kind=WindowedDataset, key="window_start")
+    graph.initialize()
+    idleness = Idleness(graph._definition, lambda: now[0])
+    waves = Waves(graph._definition, {0: [0]})
+    waves.untold.add(1)
+    told = []
+    for second, read in ((0, 0), (4, 0), (5, 3), (6, 0), (10, 0), (11, 0)):
+        now[0] = second
+        idleness.look([StepResult((0, 0), 0, False, rows_in=read)])
+        told.append(idleness.due(waves))
+    assert told == [None, None, None, None, None, 1]
 
 
 def test_windows_are_named_by_dates_and_times_when_these_tell_them_apart(flow: Flow) -> None:

@@ -6,6 +6,7 @@ Each channel has an executor of its own, a copy of the one that the node was mad
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class Executor:
     NEEDS_WHOLE_KEYS: ClassVar[bool] = False
     """Whether its results are right only if all rows of a key come to one channel: no `SplitPartition` goes with it."""
 
+    idle_after: timedelta | None = None
+    """After how long without new rows in the inputs that feed it `idle` is called; None is never."""
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
@@ -50,6 +54,12 @@ class Executor:
 
     def ended(self, stream_id: int, channel: int) -> Output:
         """Called in each channel when all channels of a stream have ended, before `done`; what to send on."""
+        return None
+
+    def idle(self, channel: int) -> Output:
+        """Called in each channel when the inputs found nothing new for `idle_after`, once until rows come again; what
+        to send on. Where it is kept as a WindowedDataset: all windows that are open; of older ones none is taken later.
+        """
         return None
 
     def done(self, channel: int) -> Output:

@@ -31,7 +31,8 @@ class StepWork:
     """What a channel does in one wave: an input reads on at `cursor`, another node takes `inbox`, by stream.
 
     `ended` are the streams of which nothing follows. `is_last`: all sources have ended and this is all that they sent.
-    `state` is what `StepResult.state` was before.
+    `state` is what `StepResult.state` was before. `is_idle`: the node is told that its inputs find nothing new.
+    `closed`: windows up to this one were ended so in some channel, and none of them comes again.
     """
 
     channel: ChannelId
@@ -40,6 +41,8 @@ class StepWork:
     ended: tuple[int, ...] = ()
     is_last: bool = False
     state: Any = None
+    is_idle: bool = False
+    closed: Any = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class StepResult:
     """What came of it. `objects` are new ones of the node's Dataset, `staged` are batches for its depot.
 
     `windows`: of a node that keeps a Dataset for each window those that ended, in rising order, and their rows.
-    `is_repeated`: the task that did this first was lost in it.
+    `was_told`: that its inputs are idle. `is_repeated`: the task that did this first was lost in it.
     `behind`: the records that an input has still to read, as far as it knows.
     `state`: how the channel is found again, where it is not kept in this process.
     """
@@ -66,5 +69,6 @@ class StepResult:
     behind: int = 0
     state: Any = None
     is_repeated: bool = False
+    was_told: bool = False
     stored: tuple[str, ...] = ()
     """Keys of objects that the step created to carry messages and state."""

@@ -145,6 +145,12 @@ class TaskNode(GraphNode):
     sink: DatasetSink | DepotSink | None = None
 
     @property
+    def idle_after(self) -> timedelta | None:
+        """How long its inputs find nothing new before it is told so; None where it is never."""
+        found: timedelta | None = getattr(self.executor, "idle_after", None)
+        return found
+
+    @property
     def keeps_windows(self) -> bool:
         """Whether each window becomes a Dataset as soon as it has ended."""
         return isinstance(self.sink, DatasetSink) and self.sink.kind == WINDOWS

@@ -21,6 +21,7 @@ from tidemill.graphs.dataset import RECORD, Dataset, DatasetObject, DatasetRecor
 from tidemill.graphs.dataset_readers import publish
 from tidemill.graphs.depot_output import DepotOutput
 from tidemill.graphs.failures import saving
+from tidemill.graphs.idleness import Idleness
 from tidemill.graphs.messages import ChannelId, Payload, StepResult, StepWork
 from tidemill.graphs.nodes import DatasetSink, DepotSink, GraphDefinition, TaskNode
 from tidemill.graphs.run_log import Kind, RunEntry, RunLog, graph_folder
@@ -119,6 +120,7 @@ class GraphRun:
         self._checkpoint_seconds = 0.0
         self._begin = time.perf_counter()
         self._idle_seconds = IDLE_SECONDS[0]
+        self._idleness = Idleness(definition)
         self._last: RunEntry | None = None
         self.waves: Waves | None = None
 
@@ -203,10 +205,12 @@ class GraphRun:
 
     def _wave(self, waves: Waves) -> bool:
         """Whether the run must stop here."""
-        works = waves.plan()
+        works = waves.plan(self._idleness.due(waves))
         invariant(bool(works) or waves.is_finished, "a graph that has not ended has work", wave=waves.wave)
         if works:
-            waves.accept(self._placement.run(works))
+            results = self._placement.run(works)
+            self._idleness.look(results)
+            waves.accept(results)
         must_stop = self._after_wave(waves)
         if waves.is_finished or must_stop:
             return must_stop and not waves.is_finished

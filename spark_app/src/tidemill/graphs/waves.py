@@ -104,6 +104,9 @@ class Waves:
 
     def __init__(self, graph: GraphDefinition, cursors: dict[int, list[Cursor]], memory_bytes: int = MEMORY_BYTES):
         """`cursors`: where the channels of each input begin."""
+        self.untold: set[int] = set()
+        """Nodes that got rows since they were told that their inputs are idle."""
+        self._closed: dict[int, Any] = {}
         self.go_on(graph)
         self.memory_bytes = memory_bytes
         self.wave = 0
@@ -120,13 +123,20 @@ class Waves:
                     progress.has_ended = progress.cursor is None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_graph", "_takers", "_feeding")}
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("_graph", "_takers", "_feeding", "_tellable")
+        }
 
     def go_on(self, graph: GraphDefinition) -> None:
         """Take what the graph says, which is no part of a checkpoint."""
         self._graph = graph
         self._takers = [tuple({edge.target for edge in graph.edges(node.id)}) for node in graph.nodes]
         self._feeding = graph.feeding()
+        self._tellable = {node.id for node in graph.tasks if node.idle_after is not None}
+        vars(self).setdefault("untold", set())  # checkpoints of older versions have neither
+        vars(self).setdefault("_closed", {})
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
@@ -171,10 +181,10 @@ class Waves:
 
     # --- a wave ------------------------------------------------------------------------------------------------------
 
-    def plan(self) -> list[StepWork]:
-        """The work of the next wave; empty where nothing is left to do."""
+    def plan(self, told: int | None = None) -> list[StepWork]:
+        """The work of the next wave; empty where nothing is left to do. `told`: a node to be told that inputs idle."""
         self._stop_unread()
-        works = [work for node in self._graph.tasks for work in self._taking(node)]
+        works = [work for node in self._graph.tasks for work in self._taking(node, node.id == told)]
         # What is taken now makes room, unless it becomes as much again.
         works += self._reading(self.memory_bytes - self.backlog)
         for work in works:
@@ -190,17 +200,18 @@ class Waves:
                     progress = self.channels[node.id, number]
                     progress.has_ended, progress.cursor, progress.inbox, progress.behind = True, None, {}, 0
 
-    def _taking(self, node: TaskNode) -> list[StepWork]:
+    def _taking(self, node: TaskNode, is_idle: bool) -> list[StepWork]:
         ended = tuple(stream for stream, source in sorted(node.sources.items()) if self.has_ended(source))
         is_last = len(ended) == len(node.sources)
         works = []
         for number in range(node.channels):
             progress = self.channels[node.id, number]
-            if progress.has_ended or not (progress.inbox or is_last):
+            if progress.has_ended or not (progress.inbox or is_last or is_idle):
                 continue
             # Streams in the order of their names, and in each the channels that send in theirs.
             inbox = tuple((stream, _in_order(progress.inbox[stream])) for stream in sorted(progress.inbox))
-            works.append(StepWork((node.id, number), None, inbox, ended, is_last, progress.state))
+            closed = self._closed.get(node.id)
+            works.append(StepWork((node.id, number), None, inbox, ended, is_last, progress.state, is_idle, closed))
         return works
 
     def _reading(self, room: int) -> list[StepWork]:
@@ -273,10 +284,22 @@ class Waves:
             progress.staged += result.staged
             progress.staged_rows += result.rows_out if result.staged else 0
             self._count(result)
+        self._note_told({result.channel[0] for result in results if result.was_told})
         for result in results:
             for message in result.messages:
                 if not self.channels[message.target].has_ended:
+                    if message.target[0] in self._tellable:
+                        self.untold.add(message.target[0])
                     self.channels[message.target].inbox.setdefault(message.stream, deque()).append(message)
+
+    def _note_told(self, nodes: Collection[int]) -> None:
+        """All channels of these nodes ended all windows that they had: of those up to the newest one none is open."""
+        self.untold.difference_update(nodes)
+        for node in nodes:
+            channels = [self.channels[node, number] for number in range(self._graph.nodes[node].channels)]
+            newest = [each.newest_window for each in channels if each.newest_window is not None]
+            if newest:
+                self._closed[node] = max(newest)
 
     def _found_nothing(self, result: StepResult) -> bool:
         is_input = not self.takes(result.channel[0])
@@ -286,10 +309,11 @@ class Waves:
 
     def ended_windows(self, node: int) -> dict[Any, list[DatasetObject]]:
         """The windows that no channel of a node adds to any more, in rising order, and their rows: each channel has
-        ended this one or a later one.
+        ended this one or a later one, or all were told that inputs are idle.
         """
         channels = [self.channels[node, number] for number in range(self._graph.nodes[node].channels)]
-        reached = [progress.newest_window for progress in channels if not progress.has_ended]
+        closed = self._closed.get(node)
+        reached = [_later(progress.newest_window, closed) for progress in channels if not progress.has_ended]
         if None in reached:
             return {}
         found: dict[Any, list[DatasetObject]] = {}
@@ -321,6 +345,10 @@ class Waves:
         if isinstance(self._graph.nodes[node], InputNode):
             sent = sum(message.bytes for message in result.messages)
             self._stride_bytes[node] = max(sent, self._stride_bytes[node] // 2)
+
+
+def _later(one: Any, other: Any) -> Any:
+    return one if other is None else other if one is None else max(one, other)
 
 
 def _in_order(messages: Sequence[SentBatch]) -> tuple[Payload, ...]:

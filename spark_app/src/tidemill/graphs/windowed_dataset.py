@@ -36,7 +36,8 @@ class WindowedDataset(Dataset):
 
     `key` is the column that tells windows apart, as `window_start`. The executor gives all rows of a window in one
     step, and windows in rising order, as `TumblingWindowExecutor` and `HoppingWindowExecutor` do. Where the node has
-    several channels, a window is there when each of them has ended this one or a later one.
+    several channels, a window is there when each of them has ended this one or a later one, or when the executor has an
+    `idle_after` and was told that the inputs idle.
     """
 
     KIND: ClassVar[str] = WINDOWS
@@ -81,8 +82,9 @@ class WindowWriter:
         self._channel = channel
         self.pending: Any = None
 
-    def write(self, frames: list[pl.DataFrame]) -> tuple[tuple[Any, DatasetObject], ...]:
-        """The windows in these batches, which are all their rows, in rising order.
+    def write(self, frames: list[pl.DataFrame], closed: Any = None) -> tuple[tuple[Any, DatasetObject], ...]:
+        """The windows in these batches, which are all their rows, in rising order. Those up to `closed` came too late:
+        an idle input ended them in all channels.
 
         Raises:
             BadInput: a window has ended before, or a row has none.
@@ -99,7 +101,8 @@ class WindowWriter:
             raise BadInput(f"A row for {self._sink.dataset} has no {column}, so it belongs to no window.")
         if len(parts) < rows[column].n_unique():
             raise BadInput(f"Two windows of {self._sink.dataset} begin within the same microsecond.")
-        return tuple(self._created(value, part) for (value,), part in sorted(parts.items()))
+        on_time = sorted((value, part) for (value,), part in parts.items() if closed is None or value > closed)
+        return tuple(self._created(value, part) for value, part in on_time)
 
     def _created(self, value: Any, rows: pl.DataFrame) -> tuple[Any, DatasetObject]:
         if self.pending is not None and value <= self.pending:

@@ -28,9 +28,13 @@ class _WindowExecutor(Executor):
 
     Which rows are late depends on the order within a stream alone, so give a stream that several channels send enough
     lateness for the distance between these channels.
+
+    Where the inputs found nothing new for `idle_after`, all open windows go on; rows that come for them then are late.
     """
 
     NEEDS_WHOLE_KEYS: ClassVar[bool] = True
+    _ended_at: int | None = None
+    """What an idle input ended: of hopping windows the last start, of sessions the newest row."""
 
     def __init__(
         self,
@@ -39,13 +43,17 @@ class _WindowExecutor(Executor):
         aggregations: Aggregations,
         allowed_lateness: Span | None,
         streams: int,
+        idle_after: timedelta | None,
     ) -> None:
         self._time = time
         self._keys = columns_of(keys)
         self._aggregations = aggregations_of(aggregations)
         if allowed_lateness is not None and _is_below_zero(allowed_lateness):
             raise BadInput(f"allowed_lateness is 0 or more, this one is {allowed_lateness}")
+        if idle_after is not None and idle_after <= timedelta(0):
+            raise BadInput(f"idle_after is above 0, this one is {idle_after}")
         self._lateness = allowed_lateness
+        self.idle_after = idle_after
         self._streams = streams
         self._newest: dict[int, int] = {}
         self._kind: pl.DataType | None = None
@@ -59,6 +67,7 @@ class _WindowExecutor(Executor):
             if stream_id in self._newest:
                 newest = pl.max_horizontal(newest, pl.lit(self._newest[stream_id], dtype=pl.Int64))
             rows = rows.filter((pl.col("__tidemill_tick") >= newest - self._ticks(self._lateness)).fill_null(True))
+        rows = rows if self._ended_at is None else rows.filter(self._is_open(self._ended_at))
         self.dropped_rows += had - rows.height
         if rows.is_empty():
             return None
@@ -70,6 +79,12 @@ class _WindowExecutor(Executor):
             return None
         return self._shown(self._closed(min(self._newest.values()) - self._ticks(self._lateness)))
 
+    def idle(self, channel: int) -> Output:
+        made = self._closed(None)
+        if made is not None and made.height:
+            self._ended_at = self._end_of(made)
+        return self._shown(made)
+
     def done(self, channel: int) -> Output:
         return self._shown(self._closed(None))
 
@@ -78,6 +93,14 @@ class _WindowExecutor(Executor):
 
     def _closed(self, tick: int | None) -> pl.DataFrame | None:
         """The windows that end at this tick or before (None: all), which are forgotten."""
+        raise NotImplementedError
+
+    def _end_of(self, windows: pl.DataFrame) -> int:
+        """What `_ended_at` is when these windows ended."""
+        raise NotImplementedError
+
+    def _is_open(self, ended_at: int) -> pl.Expr:
+        """Whether a row goes into a window that has not ended by that."""
         raise NotImplementedError
 
     def _with_ticks(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -114,7 +137,8 @@ class _WindowExecutor(Executor):
         if windows is None or windows.is_empty():
             return None
         times = [pl.col(name).cast(self._kind or pl.Int64) for name in (START, END)]
-        return windows.select(*self._keys, *times, *(made.name for made in self._aggregations))
+        # In their order, so that for windows over these windows none is late.
+        return windows.sort(START).select(*self._keys, *times, *(made.name for made in self._aggregations))
 
 
 class HoppingWindowExecutor(_WindowExecutor):
@@ -125,6 +149,8 @@ class HoppingWindowExecutor(_WindowExecutor):
     Of time and lateness: a row is late if it is older than the newest row before it in its stream by more than
     `allowed_lateness`; such rows are left out and counted in `dropped_rows`. Without `allowed_lateness` none is late,
     and all windows come from `done`; with it, a window goes on when none of the `streams` streams can add to it.
+    `idle_after`: how long the inputs have nothing new, by the clock, before all open windows go on; rows that come for
+    these later are late. None is for ever. At least a window and the lateness, and no row of now is late by it.
     """
 
     def __init__(
@@ -137,8 +163,9 @@ class HoppingWindowExecutor(_WindowExecutor):
         aggregations: Aggregations,
         allowed_lateness: Span | None = None,
         streams: int = 1,
+        idle_after: timedelta | None = None,
     ) -> None:
-        super().__init__(time, keys, aggregations, allowed_lateness, streams)
+        super().__init__(time, keys, aggregations, allowed_lateness, streams, idle_after)
         _check_span("size", size)
         _check_span("hop", hop)
         self._size, self._hop = size, hop
@@ -149,7 +176,17 @@ class HoppingWindowExecutor(_WindowExecutor):
         last = pl.col("__tidemill_tick") // hop * hop
         starts = [(last - back * hop).alias(START) for back in range(-(-size // hop))]
         for start in starts:
-            self._groups.add(rows.with_columns(start).filter(pl.col("__tidemill_tick") < pl.col(START) + size))
+            is_within = pl.col("__tidemill_tick") < pl.col(START) + size
+            if self._ended_at is not None:
+                is_within &= pl.col(START) > self._ended_at
+            self._groups.add(rows.with_columns(start).filter(is_within))
+
+    def _end_of(self, windows: pl.DataFrame) -> int:
+        return _greatest(windows[START])
+
+    def _is_open(self, ended_at: int) -> pl.Expr:
+        hop = self._ticks(self._hop)
+        return pl.col("__tidemill_tick") // hop * hop > ended_at
 
     def _closed(self, tick: int | None) -> pl.DataFrame | None:
         if self._kind is None:
@@ -171,6 +208,7 @@ class TumblingWindowExecutor(HoppingWindowExecutor):
         aggregations: Aggregations,
         allowed_lateness: Span | None = None,
         streams: int = 1,
+        idle_after: timedelta | None = None,
     ) -> None:
         super().__init__(
             time,
@@ -180,6 +218,7 @@ class TumblingWindowExecutor(HoppingWindowExecutor):
             aggregations=aggregations,
             allowed_lateness=allowed_lateness,
             streams=streams,
+            idle_after=idle_after,
         )
 
 
@@ -199,14 +238,21 @@ class SessionWindowExecutor(_WindowExecutor):
         aggregations: Aggregations,
         allowed_lateness: Span | None = None,
         streams: int = 1,
+        idle_after: timedelta | None = None,
     ) -> None:
-        super().__init__(time, keys, aggregations, allowed_lateness, streams)
+        super().__init__(time, keys, aggregations, allowed_lateness, streams, idle_after)
         _check_span("gap", gap)
         self._gap = gap
         self._rows = Levels()
 
     def _add(self, rows: pl.DataFrame) -> None:
         self._rows.add(rows)
+
+    def _end_of(self, windows: pl.DataFrame) -> int:
+        return _greatest(windows[END]) - self._ticks(self._gap)
+
+    def _is_open(self, ended_at: int) -> pl.Expr:
+        return pl.col("__tidemill_tick") > ended_at
 
     def _closed(self, tick: int | None) -> pl.DataFrame | None:
         if not self._rows.rows:
@@ -228,6 +274,12 @@ class SessionWindowExecutor(_WindowExecutor):
         groups = Groups(["__tidemill_session", *self._keys, START, END], self._aggregations)
         groups.add(closed)
         return groups.result()
+
+
+def _greatest(ticks: pl.Series) -> int:
+    found = ticks.max()
+    assert isinstance(found, int)
+    return found
 
 
 def _is_below_zero(span: Span) -> bool:

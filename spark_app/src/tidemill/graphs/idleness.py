@@ -1,0 +1,58 @@
+"""Since when inputs have found nothing new, and which node is to be told so.
+
+A node is told when all inputs that feed it were empty for as long as its executor's `idle_after` says, and nothing is
+on its way. One node at a time, from the inputs on, so that what it gives then has arrived before the next is told.
+No checkpoint holds this: nobody looked while a graph stood still, so a graph that goes on waits anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+from tidemill.graphs.messages import ChannelId, StepResult
+from tidemill.graphs.nodes import GraphDefinition, InputNode, TaskNode
+from tidemill.graphs.waves import Waves
+
+
+class Idleness:
+    """What each look of an input found. `clock` gives seconds that never go back."""
+
+    def __init__(self, graph: GraphDefinition, clock: Callable[[], float] = time.monotonic) -> None:
+        self._graph = graph
+        self._clock = clock
+        self._feeding = graph.feeding()
+        self._looks: dict[ChannelId, tuple[float, float]] = {}
+
+    def look(self, results: Iterable[StepResult]) -> None:
+        """Take over what the inputs of a wave found: of empty looks the first and the last count."""
+        for result in results:
+            if not isinstance(self._graph.nodes[result.channel[0]], InputNode):
+                continue
+            if result.rows_in:
+                self._looks.pop(result.channel, None)
+            else:
+                now = self._clock()
+                self._looks[result.channel] = (self._looks.get(result.channel, (now, now))[0], now)
+
+    def due(self, waves: Waves) -> int | None:
+        """The first node that is to be told now."""
+        return next((node.id for node in self._graph.tasks if self._is_due(waves, node)), None)
+
+    def _is_due(self, waves: Waves, node: TaskNode) -> bool:
+        after = node.idle_after
+        if after is None or node.id not in waves.untold or waves.has_ended(node.id):
+            return False
+        feeding = self._feeding[node.id]
+        on_the_way = any(waves.node_backlog(task.id) for task in self._graph.tasks if self._feeding[task.id] & feeding)
+        return not on_the_way and all(self._is_idle(waves, each, after) for each in feeding)
+
+    def _is_idle(self, waves: Waves, node: int, after: timedelta) -> bool:
+        open_ones = [
+            (node, number)
+            for number in range(self._graph.nodes[node].channels)
+            if not waves.channels[node, number].has_ended
+        ]
+        looks = [self._looks.get(channel) for channel in open_ones]
+        return all(look is not None and look[1] - look[0] >= after.total_seconds() for look in looks)
