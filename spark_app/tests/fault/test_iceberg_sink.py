@@ -184,6 +184,25 @@ def test_two_leaders_commit_a_microbatch_once(properties: dict[str, str], monkey
     assert amounts(properties) == [1, 2]
 
 
+def test_rows_are_in_a_table_once_when_a_delivery_without_rows_comes_late(
+    properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at the table, and commits when the microbatch after it is there."""
+    commit, is_first = Table._do_commit, iter([True])
+    with opened(properties) as late, opened(properties) as sink:
+
+        def overtaken(*given: Any, **named: Any) -> None:
+            if next(is_first, False):
+                sink.deliver(delivery(2, order(2)))
+            commit(*given, **named)
+
+        monkeypatch.setattr(Table, "_do_commit", overtaken)
+        late.deliver(delivery(1))
+        for number in (2, 1):
+            sink.deliver(delivery(number, *[order(2)] * (number == 2)))
+    assert amounts(properties) == [2]
+
+
 def test_what_others_append_stays_when_they_are_faster(
     properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

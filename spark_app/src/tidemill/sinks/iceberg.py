@@ -105,6 +105,8 @@ class IcebergSink(ExternalSink):
             CorruptState: another copy of the store, or other records of the microbatch, are there.
             ExternalUnavailable: the catalog or the files do not answer, or the table does not take the rows.
         """
+        if not delivery.count:
+            return  # a commit of the property alone would count whatever was delivered since its look at the table
         self._late = [each for each in self._late if not each.done()]
         if len(self._late) >= LATE_MAX:
             text = f"{LATE_MAX} commits still wait for an answer after {self._seconds:g} s"
