@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     )
     from tidemill.clients.proxies import ProxyState, ProxyStatus
     from tidemill.clients.pstate import PStateHandle
+    from tidemill.clients.quarantine import Quarantine
     from tidemill.cluster.in_process import InProcessCluster
     from tidemill.graphs.dataset import Dataset, KVDataset, RangeDataset
     from tidemill.graphs.executor import Executor, StatelessExecutor
@@ -121,6 +122,7 @@ if TYPE_CHECKING:
     from tidemill.language.objects import TaskGlobalContext, TaskGlobalObject
     from tidemill.language.operations import Ops
     from tidemill.pstate.test_pstate import TestPState
+    from tidemill.queries.handle import QueryHandle
     from tidemill.scans.scan import scan, scan_arrow, scan_depot
     from tidemill.sinks.iceberg import IcebergSink
     from tidemill.sinks.postgres import PostgresSink
@@ -163,6 +165,7 @@ _NAMES = {
     ),
     "tidemill.clients.proxies": ("ProxyState", "ProxyStatus"),
     "tidemill.clients.pstate": ("PStateHandle",),
+    "tidemill.clients.quarantine": ("Quarantine",),
     "tidemill.cluster.in_process": ("InProcessCluster",),
     "tidemill.graphs.dataset": ("Dataset", "KVDataset", "RangeDataset"),
     "tidemill.graphs.executor": ("Executor", "StatelessExecutor"),
@@ -214,6 +217,7 @@ _NAMES = {
     "tidemill.values.absent": ("VOID",),
     "tidemill.values.data": ("to_text",),
     "tidemill.pstate.test_pstate": ("TestPState",),
+    "tidemill.queries.handle": ("QueryHandle",),
     "tidemill.scans.scan": ("scan", "scan_arrow", "scan_depot"),
     "tidemill.sinks.iceberg": ("IcebergSink",),
     "tidemill.sinks.postgres": ("PostgresSink",),
@@ -327,6 +331,8 @@ __all__ = [
     "ProxyState",
     "ProxyStatus",
     "PublishExecutor",
+    "Quarantine",
+    "QueryHandle",
     "RangeDataset",
     "RangePartition",
     "RecordRefused",

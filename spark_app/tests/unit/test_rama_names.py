@@ -19,7 +19,7 @@ OWN = {
     Block: {"sample", "faults", "nodes", "fields"}, Ops: {"MAX", "MIN", "MINUS_LONG", "MOD", "MUST_GET", "TIMES_LONG"},
     Agg: {"median", "list_", "map_", "max_", "min_", "set_", "sum_"}, CompoundAgg: {"list_", "map_"},
     Path: {"continuous_subseqs", "sublist_to_end", "cond_path", "continue_then_stay", "with_fresh_collected"},
-    Helpers: set(), MicrobatchSourceOptions: {"create"}, TestPState: set(),
+    Helpers: set(), MicrobatchSourceOptions: {"create"}, TestPState: {"lend", "schema", "take"},
 }  # fmt: skip
 """Names that Rama's Java API does not have."""
 

@@ -396,6 +396,8 @@ PUBLIC = [
     "ProxyState",
     "ProxyStatus",
     "PublishExecutor",
+    "Quarantine",
+    "QueryHandle",
     "RangeDataset",
     "RangePartition",
     "ResyncDiff",

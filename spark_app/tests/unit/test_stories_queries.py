@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import tidemill
 from tidemill import (
     Agg,
     Block,
@@ -185,6 +186,7 @@ def test_a_step_knows_that_it_is_in_a_query(cluster: InProcessCluster) -> None:
 
 def test_info_names_module_and_query_when_it_is_asked_for(cluster: InProcessCluster) -> None:
     assert tuple(cluster.cluster_query(NAME, "total").get_object_info()) == (NAME, "total", TASKS)
+    assert isinstance(cluster.cluster_query(NAME, "total"), tidemill.QueryHandle)
 
 
 def test_a_topology_goes_on_with_the_answer_when_it_calls_a_query(cluster: InProcessCluster) -> None:

@@ -459,6 +459,7 @@ def test_a_shell_does_not_offer_words_that_do_nothing_when_it_completes_a_block(
 def test_handles_can_be_named_in_annotations_when_the_package_is_imported(cluster: InProcessCluster) -> None:
     assert isinstance(cluster.cluster_depot("Visits", "*visits"), tidemill.DepotHandle)
     assert isinstance(cluster.cluster_pstate("Visits", "$$visits"), tidemill.PStateHandle)
+    assert isinstance(cluster.quarantine("Visits", "count"), tidemill.Quarantine)
 
 
 def test_a_generated_client_has_short_names_when_it_reads_the_document_of_http(store: Folder) -> None:
