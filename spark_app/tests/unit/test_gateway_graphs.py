@@ -173,8 +173,8 @@ def test_few_rows_are_read_at_first_when_rows_could_be_large(store_url: str, mon
     store, asked = open_store(store_url), list[int]()
     read = dataset_rows.read_slices
 
-    def noted(store: Any, key: str, slices: Any) -> Iterator[pl.DataFrame]:
-        for frame in read(store, key, slices):
+    def noted(store: Any, key: str, slices: Any, checksum: str) -> Iterator[pl.DataFrame]:
+        for frame in read(store, key, slices, checksum):
             asked.append(frame.height)
             yield frame
 

@@ -13,8 +13,9 @@ from graph_executors import Count, First, Pass
 
 from tidemill import Dataset, DefinitionError, KVDataset, RangeDataset, TaskGraph, WindowedDataset
 from tidemill.graphs import dataset
-from tidemill.graphs.dataset import list_datasets
+from tidemill.graphs.dataset import RECORDS, DatasetRecord, list_datasets, record_key, write_object
 from tidemill.graphs.dataset_readers import delete_dataset
+from tidemill.store.local import LocalStore
 from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput, CorruptState, UnknownName
 
@@ -242,3 +243,26 @@ def test_a_schema_of_windows_is_refused(tmp_path: Path) -> None:
     graph.new_blocking_node({0: rows}, Pass(), 1, {0: None}, kind=WindowedDataset, key="k", schema=dict(ROWS.schema))
     with pytest.raises(DefinitionError, match="there is no schema="):
         graph.run()
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_damage_is_noticed_when_a_range_of_a_dataset_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_file: bool
+) -> None:
+    frames = [pl.DataFrame({"k": range(n, n + 5_000), "v": range(5_000)}) for n in (0, 10_000)]
+    objects = [write_object(LocalStore(tmp_path), f"_tidemill/datasets/r/{n}.parquet", f) for n, f in enumerate(frames)]
+    record = DatasetRecord("r", "range", "g", 0, 1, 0, objects, ["k"])
+    LocalStore(tmp_path).create(record_key("r"), RECORDS.encode(record, record_key("r")))
+    path = tmp_path / objects[1].key
+    content = bytearray(path.read_bytes())
+    at = len(content) // 3
+    content[at : at + 8] = bytes(255 - each for each in content[at : at + 8])
+    path.write_bytes(content)
+    if not is_file:
+        monkeypatch.setattr(LocalStore, "local_path", lambda store, key: None)
+    dataset = RangeDataset(str(tmp_path), "r")
+
+    with pytest.raises(CorruptState, match="not what was written"):
+        dataset.range(10_100, 10_110)
+    if is_file:
+        assert dataset.range(100, 110)["k"].to_list() == list(range(100, 110))  # the other one is not read

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tidemill.cluster.stores import absolute_url
 from tidemill.graphs.columns import in_order, stacked
@@ -98,7 +99,7 @@ class Dataset(ShownInNotebooks):
             filled = next((each for each in self.record.objects if each.rows), None)
             if filled is None:
                 return facts
-            head = next(read_slices(self._objects, filled.key, [(0, ROWS_MAX)]))
+            head = next(read_slices(self._objects, filled.key, [(0, ROWS_MAX)], filled.checksum))
         except TidemillError:
             return facts  # which say why
         return facts + table("", head.columns, head.iter_rows(), rest=self.num_rows - head.height)
@@ -224,15 +225,39 @@ class RangeDataset(Dataset):
     KIND = "range"
 
     def range(self, low: Any, high: Any) -> pl.DataFrame:
-        """The rows whose key is in [low, high), in order of the key; None is no bound."""
+        """The rows whose key is in [low, high), in order of the key; None is no bound.
+
+        Raises:
+            CorruptState: an object that may have such rows is gone, or not what was written.
+        """
         column = pl.col(self.record.key_columns[0])
         conditions = ([] if low is None else [column >= low]) + ([] if high is None else [column < high])
-        found = together([self._within(each, conditions) for each in self.record.objects])
+        found = together([self._within(each, conditions, low, high) for each in self.record.objects])
         return found.sort(self.record.key_columns) if found.width else found
 
-    def _within(self, each: DatasetObject, conditions: list[pl.Expr]) -> pl.DataFrame:
-        scanned = pl.scan_parquet(_source(self._objects, each.key))
-        return _collected(scanned.filter(*conditions), each.key)  # row groups that have none are not read
+    def _within(self, each: DatasetObject, conditions: list[pl.Expr], low: Any, high: Any) -> pl.DataFrame:
+        source = _source(self._objects, each.key)
+        if isinstance(source, bytes) or _may_have(source, self.record.key_columns[0], low, high):
+            # A part of an object has no checksum, so all of it is read and compared, and then row groups are skipped.
+            source = checked(self._objects, each.key, each.checksum, source)
+        return _collected(pl.scan_parquet(source).filter(*conditions), each.key)
+
+
+def _may_have(path: Path, column: str, low: Any, high: Any) -> bool:
+    """Whether the least and greatest values of a file leave room for keys in [low, high); where in doubt they do."""
+    try:
+        found = pq.read_metadata(path)
+        at = found.schema.to_arrow_schema().names.index(column)
+        groups = [found.row_group(number).column(at) for number in range(found.num_row_groups)]
+        if any(each.path_in_schema != column or not each.statistics.has_min_max for each in groups):
+            return True
+        bounds = [(each.statistics.min, each.statistics.max) for each in groups]
+        return any(
+            isinstance(least, float) or ((low is None or greatest >= low) and (high is None or least < high))
+            for least, greatest in bounds
+        )
+    except Exception:  # noqa: BLE001 - values that do not compare here may compare in Polars, which says what is wrong
+        return True
 
 
 def together(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -264,20 +289,29 @@ def is_to_be_deleted(store: ObjectStore, dataset: str) -> bool:
 
 def read_object(store: ObjectStore, key: str, checksum: str) -> pl.DataFrame:
     """The rows of an object; an empty checksum is unknown. Raises CorruptState: it is gone, or not what was written."""
+    return _collected(pl.scan_parquet(checked(store, key, checksum)), key)
+
+
+def checked(store: ObjectStore, key: str, checksum: str, found: Path | bytes | None = None) -> bytes:
+    """The bytes of an object, those that were `found` or fetched now. Raises CorruptState as `read_object`."""
     try:
-        content = store.get(key)
+        content = found if isinstance(found, bytes) else store.get(key)
     except NotFound as error:
         raise _unreadable(key, error) from error
     if checksum and checksum_of(content) != checksum:
         raise not_written(key)
-    return _collected(pl.scan_parquet(content), key)
+    return content
 
 
-def read_slices(store: ObjectStore, key: str, slices: Iterable[tuple[int, int | None]]) -> Iterator[pl.DataFrame]:
-    """For each (start, count) these rows of one object, which is fetched once, and of which no more is read than that:
-    so its checksum is not compared. Raises CorruptState where it is gone, or is no such file.
+def read_slices(
+    store: ObjectStore, key: str, slices: Iterable[tuple[int, int | None]], checksum: str = ""
+) -> Iterator[pl.DataFrame]:
+    """For each (start, count) these rows of one object, which is fetched once and compared; of a file no more is read
+    than that, so its checksum is not compared. Raises CorruptState: it is gone, or not what was written.
     """
     source = _source(store, key)
+    if isinstance(source, bytes):
+        source = checked(store, key, checksum, source)
     for start, count in slices:
         yield _collected(pl.scan_parquet(source).slice(start, count), key)
 

@@ -73,7 +73,7 @@ def _part(
     if store.local_path(each.key) is None:
         _check_fetched(each)
         reserve(each.bytes)
-    for frame in read_slices(store, each.key, _slices(at, rows, room)):
+    for frame in read_slices(store, each.key, _slices(at, rows, room), each.checksum):
         room.take(frame)
         yield frame
 
