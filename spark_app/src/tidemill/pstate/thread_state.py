@@ -158,9 +158,10 @@ class ThreadState:
         table = self._tables[key]
         for (task,), rows in wanted.partition_by("task", as_dict=True, maintain_order=True).items():
             cells = self._task_table(key, int(task)).cells(())
-            held = found.filter(pl.col("task") == task)
             fetched: dict[Any, Any] = dict.fromkeys(_stored_keys(table, rows), ABSENT)
-            fetched.update(zip(_stored_keys(table, held), cells_of(table, held), strict=True))
+            if not cells.is_cleared:  # else a clear that no level knows yet took away all that was found
+                held = found.filter(pl.col("task") == task)
+                fetched.update(zip(_stored_keys(table, held), cells_of(table, held), strict=True))
             cells.cache.update({k: v for k, v in fetched.items() if k not in cells.cache})
 
     # --- columns ---
