@@ -32,7 +32,7 @@ from tidemill.plan import program as pg
 from tidemill.plan.check.module import checked
 from tidemill.values.columns import from_values
 from tidemill.values.data import route
-from tidemill.values.errors import UserCodeError
+from tidemill.values.errors import SchemaMismatch, UserCodeError
 
 TRIES_MAX = 40
 FAILED = "the microbatch fails"
@@ -205,7 +205,7 @@ def found(program: Program, declared: ModuleDeclaration, variant: Variant) -> Ou
             for topology in in_order(program):
                 try:
                     engine.attempt(topology)
-                except UserCodeError:
+                except (UserCodeError, SchemaMismatch):
                     return [*seen, FAILED]
                 seen.append(engine.state())
     return seen
