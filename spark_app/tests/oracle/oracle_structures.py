@@ -108,10 +108,10 @@ def is_there(value: Any, key: Any) -> bool:
 
 def get(value: Any, key: Any, default: Any = None) -> Any:
     """What is at a key of a map, or at an index of a list."""
+    if isinstance(value, IndexedMap):
+        return value.entries.get(key_token(object_key(key)), (None, default))[1]
     if value is None or (isinstance(key, dict) and not isinstance(value, list)):
         return default
-    if isinstance(value, IndexedMap):
-        return value.entries.get(key_token(key), (None, default))[1]
     if isinstance(value, dict):
         found = _found(value, key)
         return default if found is VOID else value[found]
