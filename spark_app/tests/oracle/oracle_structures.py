@@ -10,6 +10,7 @@ from typing import Any
 
 from tidemill.language import schema as sc
 from tidemill.values.data import check_data, sort_key
+from tidemill.values.errors import BadInput
 from tidemill.values.keys import key_token, object_key, plain_key
 
 VOID: Any = type("Void", (), {"__repr__": lambda self: "VOID"})()
@@ -106,12 +107,20 @@ def is_there(value: Any, key: Any) -> bool:
     return get(value, key, VOID) is not VOID
 
 
+def _is_no_key(key: Any) -> bool:
+    try:
+        object_key(key)
+    except BadInput:
+        return True
+    return False
+
+
 def get(value: Any, key: Any, default: Any = None) -> Any:
     """What is at a key of a map, or at an index of a list."""
-    if isinstance(value, IndexedMap):
-        return value.entries.get(key_token(object_key(key)), (None, default))[1]
-    if value is None or (isinstance(key, dict) and not isinstance(value, list)):
+    if value is None or (_is_no_key(key) and not isinstance(value, list)):
         return default
+    if isinstance(value, IndexedMap):
+        return value.entries.get(key_token(key), (None, default))[1]
     if isinstance(value, dict):
         found = _found(value, key)
         return default if found is VOID else value[found]

@@ -31,7 +31,7 @@ from tidemill.tables.table_bounds import bound_of
 from tidemill.tables.tables import Layout, MapPlace, RecordPlace, Table, ValuePlace, row_key, value_schema
 from tidemill.tables.view import SnapshotView, newest_first
 from tidemill.values.absent import ABSENT
-from tidemill.values.columns import Column, length, to_values
+from tidemill.values.columns import Column, filter_rows, length, to_values
 from tidemill.values.errors import SchemaMismatch
 
 FLUSH_PATH_COUNT = 100_000
@@ -200,8 +200,25 @@ class ThreadState:
     ) -> tuple[Column, pl.Series]:
         """The value of each row's key, None where there is none, and a Boolean column that tells which were found.
 
-        A plain value that was never written is its initial value, and counts as found.
+        A plain value that was never written is its initial value, and counts as found. A key that the map cannot have
+        is not there, as when rows look for it one by one.
         """
+        _, table = self._key(pstate, table_id)
+        try:
+            return self._points(pstate, table_id, tasks, keys)
+        except SchemaMismatch:
+            if not keys:
+                raise
+        fits = _fitting_keys(table, keys[-1])
+        some = tasks.filter(fits) if isinstance(tasks, pl.Series) else tasks
+        column, is_found = self._points(pstate, table_id, some, [filter_rows(each, fits) for each in keys])
+        values, hits = iter(to_values(column)), iter(is_found)
+        spread = [(next(values), next(hits)) if fit else (None, False) for fit in fits]
+        return [value for value, _ in spread], pl.Series("found", [hit for _, hit in spread], dtype=pl.Boolean)
+
+    def _points(
+        self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]
+    ) -> tuple[Column, pl.Series]:
         key, table = self._key(pstate, table_id)
         wanted = self.key_frame(pstate, table, tasks, keys)
         found = self.get_rows(pstate, table_id, tasks, keys)
@@ -456,6 +473,20 @@ def _keys_below(table: Table, task: int, prefix: Sequence[Any], last: pl.Series)
     for name, kind, key in zip(table.key_names, table.keys, prefix, strict=False):
         same.append(key_codec(kind).stored_series([key]).new_from_index(0, rows).alias(name))
     return pl.DataFrame([*same, last.alias(table.key_names[-1])])
+
+
+def _fitting_keys(table: Table, keys: Column) -> pl.Series:
+    """Which keys a map of this table can have."""
+    codec = key_codec(table.keys[-1])
+
+    def fits(key: Any) -> bool:
+        try:
+            codec.check(key)
+        except Misfit:
+            return False
+        return True
+
+    return pl.Series("fits", [fits(key) for key in to_values(keys)], dtype=pl.Boolean)
 
 
 def _stored_keys(table: Table, rows: pl.DataFrame) -> list[Any]:
