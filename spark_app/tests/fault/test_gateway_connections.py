@@ -193,13 +193,12 @@ def limited(tmp_path: Path) -> Iterator[int]:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
 
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=limit)
-    try:
-        assert process.stdout is not None
-        yield int(json.loads(process.stdout.readline())["url"].rpartition(":")[2])
-    finally:
-        process.terminate()
-        process.wait()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=limit) as process:
+        try:
+            assert process.stdout is not None
+            yield int(json.loads(process.stdout.readline())["url"].rpartition(":")[2])
+        finally:
+            process.terminate()
 
 
 HELD: dict[str, Any] = {

@@ -52,8 +52,8 @@ class Story:
         command += ["--store", self.url, "--tasks", str(TASKS), "--threads", str(THREADS), "--engine", engine]
         command += ["--master", "local[2]"] if engine == "spark" else []
         environment = {**os.environ, "LEDGER_GATE": str(self.gate.folder)}
-        errors = open(self.gate.folder / f"stderr-{len(self.processes)}", "wb")  # noqa: SIM115 - the process has it
-        process = subprocess.Popen(command, cwd=HERE, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
+        with open(self.gate.folder / f"stderr-{len(self.processes)}", "wb") as errors:
+            process = subprocess.Popen(command, cwd=HERE, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
         self.processes.append(process)
         return process
 

@@ -160,8 +160,12 @@ def told_by(*arguments: str) -> tuple[subprocess.Popen[str], list[str]]:
     )
     lines: list[str] = []
 
-    assert running.stdout is not None
-    threading.Thread(target=lines.extend, args=(running.stdout,), daemon=True).start()
+    def listen() -> None:
+        assert running.stdout is not None
+        with running.stdout:
+            lines.extend(running.stdout)
+
+    threading.Thread(target=listen, daemon=True).start()
     return running, lines
 
 
@@ -180,7 +184,8 @@ def test_changes_are_lines_and_ctrl_c_ends_it_when_there_is_no_terminal(
         running.send_signal(signal.SIGINT)
         assert running.wait(60) == 130
         assert running.stderr is not None
-        assert "Traceback" not in running.stderr.read()
+        with running.stderr:
+            assert "Traceback" not in running.stderr.read()
     finally:
         running.kill()
         running.wait()
