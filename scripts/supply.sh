@@ -4,7 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 group="${2:-supply}"
-key="$(cksum < "requirements-$group.txt" | tr ' ' '-')"
+# An environment of another Python does not run here, so the key tells the Python, too.
+python="$(../.venv/bin/python -c 'import sys; print(sys.version, sys.base_prefix)')"
+key="$({ cat "requirements-$group.txt"; echo "$python"; } | cksum | tr ' ' '-')"
 tools="${TIDEMILL_CACHE:-$HOME/.cache/tidemill}/$group-$key"
 if [ ! -e "$tools/complete" ]; then
   ../.venv/bin/python -m venv --clear "$tools"
