@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from graph_executors import Killed
+from graph_executors import Adds, Killed
 
 from tidemill import CorruptState, Dataset, Executor, Fenced, JoinExecutor, TaskGraph, UnknownName, UserCodeError
 from tidemill.graphs import run
@@ -19,24 +19,6 @@ from tidemill.store.local import LocalStore
 from tidemill.store.urls import open_store
 
 ROWS = [pl.DataFrame({"n": [n]}) for n in range(6)]
-
-
-class Adds(Executor):
-    """Adds a number to each row, and cannot do the fourth one."""
-
-    def __init__(self, number: int, is_mended: bool = False) -> None:
-        self.number, self.is_mended = number, is_mended
-
-    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
-        if not self.is_mended and any(batch["n"].item() >= 3 for batch in batches):
-            raise ValueError("not this one")
-        return [batch + self.number for batch in batches]
-
-    def serialize(self) -> Any:
-        return None
-
-    def deserialize(self, state: Any) -> None:
-        """Nothing is kept: what is added is in the code."""
 
 
 def adding(store: Any, executor: Executor) -> tuple[TaskGraph, Dataset]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from graph_executors import Count, First, Join, Killed, Pass, results
+from graph_executors import Adds, Count, First, Join, Killed, Pass, results
 from waiting import eventually
 
 from tidemill import Dataset, Depot, Executor, InProcessCluster, LaunchConfig, Module, TaskGraph, UserCodeError
@@ -236,24 +236,6 @@ def test_a_graph_goes_on_when_the_jvm_is_killed(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert done.stdout.split() == ["12", "6"], done.stderr  # no stride was taken twice
-
-
-class Adds(Executor):
-    """Adds a number to each row, and cannot do the fourth one before it is mended."""
-
-    def __init__(self, number: int, is_mended: bool) -> None:
-        self.number, self.is_mended = number, is_mended
-
-    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
-        if not self.is_mended and any(batch["n"].item() >= 3 for batch in batches):
-            raise ValueError("not this one")
-        return [batch + self.number for batch in batches]
-
-    def serialize(self) -> Any:
-        return None
-
-    def deserialize(self, state: Any) -> None:
-        """Nothing is kept: what is added is in the code."""
 
 
 def test_a_graph_goes_on_with_the_mended_code_on_spark(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from callable_clock import Clock
 
 from tidemill.depot import producers
 from tidemill.depot.log import DepotLog
@@ -29,22 +30,9 @@ PARTITIONS = 3
 ALL = RollingLimits(segments_min=1)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.millis = 1_000
-
-    def __call__(self) -> int:
-        return self.millis
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(store_url: str) -> ObjectStore:
-    return connect(store_url)
+    return Clock(1_000)
 
 
 @pytest.fixture
@@ -90,7 +78,7 @@ def test_records_come_back_by_partition_and_offset_when_appended(depot: DepotLog
     ],
 )
 def test_records_are_equal_when_read_whatever_column_they_made(values: list[Any]) -> None:
-    depot = DepotLog(MemoryStore(), PREFIX, PARTITIONS, Clock())
+    depot = DepotLog(MemoryStore(), PREFIX, PARTITIONS, Clock(1_000))
     depot.append([(2, values), (0, values[:1])])
     expected = [list(value) if isinstance(value, tuple) else value for value in values]
     read = columns.to_values(depot.read_columns(2, 0, len(values)))
@@ -113,7 +101,7 @@ def test_typed_columns_stay_typed_when_stored(depot: DepotLog) -> None:
 def test_slice_of_a_large_text_column_stays_small_when_stored() -> None:
     text = pl.Series(["long enough to be kept in a shared buffer"] * 100_000)
     store = MemoryStore()
-    DepotLog(store, PREFIX, PARTITIONS, Clock()).append([(0, text.slice(5, 100))])
+    DepotLog(store, PREFIX, PARTITIONS, Clock(1_000)).append([(0, text.slice(5, 100))])
     assert len(next(iter(store.objects.values()))) < 20_000
 
 
@@ -270,7 +258,7 @@ def test_offsets_and_records_stay_when_segments_are_rolled(depot: DepotLog) -> N
 @pytest.mark.parametrize("step", range(4))
 def test_roll_is_finished_when_it_was_cut_off(step: int) -> None:
     store = MemoryStore()
-    depot = DepotLog(store, PREFIX, PARTITIONS, Clock())
+    depot = DepotLog(store, PREFIX, PARTITIONS, Clock(1_000))
     for number in range(8):
         depot.append([(0, [number])])
     changes: list[str] = []
@@ -302,12 +290,12 @@ def sleeping_append(store: MemoryStore, meanwhile: Callable[[], None]) -> DepotL
             created.append(key)
             meanwhile()
 
-    return DepotLog(FaultyObjectStore(store, FaultPlan(after=after)), PREFIX, PARTITIONS, Clock())
+    return DepotLog(FaultyObjectStore(store, FaultPlan(after=after)), PREFIX, PARTITIONS, Clock(1_000))
 
 
 def test_records_are_read_once_when_their_segments_are_rolled_between_two_reads() -> None:
     store = MemoryStore()
-    depot = DepotLog(store, PREFIX, PARTITIONS, Clock())
+    depot = DepotLog(store, PREFIX, PARTITIONS, Clock(1_000))
     for number in range(6):
         depot.append([(0, [number])])
     reader = DepotLog(FaultyObjectStore(store), PREFIX, PARTITIONS)  # a process of its own: it shares no cache
@@ -318,7 +306,7 @@ def test_records_are_read_once_when_their_segments_are_rolled_between_two_reads(
 
 def test_append_is_done_when_its_segment_was_rolled_before_it_was_checked() -> None:
     store = MemoryStore()
-    depot = DepotLog(store, PREFIX, PARTITIONS, Clock())
+    depot = DepotLog(store, PREFIX, PARTITIONS, Clock(1_000))
     depot.append([(0, ["first"])])
 
     def others() -> None:
@@ -332,7 +320,7 @@ def test_append_is_done_when_its_segment_was_rolled_before_it_was_checked() -> N
 
 def test_outcome_is_unknown_when_the_store_is_away_just_when_a_stalled_writer_wakes() -> None:
     store = MemoryStore()
-    depot = DepotLog(store, PREFIX, PARTITIONS, Clock())
+    depot = DepotLog(store, PREFIX, PARTITIONS, Clock(1_000))
     depot.append([(0, ["first"])])
 
     def others() -> None:
@@ -352,7 +340,7 @@ def test_outcome_is_unknown_when_the_store_is_away_just_when_a_stalled_writer_wa
 
 def test_append_goes_to_the_end_when_its_writer_slept_through_a_roll() -> None:
     store = MemoryStore()
-    depot = DepotLog(store, PREFIX, PARTITIONS, Clock())
+    depot = DepotLog(store, PREFIX, PARTITIONS, Clock(1_000))
     depot.append([(0, ["first"])])
     stalled = again(depot)
     assert stalled.ends() == (1, 0, 0)
@@ -365,7 +353,7 @@ def test_append_goes_to_the_end_when_its_writer_slept_through_a_roll() -> None:
 
 def test_outcome_is_unknown_when_all_traces_of_an_append_are_deleted() -> None:
     store = MemoryStore()
-    clock = Clock()
+    clock = Clock(1_000)
     depot = DepotLog(store, PREFIX, PARTITIONS, clock)
     depot.append([(0, ["first"])])
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from callable_clock import Clock
 
 from tidemill.journal.clock import ManualClock
 from tidemill.journal.leading import topology_lease
@@ -16,7 +17,6 @@ from tidemill.store.lease import FileLease, HeartbeatLease, lease_for
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import ObjectStore
 from tidemill.store.standbys import describe_process
-from tidemill.store.urls import connect
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
 from tidemill.values.errors import OutcomeUnknown, StoreUnavailable
@@ -30,14 +30,6 @@ sys.stdout.write(f"{lease.try_acquire()}\\n")
 sys.stdout.flush()
 sys.stdin.read()
 """
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.millis = 0
-
-    def __call__(self) -> int:
-        return self.millis
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -108,16 +100,6 @@ def test_lease_is_free_at_once_when_its_process_is_killed(tmp_path: Path) -> Non
 
 
 # --- heartbeats ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(store_url: str) -> ObjectStore:
-    return connect(store_url)
 
 
 def test_standby_takes_over_when_the_holder_is_silent_for_a_ttl(store: ObjectStore, clock: Clock) -> None:

@@ -22,11 +22,6 @@ from tidemill.values.errors import CorruptState, NewerFormat, OutcomeUnknown, St
 STRANGE = "Module/depots/*d-1a/$$p %20#+é/log/1.arrow"
 
 
-@pytest.fixture
-def store(store_url: str) -> ObjectStore:
-    return connect(store_url)
-
-
 def test_object_comes_back_when_created(store: ObjectStore) -> None:
     for key in ("a/b", STRANGE):
         store.create(key, memoryview(b"0123456789"))

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from callable_clock import Clock
 
 from tidemill.store.lease import LeaderNotes, StoreLease, lease_for
 from tidemill.store.local import LocalStore
@@ -23,7 +24,6 @@ from tidemill.store.standbys import (
     LockedStandbys,
     describe_process,
 )
-from tidemill.store.urls import connect
 from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
 from tidemill.values.errors import OutcomeUnknown, StoreUnavailable
@@ -36,24 +36,6 @@ print("waits", flush=True)
 sys.stdin.read()
 """
 ME = describe_process()
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.millis = 0
-
-    def __call__(self) -> int:
-        return self.millis
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(store_url: str) -> ObjectStore:
-    return connect(store_url)
 
 
 # --- in a folder -----------------------------------------------------------------------------------------------------

@@ -87,3 +87,21 @@ class First(Executor):
 
     def done(self, channel: int) -> Output:
         return self.rows
+
+
+class Adds(Executor):
+    """Adds a number to each row, and cannot do the fourth one before it is mended."""
+
+    def __init__(self, number: int, is_mended: bool = False) -> None:
+        self.number, self.is_mended = number, is_mended
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
+        if not self.is_mended and any(batch["n"].item() >= 3 for batch in batches):
+            raise ValueError("not this one")
+        return [batch + self.number for batch in batches]
+
+    def serialize(self) -> Any:
+        return None
+
+    def deserialize(self, state: Any) -> None:
+        """Nothing is kept: what is added is in the code."""

@@ -180,13 +180,18 @@ def test_a_record_that_does_not_fit_the_columns_fails_where_it_is_appended(modul
             cluster.wait_for_microbatch_processed_count("Selling", "mb", 1, 60_000)
 
 
-def test_what_waits_for_a_deleted_sink_goes_with_it(module: Selling, orders: FolderSink) -> None:
+def leave_a_row_waiting(cluster: InProcessCluster, module: Selling, orders: FolderSink) -> None:
+    """Run the module with a sink that takes nothing, until it has told so."""
     (orders.folder / "closed").touch()
+    cluster.launch_module(module, LaunchConfig(2, 1))
+    append(cluster, ["a", 1])
+    runner = cluster._running["Selling"].topologies["mb"]
+    eventually(lambda: runner.state.report.publishing_trouble)
+
+
+def test_what_waits_for_a_deleted_sink_goes_with_it(module: Selling, orders: FolderSink) -> None:
     with InProcessCluster.create("local") as cluster:
-        cluster.launch_module(module, LaunchConfig(2, 1))
-        append(cluster, ["a", 1])
-        runner = cluster._running["Selling"].topologies["mb"]
-        eventually(lambda: runner.state.report.publishing_trouble)
+        leave_a_row_waiting(cluster, module, orders)
         cluster.update_module(WithoutOrders(module.totals), UpdateOptions.objects_to_delete("*orders"))
         append(cluster, ["b", 2])
         wait(cluster, 2)
@@ -194,12 +199,8 @@ def test_what_waits_for_a_deleted_sink_goes_with_it(module: Selling, orders: Fol
 
 
 def test_an_update_may_change_the_columns_while_rows_wait(module: Selling, orders: FolderSink) -> None:
-    (orders.folder / "closed").touch()
     with InProcessCluster.create("local") as cluster:
-        cluster.launch_module(module, LaunchConfig(2, 1))
-        append(cluster, ["a", 1])
-        runner = cluster._running["Selling"].topologies["mb"]
-        eventually(lambda: runner.state.report.publishing_trouble)
+        leave_a_row_waiting(cluster, module, orders)
         changed = FolderSink(orders.folder)
         changed.schema = PState.fixed_keys_schema("user", str, "amount", float)
         cluster.update_module(Selling(changed, module.totals))
