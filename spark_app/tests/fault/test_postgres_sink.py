@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path as Folder
@@ -230,6 +230,25 @@ def test_two_leaders_write_a_microbatch_once(database: PostgresProcess) -> None:
             for done in [threads.submit(sink.deliver, made) for sink in (one, other, one, other)]:
                 done.result(60)
     assert amounts(database) == [10 * number + n for number in range(1, 9) for n in range(3)]
+
+
+def test_all_deliver_when_they_make_the_table_of_progress_at_one_moment(database: PostgresProcess) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(40):
+            database.run("DROP TABLE IF EXISTS tidemill_progress")
+            with ExitStack() as stack:
+                sinks = [stack.enter_context(opened(database)) for _ in range(8)]
+                made = [replace(delivery(1, order(8 * number + n)), topology=f"mb-{n}") for n in range(8)]
+                list(threads.map(lambda sink, each: sink.deliver(each), sinks, made))
+    assert amounts(database) == list(range(320))
+
+
+def test_the_server_is_believed_when_something_else_has_the_name_of_the_table_of_progress(
+    database: PostgresProcess,
+) -> None:
+    database.run("CREATE TYPE tidemill_progress AS ENUM ('a')")
+    with opened(database) as sink, pytest.raises(ExternalUnavailable, match='type "tidemill_progress" already exists'):
+        sink.deliver(delivery(1, order(1)))
 
 
 def test_a_leader_waits_shortly_for_one_that_hangs_in_its_transaction(

@@ -73,6 +73,8 @@ def by_loops(left: list[Any], right: list[Any], width: int, keeps: tuple[bool, b
 @given(tables(), st.tuples(st.booleans(), st.booleans()), st.booleans(), st.sampled_from([1, 2, 3, 1000]))
 @example(([(1, "l")], [(1.0, "r"), (True, "no")], 1), (True, True), False, 1)
 @example(([(None, "l")], [(None, "r")], 1), (False, False), False, 1000)
+@example(([(NAN, "l")], [(NAN, "r")], 1), (False, False), False, 1000)
+@example(([(NAN, "l")], [(NAN, "r")], 1), (True, True), True, 1000)
 def test_a_join_gives_what_nested_loops_give_whatever_the_keys(
     sides: tuple[list[Any], list[Any], int], keeps: tuple[bool, bool], in_order: bool, slice_rows: int
 ) -> None:

@@ -114,14 +114,28 @@ class PostgresServer:
         try:
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
             with _Watch(connection, ANSWER_SECONDS):
-                found = connection.execute("SELECT to_regclass(%s)", (PROGRESS,)).fetchone()
-                if found == (None,):
-                    with suppress(psycopg.errors.UniqueViolation):  # another one made it at the same moment
-                        connection.execute(CREATE)
+                _make_progress(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+
+def _make_progress(connection: Connection) -> None:
+    """The table of progress is there. Of two that make it at one moment, the later one fails in one of these ways."""
+    from psycopg.errors import DuplicateObject, DuplicateTable, UniqueViolation
+
+    if _has_progress(connection):
+        return
+    try:
+        connection.execute(CREATE)
+    except (DuplicateObject, DuplicateTable, UniqueViolation):
+        if not _has_progress(connection):
+            raise
+
+
+def _has_progress(connection: Connection) -> bool:
+    return bool(connection.execute("SELECT to_regclass(%s)", (PROGRESS,)).fetchone() != (None,))
 
 
 def _late(seconds: float, given: float) -> str:
