@@ -102,31 +102,38 @@ class FollowingAppend(Future[T], Generic[T]):
         self._module, self._name, self._target = module, name, target
         self._hand_in, self._result_of = hand_in, result_of
         self._moves = 0
-        self._under_way = hand_in(target)
-        self._under_way.add_done_callback(self._take)
+        self._under_way: Future[Offsets] | None = None
+        self._go_on()
 
     def cancel(self) -> bool:
         """Take the append back while it waits to be written; whether that succeeded."""
-        return self._under_way.cancel() and super().cancel()
+        under_way = self._under_way
+        return (under_way is None or under_way.cancel()) and super().cancel()
+
+    def _go_on(self) -> None:
+        self._under_way = self._hand_in(self._target)
+        self._under_way.add_done_callback(self._take)
 
     def _take(self, done: Future[Offsets]) -> None:
         if done.cancelled():
+            self._under_way = None
             return
         error = done.exception()
         try:
             if isinstance(error, Deleted):
                 self._follow(error)
-            elif error is not None:
+                return
+            if error is not None:
                 self.set_exception(error)
             else:
                 self.set_result(self._result_of(self._target, done.result()))
         except Exception as failed:  # noqa: BLE001 - also of the module's partitioner: who waits must learn of it
             self.set_exception(failed)
+        self._under_way = None  # it has this one: in a circle, the records stay until a search for garbage
 
     def _follow(self, error: Deleted) -> None:
         self._moves += 1
         if self._moves > MOVES_MAX:
             raise moves_often(self._name) from error
         self._target = moved(self._module, self._name, self._target, error)
-        self._under_way = self._hand_in(self._target)
-        self._under_way.add_done_callback(self._take)
+        self._go_on()

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from itertools import dropwhile
 from types import FrameType
+from weakref import ref
 
 from tidemill.engine.rows.code import SegmentCode
 from tidemill.engine.thread import ThreadRun
@@ -29,11 +30,16 @@ def named(operator: pg.Operator) -> str:
 
 
 def finder(runs: Sequence[ThreadRun], thread: int) -> Callable[[], CurrentStep]:
-    """A function that says where `runs` are, which the Python thread `thread` takes from superstep to superstep."""
+    """A function that says where `runs` are, which the Python thread `thread` takes from superstep to superstep.
+
+    It does not keep them: whoever cancels the runs has this function, and they have whoever cancels them.
+    """
+    known = [ref(run) for run in runs]
 
     def find() -> CurrentStep:
         frame = sys._current_frames().get(thread)
-        found = [_operator(run.program, run.doing, frame) for run in runs if run.doing is not None]
+        there = [run for run in (each() for each in known) if run is not None]
+        found = [_operator(run.program, run.doing, frame) for run in there if run.doing is not None]
         step = named(found[0]) if found else "writing what the steps changed"
         return CurrentStep(step, _own_stack(frame))
 

@@ -6,6 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from tidemill.engine.materialized_rows import MaterializedRows
 from tidemill.engine.messages import Message, deliver
 from tidemill.engine.origins import with_origin
 from tidemill.engine.partition import split_by_thread
-from tidemill.engine.query_budget import RUNNING
+from tidemill.engine.query_budget import RUNNING, RunningBudget
 from tidemill.engine.report import StepReport
 from tidemill.engine.resources import read_source
 from tidemill.engine.row_walk import walk_rows
@@ -84,12 +85,13 @@ class ThreadRun:
         self.waiting: dict[int, list[Frame]] = {}
         self.materialized = MaterializedRows()
         seconds = work.options.get(_PHASE_TIMEOUT, resolve(_PHASE_TIMEOUT, {}))
-        self._awaiting = Awaiting(self.check_cancel, float(seconds))
+        self._budget = RUNNING if self.program.inputs is not None else None
+        # Not a method of this run: in a circle, all that it holds would stay until a search for garbage.
+        self._awaiting = Awaiting(partial(_check_time, cancel, self._budget), float(seconds))
         self._begin(0)
 
     def _begin(self, superstep: int) -> None:
-        budget = RUNNING if self.program.inputs is not None else None
-        self.context = StepContext(self.work, superstep, self._awaiting, budget)
+        self.context = StepContext(self.work, superstep, self._awaiting, self._budget)
         self.tally = Tally(len(self.program.operators))
         self.outbox: list[tuple[int, Message]] = []
         self.sent: Counter[int] = Counter()
@@ -128,10 +130,7 @@ class ThreadRun:
 
     def check_cancel(self) -> None:
         """Stops the attempt if its time is up; called between operators. Raises AttemptTimeout."""
-        if self.cancel is not None and self.cancel.is_set():
-            raise AttemptTimeout("The attempt was cancelled before it was done.")
-        if self.context.budget is not None:
-            self.context.budget.look()
+        _check_time(self.cancel, self._budget)
 
     def state_of(self, pstate: str) -> PStateReads:
         """The state that holds a PState: the topology's own, or the last commit of another one."""
@@ -293,3 +292,10 @@ class ThreadRun:
                 source.shuffle(left)
             chosen.append(left.pop())
         return chosen
+
+
+def _check_time(cancel: threading.Event | None, budget: RunningBudget | None) -> None:
+    if cancel is not None and cancel.is_set():
+        raise AttemptTimeout("The attempt was cancelled before it was done.")
+    if budget is not None:
+        budget.look()

@@ -461,8 +461,9 @@ class TaskGraph(ReadsFrames):
             KeyboardInterrupt: by Ctrl-C, at the end of a wave and after a checkpoint.
         """
         try:
+            stopping = self._stopping
             with _interrupts() as is_interrupted, self._shown(progress):
-                self._ended = self._run_to_end(lambda: is_interrupted() or self._stopping.is_set(), check_confluence)
+                self._ended = self._run_to_end(lambda: is_interrupted() or stopping.is_set(), check_confluence)
             if self._ended.kind == "stop" and is_interrupted():
                 raise KeyboardInterrupt
         except KeyboardInterrupt as error:
@@ -498,7 +499,7 @@ class TaskGraph(ReadsFrames):
             reader.begin()
             watchers: list[Callable[[Waves], None]] = [lambda waves: reader.go_on()]
             watchers += [LiveConfluence(self._definition, placement.frame)] if check_confluence else []
-            after_wave = self._after_wave(must_stop, watchers)
+            after_wave = _after_wave(must_stop, watchers, self._observers)
             self._run = GraphRun(self._definition, options, store, placement, SystemClock(), after_wave)
             return self._run.run()
         finally:
@@ -526,16 +527,6 @@ class TaskGraph(ReadsFrames):
     def observe(self, after_wave: Callable[[Waves], None]) -> None:
         """Call a function after each wave, with how far the graph is."""
         self._observers.append(after_wave)
-
-    def _after_wave(
-        self, must_stop: Callable[[], bool], watchers: Sequence[Callable[[Waves], None]]
-    ) -> Callable[[Waves], bool]:
-        def tell(waves: Waves) -> bool:
-            for observer in (*watchers, *self._observers):
-                observer(waves)
-            return must_stop()
-
-        return tell
 
     @contextmanager
     def _shown(self, progress: bool | None) -> Iterator[None]:
@@ -615,6 +606,21 @@ class TaskGraph(ReadsFrames):
         if self._run is not None and self._run.waves is not None:
             return self._run.waves.node_records()
         return list(self._ended.nodes) if self._ended is not None else []
+
+
+def _after_wave(
+    must_stop: Callable[[], bool],
+    watchers: Sequence[Callable[[Waves], None]],
+    observers: Sequence[Callable[[Waves], None]],
+) -> Callable[[Waves], bool]:
+    """What a run calls after each wave. It does not have the graph, which has the run."""
+
+    def tell(waves: Waves) -> bool:
+        for observer in (*watchers, *observers):
+            observer(waves)
+        return must_stop()
+
+    return tell
 
 
 @contextmanager

@@ -152,6 +152,13 @@ class TaskTable:
         self._make_reader = make_reader
         self._reader: TaskReader | None = None
 
+    def close(self) -> None:
+        """Let go of its rows, which have it. It cannot be used after this."""
+        self.changed.clear()
+        self.watches.clear()
+        self._cells.clear()
+        self._reader = None
+
     def takes_none(self, prefix: Prefix) -> bool:
         """Whether None is a key below a prefix of all keys but the last; a table without keys has None for its key."""
         return not self.has_keys or (len(prefix) in self.table.nullable and self.table.null_key(prefix) is None)

@@ -48,7 +48,12 @@ class TaskPartition(PartitionReader):
         super().__init__(name, layout, initial_value, {table.id: table_of(table) for table in layout.stored.values()})
         self.generation = self._watched_in = 0
         self._watches: dict[tuple[str, Prefix], SizeWatch] = {}
-        self.top = self.root()
+        self.top: Any = self.root()
+
+    def close(self) -> None:
+        """Let go of its nodes, which have it. It cannot be used after this."""
+        self.top = None
+        self._watches.clear()
 
     def node(self, place: Place, prefix: Prefix) -> Any:
         if isinstance(place, MapPlace):

@@ -430,9 +430,14 @@ class ThreadState:
             self._overlay[key] = [SortedTable(self._tables[key], table, meta.combiner_names, meta.table)]
 
     def close(self) -> None:
-        """Let go of all that was opened. Partitions and tables know each other: without, mapped files stay open until
-        Python looks for cycles.
+        """Let go of all that was opened. Partitions, tables and their rows know each other: without, they and mapped
+        files stay until Python looks for circles.
         """
+        for partition in self._partitions.values():
+            partition.close()
+        for tables in self._task_tables.values():
+            for table in tables.values():
+                table.close()
         self._partitions.clear()
         self._task_tables.clear()
         self._overlay.clear()
