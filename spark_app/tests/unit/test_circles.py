@@ -25,6 +25,7 @@ from tidemill import (
     Path,
     PState,
     TaskGraph,
+    scan,
 )
 
 
@@ -98,6 +99,7 @@ def test_a_read_leaves_no_circle_when_it_is_answered(cluster: InProcessCluster) 
     counts, query = cluster.cluster_pstate("Ways", "$$counts"), cluster.cluster_query("Ways", "q")
     assert in_circles(lambda: counts.select_one(Path.key(1))) == set()
     assert in_circles(lambda: query.invoke(1)) == set()
+    assert in_circles(lambda: scan(cluster.store.url, "Ways", "$$counts").collect()) == set()
 
 
 def test_a_graph_leaves_no_circle_when_it_has_run(tmp_path: Folder) -> None:

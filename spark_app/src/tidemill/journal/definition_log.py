@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from tidemill.definition.definition import StoredDefinition
@@ -12,7 +13,7 @@ from tidemill.store.entry_log import EntryLog
 from tidemill.store.json_codec import SUFFIX
 from tidemill.store.log import FIRST, Log
 from tidemill.store.objects import RESERVED, ObjectStore
-from tidemill.values.errors import CorruptState, UnknownName, check_place
+from tidemill.values.errors import CorruptState, UnknownName
 from tidemill.values.ids import Ids
 
 DATA_FOLDERS: Final = ("depots", "topologies")
@@ -22,13 +23,9 @@ class DefinitionLog(EntryLog[StoredDefinition]):
     """The definitions of one module, newest last."""
 
     def __init__(self, store: ObjectStore, module: str, ids: Ids | None = None) -> None:
-        super().__init__(Log(store, f"{module}/definition", SUFFIX, JSON.read_nonce), self._read_numbered)
+        log = Log(store, f"{module}/definition", SUFFIX, JSON.read_nonce)
+        super().__init__(log, JSON.decode, attrgetter("number"))
         self._ids = ids or Ids()
-
-    def _read_numbered(self, content: bytes, key: str) -> StoredDefinition:
-        definition = JSON.decode(content, key)
-        check_place(self.log.key(definition.number), key)
-        return definition
 
     def newest(self) -> StoredDefinition | None:
         """The newest revision; None if the store has no such module. Raises as `head`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final
 
 from tidemill.journal.clock import Clock, SystemClock
@@ -20,7 +21,7 @@ from tidemill.store.entry_log import EntryLog
 from tidemill.store.json_codec import SUFFIX, JsonCodec
 from tidemill.store.log import Log, Lost
 from tidemill.store.objects import ObjectStore
-from tidemill.values.errors import Managed, StoreUnavailable, check_place
+from tidemill.values.errors import Managed, StoreUnavailable
 from tidemill.values.ids import Ids
 from tidemill.values.stored import Stored
 
@@ -75,7 +76,8 @@ class OptionsLog:
         self, store: ObjectStore, module: str, ids: Ids | None = None, by: str = "", clock: Clock | None = None
     ) -> None:
         """`by` is who changes them through this, for people."""
-        self._entries = EntryLog(Log(store, f"{module}/options", SUFFIX, JSON.read_nonce), self._decode)
+        log = Log(store, f"{module}/options", SUFFIX, JSON.read_nonce)
+        self._entries: EntryLog[OptionsEntry] = EntryLog(log, JSON.decode, attrgetter("number"))
         self._ids, self._by, self._clock = ids or Ids(), by, clock or SystemClock()
 
     @property
@@ -175,11 +177,6 @@ class OptionsLog:
         `is_due` is asked after each look at what is to be cleared, so nothing newer than its answer goes.
         """
         return self._append(Change("clear", "module", ""), lambda now: ModuleOptions(now.number) if is_due() else now)
-
-    def _decode(self, content: bytes, key: str) -> OptionsEntry:
-        entry = JSON.decode(content, key)
-        check_place(self._entries.log.key(entry.number), key)
-        return entry
 
     def _append(self, change: Change, apply: Callable[[ModuleOptions], ModuleOptions], looks: int = 2) -> ModuleOptions:
         """Write what holds after the change; where somebody else was faster, on top of theirs.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, Literal
 
 from tidemill.depot.producer_names import producer_of
@@ -16,7 +17,6 @@ from tidemill.store.entry_log import EntryLog
 from tidemill.store.json_codec import SUFFIX, JsonCodec
 from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import ObjectStore
-from tidemill.values.errors import check_place
 from tidemill.values.ids import Ids
 from tidemill.values.stored import Stored
 
@@ -79,12 +79,7 @@ class SettlementLog(EntryLog[Settlement]):
 
     def __init__(self, store: ObjectStore, prefix: str, patience: tuple[float, ...] = PATIENCE) -> None:
         log = Log(store, f"{prefix}/{SETTLED_FOLDER}", SUFFIX, JSON.read_nonce, patience)
-        super().__init__(log, self._read_numbered)
-
-    def _read_numbered(self, content: bytes, key: str) -> Settlement:
-        settlement = JSON.decode(content, key)
-        check_place(self.log.key(settlement.number), key)
-        return settlement
+        super().__init__(log, JSON.decode, attrgetter("number"))
 
     def newest(self) -> Settlement:
         """The newest decision; the one before the first has number 0. Raises as `head`."""

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from tidemill.store.log import Log
 from tidemill.store.objects import NotFound
-from tidemill.values.errors import CorruptState, InvariantViolation, asked_twice, reading_object
+from tidemill.values.errors import CorruptState, InvariantViolation, asked_twice, check_place, reading_object
 
 
 class Signed(Protocol):
@@ -25,12 +25,15 @@ _E = TypeVar("_E", bound=Signed)
 class EntryLog(Generic[_E]):
     """Knows the newest entry that it saw, and never goes back behind it, whichever of its threads saw it.
 
-    `decode` makes of the bytes found at a key the entry, and raises CorruptState where they are none.
+    `decode` makes of the bytes found at a key the entry, and raises CorruptState where they are none; `number_of` tells
+    the number that an entry says it has, where entries do.
     """
 
-    def __init__(self, log: Log, decode: Callable[[bytes, str], _E]) -> None:
+    def __init__(
+        self, log: Log, decode: Callable[[bytes, str], _E], number_of: Callable[[_E], int] | None = None
+    ) -> None:
         self.log = log
-        self._decode = decode
+        self._decode, self._number_of = decode, number_of
         self._head: tuple[int, _E] | None = None
         self._noting = threading.Lock()
 
@@ -68,7 +71,10 @@ class EntryLog(Generic[_E]):
         key = self.log.key(number)
         content = self.log.read(number)
         with reading_object(key):
-            return self._decode(content, key)
+            entry = self._decode(content, key)
+            if self._number_of is not None:
+                check_place(self.log.key(self._number_of(entry)), key)
+            return entry
 
     def read_kept(self, number: int) -> _E:
         """One entry for a reader that nobody keeps it for; costs one short listing more than `read`.
