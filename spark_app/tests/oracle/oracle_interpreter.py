@@ -28,7 +28,7 @@ from tidemill.language.dispatching import Dispatch, OfClass, OfValue
 from tidemill.language.emits import Streamed, StreamEmit
 from tidemill.language.operations import Op
 from tidemill.language.schema import FixedKeysSchema, Leaf, MapSchema
-from tidemill.values.data import route, sort_key
+from tidemill.values.data import check_data, route, sort_key
 from tidemill.values.keys import key_token, same_key
 
 EVENTS_MAX = 20_000
@@ -446,7 +446,9 @@ class Attempt:
         self._write(node.pstate, row.task, new)
 
     def _depotappend(self, step: Step, node: df.DepotAppend, row: Row) -> None:
-        self.appends.append((node.depot, row.task, self._value(node.value, row)))
+        record = self._value(node.value, row)
+        check_data(record)
+        self.appends.append((node.depot, row.task, record))
         self._follow(step, row)
 
     # --- queries ---
