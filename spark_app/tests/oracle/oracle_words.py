@@ -1,7 +1,11 @@
 # ruff: noqa: E501 - tables of texts
-"""The words of random programs, as texts with holes: expressions by their type, steps, partitioners, aggregators."""
+"""The words of random programs, as texts with holes: expressions by their type, steps, partitioners, aggregators; and odd
+values of their records.
+"""
 
 from __future__ import annotations
+
+import math
 
 EXPRESSIONS: dict[str, tuple[str, ...]] = {
     "str": ('"a"', "Expr(name_of, <any>)", '"b"', "Expr(name_of, <int>)", "Expr(Ops.TO_STRING, <str>)"),
@@ -50,3 +54,9 @@ INTO_VARIABLES = (
     ("Agg.top_monotonic(2, Expr(pair, <str>, <int>), id_function=Ops.FIRST, sort_val_function=Ops.LAST)", "list"),
     ("Agg.max(Expr(half, <int>))", "any"),
 )  # fmt: skip
+ODD = (
+    None, 0, 1, True, False, 1.0, 0.5, -0.0, "", "t", "é😀", "*", [], [1, None], {}, {"a": [1, {"b": None}]}, [[]],
+    math.nan, math.inf, 2**63 - 1, -(2**63), b"\x00\xff", [True, 1.0], {"a": math.nan},
+)  # fmt: skip
+ALIKE = (None, math.nan, True, 1, 1.0, 0, -0.0, False)
+"""Keys that some libraries take for equal and others do not; a column of one of them alone is a case of its own."""
