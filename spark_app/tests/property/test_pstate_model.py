@@ -21,6 +21,7 @@ from tidemill.tables.parts import PartLoader
 from tidemill.tables.view import SnapshotView
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import SchemaMismatch
+from tidemill.values.keys import NAN
 
 TASKS = 8
 USED_TASKS = (0, 3, 6)
@@ -33,11 +34,11 @@ UTC = datetime.UTC
 KEYS: dict[str, list[Any]] = {
     "int": [0, 1, -5, 7, 2**62],
     "str": ["", "a", "b", "ab", "é", "a\x00b"],
-    "float": [0.0, -1.5, 2.5, float("inf"), 1.0],
+    "float": [0.0, -1.5, 2.5, float("inf"), 1.0, NAN],
     "bool": [True, False],
     "bytes": [b"", b"a", b"\x00", b"\xff"],
     "datetime": [datetime.datetime(2020, 1, day, tzinfo=UTC) for day in (1, 2, 3)],
-    "object": [True, 2, 2.5, "x", b"x", (1, "a"), (1,), "y\x00"],
+    "object": [True, 2, 2.5, "x", b"x", (1, "a"), (1,), "y\x00", NAN, (NAN,), 2**63 - 1, -1e300],
 }
 VALUES: dict[str, list[Any]] = {
     **{kind: [None, *keys] for kind, keys in KEYS.items()},
@@ -335,7 +336,7 @@ def same(expected: Any, actual: Any) -> bool:
         return expected.keys() == actual.keys() and all(same(expected[key], actual[key]) for key in expected)
     if isinstance(expected, list):
         return len(expected) == len(actual) and all(map(same, expected, actual))
-    return bool(expected == actual)
+    return bool(expected == actual) or (expected != expected and actual != actual)
 
 
 @settings(max_examples=150, deadline=None)

@@ -99,3 +99,10 @@ def test_tuples_become_records_when_about_to_be_stored() -> None:
 
     assert isinstance(column, columns.RecordColumn)
     assert columns.to_values(column) == [["a", 1], ["b", 2]]
+
+
+@pytest.mark.parametrize("kind", [pl.UInt64, pl.Int128, pl.UInt128])
+def test_numbers_beyond_64_bits_become_values_when_a_frame_has_them(kind: Any) -> None:
+    frame = pl.DataFrame({"n": pl.Series([5, 2**63], dtype=kind)})
+
+    assert columns.to_values(columns.from_frame(frame)) == [{"n": 5}, {"n": 2**63}]

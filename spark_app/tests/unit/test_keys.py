@@ -27,6 +27,7 @@ NAN = float("nan")
 SAME: list[list[Any]] = [
     [1, 1.0], [0, 0.0, -0.0], [NAN, -NAN, float("nan")], [[1, 2], (1, 2), [1.0, 2]], [[NAN], [float("nan")]],
     [True], [False], [[True]], [[1], [1.0]], ["1"], [b"2"], [None], [frozenset({1}), {1.0}],
+    [frozenset({NAN}), {NAN, float("nan")}],
     [2**53, 2.0**53], [2**53 + 1],
 ]  # fmt: skip
 KEYS = [(number, key) for number, group in enumerate(SAME) for key in group]

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from tidemill import BadInput, Ops
 from tidemill.language.operations import ALL_OPS, Op, elements_of, is_true, op_named
 
+NAN = float("nan")
+
 ONE: list[tuple[Op, tuple[Any, ...], Any]] = [
     (Ops.IDENTITY, (None,), None),
     (Ops.TUPLE, (), []),
@@ -40,6 +42,13 @@ ONE: list[tuple[Op, tuple[Any, ...], Any]] = [
     (Ops.CONTAINS, ({"a": 1}, "a"), True),
     (Ops.CONTAINS, ([1, 2], 3), False),
     (Ops.CONTAINS, (None, 3), False),
+    (Ops.CONTAINS, ([NAN], NAN), False),
+    (Ops.CONTAINS, ([[NAN]], [NAN]), False),
+    (Ops.CONTAINS, ([[1], 2], (1,)), True),
+    (Ops.CONTAINS, ({NAN}, float("nan")), True),
+    (Ops.CONTAINS, ({1.0}, NAN), False),
+    (Ops.GET, ({NAN: 1}, float("nan")), 1),
+    (Ops.MUST_GET, ({NAN: 1}, float("nan")), 1),
     (Ops.INC, (1,), 2),
     (Ops.INC, (1.5,), 2.5),
     (Ops.DEC, (1,), 0),
@@ -66,6 +75,14 @@ ONE: list[tuple[Op, tuple[Any, ...], Any]] = [
     (Ops.MAX, ([3, 1, 2],), 3),
     (Ops.EQUAL, (1, 1.0, 1), True),
     (Ops.EQUAL, (None, 0), False),
+    (Ops.EQUAL, ([NAN], [NAN]), False),
+    (Ops.EQUAL, ({"a": [NAN]}, {"a": [NAN]}), False),
+    (Ops.EQUAL, ({NAN: 1}, {float("nan"): 1}), True),
+    (Ops.EQUAL, ({NAN}, {float("nan")}), True),
+    (Ops.EQUAL, ({"a": None}, {"b": None}), False),
+    (Ops.EQUAL, ([1, {"a": (2,)}], (1, {"a": [2.0]})), True),
+    (Ops.EQUAL, ([1], [1, 2]), False),
+    (Ops.EQUAL, ([1], {1}), False),
     (Ops.NOT_EQUAL, (1, 1), False),
     (Ops.NOT_EQUAL, (1, 1, 2), True),
     (Ops.LESS_THAN, (1, 2, 3), True),

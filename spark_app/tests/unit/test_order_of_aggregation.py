@@ -4,6 +4,7 @@ threads.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path as Folder
 from typing import Any
 
@@ -14,7 +15,7 @@ from tidemill import AccumulatorAgg, Agg, Block, CombinerAgg, Depot, Module, Ops
 from tidemill.api.recording import record_module
 from tidemill.language.aggregation_order import depends_on_order, has_order_between_leaves
 from tidemill.language.combiners import ACCUMULATORS, COMBINERS
-from tidemill.language.dataflow import AggMap, Var
+from tidemill.language.dataflow import AggMap, Const, Var
 from tidemill.plan.compile.topology import compile_topology
 
 
@@ -108,6 +109,13 @@ def test_two_combiners_of_a_module_do_not_commute_when_they_meet() -> None:
     assert has_order_between_leaves(AggMap(((key, product), (key, largest))))
     assert has_order_between_leaves(AggMap(((key, product), (key, other))))
     assert not has_order_between_leaves(AggMap(((key, product), (key, product))))
+
+
+@pytest.mark.parametrize(("one", "other"), [(math.nan, float("nan")), ([1], (1,)), (1, 1.0)])
+def test_two_combiners_do_not_commute_when_their_constant_keys_only_look_different(one: Any, other: Any) -> None:
+    last, total = Agg.last("*v").tree, Agg.sum("*v").tree
+
+    assert has_order_between_leaves(AggMap(((Const(one), last), (Const(other), total))))
 
 
 def test_rankings_of_other_amounts_do_not_commute_when_they_meet() -> None:

@@ -9,6 +9,7 @@ from itertools import combinations
 from tidemill.language.combiners import accumulator_of, combiner_of
 from tidemill.language.dataflow import AggList, AggMap, Aggregator, AggTree, Arg, Const
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema
+from tidemill.values.keys import same_key
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class LeafPlace:
 
 def _may_be_equal(a: Arg, b: Arg) -> bool:
     """Keys that only rows know may be equal to any other."""
-    return not isinstance(a, Const) or not isinstance(b, Const) or bool(a.value == b.value)
+    return not isinstance(a, Const) or not isinstance(b, Const) or same_key(a.value, b.value)
 
 
 def leaf_places(tree: AggTree, schema: Schema | None = None, keys: tuple[Arg, ...] = ()) -> Iterator[LeafPlace]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.language.operations import is_true
+from tidemill.language.operations import equal, is_true
 from tidemill.values.errors import BadInput
 
 _READ_BACK_AS: dict[type, type] = {tuple: list, frozenset: set, bytearray: bytes}
@@ -39,7 +39,7 @@ class OfValue:
 
     def takes(self, value: Any) -> bool:
         """Whether this case takes the value."""
-        return bool(value == self.value)
+        return equal(value, self.value)
 
     def __str__(self) -> str:
         return repr(self.value)

@@ -53,7 +53,7 @@ TEXTS: Final[dict[str, OperationText]] = {
     "SUM": T("The sum of the values, or of the elements of one list or set; 0 for None.", "SUM([1, 2, 3])", "6"),
     "MIN": T("The least of the values, or of the elements of one list or set; None of an empty one.", "MIN(3, 1)", "1"),
     "MAX": T("The greatest; otherwise as MIN.", "MAX([3, 1])", "3"),
-    "EQUAL": T("Whether each value equals the next one.", "EQUAL(1, 1, 1)", "True"),
+    "EQUAL": T("Whether each value equals the next one; NaN equals none, in lists neither.", "EQUAL(1, 1, 1)", "True"),
     "NOT_EQUAL": T("Whether EQUAL is false.", "NOT_EQUAL(1, 2)", "True"),
     "LESS_THAN": T("Whether each value is less than the next one.", "LESS_THAN(1, 2, 3)", "True"),
     "LESS_THAN_OR_EQUAL": T("Whether no value is greater than the next one.", "LESS_THAN_OR_EQUAL(1, 1)", "True"),

@@ -17,12 +17,14 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from tidemill.language.operation_texts import TEXTS
+from tidemill.values.absent import ABSENT
 from tidemill.values.data import in_order
 from tidemill.values.errors import BadInput, RecordRefused
 from tidemill.values.suggestions import Suggesting, nearest
 
 Emits = Literal["one", "many", "expand"]
 _SHOWN_CHARS = 200
+_COLLECTIONS = (list, tuple, dict, set, frozenset)
 
 
 def is_true(value: Any) -> bool:
@@ -146,9 +148,9 @@ def _get(collection: Any, key: Any, default: Any = None) -> Any:
     if collection is None:
         return default
     if isinstance(collection, dict):
-        return collection.get(key, default)
+        return collection.get(_key_in(collection, key), default)
     if isinstance(collection, (set, frozenset)):
-        return key if key in collection else default
+        return key if _key_in(collection, key) in collection else default
     return collection[key] if isinstance(key, int) and 0 <= key < len(collection) else default
 
 
@@ -159,8 +161,8 @@ def _must_get(collection: Any, key: Any) -> Any:
         BadInput: there is none; says which keys there are.
     """
     if isinstance(collection, dict):
-        if key in collection:
-            return collection[key]
+        if (found := _key_in(collection, key)) in collection:
+            return collection[found]
         there = ", ".join(map(repr, collection))[:_SHOWN_CHARS] or "no key"
         near = nearest(key, [each for each in collection if isinstance(each, str)]) if isinstance(key, str) else None
         raise BadInput(f"there is no key {key!r}; there is {there}." + (f" Did you mean {near!r}?" if near else ""))
@@ -188,7 +190,16 @@ def _size(value: Any) -> int:
 
 
 def _contains(collection: Any, element: Any) -> bool:
-    return collection is not None and element in collection
+    if isinstance(collection, (list, tuple)):
+        if not is_scalar(element):
+            return any(equal(held, element) for held in collection)
+        return bool(element == element) and element in collection  # no NaN, whose place in a list is no key
+    return collection is not None and _key_in(collection, element) in collection
+
+
+def _key_in(held: Any, key: Any) -> Any:
+    """The key, or the NaN that a dict or set holds: each NaN object is a key of its own for Python."""
+    return key if key == key else next((other for other in held if other != other), key)
 
 
 def _as_ints(values: Iterable[Any]) -> Iterator[int]:
@@ -225,6 +236,28 @@ def _max(*values: Any) -> Any:
     return max(_collection_or(values), default=None)
 
 
+def is_scalar(value: Any) -> bool:
+    """Whether `equal` is Python's equality where one of the two is this value."""
+    return not isinstance(value, _COLLECTIONS)
+
+
+def equal(one: Any, other: Any) -> bool:
+    """As Python says it, but the same on whatever way values came: a NaN equals nothing in a list either, though for
+    Python a list of one NaN object equals itself, and as a key it is the same one; a tuple, which travels as a list,
+    counts as one.
+    """
+    if is_scalar(one) or is_scalar(other):
+        return bool(one == other)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        there = [(item, other.get(_key_in(other, key), ABSENT)) for key, item in one.items()]
+        return len(one) == len(other) and all(held is not ABSENT and equal(item, held) for item, held in there)
+    if isinstance(one, (set, frozenset)) and isinstance(other, (set, frozenset)):
+        return len(one) == len(other) and all(_key_in(other, element) in other for element in one)
+    return bool(one == other)
+
+
 def _chained(compare: Callable[[Any, Any], bool]) -> Callable[..., bool]:
     def holds_between_neighbours(*values: Any) -> bool:
         return all(bool(compare(left, right)) for left, right in pairwise(values))
@@ -232,7 +265,11 @@ def _chained(compare: Callable[[Any, Any], bool]) -> Callable[..., bool]:
     return holds_between_neighbours
 
 
-_equal = _chained(operator.eq)
+_each_equal = _chained(equal)
+
+
+def _equal(*values: Any) -> bool:
+    return equal(*values) if len(values) == 2 else _each_equal(*values)
 
 
 def _not_equal(*values: Any) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from tidemill.language.operations import is_true
+from tidemill.language.operations import equal, is_true
 from tidemill.paths.arguments import CALL, CONDITION, FUNCTION, VALUE, ArgumentKinds
 from tidemill.paths.containers import map_of, plain
 from tidemill.paths.fitting import stays
@@ -95,6 +95,10 @@ class Comparison(Filter):
             kinds = (type(value).__name__, type(limit).__name__)
             text = f"{self.where}: {self.name} cannot compare {kinds[0]} with {kinds[1]}"
             raise BadPath(text, navigator=self.name) from None
+
+
+def _differs(value: Any, limit: Any) -> bool:
+    return not equal(value, limit)
 
 
 class FilterSelected(Filter):
@@ -195,8 +199,8 @@ NAVIGATORS: Final = (
     Navigator("stop", Nowhere, is_nowhere=True),
     Navigator("filter_pred", FilterPred, FUNCTION, stays, copies=True),
     Navigator("is_collected", IsCollected, FUNCTION, stays, copies=True, uses_collected=True),
-    _comparison("filter_equal", operator.eq),
-    _comparison("filter_not_equal", operator.ne),
+    _comparison("filter_equal", equal),
+    _comparison("filter_not_equal", _differs),
     _comparison("filter_less_than", operator.lt),
     _comparison("filter_less_than_or_equal", operator.le),
     _comparison("filter_greater_than", operator.gt),

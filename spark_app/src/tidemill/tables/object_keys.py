@@ -13,6 +13,7 @@ from typing import Any
 
 from tidemill.values.data import INT_MAX, INT_MIN, check_data, datetime_micros
 from tidemill.values.errors import BadInput, CorruptState
+from tidemill.values.keys import NAN
 from tidemill.values.packing import micros_to_datetime
 
 _NONE, _BOOL, _NUMBER, _STR, _BYTES, _DATETIME, _TUPLE, _SET = range(1, 9)
@@ -47,7 +48,7 @@ def _encode(key: Any) -> bytes:
     if isinstance(key, (tuple, list)):
         return bytes([_TUPLE]) + b"".join(map(_encode, key)) + b"\x00"
     if isinstance(key, (set, frozenset)):
-        return bytes([_SET]) + b"".join(sorted(map(_encode, key))) + b"\x00"
+        return bytes([_SET]) + b"".join(sorted(set(map(_encode, key)))) + b"\x00"
     raise BadInput(f"{type(key).__name__} cannot be a key")
 
 
@@ -121,7 +122,7 @@ def _unescape(data: bytes, at: int) -> tuple[bytes, int]:
 def _decode_number(data: bytes) -> Any:
     sortable, rest = struct.unpack(">QQ", data)
     if sortable == _MASK:
-        return float("nan")
+        return NAN
     bits = sortable & ~_SIGN if sortable & _SIGN else sortable ^ _MASK
     number: float = struct.unpack(">d", bits.to_bytes(8, "big"))[0]
     if number.is_integer() and INT_MIN <= int(number) + rest - _SIGN <= INT_MAX:

@@ -145,7 +145,7 @@ def from_frame(frame: pl.DataFrame) -> RecordColumn:
 
 def _from_series(series: pl.Series) -> Column:
     dtype = series.dtype
-    if dtype.is_integer() and dtype not in (pl.UInt64, pl.Int128):
+    if dtype.is_integer() and dtype not in (pl.UInt64, pl.Int128, pl.UInt128):
         return series.cast(pl.Int64)
     if dtype in (pl.Int64, pl.Float64, pl.String, pl.Boolean, pl.Binary) or dtype == DATETIME:
         return series

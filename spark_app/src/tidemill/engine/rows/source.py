@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidemill.language.dataflow import Arg, Const
-from tidemill.language.operations import Op
+from tidemill.language.operations import Op, is_scalar
 from tidemill.plan import program as pg
 from tidemill.plan.compile.liveness import reads_of
 from tidemill.plan.nodes import binds_of
@@ -31,6 +31,7 @@ _INLINE: dict[tuple[str, int], str] = {
     ("NOT_EQUAL", 2): "not bool({0} == {1})", ("IS_NULL", 1): "{0} is None", ("IS_NOT_NULL", 1): "{0} is not None",
     ("TUPLE", 2): "[{0}, {1}]", ("NOT", 1): "{0} is None or {0} is False",
 }  # fmt: skip
+_EQUALITY = ("EQUAL", "NOT_EQUAL")
 
 Names = Mapping[str, str]
 
@@ -270,6 +271,10 @@ class SourceWriter:
         left = f"{targets} = " if targets else ""
         if isinstance(call, Op):
             inline = _INLINE.get((call.name, len(args)))
+            if call.name in _EQUALITY and not any(
+                isinstance(arg, Const) and is_scalar(arg.value) for arg in operator.args
+            ):
+                inline = None  # two collections are not compared as Python does
             if call.needs_context:
                 context = self._given("context", "R.context")
                 return f"{left}{context}({call.name!r}, task, {operator.id})"
