@@ -13,9 +13,12 @@ functions make of values are compared, and show the types in rows).
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path as Folder
 from typing import Any
+from unittest.mock import patch
 
 from attempts import Attempts
 from oracle_interpreter import Oracle, TooLong
@@ -25,11 +28,14 @@ from oracle_structures import IndexedMap, IndexedSet, settled
 
 from tidemill import Constant, Ops, Path
 from tidemill.api.recording import record_module
+from tidemill.engine import combined, joins, row_walk
 from tidemill.engine.work import Pinned
 from tidemill.language import schema as sc
 from tidemill.language.dataflow import ModuleDeclaration, Nav
 from tidemill.plan import program as pg
 from tidemill.plan.check.module import checked
+from tidemill.pstate import committed
+from tidemill.tables import lookup, merge_reader
 from tidemill.values.columns import from_values
 from tidemill.values.data import route
 from tidemill.values.errors import SchemaMismatch, UserCodeError
@@ -43,13 +49,36 @@ Outcome = list[Any]
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to run the engine: `runner` None is in process; then threads may know of each other by bytes only."""
+    """A way to run the engine: `runner` None is in process; then threads may know of each other by bytes only.
+
+    `is_cut`: what is done for many rows, or in pieces of many rows, is done for a few.
+    """
 
     runner: Any = None
     placement: str = "auto"
     as_bytes: bool = False
     by_rows: bool = False
     compacts: bool = False
+    is_cut: bool = False
+
+
+BOUNDS: dict[tuple[Any, str], int] = {
+    (combined, "COMBINE_ROWS_MIN"): 1, (joins, "SLICE_ROWS"): 2, (row_walk, "CHUNK_ROWS"): 2,
+    (lookup, "_TOGETHER_MIN"): 1, (lookup, "_PROBES_PER_ROW"): 0, (merge_reader, "_CHUNK_MIN"): 1,
+    (committed, "COLUMN_ROWS_MIN"): 1,
+}  # fmt: skip
+"""From how many rows on the engine works in another way, and how many it takes at once."""
+
+OPTIONS = {"topology.microbatch.pstate.flush.path.count": 1, "topology.combiner.limit": 2}
+
+
+@contextmanager
+def cut_bounds(is_cut: bool) -> Iterator[None]:
+    """So small bounds that the few rows of random programs pass them."""
+    with ExitStack() as stack:
+        for (module, name), bound in BOUNDS.items() if is_cut else ():
+            stack.enter_context(patch.object(module, name, bound))
+        yield
 
 
 @dataclass(frozen=True)
@@ -127,6 +156,7 @@ class Engine:
         for run in self.runs.values():
             run.options["topology.microbatch.placement"] = variant.placement
             run._depots = self.first._depots
+            run.options |= OPTIONS if variant.is_cut else {}
             if variant.by_rows:
                 run.program = _by_rows(run.program)
 
@@ -195,7 +225,7 @@ def _is_there(run: Attempts, name: str, task: int, path: Path, field: sc.Schema)
 def found(program: Program, declared: ModuleDeclaration, variant: Variant) -> Outcome:
     """What the engine comes to."""
     seen: Outcome = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, cut_bounds(variant.is_cut):
         engine = Engine(program, Folder(folder), variant)
         for feeds in program.rounds:
             engine.due = {depot for depot in program.ticks if feeds[depot]}

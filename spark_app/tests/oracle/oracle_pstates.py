@@ -228,6 +228,37 @@ VALUE = Template(
     ("Path.term_val(<any>)", "Path.view(as_text).term(next_name)"),
     _agg("Agg.last(<any>)", "Agg.and_(<any>)"),
 )
+ALIKE = Template(
+    "PState.map_schema(object, PState.map_schema(object, PState.set_schema(PState.nullable(object)).subindexed()).subindexed())",
+    (("Path.key(<alike>).view(Ops.SIZE)", "int"), ("Path.key(<alike>, <alike>).view(Ops.SIZE)", "int"),
+     ("Path.key(<alike>, <alike>).set_elem(<alike>)", "any"), ("Path.key(<alike>).map_keys()", "any"),
+     ("Path.must(<alike>).must(<alike>).all()", "any"), ("Path.map_vals().view(Ops.SIZE)", "int"),
+     ("Path.map_vals().map_vals().view(Ops.SIZE)", "int"), ("Path.map_keys()", "any"), ("Path.view(Ops.SIZE)", "int"),
+     ("Path.key(<alike>).sorted_map_range_from(<alike>).map_keys()", "any"),
+     ("Path.key(<alike>).sub_map(1, True).map_vals().all()", "any"),
+     ("Path.key(<alike>, <alike>).sorted_set_range_from(<alike>).all()", "any")),
+    ("Path.key(<alike>, <alike>).void_set_elem().term_val(<alike>)", "Path.key(<alike>, <alike>).set_elem(<alike>).term_void()",
+     "Path.key(<alike>).key(<alike>).term_void()", "Path.key(<alike>).term_void()", "Path.map_vals().key(<alike>).term_void()",
+     "Path.map_vals().map_vals().set_elem(<alike>).term_void()", "Path.key(<alike>, <alike>).term_val({<constant>, 1.5})",
+     "Path.map_vals().map_vals().void_set_elem().term_val(<alike>)"),
+    _compound("CompoundAgg.map(<alike>, CompoundAgg.map(<alike>, Agg.set(<alike>)))",
+              "CompoundAgg.map(<alike>, CompoundAgg.map(<alike>, Agg.set_remove(<alike>)))",
+              "CompoundAgg.map(<alike>, CompoundAgg.map(<alike>, Agg.voided()))"),
+)  # fmt: skip
+FLOATS = Template(
+    "PState.map_schema(float, PState.map_schema(PState.nullable(float), int).subindexed())",
+    (("Path.key(<float>, <float>)", "any"), ("Path.key(<float>).view(Ops.SIZE)", "int"), ("Path.must(<float>).map_vals()", "int"),
+     ("Path.map_vals().map_vals()", "int"), ("Path.view(Ops.SIZE)", "int"), ("Path.map_vals().view(Ops.SIZE)", "int"),
+     ("Path.key(<float>).sorted_map_range_from(<float>).map_vals()", "int"), ("Path.key(<float>, None)", "any"),
+     ("Path.key(<float>).sub_map(0, Constant(nan)).map_vals()", "int"), ("Path.key(<float>).must(<float>)", "int")),
+    ("Path.key(<float>, <float>).term_val(<int>)", "Path.key(<float>, <float>).null_to_val(0).term(Ops.PLUS, <int>)",
+     "Path.key(<float>, None).term_val(<int>)", "Path.key(<float>, <float>).term_void()", "Path.key(<float>).term_void()",
+     "Path.map_vals().map_vals().term(Ops.INC)", "Path.map_vals().key(<float>).term_void()",
+     "Path.map_vals().key(<float>).term_val(<int>)", "Path.key(<float>).map_key(<float>).term_val(<float>)"),
+    _compound(*(f"CompoundAgg.map(<float>, CompoundAgg.map(<float>, {agg}))" for agg in _NUMBER_AGGS),
+              "CompoundAgg.map(<float>, Agg.multi_set(<float>))", "CompoundAgg.map(<float>, Agg.map(<float>, <int>))"),
+)  # fmt: skip
 TEMPLATES = (
     NUMBERS, NESTED, OBJECTS, LOGS, LISTS, SETS, RECORDS, FIELDS, NULLABLE, TOTAL, EACH_TOTAL, VALUE,
+    ALIKE, FLOATS,
 )  # fmt: skip

@@ -36,7 +36,9 @@ MANY = settings(
     derandomize=not BY_HAND, database=None, phases=(Phase.generate, Phase.shrink),
 )  # fmt: skip
 ON_SPARK = settings(MANY, max_examples=4, derandomize=True)
-variants = st.builds(Variant, as_bytes=st.booleans(), by_rows=st.booleans(), compacts=st.booleans())
+variants = st.builds(
+    Variant, as_bytes=st.booleans(), by_rows=st.booleans(), compacts=st.booleans(), is_cut=st.booleans()
+)
 
 
 def agree(program: Program, variant: Variant) -> str:
