@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import cloudpickle
 import polars as pl
 
 from tidemill.graphs.dataset import DatasetObject
+from tidemill.graphs.pickled_code import CodePickler
 from tidemill.graphs.sealed import sealed, unsealed
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.values.errors import CorruptState
@@ -80,11 +80,11 @@ class FrameStore:
         return value, tuple(frames)
 
 
-class _FramePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+class _FramePickler(CodePickler):
     """Puts a name in the place of each frame that is not small, and notes the objects of Datasets."""
 
     def __init__(self, buffer: io.BytesIO, name: Callable[[pl.DataFrame], str], note: Callable[[str], object]) -> None:
-        super().__init__(buffer, protocol=pickle.HIGHEST_PROTOCOL)
+        super().__init__(buffer)
         self._name, self._note = name, note
 
     def persistent_id(self, value: Any) -> str | None:

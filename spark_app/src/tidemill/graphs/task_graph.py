@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import re
 import signal
 import sys
@@ -14,7 +15,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-import cloudpickle
 import polars as pl
 import pyarrow as pa
 
@@ -49,6 +49,7 @@ from tidemill.graphs.nodes import (
     StoredGraph,
     TaskNode,
 )
+from tidemill.graphs.pickled_code import dump_code
 from tidemill.graphs.progress import GraphProgress, in_notebook
 from tidemill.graphs.run import GraphPlacement, GraphRun, RunOptions
 from tidemill.graphs.run_log import RunEntry, RunLog, read_program
@@ -554,7 +555,7 @@ class TaskGraph(ReadsFrames):
         program = StoredGraph(
             self._definition, self.engine, self._memory_bytes, self._checkpoint_waves, self._retention
         )
-        return bytes(cloudpickle.dumps(program))
+        return dump_code(program)
 
     @classmethod
     def resume(cls, id: str, store: str | os.PathLike[str] | None = None) -> TaskGraph:
@@ -564,9 +565,10 @@ class TaskGraph(ReadsFrames):
 
         Raises:
             UnknownName: there is no such graph, or it has run to its end.
+            BadInput: another version of Python stored it, and it has code that this one cannot run.
         """
         url = os.fspath(store) if store is not None else default_store()
-        program: StoredGraph = cloudpickle.loads(read_program(open_store(url), id))
+        program: StoredGraph = pickle.loads(read_program(open_store(url), id))
         graph = cls(
             url, engine=program.engine, id=id, memory_bytes=program.memory_bytes,
             checkpoint_waves=program.checkpoint_waves, retention=program.retention,
