@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ from graph_executors import Pass
 
 from tidemill import Executor, TaskGraph
 from tidemill.graphs import dataset_writer
-from tidemill.values.errors import BadInput
+from tidemill.graphs.dataset import write_object
+from tidemill.store.urls import open_store
+from tidemill.values.errors import BadInput, StoreUnavailable
 
 LEFT = pl.DataFrame({"a": [1, 2], "b": ["x", "y"]})
 RIGHT = pl.DataFrame({"b": ["z", None], "a": [3, 4]})
@@ -122,3 +126,30 @@ def test_few_batches_are_held_when_an_end_gives_many(tmp_path: Path, monkeypatch
 
     assert out.to_polars()["n"].to_list() == [number for number in range(200) for _ in range(10)]
     assert counter[1] <= 10, counter
+
+
+def test_python_tells_of_no_buffer_when_the_write_of_an_object_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since 3.13 it tells on stderr of each one that cannot be closed, for a view of it is there still."""
+    told: list[object] = []
+    taken: list[type] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: told.append(what.exc_value))
+    store = open_store(str(tmp_path))
+
+    def refuse(key: str, data: Any) -> None:
+        taken.append(type(data))
+        raise StoreUnavailable("full")
+
+    def fail() -> None:
+        try:
+            write_object(store, "object", LEFT)
+        except StoreUnavailable as error:
+            circle: list[object] = [error]
+            circle.append(circle)
+
+    monkeypatch.setattr(store, "create", refuse)
+    fail()
+    gc.collect()
+
+    assert (told, taken) == ([], [bytes])

@@ -344,9 +344,11 @@ def write_object(
     """Create an object of a Dataset."""
     buffer = io.BytesIO()
     frame.write_parquet(buffer, compression="lz4", statistics=True)
-    content = buffer.getbuffer()
+    content = (
+        buffer.getvalue()
+    )  # not a view: a buffer with one cannot be closed, and Python tells of that where it ends
     store.create(key, content)
-    return DatasetObject(key, channel, frame.height, content.nbytes, checksum_of(content), partition)
+    return DatasetObject(key, channel, frame.height, len(content), checksum_of(content), partition)
 
 
 def dataset_names(store: ObjectStore, below: str = "") -> list[str]:

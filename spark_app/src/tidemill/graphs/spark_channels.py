@@ -165,20 +165,20 @@ class _StepObject:
         if id(batch) not in self._places:
             part = io.BytesIO()
             batch.write_ipc(part, compression="lz4")
-            self._places[id(batch)] = self.add(part.getbuffer())
+            self._places[id(batch)] = self.add(part.getvalue())
         return self._places[id(batch)]
 
-    def add(self, content: bytes | memoryview) -> StoredPart:
+    def add(self, content: bytes) -> StoredPart:
         """Put bytes in; where they are."""
         start = self._buffer.tell()
         self._buffer.write(content)
         return StoredPart(self._key, start, len(content), checksum_of(content))
 
-    def ended(self, result: StepResult) -> memoryview:
+    def ended(self, result: StepResult) -> bytes:
         """The whole object, which says at its end what came of the step."""
         place = self.add(pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL))
         self._buffer.write(place.length.to_bytes(_LENGTH) + place.checksum.encode())
-        return self._buffer.getbuffer()
+        return self._buffer.getvalue()
 
 
 def _result_in(key: str, content: bytes) -> StepResult:

@@ -73,7 +73,7 @@ class BucketFolder:
         """Write rows where nobody looks for them: the key and its bytes."""
         buffer, key = io.BytesIO(), f"{self._staging}/{name}"
         rows.write_parquet(buffer, compression="zstd")
-        self._bucket.create(key, buffer.getbuffer())
+        self._bucket.create(key, buffer.getvalue())
         return key, buffer.tell()
 
     def forget(self, keys: list[str]) -> None:
