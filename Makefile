@@ -71,7 +71,7 @@ test-kubernetes: setup ## tests of images, chart and test cluster (root; builds 
 	@$(PY) -m e2e.images build
 	@$(PY) -m pytest images/tests charts/tests/test_chart.py e2e/cluster/tests
 
-fresh-machine: ## make demo and make test on bare Debian 12 and 13 (root); or TARGETS=demo, SUITES=trixie
+fresh-machine: ## make demo and make test on bare Debian 12 and 13 (root); or TARGETS=demo, SUITES=forky (Debian 14 to be, Python 3.14)
 	@bash scripts/fresh_machine.sh $(TARGETS)
 
 spec: setup ## check the commit protocol as a TLA+ model, and that each mistake in it is found

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # fresh_machine.sh [demo|test]...: runs `make demo` and `make test` (or those named) on machines with nothing but what the
 # README asks for: Debian trees of their own, 12 and 13, with a home of their own and no cache. As root, on a Debian with
-# debootstrap. SUITES="trixie" takes some of the suites. FRESH_CACHE=folder keeps downloads between runs: it is the only
+# debootstrap. SUITES="trixie" takes some of the suites; SUITES=forky is the coming Debian 14 with Python 3.14, not one of
+# them all since it changes still: delete its tar for a newer one. FRESH_CACHE=folder keeps downloads between runs: it is the only
 # thing of this machine that may come in, as ~/.cache. The trees lie in the cache outside the checkout.
 set -euo pipefail
 here="$(cd "$(dirname "$0")/.." && pwd)"
@@ -25,13 +26,19 @@ mirror() { # where this machine has its own Debian packages from; nothing: deboo
 }
 
 make_tree() { # suite: once, into a tar
-    local suite="$1" tar="$trees/$1-$version.tar" work
+    local suite="$1" tar="$trees/$1-$version.tar" work scripts
     [ ! -e "$tar" ] || return 0
     mkdir -p "$trees"
     work="$(mktemp -d "$trees/making-XXXXXX")"
+    scripts=/usr/share/debootstrap
+    if [ ! -e "$scripts/scripts/$suite" ]; then # newer than this debootstrap: made as all suites of Debian are now
+        cp -r "$scripts" "$work/debootstrap"
+        scripts="$work/debootstrap"
+        ln -s sid "$scripts/scripts/$suite"
+    fi
     echo "Making a Debian tree of $suite ..." >&2
     # shellcheck disable=SC2046 # no mirror: no argument
-    debootstrap --variant=minbase --include="$packages" "$suite" "$work/tree" $(mirror) >"$work/log" 2>&1 ||
+    DEBOOTSTRAP_DIR="$scripts" debootstrap --variant=minbase --include="$packages" "$suite" "$work/tree" $(mirror) >"$work/log" 2>&1 ||
         { tail -n 20 "$work/log" >&2; rm -rf "$work"; fail "debootstrap of $suite failed; its last words are above."; }
     rm -rf "$work"/tree/var/lib/apt/lists/* "$work"/tree/var/cache/apt/*.bin "$work"/tree/var/cache/apt/archives/*.deb
     tar --numeric-owner --one-file-system -C "$work/tree" -cf "$work/tar" .
@@ -45,7 +52,8 @@ prepare() { # root: how this machine reaches the network, and the checkout as it
     # As Debian's installer writes them: the JVM looks its own name up.
     hostname >"$root/etc/hostname"
     printf '127.0.0.1\tlocalhost\n127.0.1.1\t%s\n' "$(hostname)" >"$root/etc/hosts"
-    apt-config dump | sed -n '/^Acquire::https\{0,1\}::Proxy/p' >"$root/etc/apt/apt.conf.d/90proxy"
+    # Its proxy, and whether its mirror may be behind: only suites that change say until when they are valid.
+    apt-config dump | sed -n '/^Acquire::https\{0,1\}::Proxy/p; /^Acquire::Check-Valid-Until/p' >"$root/etc/apt/apt.conf.d/90network"
     if compgen -G "/usr/local/share/ca-certificates/*.crt" >/dev/null; then
         cp /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certificates/"
         chroot "$root" update-ca-certificates >/dev/null 2>&1

@@ -36,7 +36,7 @@ install_one() { # purpose package...: the first of these packages that there is
 
 find_python() {
   local candidate
-  for candidate in ${PYTHON:-} python3.13 python3.12 python3.11 python3; do
+  for candidate in ${PYTHON:-} python3.14 python3.13 python3.12 python3.11 python3; do
     command -v "$candidate" >/dev/null || continue
     "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$candidate"; return; }
   done
@@ -44,7 +44,7 @@ find_python() {
 }
 
 ensure_python() {
-  python="$(find_python)" || { install_one "Python 3.11 or newer" python3.13 python3.12 python3.11 python3
+  python="$(find_python)" || { install_one "Python 3.11 or newer" python3.14 python3.13 python3.12 python3.11 python3
     python="$(find_python)" || fail "tidemill needs Python 3.11 or newer; set PYTHON to one."; }
   "$python" -c 'import ensurepip, venv' 2>/dev/null && return
   install_one "Python's venv module" "${python##*/}-venv" python3-venv

@@ -150,6 +150,18 @@ def test_python_itself_is_installed_when_there_is_none(machine: Machine) -> None
     assert (done.returncode, machine.installed()) == (0, ["python3"]), done.stderr
 
 
+@pytest.mark.parametrize("minor", [11, 12, 13, 14])
+def test_each_python_that_is_claimed_is_taken_when_the_plain_one_is_too_old(machine: Machine, minor: int) -> None:
+    machine.add("java", JAVA.format(major=21))
+    (machine.bin / "python3").rename(machine.bin / f"python3.{minor}")
+    machine.add("python3", "exit 1")
+    machine.add_apt({}, {})
+
+    done = machine.run()
+
+    assert (done.returncode, machine.installed()) == (0, []), done.stderr
+
+
 @pytest.mark.parametrize(("program", "package"), [("pgrep", "procps"), ("curl", "curl")])
 def test_a_program_that_tests_call_is_installed_when_it_is_missing(
     machine: Machine, program: str, package: str
