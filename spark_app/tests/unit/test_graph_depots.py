@@ -9,9 +9,25 @@ import polars as pl
 import pytest
 from graph_executors import Count, Killed, Pass
 
-from tidemill import DefinitionError, Depot, InProcessCluster, LaunchConfig, Module, TaskGraph, UnknownName
+from tidemill import (
+    DefinitionError,
+    Depot,
+    InProcessCluster,
+    LaunchConfig,
+    Module,
+    SequenceUnknown,
+    TaskGraph,
+    UnknownName,
+)
+from tidemill.clients.module import ModuleClient
+from tidemill.depot import appender
+from tidemill.depot.log import DepotLog
+from tidemill.depot.retention import retain
 from tidemill.graphs import run
+from tidemill.graphs.depot_output import DepotOutput
 from tidemill.graphs.inputs import depot_input
+from tidemill.graphs.nodes import DepotSink
+from tidemill.store.urls import forget_stores, open_store
 
 
 class Flows(Module):
@@ -78,9 +94,7 @@ def test_rows_become_dicts_when_a_graph_appends_them(store: str) -> None:
 def test_each_record_is_appended_once_when_the_process_dies_around_an_append(
     store: str, monkeypatch: pytest.MonkeyPatch, at: int, after: bool
 ) -> None:
-    from tidemill.graphs.depot_output import DepotOutput
-
-    real, left = DepotOutput.append, [at]
+    real, left = DepotOutput._append, [at]
     monkeypatch.setattr(depot_input, "BATCH_RECORDS", 10)  # so that there are several appends
 
     def dying(self: DepotOutput, *arguments: Any) -> int:
@@ -92,12 +106,56 @@ def test_each_record_is_appended_once_when_the_process_dies_around_an_append(
             raise Killed
         return sequence
 
-    monkeypatch.setattr(DepotOutput, "append", dying)
+    monkeypatch.setattr(DepotOutput, "_append", dying)
     with pytest.raises(Killed):
         copying(store).run()
     TaskGraph.resume("copy", store).run()
 
     assert sorted(appended(store)) == list(range(50))
+
+
+def publish(store: str, numbers: int) -> int:
+    """Appends of two records at a time, by a process of their own."""
+    forget_stores()
+    output = DepotOutput(open_store(store), "copy")
+    try:
+        return output.append_all(DepotSink("Flows", "*out"), 1, 0, 0, [pl.DataFrame({"value": range(numbers)})])
+    finally:
+        output.close()
+
+
+def forget(store: str) -> DepotLog:
+    """The depot after all but its newest records were deleted."""
+    definition = ModuleClient(open_store(store), "Flows").definition()
+    depot = DepotLog(open_store(store), definition.depot_prefix("*out"), 4)
+    for _ in range(2):
+        depot.append([(partition, [-1]) for partition in range(4)])
+    retain(depot, 1, depot.ends(), grace_millis=-1)
+    return depot
+
+
+def test_a_graph_goes_on_when_retention_deleted_what_it_appended_since_its_checkpoint(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appender, "_VALUES_CHUNK_RECORDS", 2)
+    assert publish(store, 6) == 3
+    depot = forget(store)
+    ends = depot.ends()
+
+    assert publish(store, 6) == 3  # as one that is resumed from there
+    depot.follow()
+    assert depot.ends() == ends
+
+
+def test_rows_are_refused_when_the_depot_knows_later_ones_of_the_graph(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appender, "_VALUES_CHUNK_RECORDS", 2)
+    publish(store, 6)
+    forget(store)
+
+    with pytest.raises(SequenceUnknown):
+        publish(store, 4)  # begun anew: another run had this ID
 
 
 def test_a_depot_is_refused_when_there_is_none(store: str) -> None:

@@ -18,6 +18,7 @@ from tidemill.depot.appender import chunks
 from tidemill.graphs.inputs.depot_input import VALUE
 from tidemill.graphs.nodes import DepotSink
 from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import SequenceUnknown
 
 
 class DepotOutput:
@@ -28,28 +29,46 @@ class DepotOutput:
         self._graph = graph
         self._modules: dict[str, ModuleClient] = {}
 
-    def append(self, sink: DepotSink, node: int, channel: int, sequence: int, frame: pl.DataFrame) -> int:
-        """Append rows as dicts, or the values of the one column VALUE; the number after the last that was used.
+    def append_all(
+        self, sink: DepotSink, node: int, channel: int, sequence: int, frames: Iterable[pl.DataFrame]
+    ) -> int:
+        """Append all that waits of a channel, batches of the same columns together: rows as dicts, or the values of the
+        one column VALUE. The number after the last that was used.
+
+        Of what the depot got before, retention may have deleted all but the last append. Then the others were there
+        too, since these are in the order of their numbers; the depot compares the last one with its digest.
 
         Raises:
             UnknownName: there is no such module or depot. RecordRefused: a row does not fit the depot's schema.
+            KeyReused, SequenceUnknown: another run of this ID appended to the depot.
             StoreUnavailable, OutcomeUnknown: resume the graph.
         """
+        forgotten: list[SequenceUnknown] = []
+        for _, alike in groupby(frames, key=lambda frame: frame.schema):
+            sequence = self._append(sink, node, channel, sequence, pl.concat(alike), forgotten)
+        if forgotten and sequence <= forgotten[0].context["last"]:
+            raise forgotten[0]
+        return sequence
+
+    def _append(
+        self,
+        sink: DepotSink,
+        node: int,
+        channel: int,
+        sequence: int,
+        frame: pl.DataFrame,
+        forgotten: list[SequenceUnknown],
+    ) -> int:
         module = self._modules.setdefault(sink.module, ModuleClient(self._store, sink.module))
         handle = DepotHandle(module, sink.depot)
         producer = f"{self._graph}/{node}/{channel}"
         records = frame[VALUE].to_list() if frame.columns == [VALUE] else _zoned(frame)
         for column in chunks(records):
-            handle.append_column_async(column, producer=producer, sequence=sequence).result()
+            try:
+                handle.append_column_async(column, producer=producer, sequence=sequence).result()
+            except SequenceUnknown as error:
+                forgotten.append(error)
             sequence += 1
-        return sequence
-
-    def append_all(
-        self, sink: DepotSink, node: int, channel: int, sequence: int, frames: Iterable[pl.DataFrame]
-    ) -> int:
-        """Append batches in their order, those that have the same columns together; else as `append`."""
-        for _, alike in groupby(frames, key=lambda frame: frame.schema):
-            sequence = self.append(sink, node, channel, sequence, pl.concat(alike))
         return sequence
 
     def close(self) -> None:
