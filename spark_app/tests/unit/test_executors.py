@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tidemill.graphs.executors.outputs import (
     PublishExecutor,
     staging_of,
 )
-from tidemill.graphs.executors.rows import LimitExecutor
+from tidemill.graphs.executors.rows import DistinctExecutor, LimitExecutor
 from tidemill.graphs.executors.sorting import SortExecutor, TopKExecutor
 from tidemill.graphs.executors.spilling_join import OOCJoinExecutor
 from tidemill.graphs.executors.spmv import SpMVExecutor
@@ -444,3 +445,64 @@ def test_rows_begin_another_session_when_an_idle_input_ended_the_one_before() ->
 def test_an_idle_time_is_refused_when_it_is_not_above_zero() -> None:
     with pytest.raises(BadInput, match="idle_after is above 0"):
         TumblingWindowExecutor("at", 10, aggregations={"n": ("at", "count")}, idle_after=timedelta(0))
+
+
+# --- types that differ between batches -------------------------------------------------------------------------------
+
+NULLS = pl.DataFrame({"k": [None]})
+TEXTS = pl.DataFrame({"k": ["a"]})
+NOON = datetime(2026, 6, 1, 12)
+
+
+def at(*times: Any, unit: Any = "us") -> pl.DataFrame:
+    return pl.DataFrame({"at": times}, schema={"at": pl.Datetime(unit)})
+
+
+@pytest.mark.parametrize("kind", [TumblingWindowExecutor, SessionWindowExecutor])
+def test_windows_go_on_when_the_first_times_are_all_null(kind: Any) -> None:
+    executor = kind("at", timedelta(hours=1), aggregations={"n": "len"}, allowed_lateness=timedelta(0))
+    made = run(executor, {0: [pl.DataFrame({"at": [None]}), at(NOON), at(NOON)]})
+
+    assert made.rows() == [(NOON, NOON + timedelta(hours=1), 2)]
+    assert executor.dropped_rows == 1
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("units", [("us", "ms"), ("ms", "us"), ("ns", "us")])
+def test_times_of_several_units_are_refused_when_windows_would_mix_them(units: Any, together: bool) -> None:
+    executor = TumblingWindowExecutor("at", timedelta(hours=1), aggregations={"n": "len"})
+    one, other = (at(NOON, unit=unit) for unit in units)
+
+    with pytest.raises(BadInput, match="before: cast it to one type"):
+        for batches in [[one, other]] if together else [[one], [other]]:
+            executor.execute(batches, 0, 0)
+
+
+def test_windows_of_whole_numbers_are_whole_when_their_type_is_narrow() -> None:
+    executor = TumblingWindowExecutor("at", 100, aggregations={"n": "len"})
+    narrow = [pl.DataFrame({"at": [value]}, schema={"at": kind}) for value, kind in ((-128, pl.Int8), (255, pl.UInt8))]
+
+    assert run(executor, {0: narrow}).sort("n", "window_start").rows() == [(-200, -100, 1), (200, 300, 1)]
+
+
+def test_rows_are_distinct_when_their_types_differ_between_batches() -> None:
+    batches = [NULLS, NULLS, *(pl.DataFrame({"k": values}) for values in ([1.0, math.nan], [1, 2], [None], [math.nan]))]
+
+    executor = DistinctExecutor()
+    found = [row for batch in batches for frame in frames_of(executor.execute([batch], 0, 0)) for row in frame.rows()]
+    assert sorted(str(value) for (value,) in found) == ["1.0", "2.0", "None", "nan"]
+
+
+@pytest.mark.parametrize("how", ["semi", "anti"])
+def test_keys_of_nulls_only_meet_nothing_when_keys_came_before(how: Any) -> None:
+    made = run(JoinExecutor("k", how=how), {1: [TEXTS, NULLS], 0: [NULLS, TEXTS]})
+
+    assert made["k"].to_list() == (["a"] if how == "semi" else [None])
+
+
+def test_rows_without_a_partner_go_on_when_a_side_of_an_as_of_join_has_nulls_only() -> None:
+    lefts = pl.DataFrame({"time": [2], "k": [None]})
+    rights = pl.DataFrame({"time": [1], "k": ["a"], "b": [7]})
+
+    assert run(AsOfJoinExecutor(by="k"), {1: [rights], 0: [lefts]}).rows() == [(2, None, None)]
+    assert run(AsOfJoinExecutor(by="k"), {1: [lefts], 0: [rights]}).rows() == [(1, "a", 7)]

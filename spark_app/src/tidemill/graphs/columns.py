@@ -22,3 +22,25 @@ def stacked(frames: Sequence[pl.DataFrame], *, rechunk: bool = False) -> pl.Data
         return frames[0]
     names = frames[0].columns
     return pl.concat([in_order(frame, names) for frame in frames], how="vertical_relaxed", rechunk=rechunk)
+
+
+def typed(
+    left: pl.DataFrame, right: pl.DataFrame, left_on: Sequence[str], right_on: Sequence[str]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Two frames that can be joined on these columns: one of nulls only has the type Null, which Polars joins with no
+    other, so it takes that of its partner.
+    """
+    for one, other in zip(left_on, right_on, strict=True):
+        if left.schema[one] == pl.Null:
+            left = left.with_columns(pl.col(one).cast(right.schema[other]))
+        if right.schema[other] == pl.Null:
+            right = right.with_columns(pl.col(other).cast(left.schema[one]))
+    return left, right
+
+
+def widened(one: pl.DataFrame, other: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Two frames of the same columns in types that hold the values of both, as `stacked` makes them."""
+    if one.schema == other.schema:
+        return one, other
+    empty = stacked([one.clear(), other.clear()])
+    return in_order(one, empty.columns).cast(empty.schema), in_order(other, empty.columns).cast(empty.schema)

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
+from tidemill.graphs.columns import typed
 from tidemill.graphs.executor import Executor, Output
 from tidemill.graphs.executors.joins import LEFT, RIGHT
 from tidemill.graphs.executors.levels import Levels, concatenated
@@ -138,6 +139,7 @@ class AsOfJoinExecutor(Executor):
         if self._strategy != "backward":  # Polars would take the first one
             right = right.unique([self._right_on, *self._by], keep="last", maintain_order=True)
         keys = [self._left_on, *self._by]
+        left, right = typed(left, right, keys, [self._right_on, *self._by])
         has_keys = pl.all_horizontal(pl.col(key).is_not_null() for key in keys)
         found = (
             left.filter(has_keys)

@@ -8,6 +8,7 @@ from typing import Literal
 
 import polars as pl
 
+from tidemill.graphs.columns import typed
 from tidemill.graphs.executor import Executor, Output
 from tidemill.graphs.executors.levels import Levels, concatenated
 from tidemill.graphs.executors.polars_engine import collected
@@ -79,12 +80,7 @@ class JoinShape:
         self, left: pl.DataFrame, right: pl.DataFrame, how: Literal["inner", "left", "semi", "anti"]
     ) -> pl.DataFrame:
         """A join of two frames in one of these ways."""
-        # A column of nulls only has the type Null, which Polars joins with no other.
-        for a, b in zip(self.left_on, self.right_on, strict=True):
-            if left.schema[a] == pl.Null:
-                left = left.with_columns(pl.col(a).cast(right.schema[b]))
-            if right.schema[b] == pl.Null:
-                right = right.with_columns(pl.col(b).cast(left.schema[a]))
+        left, right = typed(left, right, self.left_on, self.right_on)
         left_on, right_on = list(self.left_on), list(self.right_on)
         is_float = len(left_on) == 1 and left.schema[left_on[0]].is_float()
         if is_float:
@@ -180,8 +176,10 @@ class JoinExecutor(Executor):
     def _right_came(self, right: pl.DataFrame) -> Iterator[pl.DataFrame]:
         if self._shape.is_by_keys:
             # A left row goes on with the first of its keys that comes: keys that came before bring it no second time.
+            keys = self._shape.right_on
+            same = JoinShape(keys, keys, "semi", self._shape.suffix)
             for known in self._right:
-                right = right.join(known, on=self._shape.right_on, how="anti")
+                right = same.unmatched(right, known)
         if self._shape.how != "anti":
             for left in self._left:
                 yield self._shape.matched(left, right)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import polars as pl
 
+from tidemill.graphs.columns import widened
 from tidemill.graphs.executor import Executor, Output, StatelessExecutor
 from tidemill.graphs.executors.levels import Levels, concatenated
 from tidemill.values.errors import BadInput
@@ -118,6 +119,7 @@ class DistinctExecutor(Executor):
         rows = concatenated(batches)
         fresh = rows.select(self._keys or rows.columns).unique()
         for seen in self._seen:
+            seen, fresh = widened(seen, fresh)
             # The many seen rows look up the few new ones, not the other way round, which would index all of them.
             known = seen.join(fresh, on=fresh.columns, how="semi", nulls_equal=True)
             fresh = fresh.join(known, on=fresh.columns, how="anti", nulls_equal=True)

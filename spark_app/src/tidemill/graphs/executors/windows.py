@@ -60,15 +60,9 @@ class _WindowExecutor(Executor):
         self.dropped_rows = 0
 
     def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
-        rows = self._with_ticks(concatenated(batches))
-        rows, had = rows.drop_nulls("__tidemill_tick"), rows.height
-        if self._lateness is not None:
-            newest = pl.col("__tidemill_tick").cum_max().shift(1)
-            if stream_id in self._newest:
-                newest = pl.max_horizontal(newest, pl.lit(self._newest[stream_id], dtype=pl.Int64))
-            rows = rows.filter((pl.col("__tidemill_tick") >= newest - self._ticks(self._lateness)).fill_null(True))
-        rows = rows if self._ended_at is None else rows.filter(self._is_open(self._ended_at))
-        self.dropped_rows += had - rows.height
+        given = concatenated([self._with_ticks(batch) for batch in batches])
+        rows = self._on_time(given.drop_nulls("__tidemill_tick"), stream_id)
+        self.dropped_rows += given.height - rows.height
         if rows.is_empty():
             return None
         newest_tick = rows.get_column("__tidemill_tick").max()
@@ -78,6 +72,17 @@ class _WindowExecutor(Executor):
         if self._lateness is None or len(self._newest) < self._streams:
             return None
         return self._shown(self._closed(min(self._newest.values()) - self._ticks(self._lateness)))
+
+    def _on_time(self, rows: pl.DataFrame, stream_id: int) -> pl.DataFrame:
+        """The rows that are not late."""
+        if rows.is_empty():  # the unit of their times is perhaps not known yet
+            return rows
+        if self._lateness is not None:
+            newest = pl.col("__tidemill_tick").cum_max().shift(1)
+            if stream_id in self._newest:
+                newest = pl.max_horizontal(newest, pl.lit(self._newest[stream_id], dtype=pl.Int64))
+            rows = rows.filter((pl.col("__tidemill_tick") >= newest - self._ticks(self._lateness)).fill_null(True))
+        return rows if self._ended_at is None else rows.filter(self._is_open(self._ended_at))
 
     def idle(self, channel: int) -> Output:
         made = self._closed(None)
@@ -114,8 +119,15 @@ class _WindowExecutor(Executor):
                 f"column {self._time!r} is {kind}: windows need a date, a time with a date, or a whole number"
             )
         if kind != pl.Null:
-            self._kind = kind
+            self._take_kind(pl.Int64() if kind.is_integer() else kind)
         return rows.with_columns(pl.col(self._time).cast(pl.Int64).alias("__tidemill_tick"))
+
+    def _take_kind(self, kind: pl.DataType) -> None:
+        """Ticks of several units, or of other zones, would be mixed silently."""
+        known = self._kind
+        if known is not None and known != kind and not (known.is_integer() and kind.is_integer()):
+            raise BadInput(f"column {self._time!r} is {kind} and was {known} before: cast it to one type")
+        self._kind = kind
 
     def _ticks(self, span: Span) -> int:
         """A span in the unit of the time column."""
@@ -143,6 +155,7 @@ class _WindowExecutor(Executor):
 
 class HoppingWindowExecutor(_WindowExecutor):
     """One row per window and key: `keys`, `window_start`, `window_end` (not in the window), and the aggregations.
+    Start and end have the type of the time; of dates they are times with a date, of whole numbers Int64.
 
     Windows are `size` long and begin at each multiple of `hop`, counted from 0 or 1970. A row is in each window that
     spans its time. `time` names a column of dates, times with a date (then spans are timedeltas) or whole numbers.
