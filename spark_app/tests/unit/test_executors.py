@@ -442,6 +442,39 @@ def test_rows_begin_another_session_when_an_idle_input_ended_the_one_before() ->
     assert left.rows() == [(16, 26, 1)]
 
 
+def test_windows_end_and_rows_are_late_when_a_channel_follows_others() -> None:
+    windows = TumblingWindowExecutor("at", 10, aggregations={"n": "len"}, allowed_lateness=3)
+    sessions = SessionWindowExecutor("at", 10, aggregations={"n": "len"}, allowed_lateness=3)
+    for executor in (windows, sessions):
+        executor.execute([pl.DataFrame({"at": [3, 18]})], 0, 0)
+        assert executor.time_reached() == 15
+
+    assert [frame.rows() for frame in frames_of(windows.follow(20, 0))] == [[(10, 20, 1)]]
+    assert frames_of(sessions.follow(20, 0)) == []  # it lasts until 28
+    for executor in (windows, sessions):
+        assert executor.time_reached() == 20
+        executor.execute([pl.DataFrame({"at": [19, 20]})], 0, 0)
+        assert executor.dropped_rows == 1
+    assert [frame.rows() for frame in frames_of(windows.done(0))] == [[(20, 30, 1)]]
+    assert [frame.rows() for frame in frames_of(sessions.done(0))] == [[(18, 30, 2)]]
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_a_channel_without_rows_follows_others_when_the_unit_of_their_times_differs(unit: Any) -> None:
+    hour, zero = timedelta(hours=1), timedelta(0)
+    first, other = (
+        TumblingWindowExecutor("at", hour, aggregations={"n": "len"}, allowed_lateness=zero) for _ in range(2)
+    )
+    first.execute([at(NOON)], 0, 0)
+    reached = first.time_reached()
+    assert reached is not None and other.time_reached() is None
+    assert frames_of(other.follow(reached, 1)) == []
+    other.execute([at(NOON - hour, NOON, NOON + hour, unit=unit)], 0, 1)
+
+    assert other.dropped_rows == 1
+    assert other.time_reached() == reached + 3_600_000_000_000
+
+
 def test_an_idle_time_is_refused_when_it_is_not_above_zero() -> None:
     with pytest.raises(BadInput, match="idle_after is above 0"):
         TumblingWindowExecutor("at", 10, aggregations={"n": ("at", "count")}, idle_after=timedelta(0))

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -335,6 +336,58 @@ def test_a_channel_without_rows_holds_no_window_back_when_inputs_idle(flow: Flow
     assert found == [{"0": 10, "10": 10, "20": 5}]
     assert totals(windows) == {"0": 10, "10": 10, "20": 5, "30": 1}
     assert not [key for key in open_store(flow.store).list("_tidemill/graphs/sums") if "scratch" in key]
+
+
+class Dies(BaseException):
+    """The process of a graph is gone."""
+
+
+class Busy:
+    """Counts by tens in three channels, a second for each wave. Each has a row of time 1; then two of them get a row
+    each second, and the third one (5 and 205, where the others are at 200) only then. No input idles for 5 seconds.
+    """
+
+    def __init__(self, flow: Flow, patch: pytest.MonkeyPatch) -> None:
+        self.flow, self.now = flow, 0.0
+        self.depot = flow.cluster.cluster_depot("Ticks", "*ticks")
+        self.depot.append_many([{"at": 1, "k": k} for k in range(3)])
+        self.times = iter(range(10, 401, 10))
+        patch.setattr(run, "Idleness", lambda graph: Idleness(graph, lambda: self.now))
+
+    def run(self, seconds: int) -> WindowedDataset:
+        """Until the last row, or dead after so many seconds."""
+        graph, windows = ending_idle(self.flow.store, 3, timedelta(seconds=5))
+        end = self.now + seconds
+
+        def look(waves: Waves) -> None:
+            self.now += 1
+            if self.now == end:
+                raise Dies
+            at = next(self.times, None)
+            if at is None:
+                graph.stop()
+                return
+            self.depot.append_many([{"at": at, "k": k} for k in range(2)])
+            for each in (5, 205) if at == 200 else ():
+                self.depot.append_many([{"at": each, "k": 2}])
+
+        graph.observe(look)
+        graph.run()
+        return windows
+
+
+@pytest.mark.parametrize("dies_at", [None, 4, 7, 9, 21, 22, 24, 27])
+def test_a_quiet_channel_follows_the_others_when_these_stay_busy(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, dies_at: int | None
+) -> None:
+    busy = Busy(flow, monkeypatch)
+    with suppress(Dies):
+        busy.run(dies_at or 0)
+    found = totals(busy.run(0) if dies_at else WindowedDataset(flow.store, "sums-1"))
+
+    assert found | {"0": 3, "200": 3} == found  # what came late is in none, what was on time is in its window
+    assert [name for name, rows in found.items() if rows != 2] == ["0", "200"]
+    assert list(found)[:36] == [str(at) for at in range(0, 360, 10)]
 
 
 def test_windows_of_windows_end_in_turn_when_an_input_idles(flow: Flow) -> None:

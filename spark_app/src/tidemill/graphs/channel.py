@@ -142,7 +142,7 @@ class LiveChannel:
         is_done = work.is_last or has_ended_early(self._executor)
         rows_in = sum(batch.height for _, batches in work.inbox for batch in batches)
         found: dict[str, Any] = {"cursor": None, "has_ended": is_done, "rows_in": rows_in, "rows_out": rows_out}
-        found["was_told"] = work.is_idle
+        found |= {"was_told": work.is_idle, "reached": self._executor.time_reached()}
         assert isinstance(self.node, TaskNode)
         if isinstance(self._writer, WindowWriter):
             return found | {"windows": self._writer.write(frames, work.closed)}
@@ -165,6 +165,9 @@ class LiveChannel:
         if work.is_idle and not work.is_last and not has_ended_early(self._executor):
             with calling(self.node.name, "idle", self.number):
                 yield from self._frames(self._executor.idle(self.number))
+        if work.follow is not None and not work.is_last and not has_ended_early(self._executor):
+            with calling(self.node.name, "follow", self.number):
+                yield from self._frames(self._executor.follow(work.follow, self.number))
         if work.is_last or has_ended_early(self._executor):
             with calling(self.node.name, "done", self.number):
                 yield from self._frames(self._executor.done(self.number))

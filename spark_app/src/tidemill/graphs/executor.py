@@ -37,7 +37,9 @@ class Executor:
     """Whether its results are right only if all rows of a key come to one channel: no `SplitPartition` goes with it."""
 
     idle_after: timedelta | None = None
-    """After how long without new rows in the inputs that feed it `idle` is called; None is never."""
+    """After how long without new rows in the inputs that feed it `idle` is called, and, where windows are kept, without
+    rows in one of several channels `follow`; None is never.
+    """
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
@@ -59,6 +61,16 @@ class Executor:
     def idle(self, channel: int) -> Output:
         """Called in each channel when the inputs found nothing new for `idle_after`, once until rows come again; what
         to send on. Where it is kept as a WindowedDataset: all windows that are open; of older ones none is taken later.
+        """
+        return None
+
+    def time_reached(self) -> int | None:
+        """The time before which rows are late in this channel, in nanoseconds or whole numbers; None where none is."""
+        return None
+
+    def follow(self, time: int, channel: int) -> Output:
+        """Called in a channel that got no rows for `idle_after` while all others of the node reached this time: rows
+        before it are late from now on, as in these; what to send on.
         """
         return None
 

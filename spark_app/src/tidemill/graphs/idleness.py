@@ -24,17 +24,37 @@ class Idleness:
         self._clock = clock
         self._feeding = graph.feeding()
         self._looks: dict[ChannelId, tuple[float, float]] = {}
+        self._watched = {
+            (node.id, number): node.idle_after.total_seconds()
+            for node in graph.tasks
+            for number in range(node.channels)
+            if node.idle_after is not None and node.keeps_windows and node.channels > 1
+        }
+        self._arrived: dict[ChannelId, float] = {}
+        self._now = 0.0
 
     def look(self, results: Iterable[StepResult]) -> None:
         """Take over what the inputs of a wave found: of empty looks the first and the last count."""
+        self._now = self._clock()
+        for channel in self._watched:
+            self._arrived.setdefault(channel, self._now)
         for result in results:
+            self._arrived.update((message.target, self._now) for message in result.messages if self._watched)
             if not isinstance(self._graph.nodes[result.channel[0]], InputNode):
                 continue
             if result.rows_in:
                 self._looks.pop(result.channel, None)
             else:
-                now = self._clock()
-                self._looks[result.channel] = (self._looks.get(result.channel, (now, now))[0], now)
+                first, _ = self._looks.get(result.channel, (self._now, self._now))
+                self._looks[result.channel] = (first, self._now)
+
+    def quiet(self) -> set[ChannelId]:
+        """The channels of nodes that keep windows to which nothing was sent for as long as `idle_after` says."""
+        return {
+            channel
+            for channel, after in self._watched.items()
+            if self._now - self._arrived.get(channel, self._now) >= after
+        }
 
     def due(self, waves: Waves) -> int | None:
         """The first node that is to be told now."""

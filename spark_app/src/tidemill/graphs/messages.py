@@ -32,7 +32,8 @@ class StepWork:
 
     `ended` are the streams of which nothing follows. `is_last`: all sources have ended and this is all that they sent.
     `state` is what `StepResult.state` was before. `is_idle`: the node is told that its inputs find nothing new.
-    `closed`: windows up to this one were ended so in some channel, and none of them comes again.
+    `closed`: windows up to this one were ended so in some channel, and none of them comes again. `follow`: the channel
+    got no rows for long, and all others reached this time.
     """
 
     channel: ChannelId
@@ -43,6 +44,7 @@ class StepWork:
     state: Any = None
     is_idle: bool = False
     closed: Any = None
+    follow: int | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class StepResult:
 
     `windows`: of a node that keeps a Dataset for each window those that ended, in rising order, and their rows.
     `was_told`: that its inputs are idle. `is_repeated`: the task that did this first was lost in it.
+    `reached`: the time before which rows are late in it.
     `behind`: the records that an input has still to read, as far as it knows.
     `state`: how the channel is found again, where it is not kept in this process.
     """
@@ -70,5 +73,6 @@ class StepResult:
     state: Any = None
     is_repeated: bool = False
     was_told: bool = False
+    reached: int | None = None
     stored: tuple[str, ...] = ()
     """Keys of objects that the step created to carry messages and state."""

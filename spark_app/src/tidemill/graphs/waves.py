@@ -9,7 +9,7 @@ shape of a graph can stop it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ class ChannelProgress:
     """How far a channel is. `steps` is the number of its state, which only rises.
 
     `windows` are those that it has ended and that are not published yet, `newest_window` is the last it ever ended.
+    `reached` is the time before which rows are late in it; windows up to `followed` it ended since others had.
     """
 
     cursor: Cursor = None
@@ -38,6 +39,8 @@ class ChannelProgress:
     published: int = 0
     windows: list[tuple[Any, DatasetObject]] = field(default_factory=list)
     newest_window: Any = None
+    reached: int | None = None
+    followed: Any = None
     behind: int = 0
     state: Any = None
 
@@ -126,7 +129,7 @@ class Waves:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("_graph", "_takers", "_feeding", "_tellable")
+            if name not in ("_graph", "_takers", "_feeding", "_tellable", "_following")
         }
 
     def go_on(self, graph: GraphDefinition) -> None:
@@ -135,6 +138,7 @@ class Waves:
         self._takers = [tuple({edge.target for edge in graph.edges(node.id)}) for node in graph.nodes]
         self._feeding = graph.feeding()
         self._tellable = {node.id for node in graph.tasks if node.idle_after is not None}
+        self._following: dict[ChannelId, tuple[int, Any]] = {}
         vars(self).setdefault("untold", set())  # checkpoints of older versions have neither
         vars(self).setdefault("_closed", {})
 
@@ -181,15 +185,38 @@ class Waves:
 
     # --- a wave ------------------------------------------------------------------------------------------------------
 
-    def plan(self, told: int | None = None) -> list[StepWork]:
-        """The work of the next wave; empty where nothing is left to do. `told`: a node to be told that inputs idle."""
+    def plan(self, told: int | None = None, quiet: Collection[ChannelId] = ()) -> list[StepWork]:
+        """The work of the next wave; empty where nothing is left to do. `told`: a node to be told that inputs idle.
+        `quiet`: channels that got no rows for long, which follow the others of their node.
+        """
         self._stop_unread()
+        self._following = dict(self._follow(quiet))
         works = [work for node in self._graph.tasks for work in self._taking(node, node.id == told)]
         # What is taken now makes room, unless it becomes as much again.
         works += self._reading(self.memory_bytes - self.backlog)
         for work in works:
             self.channels[work.channel].inbox = {}
         return works
+
+    def _follow(self, quiet: Collection[ChannelId]) -> Iterator[tuple[ChannelId, tuple[int, Any]]]:
+        """Quiet channels that hold windows back, and what all others of their node reached: a time and a window."""
+        for node, number in quiet:
+            own = self.channels[node, number]
+            others = [self.channels[node, each] for each in range(self._graph.nodes[node].channels)]
+            others = [each for at, each in enumerate(others) if (node, at) not in quiet and not each.has_ended]
+            times = [each.reached for each in others if each.reached is not None]
+            windows = [each.newest_window for each in others if each.newest_window is not None]
+            if own.has_ended or own.inbox or not others or not len(times) == len(windows) == len(others):
+                continue
+            if _later(self._ended(node, own), min(windows)) != self._ended(node, own):
+                yield (node, number), (min(times), min(windows))
+
+    def _ended(self, node: int, channel: ChannelProgress) -> Any:
+        """The last window of which a channel of a node gives no rows any more."""
+        return _later(channel.newest_window, self._closed_in(node, channel))
+
+    def _closed_in(self, node: int, channel: ChannelProgress) -> Any:
+        return _later(self._closed.get(node), channel.followed)
 
     def _stop_unread(self) -> None:
         """Channels end whose takers all have; from the last node to the first, so that it goes on to inputs."""
@@ -206,12 +233,13 @@ class Waves:
         works = []
         for number in range(node.channels):
             progress = self.channels[node.id, number]
-            if progress.has_ended or not (progress.inbox or is_last or is_idle):
+            follow = self._following.get((node.id, number), (None, None))[0]
+            if progress.has_ended or not (progress.inbox or is_last or is_idle or follow is not None):
                 continue
             # Streams in the order of their names, and in each the channels that send in theirs.
             inbox = tuple((stream, _in_order(progress.inbox[stream])) for stream in sorted(progress.inbox))
-            closed = self._closed.get(node.id)
-            works.append(StepWork((node.id, number), None, inbox, ended, is_last, progress.state, is_idle, closed))
+            closed, state = self._closed_in(node.id, progress), progress.state
+            works.append(StepWork((node.id, number), None, inbox, ended, is_last, state, is_idle, closed, follow))
         return works
 
     def _reading(self, room: int) -> list[StepWork]:
@@ -277,6 +305,7 @@ class Waves:
             progress = self.channels[result.channel]
             progress.cursor, progress.has_ended, progress.state = result.cursor, result.has_ended, result.state
             progress.steps += 1
+            progress.reached = result.reached
             progress.objects += result.objects
             progress.windows += result.windows
             if result.windows:
@@ -284,6 +313,8 @@ class Waves:
             progress.staged += result.staged
             progress.staged_rows += result.rows_out if result.staged else 0
             self._count(result)
+        for channel, (_, window) in self._following.items():
+            self.channels[channel].followed = window
         self._note_told({result.channel[0] for result in results if result.was_told})
         for result in results:
             for message in result.messages:
@@ -309,11 +340,10 @@ class Waves:
 
     def ended_windows(self, node: int) -> dict[Any, list[DatasetObject]]:
         """The windows that no channel of a node adds to any more, in rising order, and their rows: each channel has
-        ended this one or a later one, or all were told that inputs are idle.
+        ended this one or a later one, or follows those that have, or all were told that inputs are idle.
         """
         channels = [self.channels[node, number] for number in range(self._graph.nodes[node].channels)]
-        closed = self._closed.get(node)
-        reached = [_later(progress.newest_window, closed) for progress in channels if not progress.has_ended]
+        reached = [self._ended(node, progress) for progress in channels if not progress.has_ended]
         if None in reached:
             return {}
         found: dict[Any, list[DatasetObject]] = {}

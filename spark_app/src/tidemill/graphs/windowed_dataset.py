@@ -36,8 +36,8 @@ class WindowedDataset(Dataset):
 
     `key` is the column that tells windows apart, as `window_start`. The executor gives all rows of a window in one
     step, and windows in rising order, as `TumblingWindowExecutor` and `HoppingWindowExecutor` do. Where the node has
-    several channels, a window is there when each of them has ended this one or a later one, or when the executor has an
-    `idle_after` and was told that the inputs idle.
+    several channels, a window is there when each of them has ended this one or a later one. Where the executor has an
+    `idle_after`, a channel that got no rows for so long follows the others, and all end where the inputs idle.
     """
 
     KIND: ClassVar[str] = WINDOWS

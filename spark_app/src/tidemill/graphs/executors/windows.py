@@ -33,6 +33,8 @@ class _WindowExecutor(Executor):
     """
 
     NEEDS_WHOLE_KEYS: ClassVar[bool] = True
+    _followed: int | None = None
+    """The time that other channels reached, while this one got no rows: rows before it are late."""
     _ended_at: int | None = None
     """What an idle input ended: of hopping windows the last start, of sessions the newest row."""
 
@@ -69,9 +71,7 @@ class _WindowExecutor(Executor):
         assert isinstance(newest_tick, int)
         self._newest[stream_id] = max(newest_tick, self._newest.get(stream_id, newest_tick))
         self._add(rows)
-        if self._lateness is None or len(self._newest) < self._streams:
-            return None
-        return self._shown(self._closed(min(self._newest.values()) - self._ticks(self._lateness)))
+        return self._ended()
 
     def _on_time(self, rows: pl.DataFrame, stream_id: int) -> pl.DataFrame:
         """The rows that are not late."""
@@ -81,8 +81,41 @@ class _WindowExecutor(Executor):
             newest = pl.col("__tidemill_tick").cum_max().shift(1)
             if stream_id in self._newest:
                 newest = pl.max_horizontal(newest, pl.lit(self._newest[stream_id], dtype=pl.Int64))
-            rows = rows.filter((pl.col("__tidemill_tick") >= newest - self._ticks(self._lateness)).fill_null(True))
+            oldest = newest - self._ticks(self._lateness)
+            if self._followed is not None:
+                oldest = pl.max_horizontal(oldest, pl.lit(self._followed_tick(), dtype=pl.Int64))
+            rows = rows.filter((pl.col("__tidemill_tick") >= oldest).fill_null(True))
         return rows if self._ended_at is None else rows.filter(self._is_open(self._ended_at))
+
+    def time_reached(self) -> int | None:
+        reached = self._reached()
+        return None if reached is None else reached * self._tick_size()
+
+    def follow(self, time: int, channel: int) -> Output:
+        self._followed = time
+        return self._ended()
+
+    def _ended(self) -> Output:
+        """The windows to which no row on time can be added."""
+        reached = self._reached()
+        return None if reached is None else self._shown(self._closed(reached))
+
+    def _reached(self) -> int | None:
+        """The tick before which rows are late in all streams."""
+        if self._kind is None or self._lateness is None:
+            return None
+        known = [self._followed_tick()] if self._followed is not None else []
+        if len(self._newest) >= self._streams:
+            known.append(min(self._newest.values()) - self._ticks(self._lateness))
+        return max(known, default=None)
+
+    def _followed_tick(self) -> int:
+        assert self._followed is not None
+        return -(-self._followed // self._tick_size())
+
+    def _tick_size(self) -> int:
+        """Of times in nanoseconds, so that channels whose times have other units understand each other."""
+        return {"ms": 1_000_000, "us": 1_000}.get(str(getattr(self._kind, "time_unit", None)), 1)
 
     def idle(self, channel: int) -> Output:
         made = self._closed(None)
