@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from graph_executors import Count, Killed, Pass
 
 from tidemill import (
+    BadInput,
     DefinitionError,
     Depot,
     InProcessCluster,
@@ -34,6 +36,7 @@ class Flows(Module):
     def define(self, setup: Any, topologies: Any) -> None:
         setup.declare_depot("*rows", Depot.random())
         setup.declare_depot("*numbers", Depot.random())
+        setup.declare_depot("*odd", Depot.random())
         setup.declare_depot("*out", Depot.random())
 
 
@@ -79,6 +82,50 @@ def test_records_are_rows_when_a_graph_reads_a_depot(store: str) -> None:
 def test_records_are_values_when_they_are_no_dicts_in_both_directions(store: str) -> None:
     copying(store).run()
     assert sorted(appended(store)) == list(range(50))
+
+
+def passed_on(store: str, records: list[Any], **options: Any) -> list[Any]:
+    """What another depot gets of records, in one batch."""
+    with InProcessCluster.create(store=store) as cluster:
+        cluster.launch_module(Flows(), LaunchConfig(4, 2))
+        cluster.cluster_depot("Flows", "*odd").append_many(records)
+    graph = TaskGraph(store)
+    odd = graph.new_input_depot("Flows", "*odd", 1, **options)
+    graph.new_output_depot({0: odd}, "Flows", "*out")
+    graph.run()
+    return appended(store)
+
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [{"a": 1}, {"a": "x"}], [{"a": {"b": 1}}, {"a": 2}], [{"a": 1}, {"a": NOON}], [{"a": [1, "x"]}], [1, "x"],
+        [{"a": 1}, 2], [{"a": {"b": 1}}, {"a": {"b": "x"}}], [b"x", "x"], [{}, {}], [[{"b": 1}], [{"b": None}, 2]],
+    ],
+)  # fmt: skip
+def test_records_are_refused_when_a_column_would_change_their_values(store: str, records: list[Any]) -> None:
+    with pytest.raises(BadInput, match="make no columns"):
+        passed_on(store, records)
+
+
+@pytest.mark.parametrize("records", [["x", 1], [2**40], [{"a": 1}]])
+def test_values_are_refused_when_they_are_not_of_the_type_that_was_said(store: str, records: list[Any]) -> None:
+    with pytest.raises(BadInput, match="make no columns"):
+        passed_on(store, [*records, None], schema={"value": pl.Int32})
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [{"a": None, "b": [1, None]}, {"a": NOON, "b": []}, {"a": None, "b": None}], [None, [1], [None, 2.5]],
+        [{"a": {"b": None}}, {"a": None}, {"a": {"b": "x"}}], [b"x", None], [1, 2.5, None],
+    ],
+)  # fmt: skip
+def test_records_pass_through_when_each_column_has_one_kind(store: str, records: list[Any]) -> None:
+    assert sorted(passed_on(store, records), key=repr) == sorted(records, key=repr)
 
 
 def test_rows_become_dicts_when_a_graph_appends_them(store: str) -> None:

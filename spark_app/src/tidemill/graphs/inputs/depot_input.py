@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import polars as pl
@@ -25,6 +26,7 @@ BATCH_RECORDS = 10_000
 VALUE = "value"
 """The column of records that are no dicts."""
 BEGINNING = StartFrom("beginning")
+_NUMBER = {bool: float, int: float}
 _PLAIN = (pl.Int64, pl.Float64, pl.String, pl.Boolean)
 
 
@@ -142,12 +144,36 @@ class DepotInput:
                 return pl.DataFrame(fields)
         values = to_values(column)
         try:
-            if all(isinstance(value, dict) for value in values):
-                return pl.DataFrame(values, schema=self.types, infer_schema_length=None)
-            return pl.DataFrame({VALUE: values}, schema=self.types, strict=False)
+            if self.types is None:
+                _check_kinds(VALUE, values)
+            are_rows = all(isinstance(value, dict) for value in values)
+            if are_rows:
+                frame = pl.DataFrame(values, schema=self.types, infer_schema_length=None)
+            else:
+                frame = pl.DataFrame({VALUE: values}, schema=self.types, strict=False)
+            if not frame.width:
+                raise TypeError("they have no fields")
+            for name in frame.columns:
+                given = [value.get(name) for value in values] if are_rows else values
+                if frame[name].null_count() != given.count(None):
+                    raise TypeError(f"{name!r} has values that are no {frame[name].dtype}")
+            return frame
         except (TypeError, pl.exceptions.PolarsError) as error:
             text = f"Records of {self.depot} of {self.module} make no columns: {error}"
             raise BadInput(f"{text}. Name the types of columns with schema=.") from error
+
+
+def _check_kinds(name: str, values: Sequence[Any]) -> None:
+    """Polars would make text of numbers, numbers of times, and null of what is no struct. Raises TypeError."""
+    kinds = {_NUMBER.get(kind, kind) for kind in set(map(type, values))} - {type(None)}
+    if len(kinds) > 1:
+        raise TypeError(f"{name!r} has values of several kinds ({', '.join(sorted(kind.__name__ for kind in kinds))})")
+    held = [value for value in values if value is not None] if kinds & {list, tuple, dict} else []
+    if dict in kinds:
+        for key in dict.fromkeys(chain.from_iterable(held)):
+            _check_kinds(key, [value.get(key) for value in held])
+    elif held:
+        _check_kinds(name, list(chain.from_iterable(held)))
 
 
 def depot_input(
