@@ -526,6 +526,23 @@ def test_rows_are_distinct_when_their_types_differ_between_batches() -> None:
     assert sorted(str(value) for (value,) in found) == ["1.0", "2.0", "None", "nan"]
 
 
+@pytest.mark.parametrize("other", [["1"], [NOON], [b"1"], [[1]]])
+@pytest.mark.parametrize("make", [lambda: AggExecutor("k", {"n": "len"}), lambda: DistinctExecutor("k")])
+def test_batches_are_refused_when_their_values_would_become_those_of_another_kind(make: Any, other: Any) -> None:
+    executor = make()
+    executor.execute([pl.DataFrame({"k": [1]})], 0, 0)
+
+    with pytest.raises(pl.exceptions.SchemaError, match="in several batches"):
+        executor.execute([pl.DataFrame({"k": other})], 0, 0)
+
+
+@pytest.mark.parametrize("other", [[1.5], [True], [None]])
+def test_batches_go_together_when_their_types_are_widened(other: Any) -> None:
+    made = run(AggExecutor(None, {"n": ("k", "count")}), {0: [pl.DataFrame({"k": values}) for values in ([1], other)]})
+
+    assert made["n"].to_list() == [1 + (other != [None])]
+
+
 @pytest.mark.parametrize("how", ["semi", "anti"])
 def test_keys_of_nulls_only_meet_nothing_when_keys_came_before(how: Any) -> None:
     made = run(JoinExecutor("k", how=how), {1: [TEXTS, NULLS], 0: [NULLS, TEXTS]})

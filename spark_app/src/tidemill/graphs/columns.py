@@ -24,6 +24,25 @@ def stacked(frames: Sequence[pl.DataFrame], *, rechunk: bool = False) -> pl.Data
     return pl.concat([in_order(frame, names) for frame in frames], how="vertical_relaxed", rechunk=rechunk)
 
 
+def check_kinds(frames: Sequence[pl.DataFrame]) -> None:
+    """Refuses frames of which `stacked` would make text of numbers, or numbers of times."""
+    if all(frame.schema == frames[0].schema for frame in frames):
+        return
+    for name in frames[0].columns:
+        types = {frame.schema.get(name, pl.Null()) for frame in frames} - {pl.Null()}
+        if len({_kind(each) for each in types}) > 1:
+            shown = " and ".join(sorted(map(str, types)))
+            raise pl.exceptions.SchemaError(f"column {name!r} is {shown} in several batches: cast it to one type")
+
+
+def _kind(of: pl.DataType) -> str:
+    """What types have in common that can be widened to one without changing what values are."""
+    if of.is_numeric() or of == pl.Boolean:
+        return "number"
+    kinds = {pl.Date: "time", pl.Datetime: "time", pl.String: "text", pl.Categorical: "text", pl.Enum: "text"}
+    return kinds.get(of.base_type(), str(of.base_type()))
+
+
 def typed(
     left: pl.DataFrame, right: pl.DataFrame, left_on: Sequence[str], right_on: Sequence[str]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -42,5 +61,6 @@ def widened(one: pl.DataFrame, other: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
     """Two frames of the same columns in types that hold the values of both, as `stacked` makes them."""
     if one.schema == other.schema:
         return one, other
+    check_kinds([one, other])
     empty = stacked([one.clear(), other.clear()])
     return in_order(one, empty.columns).cast(empty.schema), in_order(other, empty.columns).cast(empty.schema)
