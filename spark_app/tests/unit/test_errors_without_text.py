@@ -10,6 +10,7 @@ from mirrored import BEGINNING, launch
 from stories import module_of
 
 from tidemill import Depot, ExternalDepot, InProcessCluster, LaunchConfig, Ops, Path, PState, TaskGlobalObject
+from tidemill.cluster.launch import RunningModule
 from tidemill.spark.wire import pack_failure, raise_failure
 from tidemill.values.errors import DefinitionError, UserCodeError
 
@@ -92,7 +93,9 @@ def test_failure_is_the_modules_when_its_exception_has_no_text(define: Any) -> N
         assert "Mute: <RuntimeError in str>" in failure.message
 
 
-def test_runner_tells_what_keeps_it_waiting_when_the_exception_has_no_text() -> None:
+def test_runner_tells_what_keeps_it_waiting_when_the_exception_has_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunningModule.start, "__defaults__", (0.3,))
+
     def define(setup: Any, topologies: Any) -> None:
         setup.declare_object("*e", MuteDepot())
         topologies.microbatch("mb").source("*e").out("*b").explode_microbatch("*b").out("*r")

@@ -20,6 +20,7 @@ from tidemill.language.operation_texts import TEXTS
 from tidemill.values.absent import ABSENT
 from tidemill.values.data import in_order
 from tidemill.values.errors import BadInput, RecordRefused
+from tidemill.values.keys import has_key, plain_key
 from tidemill.values.suggestions import Suggesting, nearest
 
 Emits = Literal["one", "many", "expand"]
@@ -148,10 +149,11 @@ def _get(collection: Any, key: Any, default: Any = None) -> Any:
     if collection is None:
         return default
     if isinstance(collection, dict):
-        return collection.get(_key_in(collection, key), default)
+        return default if (found := _held(collection, key)) is ABSENT else collection[found]
     if isinstance(collection, (set, frozenset)):
-        return key if _key_in(collection, key) in collection else default
-    return collection[key] if isinstance(key, int) and 0 <= key < len(collection) else default
+        return default if _held(collection, key) is ABSENT else key
+    is_index = isinstance(key, int) and not isinstance(key, bool)
+    return collection[key] if is_index and 0 <= key < len(collection) else default
 
 
 def _must_get(collection: Any, key: Any) -> Any:
@@ -161,7 +163,7 @@ def _must_get(collection: Any, key: Any) -> Any:
         BadInput: there is none; says which keys there are.
     """
     if isinstance(collection, dict):
-        if (found := _key_in(collection, key)) in collection:
+        if (found := _held(collection, key)) is not ABSENT:
             return collection[found]
         there = ", ".join(map(repr, collection))[:_SHOWN_CHARS] or "no key"
         near = nearest(key, [each for each in collection if isinstance(each, str)]) if isinstance(key, str) else None
@@ -194,12 +196,19 @@ def _contains(collection: Any, element: Any) -> bool:
         if not is_scalar(element):
             return any(equal(held, element) for held in collection)
         return bool(element == element) and element in collection  # no NaN, whose place in a list is no key
-    return collection is not None and _key_in(collection, element) in collection
+    if isinstance(collection, (dict, set, frozenset)):
+        return _held(collection, element) is not ABSENT
+    return collection is not None and element in collection
 
 
-def _key_in(held: Any, key: Any) -> Any:
-    """The key, or the NaN that a dict or set holds: each NaN object is a key of its own for Python."""
-    return key if key == key else next((other for other in held if other != other), key)
+def _held(held: dict[Any, Any] | set[Any] | frozenset[Any], key: Any) -> Any:
+    """The key as a dict or set finds it, ABSENT where there is none; which keys are one, `values.keys` says."""
+    if type(key) is str:
+        return key if key in held else ABSENT
+    if key != key:
+        return next((other for other in held if other != other), ABSENT)
+    found = plain_key(key)
+    return found if has_key(held, found) else ABSENT
 
 
 def _as_ints(values: Iterable[Any]) -> Iterator[int]:
@@ -251,10 +260,10 @@ def equal(one: Any, other: Any) -> bool:
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(equal, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
-        there = [(item, other.get(_key_in(other, key), ABSENT)) for key, item in one.items()]
-        return len(one) == len(other) and all(held is not ABSENT and equal(item, held) for item, held in there)
+        there = [(item, _held(other, key)) for key, item in one.items()]
+        return len(one) == len(other) and all(key is not ABSENT and equal(item, other[key]) for item, key in there)
     if isinstance(one, (set, frozenset)) and isinstance(other, (set, frozenset)):
-        return len(one) == len(other) and all(_key_in(other, element) in other for element in one)
+        return len(one) == len(other) and all(_held(other, element) is not ABSENT for element in one)
     return bool(one == other)
 
 

@@ -106,7 +106,9 @@ Plain = dict[Any, Any] | set[Any] | frozenset[Any]
 
 def _may_be_flag(key: Any) -> bool:
     """Whether Python could take this key for another one: numbers that are equal to a bool, and what holds elements."""
-    return (key in (0, 1)) if isinstance(key, (int, float)) else isinstance(key, (tuple, frozenset))
+    if isinstance(key, (int, float)):
+        return key in (0, 1)
+    return isinstance(key, (tuple, frozenset)) and any(map(_may_be_flag, key))
 
 
 def has_key(held: Plain, key: Any) -> bool:
