@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 from minio import Minio
@@ -52,6 +53,14 @@ class Store:
         for error in client.remove_objects(bucket, names):
             raise AssertionError(f"could not remove {error}")
         client.remove_bucket(bucket)
+
+    def put(self, bucket: str, name: str, data: bytes) -> None:
+        """An object of the user's own."""
+        self._client().put_object(bucket, name, io.BytesIO(data), len(data))
+
+    def outer_url(self, bucket: str) -> str:
+        """As `url`, for programs on this machine."""
+        return f"s3://{bucket}/store?endpoint=http://{self._reach.address(NAMESPACE, 'minio', 9000)}&region=us-east-1"
 
     def objects(self, bucket: str) -> list[str]:
         """Names of all objects of a bucket."""

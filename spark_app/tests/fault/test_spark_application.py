@@ -129,7 +129,7 @@ def _properties(api: RecordingApi) -> list[str]:
 DRIVER = """
 import sys, threading
 from pathlib import Path
-from tidemill.kubernetes.spark_json import read_settings
+from tidemill.spark.given_settings import read_settings
 from tidemill.spark.on_kubernetes import DriverPod
 from tidemill.spark.session import Session
 

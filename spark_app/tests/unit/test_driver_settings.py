@@ -13,8 +13,8 @@ from tidemill.api.recording import record_module
 from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition
 from tidemill.kubernetes.resources import module_settings, start_from, topology_settings, with_starts
-from tidemill.kubernetes.spark_json import check_settings, read_settings
 from tidemill.language.dataflow import StartFrom
+from tidemill.spark.given_settings import check_settings, given_settings, read_settings
 from tidemill.spark.on_kubernetes import DriverPod, mebibytes
 from tidemill.spark.settings import spark_conf
 from tidemill.values.errors import BadInput
@@ -111,6 +111,33 @@ def test_setting_of_a_user_wins_when_it_is_free(tmp_path: Path) -> None:
 def test_file_is_refused_when_it_says_what_can_not_be(tmp_path: Path, more: dict[str, Any], text: str) -> None:
     with pytest.raises(BadInput, match=text):
         conf_of(tmp_path, **more)
+
+
+POD_VARIABLES = {"POD_NAME": "visits-1", "POD_NAMESPACE": "ns", "POD_IP": "10.1.2.4", "POD_UID": "uid-2"}
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """That of a pod whose program starts Spark by itself, without the operator."""
+    for name, value in {**POD_VARIABLES, "TIDEMILL_SPARK_CONF": str(written(tmp_path))}.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def test_executors_are_pods_when_the_environment_names_a_file(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    environment.setenv("TIDEMILL_SPARK_MASTER", "local[1]")
+    settings = given_settings()
+    conf = spark_conf(settings, tmp_path)
+    assert (settings.master, settings.executors) == ("k8s://https://kubernetes.default.svc", 2)
+    assert (conf["spark.driver.host"], conf["spark.kubernetes.driver.pod.name"]) == ("10.1.2.4", "visits-1")
+    assert "spark.kubernetes.executor.label.tidemill.dev/topology" not in conf
+
+
+@pytest.mark.parametrize("name", POD_VARIABLES)
+def test_settings_are_refused_when_a_pod_does_not_say_who_it_is(environment: pytest.MonkeyPatch, name: str) -> None:
+    environment.delenv(name)
+    with pytest.raises(BadInput, match=f"^{name} is not set: TIDEMILL_SPARK_CONF is for pods"):
+        given_settings()
 
 
 # --- resources -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tidemill.cli.main import app
 from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
-from tidemill.spark.settings import SparkSettings
+from tidemill.spark.given_settings import given_settings
 from tidemill.store.urls import open_store
 
 PROGRAM = """
@@ -79,4 +79,4 @@ def test_spark_logs_from_the_same_level_on_when_the_environment_names_one(
     monkeypatch.delenv("TIDEMILL_LOG_LEVEL", raising=False)
     if asked is not None:
         monkeypatch.setenv("TIDEMILL_LOG_LEVEL", asked)
-    assert SparkSettings.from_environment().log_level == level
+    assert given_settings().log_level == level

@@ -99,7 +99,7 @@ class Candidate:
     def _conf_faults(self) -> list[Fault]:
         if not self.conf:
             return []
-        from tidemill.kubernetes.spark_json import check_settings
+        from tidemill.spark.given_settings import check_settings
 
         return [Fault(subject, text) for subject, text in check_settings(Path(self.conf))]
 

@@ -68,10 +68,10 @@ def open_engine(engine: str | None, master: str | None = None) -> AttemptRunner:
 
 def _open_spark(master: str | None, has_ui: bool = False) -> SparkRunner:
     with needing("spark"):
+        from tidemill.spark.given_settings import given_settings
         from tidemill.spark.runner import SparkRunner
-        from tidemill.spark.settings import SparkSettings
 
     if not has_ui:
         return SparkRunner(master) if master else SparkRunner()
-    known = SparkSettings.from_environment()
+    known = given_settings()
     return SparkRunner(replace(known, master=master or known.master, has_ui=True))

@@ -1,8 +1,9 @@
 """Channels on Spark: any Python worker may do any channel's work, and what it did is in the store when a step ends.
 
-The channels of a wave are dealt to as many jobs as tasks can run at once, each of one task. So a worker, an executor or
-a JVM that is lost takes one share of a wave with it, or some, while the others go on; their share is begun again by
-others, who find what was done in it (`spark_channels`). That costs the steps that were under way, and no others.
+The channels of a wave are dealt to as many jobs as tasks can run at once, each of one task; jobs that wait bring the
+executors that may come. So a worker, an executor or a JVM that is lost takes one share of a wave with it, or some,
+while the others go on; their share is begun again by others, who find what was done in it (`spark_channels`). That
+costs the steps that were under way, and no others.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class SparkPlacement:
         """
         self._waves += 1
         session, name = shared_session(), f"{self._name}-{self._waves}"
-        count = min(session.slots, len(works), JOBS_MAX)
+        count = min(session.slots_max, len(works), JOBS_MAX)
         jobs = [self._jobs.submit(self._done, session, name, tuple(works[number::count])) for number in range(count)]
         wait(jobs)
         found: dict[ChannelId, StepResult] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from tidemill.kubernetes.driver import Driver, DriverNames
 from tidemill.kubernetes.engines import engine_opener
 from tidemill.kubernetes.probes import DriverHealth, DriverMetrics, ProbeServer
 from tidemill.kubernetes.revision_gate import RevisionPlan
-from tidemill.spark.on_kubernetes import DriverPod
+from tidemill.spark.given_settings import pod_from_environment
 from tidemill.store.urls import open_store
 from tidemill.store.watched import WatchedStore
-from tidemill.values.errors import BadInput, RetryableError
+from tidemill.values.errors import RetryableError
 
 START_MS: Final = 60_000.0
 """How long a start waits for the store, before its container ends with exit code 3."""
@@ -56,7 +55,7 @@ def drive(
         DefinitionError, BadInput: the module or its settings must change.
         RetryableError: store, API or engine did not answer at the start.
     """
-    pod = pod_from_environment(resources.topology)
+    pod = pod_from_environment("`tidemill drive` runs in a pod; use `tidemill run` elsewhere", resources.topology)
     clock, health = SystemClock(), DriverHealth()
     labels = {"module": resources.module, "topology": resources.topology, "revision": str(plan.revision)}
     metrics = DriverMetrics(health, labels)
@@ -99,18 +98,3 @@ def patiently(make: Callable[[], Made], health: DriverHealth, stop: threading.Ev
             health.text = str(error)
             clock.wait(stop, AGAIN_MS)
     return None
-
-
-def pod_from_environment(topology: str) -> DriverPod:
-    """This pod, as the downward API says; it works for a Topology.
-
-    Raises:
-        BadInput: a variable is not set.
-    """
-    missing = [name for name in ("POD_NAME", "POD_NAMESPACE", "POD_IP", "POD_UID") if not os.environ.get(name)]
-    if missing:
-        raise BadInput(
-            f"{', '.join(missing)} is not set: `tidemill drive` runs in a pod; use `tidemill run` elsewhere."
-        )
-    found = {name: os.environ[f"POD_{name}"] for name in ("NAME", "NAMESPACE", "IP", "UID")}
-    return DriverPod(found["NAME"], found["NAMESPACE"], found["IP"], found["UID"], topology)

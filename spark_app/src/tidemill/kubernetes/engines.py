@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tidemill.kubernetes.api import ClusterApi
-from tidemill.kubernetes.spark_json import read_settings
 from tidemill.spark.deferred_runner import Engine
+from tidemill.spark.given_settings import read_settings
 from tidemill.spark.on_kubernetes import POD_LABEL, DriverPod
 from tidemill.values.errors import BadInput
 

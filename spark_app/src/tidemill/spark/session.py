@@ -30,6 +30,7 @@ from pyspark.java_gateway import launch_gateway
 from tidemill.engine.work import EngineFacts
 from tidemill.journal.clock import SystemClock
 from tidemill.plan.program import Program
+from tidemill.spark.given_settings import given_settings
 from tidemill.spark.jvm import Stages
 from tidemill.spark.settings import SparkSettings, spark_conf, worker_environment
 from tidemill.spark.worker import ShippedProgram, warm_worker
@@ -77,6 +78,12 @@ class Session:
     def slots(self) -> int:
         """How many tasks run at once now; changes as executors come and go."""
         return max(1, int(self.context.defaultParallelism))
+
+    @property
+    def slots_max(self) -> int:
+        """How many tasks run at once when all executors are there that may come for work that waits."""
+        place = self.settings.kubernetes
+        return self.slots if place is None else max(self.slots, place.executors.count_max * place.executors.cores)
 
     @property
     def executors(self) -> int:
@@ -191,7 +198,7 @@ def shared_session(settings: SparkSettings | None = None) -> Session:
             _shared.stop()
             _shared = None
         if _shared is None:
-            _shared = Session(settings or SparkSettings.from_environment())
+            _shared = Session(settings or given_settings())
         if settings is not None and _shared.settings.master != settings.master:
             raise errors.BadInput(
                 f"Spark runs as {_shared.settings.master} in this process already, {settings.master} was asked for: "

@@ -4,18 +4,15 @@ drivers).
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidemill.spark.on_kubernetes import OnKubernetes, kubernetes_conf
 from tidemill.values.errors import BadInput
 from tidemill.values.ids import nonce
-from tidemill.values.log_level import asked_level
 
-_SPARK_LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
 SOCKET_PATH_LIMIT = 60
 """A Unix socket's path may have 107 bytes; Spark adds a name of 42 to the folder."""
 
@@ -38,17 +35,6 @@ class SparkSettings:
     log_level: str = "ERROR"
     extra: Mapping[str, str] = field(default_factory=dict)
     kubernetes: OnKubernetes | None = None
-
-    @staticmethod
-    def from_environment() -> SparkSettings:
-        """What TIDEMILL_SPARK_MASTER, TIDEMILL_SPARK_LOG and TIDEMILL_LOG_LEVEL say, else the defaults."""
-        found = SparkSettings()
-        return replace(
-            found,
-            master=os.environ.get("TIDEMILL_SPARK_MASTER") or found.master,
-            log=os.environ.get("TIDEMILL_SPARK_LOG") or None,
-            log_level=_SPARK_LEVELS.get(asked_level() or "", found.log_level),
-        )
 
     @property
     def executors(self) -> int:

@@ -1,21 +1,57 @@
-"""`spark.json` and the executors' pod template, as the operator mounts them, as settings of a Spark session."""
+"""Settings of a Spark session as the environment gives them: single variables, or, in a pod, `spark.json` and the
+executors' pod template, as the operator mounts them for its drivers.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import Any, Final
 
 from tidemill.spark.on_kubernetes import DriverPod, Executors, OnKubernetes
 from tidemill.spark.settings import SparkSettings, check_extra
 from tidemill.values.errors import BadInput
+from tidemill.values.extras import needing
+from tidemill.values.log_level import asked_level
 
+CONF_VARIABLE: Final = "TIDEMILL_SPARK_CONF"
+_LEVELS: Final = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
 _KEYS = (
     "master", "image", "executors", "executorCores", "executorMemory", "driverMemory", "imagePullPolicy",
     "podTemplate", "conf",
 )  # fmt: skip
+
+
+def given_settings() -> SparkSettings:
+    """What TIDEMILL_SPARK_CONF, else TIDEMILL_SPARK_MASTER, TIDEMILL_SPARK_LOG and TIDEMILL_LOG_LEVEL say, else the
+    defaults. TIDEMILL_SPARK_CONF is the path of a `spark.json`; the process then is a pod's, whose executors are pods,
+    too, and the file has the master.
+
+    Raises:
+        BadInput: the file says something that cannot be, or the pod does not say who it is.
+    """
+    level = _LEVELS.get(asked_level() or "")
+    if conf := os.environ.get(CONF_VARIABLE):
+        pod = pod_from_environment(f"{CONF_VARIABLE} is for pods")
+        found = read_settings(Path(conf), f"tidemill {pod.name}", pod)
+    else:
+        found = SparkSettings(master=os.environ.get("TIDEMILL_SPARK_MASTER") or SparkSettings.master)
+    return replace(found, log=os.environ.get("TIDEMILL_SPARK_LOG") or found.log, log_level=level or found.log_level)
+
+
+def pod_from_environment(why: str, topology: str = "") -> DriverPod:
+    """This pod, as the downward API says; `why` tells whom it does not who needs it.
+
+    Raises:
+        BadInput: a variable is not set.
+    """
+    names = ("NAME", "NAMESPACE", "IP", "UID")
+    if missing := [f"POD_{name}" for name in names if not os.environ.get(f"POD_{name}")]:
+        raise BadInput(f"{', '.join(missing)} is not set: {why}.")
+    name, namespace, ip, uid = (os.environ[f"POD_{name}"] for name in names)
+    return DriverPod(name, namespace, ip, uid, topology)
 
 
 def read_settings(path: Path, name: str, pod: DriverPod) -> SparkSettings:
@@ -84,6 +120,9 @@ def _executors(given: dict[str, Any], path: Path) -> Executors:
 
 def _resources(template: Path) -> dict[str, Any]:
     """What the executor's container asks for in its pod template."""
+    with needing("kubernetes"):
+        import yaml
+
     try:
         pod = yaml.safe_load(template.read_text()) or {}
     except (OSError, yaml.YAMLError) as error:
