@@ -19,6 +19,7 @@ from typing import Any, Literal, Union
 import numpy as np
 import polars as pl
 
+from tidemill.values.errors import RecordRefused
 from tidemill.values.packing import pack, unpack
 
 DATETIME = pl.Datetime("us", "UTC")
@@ -139,8 +140,44 @@ def repeat(value: Any, count: int) -> Column:
 
 
 def from_frame(frame: pl.DataFrame) -> RecordColumn:
-    """The rows of a data frame as dict records; narrower numbers are widened, unknown types become values."""
+    """The rows of a data frame as dict records; narrower numbers are widened, unknown types become values.
+
+    Raises:
+        RecordRefused: a column has times finer than a microsecond, which records do not hold.
+    """
+    check_times(frame)
     return RecordColumn("dict", tuple(frame.columns), tuple(_from_series(series) for series in frame))
+
+
+def check_times(frame: pl.DataFrame) -> None:
+    """Refuse times whose last digits Python's values would lose: rows that differ would become equal.
+
+    Raises:
+        RecordRefused: says which column, and what to do.
+    """
+    for series in frame:
+        if _has_nanoseconds(series.dtype) and _is_finer(series):
+            raise RecordRefused(
+                f"The column {series.name!r} holds times finer than a microsecond, which would be cut. Cut them "
+                f'yourself, .dt.cast_time_unit("us"), or keep them as whole numbers, .dt.epoch("ns").',
+                column=series.name,
+            )
+
+
+def _has_nanoseconds(dtype: Any) -> bool:
+    if isinstance(dtype, (pl.List, pl.Array)):
+        return _has_nanoseconds(dtype.inner)
+    if isinstance(dtype, pl.Struct):
+        return any(_has_nanoseconds(field.dtype) for field in dtype.fields)
+    return isinstance(dtype, (pl.Datetime, pl.Duration)) and dtype.time_unit == "ns"
+
+
+def _is_finer(series: pl.Series) -> bool:
+    if isinstance(series.dtype, (pl.List, pl.Array)):
+        return _is_finer(series.explode())
+    if isinstance(series.dtype, pl.Struct):
+        return any(_has_nanoseconds(field.dtype) and _is_finer(field) for field in series.struct.unnest())
+    return bool((series.to_physical() % 1_000 != 0).any())
 
 
 def _from_series(series: pl.Series) -> Column:

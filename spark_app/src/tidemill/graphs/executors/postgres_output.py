@@ -15,6 +15,7 @@ from tidemill.language.external import Delivery
 from tidemill.sinks.postgres_server import PostgresServer, checked_conninfo
 from tidemill.sinks.postgres_table import PostgresTable, checked_key, checked_table
 from tidemill.sinks.records import as_json, checked_library, checked_seconds
+from tidemill.values.columns import check_times
 from tidemill.values.ids import nonce
 
 if TYPE_CHECKING:
@@ -78,5 +79,6 @@ class PostgresPublishExecutor(Executor):
 def _rows(first: pl.DataFrame, others: Iterator[pl.DataFrame]) -> Iterator[Sequence[Any]]:
     nested = [name for name, dtype in first.schema.items() if dtype.is_nested()]
     for frame in (first, *others):
+        check_times(frame)
         for row in frame.select(first.columns).iter_rows(named=True):
             yield [as_json(name, row[name]) if name in nested and row[name] is not None else row[name] for name in row]
