@@ -54,15 +54,15 @@ def test_each_row_goes_to_the_one_channel_of_its_key_and_keeps_its_order(
 
 
 @given(values=st.lists(st.none() | st.integers(-128, 127)), channels=st.integers(1, 6))
-def test_equal_keys_meet_when_their_columns_have_other_widths(values: list[int | None], channels: int) -> None:
+def test_equal_keys_meet_when_their_columns_have_other_types(values: list[int | None], channels: int) -> None:
     owner: dict[Any, int] = {}
-    for kind in (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Int128):
+    for kind in (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Int128, pl.Float32, pl.Float64, pl.Decimal(20, 3)):
         frame = pl.DataFrame({"k": pl.Series(values, dtype=kind)})
         for key in ("k", ["k", "k"]):
             for channel, piece in split(frame, key, 0, channels) if values else ():
                 for value in piece["k"]:
                     assert owner.setdefault((str(key), value), channel) == channel
-                    assert key != "k" or value is None or channel == value % channels
+                    assert key != "k" or value is None or channel == int(value) % channels
 
 
 @given(owners=st.lists(st.integers(0, 2 * FILTERED_CHANNELS - 1), min_size=1, max_size=80), cut=st.integers(0, 80))

@@ -26,7 +26,7 @@ from tidemill.graphs.executors.outputs import (
     PublishExecutor,
     staging_of,
 )
-from tidemill.graphs.executors.rows import DistinctExecutor, LimitExecutor
+from tidemill.graphs.executors.rows import DistinctExecutor, LimitExecutor, MergedStorageExecutor
 from tidemill.graphs.executors.sorting import SortExecutor, TopKExecutor
 from tidemill.graphs.executors.spilling_join import OOCJoinExecutor
 from tidemill.graphs.executors.spmv import SpMVExecutor
@@ -534,6 +534,34 @@ def test_batches_are_refused_when_their_values_would_become_those_of_another_kin
 
     with pytest.raises(pl.exceptions.SchemaError, match="in several batches"):
         executor.execute([pl.DataFrame({"k": other})], 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (pl.Series([[1]]), pl.Series([["1"]])), (pl.Series([{"a": 1}]), pl.Series([{"a": "1"}])),
+        (pl.Series([[NOON]]), pl.Series([[1]])), (pl.Series([[{"a": [1]}]]), pl.Series([[{"b": 2, "a": ["1"]}]])),
+        (pl.Series([NOON], dtype=pl.Datetime("ms")), pl.Series([NOON], dtype=pl.Datetime("us"))),
+        (pl.Series([[]], dtype=pl.List(pl.Duration("ms"))), pl.Series([[]], dtype=pl.List(pl.Duration("us")))),
+    ],
+)  # fmt: skip
+def test_batches_are_refused_when_parts_of_their_values_would_change(one: pl.Series, other: pl.Series) -> None:
+    executor = DistinctExecutor("k")
+    executor.execute([pl.DataFrame({"k": one})], 0, 0)
+
+    with pytest.raises(pl.exceptions.SchemaError, match="in several batches"):
+        executor.execute([pl.DataFrame({"k": other})], 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [([[1]], [[]]), ([[]], [[1.5]]), ([{"a": 1}], [{"b": "x"}]), ([[{"a": None}]], [[{"a": 1}]])]
+)
+def test_batches_are_merged_when_parts_of_their_values_are_widened(one: list[Any], other: list[Any]) -> None:
+    executor = MergedStorageExecutor()
+    made = run(executor, {0: [pl.DataFrame({"k": one}), pl.DataFrame({"k": other})]})
+
+    assert made.height == 2
+    assert made["k"].null_count() == 0
 
 
 @pytest.mark.parametrize("other", [[1.5], [True], [None]])

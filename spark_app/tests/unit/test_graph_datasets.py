@@ -266,3 +266,27 @@ def test_damage_is_noticed_when_a_range_of_a_dataset_is_read(
         dataset.range(10_100, 10_110)
     if is_file:
         assert dataset.range(100, 110)["k"].to_list() == list(range(100, 110))  # the other one is not read
+
+
+def kept(store: Path, frames: list[pl.DataFrame], kind: Any, channels: int = 3) -> Any:
+    """Frames as they are, in a Dataset by the column `k`."""
+    graph = TaskGraph(store)
+    rows = graph.new_input_frames(frames, 1)
+    made = graph.new_blocking_node({0: rows}, Pass(), channels, {0: "k"}, kind=kind, key=() if kind is Dataset else "k")
+    graph.run()
+    return made
+
+
+def test_a_key_has_all_its_rows_when_some_batches_have_whole_numbers_and_others_floats(tmp_path: Path) -> None:
+    numbers = kept(tmp_path, [pl.DataFrame({"k": [1, 2, -3]}), pl.DataFrame({"k": [1.0, 2.5, -3.0, 2.0]})], KVDataset)
+
+    assert {key: numbers.get(key).height for key in (1, 2, -3.0, 2.5, 7.5)} == {1: 2, 2: 2, -3.0: 2, 2.5: 1, 7.5: 0}
+
+
+@pytest.mark.parametrize("kind", [Dataset, KVDataset, RangeDataset])
+def test_a_dataset_is_no_one_frame_when_its_batches_have_numbers_and_text(tmp_path: Path, kind: Any) -> None:
+    mixed = kept(tmp_path, [pl.DataFrame({"k": [1, 10]}), pl.DataFrame({"k": ["1", "x"]})], kind, 1)
+
+    with pytest.raises(BadInput, match="no one frame: column 'k' is Int64 and String"):
+        mixed.to_polars()
+    assert [batch["k"].to_list() for batch in mixed] == [[1, 10], ["1", "x"]]

@@ -104,6 +104,7 @@ NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
     [
         [{"a": 1}, {"a": "x"}], [{"a": {"b": 1}}, {"a": 2}], [{"a": 1}, {"a": NOON}], [{"a": [1, "x"]}], [1, "x"],
         [{"a": 1}, 2], [{"a": {"b": 1}}, {"a": {"b": "x"}}], [b"x", "x"], [{}, {}], [[{"b": 1}], [{"b": None}, 2]],
+        [2**53 + 1, 0.5], [{"a": [2**53 + 1, 0.5]}], [{"a": {1, 2}}],
     ],
 )  # fmt: skip
 def test_records_are_refused_when_a_column_would_change_their_values(store: str, records: list[Any]) -> None:
@@ -118,8 +119,23 @@ def test_values_are_refused_when_they_are_not_of_the_type_that_was_said(store: s
 
 
 @pytest.mark.parametrize(
+    ("records", "kind"),
+    [
+        ([["x"], [1]], pl.List(pl.Int64)), ([[300]], pl.List(pl.Int8)), ([1.5], pl.Int64), ([[1.5]], pl.List(pl.Int64)),
+        ([{"value": {"b": 300}}], pl.Struct({"b": pl.Int8})), ([{"value": ["x"]}], pl.List(pl.Int64)),
+    ],
+)  # fmt: skip
+def test_values_are_refused_when_a_part_is_not_of_the_type_that_was_said(
+    store: str, records: list[Any], kind: Any
+) -> None:
+    with pytest.raises(BadInput, match="has values that are no"):
+        passed_on(store, records, schema={"value": kind})
+
+
+@pytest.mark.parametrize(
     "records",
     [
+        [{"a": [1, None, 2.5]}, {"a": [None]}, {"a": []}], [{"a": {"b": [1, 2.5]}}], [2**53, 0.5],
         [{"a": None, "b": [1, None]}, {"a": NOON, "b": []}, {"a": None, "b": None}], [None, [1], [None, 2.5]],
         [{"a": {"b": None}}, {"a": None}, {"a": {"b": "x"}}], [b"x", None], [1, 2.5, None],
     ],

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from tidemill.cluster.stores import absolute_url
 from tidemill.graphs.columns import in_order, stacked
-from tidemill.graphs.partitions import hash_channels
+from tidemill.graphs.partitions import places_of
 from tidemill.graphs.sealed import not_written
 from tidemill.journal.snapshot import checksum_of
 from tidemill.store.json_codec import JsonCodec
@@ -210,13 +210,19 @@ class KVDataset(Dataset):
         if not schema:
             return pl.DataFrame()
         try:
-            asked = [pl.Series(name, [value], dtype=schema[name]) for name, value in zip(columns, values, strict=True)]
+            asked = [_asked(name, value, schema[name]) for name, value in zip(columns, values, strict=True)]
         except (TypeError, pl.exceptions.PolarsError, OverflowError) as error:
             raise BadInput(f"{key!r} is no key of {self.id}: {error}") from error
-        partition = int(hash_channels(asked, self.record.partitions)[0])
-        found = [each for each in self.record.objects if each.partition == partition]
+        places = places_of(asked, self.record.partitions)
+        found = [each for each in self.record.objects if each.partition in places]
         frame = self._joined(found) if found else pl.DataFrame(schema=schema)
         return frame.filter(*(pl.col(one.name).eq_missing(pl.lit(one[0], dtype=one.dtype)) for one in asked))
+
+
+def _asked(column: str, value: Any, kind: pl.DataType) -> pl.Series:
+    """A key in the type of its column, which the first batch tells: behind whole numbers there may come floats."""
+    is_float = kind.is_integer() and isinstance(value, float)
+    return pl.Series(column, [value], dtype=pl.Float64 if is_float else kind)
 
 
 class RangeDataset(Dataset):
@@ -261,12 +267,16 @@ def _may_have(path: Path, column: str, low: Any, high: Any) -> bool:
 
 
 def together(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The rows of all; where there are none, the columns of the first. Raises BadInput where columns differ."""
+    """The rows of all; where there are none, the columns of the first. Raises BadInput: columns or kinds differ."""
     with_rows = [frame for frame in frames if frame.height] or frames[:1]
     names = {", ".join(sorted(frame.columns)): None for frame in with_rows}
     if len(names) > 1:
         raise BadInput(f"The batches of this Dataset are no one frame: their columns are {' and '.join(names)}.")
-    return stacked(with_rows) if with_rows else pl.DataFrame()
+    try:
+        return stacked(with_rows) if with_rows else pl.DataFrame()
+    except pl.exceptions.SchemaError as error:
+        text = f"The batches of this Dataset are no one frame: {error}. Iterate it to get each as it is."
+        raise BadInput(text) from error
 
 
 def read_record(store: ObjectStore, dataset: str) -> DatasetRecord:

@@ -1,7 +1,7 @@
 """How the rows of a batch are dealt to the channels of the node that takes them.
 
 Equal keys go to equal channels, whichever node sends them: whole numbers by their remainder (as the document of the
-interface has it), whatever their width; all else by a hash that is the same in each process.
+interface has it), whatever their type; all else by a hash that is the same in each process.
 """
 
 from __future__ import annotations
@@ -140,9 +140,36 @@ def _split_heavy(frame: pl.DataFrame, key: SplitPartition, source_channel: int, 
 
 
 def hash_channels(columns: Sequence[pl.Series], channels: int) -> NDArray[np.int64]:
-    """The channel of each row by its key: the remainder of one whole number, else a hash of all columns."""
-    if len(columns) == 1 and columns[0].dtype.is_integer():
-        return _remainders(columns[0], channels)
+    """The channel of each row by its key: the remainder of one whole number, else a hash of all columns.
+
+    A number is whole whatever its type: one batch has 2, another one 2.0, and both are one key.
+    """
+    if len(columns) > 1:
+        return _hashes(columns, channels)
+    (numbers,) = columns
+    if numbers.dtype == pl.Boolean:
+        numbers = numbers.cast(pl.Int64)
+    if numbers.dtype.is_integer():
+        return _remainders(numbers, channels)
+    found = _hashes(columns, channels)
+    if numbers.dtype.is_decimal():
+        whole = numbers.cast(pl.Int128)
+        is_whole = (whole.cast(numbers.dtype) == numbers).fill_null(False)
+        found[is_whole.to_numpy()] = _remainders(whole.filter(is_whole), channels)
+    elif numbers.dtype.is_float():
+        floats = numbers.cast(pl.Float64).fill_null(np.nan).to_numpy()
+        are_whole = np.isfinite(floats) & (np.trunc(floats) == floats)
+        found[are_whole] = np.mod(floats[are_whole], channels).astype(np.int64)
+    return found
+
+
+def places_of(key: Sequence[pl.Series], channels: int) -> set[int]:
+    """Where the rows of one key may be: older versions dealt floats, decimals and booleans by a hash only."""
+    dealers = (hash_channels,) if key[0].dtype.is_integer() else (hash_channels, _hashes)
+    return {int(deal(key, channels)[0]) for deal in dealers}
+
+
+def _hashes(columns: Sequence[pl.Series], channels: int) -> NDArray[np.int64]:
     total = np.zeros(len(columns[0]), dtype=np.uint64)
     for column in columns:
         total = total * np.uint64(31) + route_column(_plain(column), 1 << 31).astype(np.uint64)

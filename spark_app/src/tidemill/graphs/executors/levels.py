@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import polars as pl
 
-from tidemill.graphs.columns import check_kinds, stacked
+from tidemill.graphs.columns import stacked
 
 SEALED_ROWS = 1 << 20
 """A frame of so many rows is merged no more, so a checkpoint that has it never writes its rows again."""
 
 
 def concatenated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """One frame in one piece; types that differ between batches (ints and floats, nulls only) are widened. Values that
-    would become those of another kind, as numbers beside text, are refused: keys that differ would be one.
-    """
-    check_kinds(frames)
+    """One frame in one piece; types that differ between batches (ints and floats, nulls only) are widened."""
     return stacked(frames, rechunk=True)
 
 

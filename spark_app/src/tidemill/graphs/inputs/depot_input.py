@@ -148,14 +148,15 @@ class DepotInput:
                 _check_kinds(VALUE, values)
             are_rows = all(isinstance(value, dict) for value in values)
             if are_rows:
-                frame = pl.DataFrame(values, schema=self.types, infer_schema_length=None)
+                strict = self.types is not None  # else kinds are known, and lists of ints and floats are no mistake
+                frame = pl.DataFrame(values, schema=self.types, infer_schema_length=None, strict=strict)
             else:
                 frame = pl.DataFrame({VALUE: values}, schema=self.types, strict=False)
             if not frame.width:
                 raise TypeError("they have no fields")
             for name in frame.columns:
                 given = [value.get(name) for value in values] if are_rows else values
-                if frame[name].null_count() != given.count(None):
+                if not _are_taken(given, frame[name]):
                     raise TypeError(f"{name!r} has values that are no {frame[name].dtype}")
             return frame
         except (TypeError, pl.exceptions.PolarsError) as error:
@@ -163,11 +164,33 @@ class DepotInput:
             raise BadInput(f"{text}. Name the types of columns with schema=.") from error
 
 
+def _are_taken(given: Sequence[Any], made: pl.Series) -> bool:
+    """Whether Polars made no null, and no other whole number, of a value or of a part of one."""
+    kind = made.dtype
+    if made.null_count() != given.count(None) or kind == pl.Object:
+        return False
+    if isinstance(kind, (pl.List, pl.Array, pl.Struct)):
+        return all(map(_is_taken, given, made.to_list()))
+    return not (kind.is_integer() and float in set(map(type, given))) or all(map(_is_taken, given, made.to_list()))
+
+
+def _is_taken(given: Any, made: Any) -> bool:
+    if isinstance(made, list):
+        return len(given) == len(made) and all(map(_is_taken, given, made))
+    if isinstance(made, dict):
+        return all(_is_taken(given.get(key), value) for key, value in made.items())
+    is_cut = isinstance(made, int) and isinstance(given, float) and made != given
+    return (given is None) == (made is None) and not is_cut
+
+
 def _check_kinds(name: str, values: Sequence[Any]) -> None:
     """Polars would make text of numbers, numbers of times, and null of what is no struct. Raises TypeError."""
-    kinds = {_NUMBER.get(kind, kind) for kind in set(map(type, values))} - {type(None)}
+    found = set(map(type, values)) - {type(None)}
+    kinds = {_NUMBER.get(kind, kind) for kind in found}
     if len(kinds) > 1:
         raise TypeError(f"{name!r} has values of several kinds ({', '.join(sorted(kind.__name__ for kind in kinds))})")
+    if found >= {int, float} and any(type(value) is int and int(float(value)) != value for value in values):
+        raise TypeError(f"{name!r} has floats and whole numbers that no float can be")
     held = [value for value in values if value is not None] if kinds & {list, tuple, dict} else []
     if dict in kinds:
         for key in dict.fromkeys(chain.from_iterable(held)):
