@@ -516,6 +516,22 @@ def test_the_lag_is_told_when_a_graph_is_behind(flow: Flow, monkeypatch: pytest.
     assert lags == sorted(lags, reverse=True)
 
 
+def test_rows_that_are_left_out_are_counted_when_they_are_late(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.graphs.progress.LINE_SECONDS", 0)
+    flow.append(100, 130)
+    for late in (20, 5):
+        graph, _ = summing(flow.store, 2)
+        stream = io.StringIO()
+        graph.observe(GraphProgress(graph._definition, stream).update)
+        on_idle(graph, lambda late=late: flow.append(0, late))  # type: ignore[misc]
+        graph.run()
+
+    assert [node.dropped_rows for node in graph.metrics()] == [0, 25]
+    assert "25 rows dropped" in stream.getvalue()
+    (listed,) = json.loads(CliRunner().invoke(app, ["graphs", "--store", flow.store, "--json"]).stdout)
+    assert (listed["dropped_rows"], listed["nodes"][1]["dropped_rows"]) == (25, 25)
+
+
 def test_batches_are_small_and_in_order_when_a_depot_has_many_records(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def graphs(store: StoreOption = STORE_DEFAULT, json_: JsonOption = False) -> Non
                 "engine": last.engine, "wave": last.wave, "seconds": last.seconds,
                 "checkpoint_seconds": last.checkpoint_seconds,
                 "checkpoints": last.checkpoints, "starts": last.starts, "lag": sum(node.lag for node in last.nodes),
+                "dropped_rows": sum(node.dropped_rows for node in last.nodes),
                 "text": last.text,
                 "datasets": [record.id for record in last.datasets], "nodes": [asdict(node) for node in last.nodes],
             }
@@ -43,8 +44,9 @@ def graphs(store: StoreOption = STORE_DEFAULT, json_: JsonOption = False) -> Non
     if json_:
         show_json(rows)
         return
-    shown = ["graph", "began", "state", "engine", "wave", "seconds", "checkpoints", "starts", "lag", "text"]
-    show_table("", shown, [[row[name] for name in shown] for row in rows], right=shown[4:9])
+    numbers = ["wave", "seconds", "checkpoints", "starts", "lag", "dropped_rows"]
+    shown = ["graph", "began", "state", "engine", *numbers, "text"]
+    show_table("", shown, [[row[name] for name in shown] for row in rows], right=numbers)
 
 
 @datasets.command("list")

@@ -78,6 +78,7 @@ def summary(graph: str, entry: RunEntry) -> dict[str, Any]:
         "seconds": entry.seconds, "written_ms": entry.time_ms, "text": entry.text, "nodes": len(entry.nodes),
         "began_ms": entry.began_ms, "starts": entry.starts, "checkpoints": entry.checkpoints,
         "lag": sum(node.lag for node in entry.nodes),
+        "dropped_rows": sum(node.dropped_rows for node in entry.nodes),
         "rows_read": sum(node.rows_in for node in entry.nodes if not node.streams),
         "datasets": [record.id for record in entry.datasets],
     }  # fmt: skip

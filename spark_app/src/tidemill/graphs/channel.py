@@ -143,6 +143,7 @@ class LiveChannel:
         rows_in = sum(batch.height for _, batches in work.inbox for batch in batches)
         found: dict[str, Any] = {"cursor": None, "has_ended": is_done, "rows_in": rows_in, "rows_out": rows_out}
         found |= {"was_told": work.is_idle, "reached": self._executor.time_reached()}
+        found |= {"dropped_rows": self._executor.dropped_rows}
         assert isinstance(self.node, TaskNode)
         if isinstance(self._writer, WindowWriter):
             return found | {"windows": self._writer.write(frames, work.closed)}

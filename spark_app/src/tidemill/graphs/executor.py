@@ -41,6 +41,9 @@ class Executor:
     rows in one of several channels `follow`; None is never.
     """
 
+    dropped_rows: int = 0
+    """Rows that this channel left out so far, as late ones: metrics, `tidemill graphs` and the page show how many."""
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 

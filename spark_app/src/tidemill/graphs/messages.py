@@ -54,6 +54,7 @@ class StepResult:
     `windows`: of a node that keeps a Dataset for each window those that ended, in rising order, and their rows.
     `was_told`: that its inputs are idle. `is_repeated`: the task that did this first was lost in it.
     `reached`: the time before which rows are late in it.
+    `dropped_rows`: those that its executor left out since it began.
     `behind`: the records that an input has still to read, as far as it knows.
     `state`: how the channel is found again, where it is not kept in this process.
     """
@@ -70,6 +71,7 @@ class StepResult:
     bytes_read: int = 0
     seconds: float = 0.0
     behind: int = 0
+    dropped_rows: int = 0
     state: Any = None
     is_repeated: bool = False
     was_told: bool = False

@@ -15,7 +15,7 @@ from tidemill.values.notebook import table
 
 LINE_SECONDS = 10.0
 NOTEBOOK_SECONDS = 0.5
-COLUMNS = ("node", "rows in", "rows out", "MB read", "steps", "MB waiting", "lag", "")
+COLUMNS = ("node", "rows in", "rows out", "MB read", "steps", "MB waiting", "lag", "dropped", "")
 
 
 def in_notebook() -> bool:
@@ -69,8 +69,9 @@ class GraphProgress:
             self._said = time.monotonic()
             rows = sum(record.rows_in for record in waves.node_records() if not waves.takes(record.node))
             lag = sum(record.lag for record in waves.node_records())
-            behind = f", {lag:,} records behind" if lag else ""
-            self._stream.write(f"wave {waves.wave}: {rows:,} rows read, {waves.backlog / 1e6:,.1f} MB wait{behind}\n")
+            dropped = sum(record.dropped_rows for record in waves.node_records())
+            more = (f", {lag:,} records behind" if lag else "") + (f", {dropped:,} rows dropped" if dropped else "")
+            self._stream.write(f"wave {waves.wave}: {rows:,} rows read, {waves.backlog / 1e6:,.1f} MB wait{more}\n")
             self._stream.flush()
 
     def _show_in_cell(self, waves: Waves) -> None:
@@ -93,5 +94,5 @@ class GraphProgress:
             yield (
                 name, f"{record.rows_in:,}", f"{record.rows_out:,}",
                 f"{record.bytes_read / 1e6:,.1f}", f"{record.steps:,}", f"{waves.node_backlog(record.node) / 1e6:,.1f}",
-                f"{record.lag:,}" if record.lag else "", ended,
+                *(f"{count:,}" if count else "" for count in (record.lag, record.dropped_rows)), ended,
             )  # fmt: skip

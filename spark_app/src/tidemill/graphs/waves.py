@@ -42,6 +42,7 @@ class ChannelProgress:
     reached: int | None = None
     followed: Any = None
     behind: int = 0
+    dropped_rows: int = 0
     state: Any = None
 
     @property
@@ -63,7 +64,8 @@ class NodeRecord:
     """What a node is, for people, and what it has done so far; `seconds` are those of all its channels together.
 
     `ended` counts the channels that are done, `waiting_bytes` is what was sent to it and not taken yet.
-    `lag`: the records that an input of a depot has still to read, as of its last look. `repeats`: the steps that were
+    `lag`: the records that an input of a depot has still to read, as of its last look. `dropped_rows`: those that its
+    executor left out, as late ones. `repeats`: the steps that were
     done again, since a worker was lost in them; `repeated_seconds` are a part of `seconds`. `is_endless`: an input that
     ends only when nobody takes its rows any more.
     """
@@ -77,6 +79,7 @@ class NodeRecord:
     steps: int = 0
     seconds: float = 0.0
     lag: int = 0
+    dropped_rows: int = 0
     repeats: int = 0
     repeated_seconds: float = 0.0
     title: str = ""
@@ -171,6 +174,7 @@ class Waves:
                 ended=sum(self.channels[each.node, number].has_ended for number in range(each.channels)),
                 waiting_bytes=self.node_backlog(each.node),
                 lag=sum(self.channels[each.node, number].behind for number in range(each.channels)),
+                dropped_rows=sum(self.channels[each.node, number].dropped_rows for number in range(each.channels)),
             )
             for each in self._counts
         ]
@@ -297,6 +301,7 @@ class Waves:
         """
         for result in results:
             self.channels[result.channel].behind = result.behind
+            self.channels[result.channel].dropped_rows = result.dropped_rows
         self.is_idle = all(self._found_nothing(result) for result in results)
         if self.is_idle:
             return

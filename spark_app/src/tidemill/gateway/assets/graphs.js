@@ -8,6 +8,7 @@ const COLUMNS = [
   ["Graph", (row) => html`<a href="#/graphs/${segment(row.graph)}">${row.graph}</a>`],
   ["State", (row) => html`<${State} status=${row} />`],
   ["Rows read", (row) => number(row.rows_read), true], ["Lag", (row) => number(row.lag), true],
+  ["Dropped", (row) => number(row.dropped_rows), true],
   ["Wave", (row) => number(row.wave), true],
   ["Time taken", (row) => seconds(row.seconds), true],
   ["Engine", (row) => row.engine],
@@ -46,7 +47,7 @@ export function Graph({ name }) {
       ${isOpen ? html`<span class="tag plain live">live</span>` : html`<span class="tag warn">not connected</span>`}</div>
     ${trouble && html`<${Notice} error=${{ code: "Store", message: trouble }} />`}
     ${run.text && html`<section class="notice bad" aria-label="Why it failed"><h2>It failed</h2><pre tabindex="0">${run.text}</pre></section>`}
-    <section class="card"><${Facts} facts=${{ "Rows read": number(run.rows_read), "Lag, in records": number(run.lag), Waiting: bytes(run.nodes.reduce((sum, node) => sum + node.waiting_bytes, 0)),
+    <section class="card"><${Facts} facts=${{ "Rows read": number(run.rows_read), "Lag, in records": number(run.lag), "Rows dropped": number(run.dropped_rows), Waiting: bytes(run.nodes.reduce((sum, node) => sum + node.waiting_bytes, 0)),
       Wave: number(run.wave), "Time taken": seconds(run.seconds), Engine: run.engine, Began: moment(run.began_ms), Starts: number(run.starts), Checkpoints: number(run.checkpoints), "Last entry": ago(run.written_ms),
       Datasets: run.datasets.length ? run.datasets.map((one) => html`<a href="#/datasets/${segment(one)}">${one}</a> `) : "none yet" }} />
       <p class="soft">The run tells how far it is at each checkpoint and at its end.</p></section>
@@ -68,6 +69,7 @@ const NODES = [
   ["Channels done", (node) => `${node.ended} of ${node.channels}`, true],
   ["Rows in", (node) => number(node.rows_in), true], ["Rows out", (node) => number(node.rows_out), true],
   ["Read", (node) => bytes(node.bytes_read), true], ["Waiting", (node) => bytes(node.waiting_bytes), true], ["Lag", (node) => number(node.lag), true],
+  ["Dropped", (node) => number(node.dropped_rows), true],
   ["Steps", (node) => number(node.steps), true], ["Time of all channels", (node) => seconds(node.seconds), true],
 ];
 

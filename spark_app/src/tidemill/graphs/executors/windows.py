@@ -59,7 +59,6 @@ class _WindowExecutor(Executor):
         self._streams = streams
         self._newest: dict[int, int] = {}
         self._kind: pl.DataType | None = None
-        self.dropped_rows = 0
 
     def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
         given = concatenated([self._with_ticks(batch) for batch in batches])
