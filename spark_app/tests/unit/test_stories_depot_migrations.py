@@ -102,6 +102,21 @@ def test_readers_see_migrated_records_and_the_same_offsets_when_the_module_was_u
     assert check_module(cluster.store, NAME) == []
 
 
+def test_records_are_as_if_stored_when_a_migration_returns_tuples_or_what_it_keeps(cluster: Any) -> None:
+    append(cluster, sale(1), sale(2))
+    kept: dict[str, Any] = {}
+
+    def shared(found: Any) -> Any:
+        kept.update(number=found["number"], at=(found["amount"], [(1, 2)], frozenset({3})))
+        return kept
+
+    cluster.update_module(Sales(("shared", shared)))
+
+    assert cluster.cluster_depot(NAME, "*sales").read(0, 0, 2) == [
+        {"number": number, "at": [number * 10, [[1, 2]], {3}]} for number in (1, 2)
+    ]
+
+
 def test_retry_reads_the_same_when_an_attempt_fails_behind_the_migration(cluster: Any) -> None:
     points = FaultPoints()
 

@@ -15,9 +15,11 @@ from tidemill.values import columns
 from tidemill.values.columns import Column
 from tidemill.values.data import check_data
 from tidemill.values.errors import NeedsCode, RecordRefused, UserCodeError, message_of
+from tidemill.values.packing import pack, unpack
 
 _GONE: Final = object()
 _SHOWN_CHARS: Final = 200
+_HELD: Final = (list, tuple, dict, set, frozenset)
 
 
 def migrated_records(
@@ -65,7 +67,8 @@ def _migrated(depot: DepotSchema, migration: DepotMigration, record: Any) -> Any
         check_record(depot, made)
     except RecordRefused as error:
         raise _failure(migration, f"{what} at {migration.at} returned no record: {error}", record) from error
-    return made
+    # As if it had been stored: tuples are lists, and nobody who kept it changes it later.
+    return unpack(pack(made)) if isinstance(made, _HELD) else made
 
 
 def _failure(migration: DepotMigration, text: str, record: Any) -> UserCodeError:
