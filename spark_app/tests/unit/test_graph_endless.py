@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import signal
@@ -388,6 +389,35 @@ def test_a_quiet_channel_follows_the_others_when_these_stay_busy(
     assert found | {"0": 3, "200": 3} == found  # what came late is in none, what was on time is in its window
     assert [name for name, rows in found.items() if rows != 2] == ["0", "200"]
     assert list(found)[:36] == [str(at) for at in range(0, 360, 10)]
+
+
+def test_a_channel_without_rows_of_one_input_follows_when_others_have_rows_of_both(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    depots = [flow.cluster.cluster_depot("Ticks", name) for name in ("*ticks", "*out")]
+    graph = TaskGraph(flow.store, id="two", checkpoint_waves=1)
+    inputs = {at: graph.new_input_depot("Ticks", depot.name, 1, endless=True) for at, depot in enumerate(depots)}
+    tens = TumblingWindowExecutor(
+        "at", 10, aggregations={"n": "len"}, allowed_lateness=0, streams=2, idle_after=timedelta(seconds=5)
+    )
+    keys = {0: "k", 1: "k"}
+    windows = graph.new_blocking_node(inputs, tens, 2, keys, kind=WindowedDataset, key="window_start")
+    times = iter(range(0, 300, 10))
+    seconds = itertools.count()
+    monkeypatch.setattr(run, "Idleness", lambda graph: Idleness(graph, lambda: float(next(seconds))))
+
+    def look(waves: Waves) -> None:
+        at = next(times, None)
+        if at is None:
+            graph.stop()
+            return
+        depots[0].append_many([{"at": at, "k": k} for k in range(2)])
+        depots[1].append_many([{"at": at, "k": 0}])  # never one for the other channel
+
+    graph.observe(look)
+    graph.run()
+
+    assert totals(windows) == {str(at): 3 for at in range(0, 270, 10)}
 
 
 def test_windows_of_windows_end_in_turn_when_an_input_idles(flow: Flow) -> None:

@@ -38,7 +38,7 @@ class Executor:
 
     idle_after: timedelta | None = None
     """After how long without new rows in the inputs that feed it `idle` is called, and, where windows are kept, without
-    rows in one of several channels `follow`; None is never.
+    rows of a stream in one of several channels `follow`; None is never.
     """
 
     dropped_rows: int = 0
@@ -72,8 +72,8 @@ class Executor:
         return None
 
     def follow(self, time: int, channel: int) -> Output:
-        """Called in a channel that got no rows for `idle_after` while all others of the node reached this time: rows
-        before it are late from now on, as in these; what to send on.
+        """Called in a channel that got no rows of a stream for `idle_after` while the others of the node reached this
+        time: rows before it are late from now on, as in these; what to send on.
         """
         return None
 

@@ -30,16 +30,18 @@ class Idleness:
             for number in range(node.channels)
             if node.idle_after is not None and node.keeps_windows and node.channels > 1
         }
-        self._arrived: dict[ChannelId, float] = {}
+        self._arrived: dict[ChannelId, dict[int, float]] = {}
         self._now = 0.0
 
     def look(self, results: Iterable[StepResult]) -> None:
         """Take over what the inputs of a wave found: of empty looks the first and the last count."""
         self._now = self._clock()
-        for channel in self._watched:
-            self._arrived.setdefault(channel, self._now)
+        for node, number in self._watched:
+            self._arrived.setdefault((node, number), dict.fromkeys(self._streams(node), self._now))
         for result in results:
-            self._arrived.update((message.target, self._now) for message in result.messages if self._watched)
+            for message in result.messages:
+                if message.target in self._watched:
+                    self._arrived[message.target][message.stream] = self._now
             if not isinstance(self._graph.nodes[result.channel[0]], InputNode):
                 continue
             if result.rows_in:
@@ -48,12 +50,21 @@ class Idleness:
                 first, _ = self._looks.get(result.channel, (self._now, self._now))
                 self._looks[result.channel] = (first, self._now)
 
-    def quiet(self) -> set[ChannelId]:
-        """The channels of nodes that keep windows to which nothing was sent for as long as `idle_after` says."""
+    def _streams(self, node: int) -> Iterable[int]:
+        found = self._graph.nodes[node]
+        return found.sources if isinstance(found, TaskNode) else ()
+
+    def quiet(self) -> dict[ChannelId, bool]:
+        """The channels of nodes that keep windows that got no rows of a stream for as long as `idle_after` says, and
+        whether they got none at all.
+        """
+        ages = {
+            channel: [self._now - at for at in self._arrived.get(channel, {}).values()] for channel in self._watched
+        }
         return {
-            channel
+            channel: min(ages[channel]) >= after
             for channel, after in self._watched.items()
-            if self._now - self._arrived.get(channel, self._now) >= after
+            if max(ages[channel], default=0.0) >= after
         }
 
     def due(self, waves: Waves) -> int | None:

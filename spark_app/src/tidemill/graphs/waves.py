@@ -9,7 +9,7 @@ shape of a graph can stop it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -189,12 +189,12 @@ class Waves:
 
     # --- a wave ------------------------------------------------------------------------------------------------------
 
-    def plan(self, told: int | None = None, quiet: Collection[ChannelId] = ()) -> list[StepWork]:
+    def plan(self, told: int | None = None, quiet: Mapping[ChannelId, bool] | None = None) -> list[StepWork]:
         """The work of the next wave; empty where nothing is left to do. `told`: a node to be told that inputs idle.
-        `quiet`: channels that got no rows for long, which follow the others of their node.
+        `quiet`: channels that got no rows of a stream for long, and whether they got none at all: they follow others.
         """
         self._stop_unread()
-        self._following = dict(self._follow(quiet))
+        self._following = dict(self._follow(quiet or {}))
         works = [work for node in self._graph.tasks for work in self._taking(node, node.id == told)]
         # What is taken now makes room, unless it becomes as much again.
         works += self._reading(self.memory_bytes - self.backlog)
@@ -202,15 +202,22 @@ class Waves:
             self.channels[work.channel].inbox = {}
         return works
 
-    def _follow(self, quiet: Collection[ChannelId]) -> Iterator[tuple[ChannelId, tuple[int, Any]]]:
-        """Quiet channels that hold windows back, and what all others of their node reached: a time and a window."""
+    def _follow(self, quiet: Mapping[ChannelId, bool]) -> Iterator[tuple[ChannelId, tuple[int, Any]]]:
+        """Quiet channels that hold windows back, and what others of their node reached: a time and a window.
+
+        What waits for them was sent after what these others reached that by, so it is taken before that time counts.
+        """
         for node, number in quiet:
             own = self.channels[node, number]
-            others = [self.channels[node, each] for each in range(self._graph.nodes[node].channels)]
-            others = [each for at, each in enumerate(others) if (node, at) not in quiet and not each.has_ended]
+            open_ones = [(node, each) for each in range(self._graph.nodes[node].channels) if each != number]
+            open_ones = [each for each in open_ones if not self.channels[each].has_ended]
+            named = [each for each in open_ones if each not in quiet]
+            if quiet[node, number] and not named:  # a stream that is quiet everywhere is the same for all
+                named = [each for each in open_ones if not quiet[each]]
+            others = [self.channels[each] for each in named]
             times = [each.reached for each in others if each.reached is not None]
             windows = [each.newest_window for each in others if each.newest_window is not None]
-            if own.has_ended or own.inbox or not others or not len(times) == len(windows) == len(others):
+            if own.has_ended or not others or not len(times) == len(windows) == len(others):
                 continue
             if _later(self._ended(node, own), min(windows)) != self._ended(node, own):
                 yield (node, number), (min(times), min(windows))

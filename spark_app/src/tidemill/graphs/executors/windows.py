@@ -91,7 +91,7 @@ class _WindowExecutor(Executor):
         return None if reached is None else reached * self._tick_size()
 
     def follow(self, time: int, channel: int) -> Output:
-        self._followed = time
+        self._followed = time if self._followed is None else max(time, self._followed)
         return self._ended()
 
     def _ended(self) -> Output:
