@@ -137,6 +137,33 @@ def test_a_table_that_does_not_take_a_row_is_told(
     assert rows(properties) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "of", "values", "said"),
+    [
+        (float, pa.int64(), [2.0, 1.5], "the column value has whole numbers, and a row has 1.5"),
+        (int, pa.timestamp("us", "UTC"), [5], "is timestamp.*, and a row has a number"),
+        (int, pa.date32(), [5, None], "is date32.*, and a row has a number"),
+    ],
+)
+def test_a_number_is_refused_when_its_column_would_make_another_value_of_it(
+    properties: dict[str, str], kind: Any, of: Any, values: list[Any], said: str
+) -> None:
+    with loaded(properties) as table:
+        table.catalog.create_table("shop.others", pa.schema([("value", of)]))
+    with (
+        opened(properties, "shop.others", value=kind) as sink,
+        pytest.raises((BadInput, ExternalUnavailable), match=said),
+    ):
+        sink.deliver(delivery(1, *({"value": value} for value in values)))
+    assert rows(properties, "shop.others") == []
+
+
+def test_whole_floats_are_taken_by_a_column_of_whole_numbers(properties: dict[str, str]) -> None:
+    with opened(properties, amount=float) as sink:
+        sink.deliver(delivery(1, {"amount": 2.0}, {}))
+    assert [row["amount"] for row in rows(properties)] == [2, None]
+
+
 def test_a_required_column_is_never_empty_and_a_number_fits(properties: dict[str, str]) -> None:
     with loaded(properties) as table:
         user, amount = NestedField(1, "user", StringType(), True), NestedField(2, "amount", IntegerType())

@@ -190,8 +190,7 @@ class IcebergSink(ExternalSink):
         for name, array in zip(plain, arrays, strict=True):
             if array.null_count and not schema.field(name).nullable:
                 raise BadInput(f"the column {name} is required, and a row has none")
-            if pa.types.is_float32(array.type):
-                _check_narrow(name, array, cells[name])
+            _check_same(name, array, cells[name])
         return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -216,11 +215,23 @@ def _looking(table: Table, attempt: str) -> None:
     table.refresh = look  # of this object only, which nobody else has
 
 
-def _check_narrow(name: str, array: pa.Array, values: Sequence[float | None]) -> None:
-    """Arrow makes an infinite number of one that is too large for 32 bits."""
-    for value, narrow in zip(values, array.to_pylist(), strict=True):
-        if narrow is not None and value is not None and math.isinf(narrow) and not math.isinf(value):
-            raise BadInput(f"the column {name} is a float of 32 bits, and a row has {value!r}")
+def _check_same(name: str, array: pa.Array, values: Sequence[Any]) -> None:
+    """Arrow cuts off what follows the point where a column has whole numbers, takes them for times where it has times,
+    and makes an infinite number of one that is too large for 32 bits.
+    """
+    import pyarrow as pa
+
+    kinds = set(map(type, values))
+    if float in kinds and pa.types.is_integer(array.type):
+        cut = [value for value in values if isinstance(value, float) and not value.is_integer()]
+        if cut:
+            raise BadInput(f"the column {name} has whole numbers, and a row has {cut[0]!r}")
+    if kinds & {int, float} and pa.types.is_temporal(array.type):
+        raise BadInput(f"the column {name} is {array.type}, and a row has a number")
+    if pa.types.is_float32(array.type):
+        for value, narrow in zip(values, array.to_pylist(), strict=True):
+            if narrow is not None and value is not None and math.isinf(narrow) and not math.isinf(value):
+                raise BadInput(f"the column {name} is a float of 32 bits, and a row has {value!r}")
 
 
 def _advice(name: str, found: Progress, delivery: Delivery, number: int) -> str:
