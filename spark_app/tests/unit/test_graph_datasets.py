@@ -283,6 +283,15 @@ def test_a_key_has_all_its_rows_when_some_batches_have_whole_numbers_and_others_
     assert {key: numbers.get(key).height for key in (1, 2, -3.0, 2.5, 7.5)} == {1: 2, 2: 2, -3.0: 2, 2.5: 1, 7.5: 0}
 
 
+@pytest.mark.parametrize("keys", [[7, None, 8], ["x", None, "y"], [2.5, None, 2.0]])
+def test_a_key_has_its_rows_when_the_first_batch_has_nulls_only(tmp_path: Path, keys: list[Any]) -> None:
+    found = kept(tmp_path, [pl.DataFrame({"k": [None, None]}), pl.DataFrame({"k": keys})], KVDataset, 1)
+
+    assert [found.get(key).height for key in keys] == [1, 3, 1]
+    with pytest.raises(BadInput, match="is no key"):
+        found.get(7 if keys[0] == "x" else "x")
+
+
 @pytest.mark.parametrize("kind", [Dataset, KVDataset, RangeDataset])
 def test_a_dataset_is_no_one_frame_when_its_batches_have_numbers_and_text(tmp_path: Path, kind: Any) -> None:
     mixed = kept(tmp_path, [pl.DataFrame({"k": [1, 10]}), pl.DataFrame({"k": ["1", "x"]})], kind, 1)

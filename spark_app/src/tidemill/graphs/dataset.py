@@ -216,13 +216,17 @@ class KVDataset(Dataset):
         places = places_of(asked, self.record.partitions)
         found = [each for each in self.record.objects if each.partition in places]
         frame = self._joined(found) if found else pl.DataFrame(schema=schema)
-        return frame.filter(*(pl.col(one.name).eq_missing(pl.lit(one[0], dtype=one.dtype)) for one in asked))
+        try:
+            return frame.filter(*(pl.col(one.name).eq_missing(pl.lit(one[0], dtype=one.dtype)) for one in asked))
+        except pl.exceptions.PolarsError as error:
+            raise BadInput(f"{key!r} is no key of {self.id}: {error}") from error
 
 
 def _asked(column: str, value: Any, kind: pl.DataType) -> pl.Series:
-    """A key in the type of its column, which the first batch tells: behind whole numbers there may come floats."""
-    is_float = kind.is_integer() and isinstance(value, float)
-    return pl.Series(column, [value], dtype=pl.Float64 if is_float else kind)
+    """A key in the type of its column, which the first batch tells: it may have nulls only, or whole numbers alone."""
+    if kind == pl.Null or (kind.is_integer() and isinstance(value, float)):
+        return pl.Series(column, [value])
+    return pl.Series(column, [value], dtype=kind)
 
 
 class RangeDataset(Dataset):
