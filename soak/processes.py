@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import minio
+import urllib3
 
 ROOT = Path(__file__).resolve().parent.parent
 USER, PASSWORD, BUCKET = "tidemill", "tidemill-secret", "soak"
@@ -72,7 +73,12 @@ class Minio:
         with open(folder / "minio.log", "ab") as log:
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         until(self._is_ready, "MinIO started")
-        self._client = minio.Minio(f"127.0.0.1:{self.port}", USER, PASSWORD, secure=False)
+        # It is ready a moment before it makes buckets, and then asks to come again in a minute.
+        again = urllib3.Retry(
+            100, backoff_factor=0.05, backoff_max=0.2, respect_retry_after_header=False, status_forcelist=[503]
+        )
+        http = urllib3.PoolManager(retries=again)
+        self._client = minio.Minio(f"127.0.0.1:{self.port}", USER, PASSWORD, secure=False, http_client=http)
         self._client.make_bucket(BUCKET)
 
     def _is_ready(self) -> bool:

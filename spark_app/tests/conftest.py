@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import minio
 import pytest
+import urllib3
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import engine as hypothesis_engine
 
@@ -118,7 +119,14 @@ def minio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MinioServ
     _use_credentials()
     server = MinioServer(found.stdout.strip(), folder)
     server.start()
-    minio.Minio(f"127.0.0.1:{server.port}", USER, PASSWORD, secure=False).make_bucket(BUCKET)
+    # It is ready a moment before it makes buckets, and then asks to come again in a minute.
+    again = urllib3.Retry(
+        100, backoff_factor=0.05, backoff_max=0.2, respect_retry_after_header=False, status_forcelist=[503]
+    )
+    client = minio.Minio(
+        f"127.0.0.1:{server.port}", USER, PASSWORD, secure=False, http_client=urllib3.PoolManager(retries=again)
+    )
+    client.make_bucket(BUCKET)
     yield server
     server.kill()
 
