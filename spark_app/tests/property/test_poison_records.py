@@ -6,6 +6,7 @@ an aggregator behind which no record is to be seen, a partitioner, a join, a que
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -24,14 +25,19 @@ from tidemill import (
     Block,
     CombinerAgg,
     CompoundAgg,
+    Constant,
     Depot,
     Expr,
     InProcessCluster,
     LaunchConfig,
+    LimitAgg,
+    LoopVars,
     Module,
     Ops,
     Path,
     PState,
+    SubBatch,
+    SubSource,
     operation,
     vectorized,
 )
@@ -202,9 +208,103 @@ def exit_of_the_process(rows: Any, mb: Any) -> Any:
     return count(keyed(rows.each(ends_process, "*record").out("*same")))
 
 
+def loop(rows: Any, mb: Any) -> Any:
+    """It fails in the third round, behind writes of the rounds before."""
+    body = Block.local_transform("$$last", Path.key("*round").term_val("*record")).if_true(
+        Expr(Ops.LESS_THAN, "*round", 2),
+        Block.continue_loop(Expr(Ops.INC, "*round")),
+        Block.each(checked, "*record").out("*same").emit_loop("*same"),
+    )
+    return count(keyed(rows.loop_with_vars(LoopVars.var("*round", 0), body).out("*same")))
+
+
+def asynchronous(rows: Any, mb: Any) -> Any:
+    async def later(record: int) -> int:
+        await asyncio.sleep(0)
+        return checked(record)
+
+    return count(keyed(rows.each_async(later, "*record", concurrency=4).out("*same")))
+
+
+def atomic(rows: Any, mb: Any) -> Any:
+    """The block wrote for the record before it fails."""
+    inner = (
+        Block.local_transform("$$counts", Path.key("*key").null_to_val(0).term(Ops.INC))
+        .each(checked, "*record").out("*same")
+        .local_transform("$$last", Path.key("*key").term_val("*same"))
+    )  # fmt: skip
+    return keyed(rows).atomic_block(inner)
+
+
+def cases(rows: Any, mb: Any) -> Any:
+    """A value that no case takes."""
+    return count(
+        keyed(rows.sub_source("*record", SubSource.create(lambda n: not is_bad(n)).each(Ops.INC, 1).out("*n")))
+    )
+
+
+def path_function(rows: Any, mb: Any) -> Any:
+    written = keyed(rows).local_transform("$$last", Path.key("*key").term(lambda _, new: checked(new), "*record"))
+    return count(written)
+
+
+def two_tasks(rows: Any, mb: Any) -> Any:
+    """Its own task has counted it when it fails on another one."""
+    return count(keyed(rows)).hash_partition("*record").each(checked, "*record").out("*same")
+
+
+def materialized(rows: Any, mb: Any) -> Any:
+    """The second block fails behind what the first one wrote and kept."""
+    first = (
+        keyed(Block.explode_microbatch("*microbatch").out("*record"))
+        .compound_agg("$$counts", CompoundAgg.map("*key", Agg.count().capture_new_val_into("*now")))
+        .materialize("*key", "*now").out("$$changed")
+    )  # fmt: skip
+    second = (
+        Block.explode_microbatch("*microbatch").out("*record")
+        .each(Ops.MOD, "*record", 7).out("*key")
+        .explode_materialized("$$changed").out("*key", "*now")
+        .each(lambda record, now: checked(record) + now, "*record", "*now").out("*sum")
+        .hash_partition("*key")
+        .compound_agg("$$last", CompoundAgg.map("*key", Agg.max("*sum")))
+    )  # fmt: skip
+    return rows.batch_block(first).batch_block(second)
+
+
+def sub_batch(rows: Any, mb: Any) -> Any:
+    """A sum of sums, made of the rows of one key, is too large."""
+    row = Block.explode_microbatch("*microbatch").out("*record").each(Ops.MOD, "*record", 7).out("*key")
+    bad = row.each(lambda record: 1_000 if is_bad(record) else 1, "*record").out("*one")
+    sums = SubBatch(bad.group_by("*key", Block.agg(Agg.sum("*one")).out("*sum")), "*key", "*sum")
+    block = (
+        Block.sub_batch(sums).out("*key", "*sum")
+        .each(checked, "*sum").out("*same")
+        .hash_partition("*key")
+        .local_transform("$$counts", Path.key("*key").null_to_val(0).term(Ops.PLUS, "*same"))
+    )  # fmt: skip
+    return rows.batch_block(block)
+
+
+def sort_function(rows: Any, mb: Any) -> Any:
+    best = Agg.top_monotonic(3, "*record", id_function=Ops.IDENTITY, sort_val_function=checked)
+    return count(keyed(rows)).global_partition().compound_agg("$$best", CompoundAgg.map(Constant(0), best))
+
+
+def first_rows(rows: Any, mb: Any) -> Any:
+    """Post-agg gets the greatest records first."""
+    first = (
+        Block.explode_microbatch("*microbatch").out("*record").global_partition()
+        .limit_agg(LimitAgg.create(RECORDS, "*record").sort("*record").reverse())
+        .each(checked, "*record").out("*record")
+        .materialize("*record").out("$$first")
+    )  # fmt: skip
+    return rows.batch_block(first).batch_block(count(keyed(Block.explode_materialized("$$first").out("*record"))))
+
+
 SHAPES = (
     by_columns, behind_a_move, by_rows, vectorized_function, emitting, schema, transform_of_a_schema, accumulator,
-    combiner, batch_block, join, partitioner, query, append, exit_of_the_process,
+    combiner, batch_block, join, partitioner, query, append, exit_of_the_process, loop, asynchronous, atomic, cases,
+    path_function, two_tasks, materialized, sub_batch, sort_function, first_rows,
 )  # fmt: skip
 
 
@@ -225,8 +325,9 @@ class Poisoned(Module):
         mb = topologies.microbatch("mb")
         mb.pstate("$$counts", PState.map_schema(int, int))
         mb.pstate("$$last", PState.map_schema(int, int))
+        mb.pstate("$$best", PState.map_schema(int, list))
         rows = mb.source("*records").out("*microbatch")
-        if self._build not in (batch_block, join):
+        if self._build not in (batch_block, join, materialized, sub_batch, first_rows):
             rows = rows.explode_microbatch("*microbatch").out("*record")
         self._build(rows, mb)
         topologies.query("checked", "*n").out("*r").each(checked, "*n").out("*r").origin_partition()
@@ -271,6 +372,7 @@ def test_result_is_that_without_poison_when_the_code_fails_on_some_records(build
 ON_SPARK = [
     (by_columns, "spread"), (behind_a_move, "spread"), (by_rows, "fused"), (vectorized_function, "inline"),
     (accumulator, "spread"), (batch_block, "fused"), (schema, "spread"), (append, "auto"), (query, "fused"),
+    (loop, "spread"), (asynchronous, "fused"), (materialized, "spread"), (sub_batch, "spread"), (atomic, "spread"),
 ]  # fmt: skip
 
 
