@@ -119,10 +119,30 @@ def test_a_dataset_can_be_asked_if_it_is_there_when_its_graph_has_not_run(graph:
     assert repr(Dataset("a", "b")).endswith("/a', 'b')")
 
 
-def test_a_name_of_columns_is_said_when_it_holds_no_strings(graph: TaskGraph, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("names", [[1, 2], 1, "ab", b"ab"])
+def test_names_of_columns_are_refused_when_they_are_no_list_of_texts(
+    graph: TaskGraph, tmp_path: Path, kind: str, names: Any
+) -> None:
     (tmp_path / "a.csv").write_text("1,2\n")
-    graph.new_blocking_node({0: graph.new_input_csv(tmp_path, "a.csv", [1, 2])}, Pass(), 1, {0: None})  # type: ignore[list-item]  # the mistake
-    with pytest.raises(DefinitionError, match="names are texts"):
+    pl.DataFrame({"a": [1], "b": [2]}).write_parquet(tmp_path / "a.parquet")
+    new_input = getattr(graph, f"new_input_{kind}")
+    for arguments in ({"names": names}, {"names": ["a", "b"], "columns": names}):
+        graph.new_blocking_node({0: new_input(tmp_path, f"a.{kind}", **arguments)}, Pass(), 1, {0: None})
+
+    with pytest.raises(DefinitionError) as refused:
+        graph.initialize()
+
+    text = str(refused.value)
+    assert "names is a list of names of columns" in text and "columns is a list of names of columns" in text
+
+
+def test_a_stride_of_parquet_files_is_refused_when_it_is_no_number_of_bytes(graph: TaskGraph, tmp_path: Path) -> None:
+    FRAMES[0].write_parquet(tmp_path / "a.parquet")
+    read = graph.new_input_parquet(tmp_path, "a.parquet", stride=0)
+    graph.new_blocking_node({0: read}, Pass(), 1, {0: None})
+
+    with pytest.raises(DefinitionError, match="new_input_parquet: stride is a number of bytes"):
         graph.initialize()
 
 

@@ -29,6 +29,7 @@ from tidemill.graphs.dataset_readers import DatasetReader
 from tidemill.graphs.drawing import drawn
 from tidemill.graphs.executor import Relay
 from tidemill.graphs.frames.reading import ReadsFrames
+from tidemill.graphs.inputs.arguments import column_names, stride_bytes
 from tidemill.graphs.inputs.csv_input import STRIDE, CsvFormat, CsvInput, sniffed
 from tidemill.graphs.inputs.dataset_input import DatasetInput
 from tidemill.graphs.inputs.depot_input import BEGINNING, depot_input
@@ -154,16 +155,14 @@ class TaskGraph(ReadsFrames):
         """
 
         def read() -> Reader:
-            if isinstance(stride, bool) or not isinstance(stride, int) or stride < 1:
-                raise BadInput(f"stride is a number of bytes, not {stride!r}.")
+            given, wanted, size = column_names("names", names), column_names("columns", columns), stride_bytes(stride)
             form = CsvFormat(sep, header, quote_char)
             form.check()
             files = find_files(os.fspath(bucket), key)
-            types = sniffed(files, names, form, schema)
-            wanted = None if columns is None else tuple(columns)
+            types = sniffed(files, given, form, schema)
             if unknown := [column for column in wanted or () if column not in types]:
                 raise BadInput(f"columns name {', '.join(unknown)}, and there are {', '.join(types)}.")
-            return CsvInput(files, types, form, stride, wanted, predicate)
+            return CsvInput(files, types, form, size, None if wanted is None else tuple(wanted), predicate)
 
         return self._new_input("new_input_csv", read, parallelism, ip, batch_func, dependents)
 
@@ -190,8 +189,9 @@ class TaskGraph(ReadsFrames):
         """
 
         def read() -> Reader:
-            wanted = columns if columns is not None else names
-            return parquet_input(find_files(os.fspath(bucket), key), wanted, skip_conditions, stride, predicate)
+            given, wanted, size = column_names("names", names), column_names("columns", columns), stride_bytes(stride)
+            files = find_files(os.fspath(bucket), key)
+            return parquet_input(files, given if wanted is None else wanted, skip_conditions, size, predicate)
 
         return self._new_input("new_input_parquet", read, parallelism, ip, batch_func, dependents)
 

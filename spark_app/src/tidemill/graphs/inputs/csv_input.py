@@ -230,8 +230,6 @@ def sniffed(
     found_names = list(names) if names is not None else _split_row(sample[0], form)
     if not found_names:
         raise BadInput("There are no names of columns: give names, or header=True if the first row has them.")
-    if not all(isinstance(name, str) for name in found_names):
-        raise BadInput(f"names are texts, not {found_names!r}.")
     if len(set(found_names)) != len(found_names):
         raise BadInput(f"Two columns have one name: {', '.join(found_names)}.")
     unknown = set(types or {}) - set(found_names)
