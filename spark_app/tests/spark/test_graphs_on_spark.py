@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,35 @@ def test_only_its_wave_is_done_again_when_a_worker_dies(spark: Session, sources:
     assert out.to_polars()["rows"].sum() == ROWS
     for before, after in zip(steps, steps[1:], strict=False):
         assert all(one <= other <= one + 1 for one, other in zip(before, after, strict=True))
+
+
+class Named(Executor):
+    """Says in a file which process did a step of which channel."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
+        with open(self.file, "a") as file:
+            file.write(f"{channel}:{os.getpid()}\n")
+
+    def done(self, channel: int) -> Any:
+        return pl.DataFrame({"channel": [channel]})
+
+
+def test_a_channel_stays_with_its_worker_when_it_has_many_steps(spark: Session, sources: Path, tmp_path: Path) -> None:
+    file = tmp_path / "steps"
+    graph = TaskGraph(tmp_path / "store", engine="spark")
+    source = graph.new_input_csv(sources, "a.csv", None, 1, header=True, stride=100)
+    graph.new_blocking_node({0: source}, Named(str(file)), 4, {0: "a"})
+    graph.run()
+
+    steps = [step.split(":") for step in file.read_text().split()]
+    workers = {channel: [worker for each, worker in steps if each == channel] for channel in "0123"}
+    moves = sum(one != other for found in workers.values() for one, other in pairwise(found))
+    assert len(steps) > 20
+    assert moves < len(steps) / 8  # a step that a busy machine makes long may move a channel
+    assert len({worker for _, worker in steps}) == 2
 
 
 class Survivor(Executor):

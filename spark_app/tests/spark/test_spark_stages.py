@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -164,3 +165,40 @@ def test_a_second_master_is_refused_when_spark_runs(spark: Session) -> None:
     assert shared_session() is spark
     with pytest.raises(errors.BadInput, match=r"local\[2\] in this process already, local\[7\] was asked for"):
         shared_session(SparkSettings("local[7]"))
+
+
+SEATED = """
+import os, sys, tempfile
+from tidemill.spark.jvm import Stages
+from tidemill.spark.settings import worker_environment
+from tidemill.spark.worker import drain
+from pyspark import SparkConf, SparkContext
+
+settings = {
+    "spark.master": "local-cluster[2,1,1024]", "spark.app.name": "seats", "spark.ui.showConsoleProgress": "false",
+    "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+    "spark.locality.wait": "0", "spark.local.dir": sys.argv[1],
+}
+context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(settings.items()))
+
+def worker(_thread, records):
+    drain(records)
+    return [str(os.getpid()).encode()]
+
+stages = Stages(context, sys.executable, worker_environment())
+while len(stages.locations()) < 2:
+    pass
+for location in stages.locations():
+    done = [stages.collect(stages.python_stage(stages.base_at(location), worker, worker=0))[0] for _ in range(6)]
+    print(*{int(each) for each in done}, flush=True)
+context.stop()
+"""
+
+
+def test_tasks_run_in_one_worker_of_the_executor_that_they_name_when_there_are_two(tmp_path: Path) -> None:
+    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "-c", SEATED, str(tmp_path)]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    workers = [set(line.split()) for line in found.stdout.splitlines()]
+    assert list(map(len, workers)) == [1, 1], found.stderr[-3000:]
+    assert not workers[0] & workers[1]

@@ -63,8 +63,9 @@ class StoredState:
 
 @dataclass(frozen=True)
 class ShareTask:
-    """What one Spark task does: some of the works of the wave `name`, one after the other. `program` is the key of the
-    graph. `is_again`: a task that had the same works was lost.
+    """What one Spark task does: some of the works of a wave, one after the other. `name` tells the wave from others,
+    `program` is the key of the graph. `left` are channels of which other workers have newer states. `is_again`: a task
+    that had the same works was lost.
     """
 
     store: str
@@ -73,7 +74,8 @@ class ShareTask:
     name: str
     works: tuple[StepWork, ...]
     paths: tuple[str, ...]
-    is_again: bool
+    left: tuple[ChannelId, ...]
+    is_again: bool = False
 
     def __call__(self, partition: int, records: Iterable[bytes]) -> list[bytes]:
         drain(records)
@@ -81,7 +83,9 @@ class ShareTask:
 
     def _run(self) -> list[StepResult]:
         sys.path.extend(path for path in self.paths if path not in sys.path)
-        return _bench(self).steps(self.name, self.works, self.is_again)
+        bench = _bench(self)
+        bench.forget(self.left)
+        return bench.steps(self.name, self.works, self.is_again)
 
 
 class _Bench:
@@ -104,6 +108,11 @@ class _Bench:
                 result, is_again = replace(self._step(work, key), is_repeated=is_again), False
             found.append(result)
         return found
+
+    def forget(self, channels: Iterable[ChannelId]) -> None:
+        """Let go of the states of these channels."""
+        for channel in channels:
+            self._live.pop(channel, None)
 
     def _step(self, work: StepWork, key: str) -> StepResult:
         """Do one channel's work; all that comes of it is in the store when this returns."""

@@ -4,6 +4,9 @@ The channels of a wave are dealt to as many jobs as tasks can run at once, each 
 executors that may come. So a worker, an executor or a JVM that is lost takes one share of a wave with it, or some,
 while the others go on; their share is begun again by others, who find what was done in it (`spark_channels`). That
 costs the steps that were under way, and no others.
+
+A channel's next step goes to the worker that has its state (`ChannelHomes`, `Seats`). That is a wish: where it is not
+met, or that worker is gone, the state is read from the store.
 """
 
 from __future__ import annotations
@@ -11,15 +14,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 from py4j.protocol import Py4JError
 
+from tidemill.graphs.channel_homes import ChannelHomes
 from tidemill.graphs.messages import ChannelId, StepResult, StepWork
 from tidemill.graphs.spark_channels import ShareTask
 from tidemill.graphs.waves import Waves
 from tidemill.spark import wire
+from tidemill.spark.jvm import Stages
+from tidemill.spark.seats import Seat, Seats
 from tidemill.spark.session import Session, shared_session
 from tidemill.store.urls import open_store
 from tidemill.values.errors import AttemptLost
@@ -42,8 +49,9 @@ class SparkPlacement:
         self._made: set[str] = set()
         self._name = nonce()
         self._waves = 0
+        self._homes, self._seats = ChannelHomes(), Seats()
         self._jobs = ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="tidemill-graph-job")
-        shared_session()
+        shared_session(is_numbered=True)
 
     def run(self, works: Sequence[StepWork]) -> list[StepResult]:
         """The results of a wave, in the order of its works.
@@ -52,29 +60,39 @@ class SparkPlacement:
             AttemptLost: workers were lost in each of TRIES tries.
         """
         self._waves += 1
-        session, name = shared_session(), f"{self._name}-{self._waves}"
-        count = min(session.slots_max, len(works), JOBS_MAX)
-        jobs = [self._jobs.submit(self._done, session, name, tuple(works[number::count])) for number in range(count)]
+        session = shared_session(is_numbered=True)
+        shares = enumerate(self._homes.deal(works, min(session.slots_max, JOBS_MAX)))
+        tasks = {number: self._task(session, number, dealt) for number, dealt in shares if dealt}
+        locations, slots = session.locations(), session.slots_of_executor
+        seats = {number: self._seats.seat(number, locations, slots) for number in tasks}
+        jobs = [self._jobs.submit(self._done, session, tasks[number], seats[number]) for number in tasks]
         wait(jobs)
         found: dict[ChannelId, StepResult] = {}
         for job in jobs:
             found |= {result.channel: result for result in job.result()}
+        self._homes.learn(found.values())
         self._made.update(key for result in found.values() for key in result.stored)
         return [found[work.channel] for work in works]
 
-    def _done(self, session: Session, name: str, works: tuple[StepWork, ...]) -> list[StepResult]:
-        """The results of one job's works, which are done one after the other; `name` tells the wave from all others."""
+    def _task(self, session: Session, share: int, works: tuple[StepWork, ...]) -> ShareTask:
+        paths = tuple(sys.path) if session.settings.is_local else ()
+        name, left = f"{self._name}-{self._waves}", self._homes.left(share)
+        return ShareTask(self._url, self._graph, self._program, name, works, paths, left)
+
+    def _done(self, session: Session, task: ShareTask, seat: Seat) -> list[StepResult]:
+        """The results of one job's works, which are done one after the other."""
         for number in range(TRIES):
             try:
-                return self._tried(session if not number else shared_session(), name, works, is_again=number > 0)
+                if number:
+                    session, task = shared_session(is_numbered=True), replace(task, is_again=True)
+                return self._tried(session.stages, task, seat)
             except (Py4JError, OSError, EOFError) as error:
                 lost = error
         raise AttemptLost(f"Spark lost this wave {TRIES} times: {str(lost).splitlines()[0]}") from lost
 
-    def _tried(self, session: Session, name: str, works: tuple[StepWork, ...], is_again: bool) -> list[StepResult]:
-        paths = tuple(sys.path) if session.settings.is_local else ()
-        task = ShareTask(self._url, self._graph, self._program, name, works, paths, is_again)
-        (record,) = session.stages.collect(session.stages.python_stage(session.stages.base(1), task))
+    def _tried(self, stages: Stages, task: ShareTask, seat: Seat) -> list[StepResult]:
+        stage = stages.python_stage(stages.base_at(seat.location), task, worker=seat.worker)
+        (record,) = stages.collect(stage)
         control = wire.unpack_control(record)
         if isinstance(control, wire.TaskFailure):
             wire.raise_failure(control)

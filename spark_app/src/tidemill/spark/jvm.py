@@ -19,6 +19,10 @@ from pyspark.util import _load_from_socket
 
 Task = Callable[[int, Iterable[bytes]], Iterable[bytes]]
 """What one Spark task runs: (partition, records) -> records."""
+WORKER_VARIABLE = "TIDEMILL_WORKER"
+"""Only tells pools of Python workers apart; nothing reads it."""
+LOCATIONS_MAX = 1_000
+"""Executors that come and go in the life of a driver, whose bases are kept."""
 
 
 class Stages:
@@ -40,11 +44,14 @@ class Stages:
         self._to_seq = jvm.PythonUtils.toSeq
         self._pruned = jvm.org.apache.spark.rdd.PartitionPruningRDD.create
         self._python = python
-        self._environment = _java_map(jvm, environment)
+        self._jvm = jvm
+        self._environment = environment
+        self._environments: dict[int | None, Any] = {}
         self._includes = self._array_list()
         self._no_broadcasts = self._array_list()
         self._partitioners: dict[int, Any] = {}
         self._bases: dict[int, Any] = {}
+        self._bases_at: dict[str, Any] = {}
         self._selections: dict[range, Any] = {}
 
     def base(self, partitions: int) -> Any:
@@ -57,17 +64,41 @@ class Stages:
             found = self._bases[partitions] = self._context._jsc.parallelize(records, partitions).rdd()
         return found
 
+    def base_at(self, location: str | None) -> Any:
+        """As `base`, of one partition, which runs on this executor if it is free, or on any other."""
+        if location is None:
+            return self.base(1)
+        found = self._bases_at.get(location)
+        if found is None:
+            listed, records = self._array_list(), self._array_list()
+            listed.add(location)
+            records.add(self._jvm.scala.Tuple2(bytearray(), self._to_seq(listed)))
+            context, tag = self._context._jsc.sc(), self._context._jsc.parallelize(self._array_list(), 1).classTag()
+            if len(self._bases_at) >= LOCATIONS_MAX:
+                self._bases_at.clear()
+            found = self._bases_at[location] = context.makeRDD(self._to_seq(records), tag)
+        return found
+
+    def locations(self) -> list[str]:
+        """The executors that there are now, without the driver, as `base_at` takes them."""
+        listed = self._context._jsc.sc().statusStore().executorList(True)
+        places = [(each.id(), each.hostPort()) for each in map(listed.apply, range(listed.size()))]
+        return [f"executor_{address.rpartition(':')[0]}_{name}" for name, address in places if name != "driver"]
+
     def broadcasts(self, broadcast: Any) -> Any:
         """A Java list of one broadcast variable, for `python_stage`."""
         listed = self._array_list()
         listed.add(broadcast._jbroadcast)
         return listed
 
-    def python_stage(self, parent: Any, task: Task, broadcasts: Any = None) -> Any:
-        """Runs `task` over each partition of `parent`; records are bytes in and out."""
+    def python_stage(self, parent: Any, task: Task, broadcasts: Any = None, worker: int | None = None) -> Any:
+        """Runs `task` over each partition of `parent`; records are bytes in and out.
+
+        Any free Python worker does it, or the one of this number: Spark has a pool of workers for each environment.
+        """
         command = _pickle_command(task)
         function = self._function(
-            bytearray(command), self._environment, self._includes, self._python, self._context.pythonVer,
+            bytearray(command), self._environment_of(worker), self._includes, self._python, self._context.pythonVer,
             self._no_broadcasts if broadcasts is None else broadcasts, self._context._javaAccumulator,
         )  # fmt: skip
         return self._python_rdd(parent, function, False, False)
@@ -100,6 +131,13 @@ class Stages:
         collection.
         """
         stage.cleanShuffleDependencies(False)
+
+    def _environment_of(self, worker: int | None) -> Any:
+        found = self._environments.get(worker)
+        if found is None:
+            more = {} if worker is None else {WORKER_VARIABLE: str(worker)}
+            found = self._environments[worker] = _java_map(self._jvm, self._environment | more)
+        return found
 
     def _partitioner_of(self, partitions: int) -> Any:
         found = self._partitioners.get(partitions)

@@ -16,8 +16,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,6 +42,8 @@ from tidemill.values import errors
 FOLDER_PREFIX = "tidemill-spark-"
 PROGRAMS_KEPT = 16
 EXECUTORS_WAIT_MS = 300_000
+WARMED_AT_ONCE = 64
+LOCATIONS_SECONDS = 5.0
 JAVA_MISSING = (
     "Spark needs a Java runtime, version 17 or newer, and none was found: install one "
     "(Debian and Ubuntu: apt-get install default-jre-headless; macOS: brew install openjdk@17) or set JAVA_HOME."
@@ -46,7 +51,7 @@ JAVA_MISSING = (
 
 
 class Session:
-    """A running SparkContext, warm workers, and the programs that they know already."""
+    """A running SparkContext, workers that are warmed when they are asked for, and the programs that they know."""
 
     def __init__(self, settings: SparkSettings) -> None:
         """Takes about three seconds and starts a JVM.
@@ -59,17 +64,14 @@ class Session:
         self.folder = make_folder()
         self._lock = threading.Lock()
         self._pools = threading.local()
+        self._locations: tuple[float, list[str]] = (float("-inf"), [])
         self._programs: OrderedDict[str, _Shipment] = OrderedDict()
         self.context = _start_context(settings, self.folder)
         self.facts = EngineFacts(f"Spark {self.context.version}, {settings.master}", self.context.uiWebUrl or "")
         self.stages = Stages(self.context, sys.executable, worker_environment())
+        self._is_warm = self._is_numbered_warm = False
         try:
             self._await_executors()
-            self.warm()
-        except Py4JJavaError as error:
-            reason = _python_error(error)
-            self.stop()
-            raise errors.BadInput(f"Spark's Python workers cannot import Tidemill: {reason}") from error
         except errors.EngineUnavailable:
             self.stop()
             raise
@@ -84,6 +86,22 @@ class Session:
         """How many tasks run at once when all executors are there that may come for work that waits."""
         place = self.settings.kubernetes
         return self.slots if place is None else max(self.slots, place.executors.count_max * place.executors.cores)
+
+    @property
+    def slots_of_executor(self) -> int:
+        """How many tasks an executor runs at once."""
+        place = self.settings.kubernetes
+        return self.slots if place is None else place.executors.cores
+
+    def locations(self) -> list[str]:
+        """The executors that there were some seconds ago at most, as `Stages.base_at` takes them; none in one JVM."""
+        if self.settings.kubernetes is None:
+            return []
+        with self._lock:
+            now = time.monotonic()
+            if now - self._locations[0] >= LOCATIONS_SECONDS:
+                self._locations = (now, self.stages.locations())
+            return self._locations[1]
 
     @property
     def executors(self) -> int:
@@ -103,9 +121,28 @@ class Session:
             clock.wait(never, 50)
 
     def warm(self) -> None:
-        """Starts a Python worker in every slot and imports there what steps need, so that no microbatch pays for it."""
-        stage = self.stages.python_stage(self.stages.base(self.slots), warm_worker)
-        self.stages.collect(stage)
+        """Starts a Python worker in every slot and imports there what steps need, so that no microbatch pays for it;
+        once. Raises BadInput: the workers cannot import Tidemill.
+        """
+        if not self._is_warm:
+            self._warm_up(self.slots, None)
+            self._is_warm = True
+
+    def warm_numbered(self) -> None:
+        """As `warm`, for the workers that tasks ask for by their number."""
+        if not self._is_numbered_warm:
+            with ThreadPoolExecutor(WARMED_AT_ONCE) as pool:
+                list(pool.map(partial(self._warm_up, 1), (n % self.slots_of_executor for n in range(self.slots))))
+            self._is_numbered_warm = True
+
+    def _warm_up(self, partitions: int, worker: int | None) -> None:
+        stage = self.stages.python_stage(self.stages.base(partitions), warm_worker, worker=worker)
+        try:
+            self.stages.collect(stage)
+        except Py4JJavaError as error:
+            reason = _python_error(error)
+            self.stop()
+            raise errors.BadInput(f"Spark's Python workers cannot import Tidemill: {reason}") from error
 
     @property
     def is_alive(self) -> bool:
@@ -186,8 +223,9 @@ _shared_lock = threading.Lock()
 _shared: Session | None = None
 
 
-def shared_session(settings: SparkSettings | None = None) -> Session:
-    """The session of this process, started if there is none or if its JVM died; without `settings` any will do.
+def shared_session(settings: SparkSettings | None = None, *, is_numbered: bool = False) -> Session:
+    """The session of this process, started if there is none or if its JVM died; without `settings` any will do. Its
+    workers are warm, or, with `is_numbered`, those that tasks ask for by their number.
 
     Raises:
         BadInput: no Java, a session with another master runs, or a SparkContext that is not ours.
@@ -204,6 +242,10 @@ def shared_session(settings: SparkSettings | None = None) -> Session:
                 f"Spark runs as {_shared.settings.master} in this process already, {settings.master} was asked for: "
                 "use one master a process, or stop its clusters and call tidemill.spark.session.stop_shared_session()."
             )
+        if is_numbered:
+            _shared.warm_numbered()
+        else:
+            _shared.warm()
         return _shared
 
 
