@@ -9,7 +9,7 @@ import math
 
 EXPRESSIONS: dict[str, tuple[str, ...]] = {
     "str": ('"a"', "Expr(name_of, <any>)", '"b"', "Expr(name_of, <int>)", "Expr(Ops.TO_STRING, <str>)"),
-    "int": ("1", "0", "Expr(Ops.PLUS, <int>, <int>)", "Expr(small, <any>)", "-2", "Expr(Ops.MOD, <int>, 3)",
+    "int": ("1", "0", "Expr(Ops.PLUS, <int>, <int>)", "Expr(small, <any>)", "-2", "Expr(Ops.MOD, <int>, 3)", "Expr(Ops.FLOOR_DIV, <int>, -2)",
             "Expr(Ops.SIZE, <list>)", "Expr(Ops.MINUS, <int>, <int>)", "Expr(Ops.CURRENT_TASK_ID)",
             "Expr(Ops.CURRENT_MICROBATCH_ID)", "Expr(Ops.MAX, <int>, <int>)"),
     "small": ("1", "Expr(small, <any>)"),

@@ -79,6 +79,8 @@ ONE: list[tuple[Op, tuple[Any, ...], Any]] = [
     (Ops.TIMES, (2, 3, 4), 24),
     (Ops.TIMES_LONG, (2.9, 3), 6),
     (Ops.DIV, (7, 2), 3.5),
+    (Ops.FLOOR_DIV, (-7, 3), -3),
+    (Ops.FLOOR_DIV, (7.5, 2), 3.0),
     (Ops.MOD, (-7, 3), 2),
     (Ops.SUM, ([1, 2, 3],), 6),
     (Ops.SUM, (None,), 0),

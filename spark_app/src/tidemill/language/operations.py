@@ -317,6 +317,7 @@ class Ops(metaclass=Suggesting):
 
     _synonyms: ClassVar[Mapping[str, str]] = {
         "add": "PLUS", "subtract": "MINUS", "multiply": "TIMES", "divide": "DIV", "modulo": "MOD", "length": "SIZE",
+        "floordiv": "FLOOR_DIV", "quotient": "FLOOR_DIV",
         "len": "SIZE", "count": "SIZE", "not_equals": "NOT_EQUAL", "field": "GET", "flatten": "EXPLODE",
     }  # fmt: skip
 
@@ -347,6 +348,7 @@ class Ops(metaclass=Suggesting):
     TIMES = Op("TIMES", _times, args_min=0, args_max=None)
     TIMES_LONG = Op("TIMES_LONG", lambda *values: _times(*_as_ints(values)), args_min=0, args_max=None)
     DIV = Op("DIV", operator.truediv, args_min=2, args_max=2)
+    FLOOR_DIV = Op("FLOOR_DIV", operator.floordiv, args_min=2, args_max=2)
     MOD = Op("MOD", operator.mod, args_min=2, args_max=2)
     SUM = Op("SUM", _sum, args_max=None)
     MIN = Op("MIN", _min, args_max=None)

@@ -90,6 +90,13 @@ def _divide(args: Sequence[Column]) -> Column | None:
     return found[0].cast(pl.Float64) / found[1].cast(pl.Float64)
 
 
+def _floor_divide(args: Sequence[Column]) -> Column | None:
+    found = _series(args)
+    if found is None or found[0].dtype != pl.Int64 or bool((found[1] == 0).any()):
+        return None
+    return found[0] // found[1] if _magnitude(found[0]) < _SAFE_SUM else None
+
+
 def _modulo(args: Sequence[Column]) -> Column | None:
     found = _series(args)
     if found is None or found[0].dtype != pl.Int64 or bool((found[1] == 0).any()):
@@ -193,6 +200,7 @@ FAST: dict[str, Fast] = {
     "MINUS": _minus,
     "TIMES": _times,
     "DIV": _divide,
+    "FLOOR_DIV": _floor_divide,
     "MOD": _modulo,
     "EQUAL": _compare(lambda a, b: a == b),
     "NOT_EQUAL": _compare(lambda a, b: a != b),

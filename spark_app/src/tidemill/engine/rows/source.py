@@ -26,6 +26,7 @@ _DEPTH_MAX = 12
 _INLINE: dict[tuple[str, int], str] = {
     ("IDENTITY", 1): "{0}", ("INC", 1): "{0} + 1", ("DEC", 1): "{0} - 1", ("PLUS", 2): "{0} + {1}",
     ("MINUS", 2): "{0} - {1}", ("TIMES", 2): "{0} * {1}", ("MOD", 2): "{0} % {1}", ("DIV", 2): "{0} / {1}",
+    ("FLOOR_DIV", 2): "{0} // {1}",
     ("EQUAL", 2): "bool({0} == {1})", ("LESS_THAN", 2): "bool({0} < {1})", ("GREATER_THAN", 2): "bool({0} > {1})",
     ("LESS_THAN_OR_EQUAL", 2): "bool({0} <= {1})", ("GREATER_THAN_OR_EQUAL", 2): "bool({0} >= {1})",
     ("NOT_EQUAL", 2): "not bool({0} == {1})", ("IS_NULL", 1): "{0} is None", ("IS_NOT_NULL", 1): "{0} is not None",
