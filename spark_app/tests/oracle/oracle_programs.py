@@ -589,10 +589,12 @@ class Writer:
         value = self._into_variable(place.env, post)
         text += f".group_by({shown}, Block{value})"
         wanted = ", ".join(f'"{name}"' for name in (*inner, *post.env))
-        between = out.replace("**", "*___") if out.startswith("**") and self.chance(2) else out
+        is_big = "big" in post.env.values()  # as a text it may be a part of keys behind the join
+        between = "*___" + out.lstrip("*") if is_big or (out.startswith("**") and self.chance(2)) else out
         outs = ", ".join(f'"{name}"' for name in (*keys, between))
         text = f".sub_batch(SubBatch({text}, {wanted})).out({outs})"
-        return text if between == out else text + f'.each(Ops.IDENTITY, "{between}").out("{out}")'
+        renamed = f'.each({"text_of" if is_big else "Ops.IDENTITY"}, "{between}").out("{out}")'
+        return text if between == out else text + renamed
 
     def _read_temporary(self, place: Place) -> str:
         """All counts, wherever they are."""
