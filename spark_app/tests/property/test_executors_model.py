@@ -14,9 +14,11 @@ import pytest
 from executor_runs import check, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from tidemill.graphs.executors.aggregation import AggExecutor, CountExecutor
 from tidemill.graphs.executors.asof import AsOfJoinExecutor
+from tidemill.graphs.executors.block_arrays import BlockArrays, BlockNames
 from tidemill.graphs.executors.joins import JoinExecutor
 from tidemill.graphs.executors.rows import (
     DistinctExecutor,
@@ -322,6 +324,64 @@ def test_a_matrix_is_multiplied_with_a_vector(matrix: pl.DataFrame, vector: pl.D
     expected = pl.DataFrame(kept, schema={"y": pl.Int64, "val": pl.Int64}, orient="row")
 
     check(SpMVExecutor(weight="w"), {0: vector}, expected, datasets=[Matrix(matrix)])
+
+
+INDEXES = st.sampled_from([pl.Int8, pl.Int64, pl.UInt32])
+PLACES = st.one_of(st.integers(0, 5), st.sampled_from([-1, 100_000, None]))
+
+
+@st.composite
+def blocks_and_vectors(draw: Any) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+    """A block, some with numbers that are unknown, negative or far apart, and a vector of floats in batches."""
+    places = draw(st.sampled_from([st.integers(0, 5), st.integers(-2, 100), PLACES]))
+    kinds = [draw(INDEXES) for _ in range(2)]
+    weight = draw(st.sampled_from([pl.Float64, pl.Int64, pl.Float32]))
+    found = draw(frames(x=(places, pl.Int64), y=(places, pl.Int64), w=(st.integers(-3, 3), weight)))
+    vector = draw(frames(y=(places, pl.Int64), val=(FLOATS, pl.Float64)))
+    casts = [pl.col(name).cast(kind, strict=False) for name, kind in zip("xy", kinds, strict=True)]
+    block, vector = found.with_columns(casts), vector.with_columns(casts[1:])
+    if draw(st.booleans()):
+        vector = vector.unique("y", keep="first", maintain_order=True)
+    cut = draw(st.integers(0, vector.height))
+    return block, [vector[:cut], vector[cut:]]
+
+
+@EXAMPLES
+@given(blocks_and_vectors(), st.booleans())
+def test_arrays_multiply_as_a_join_does(given_: tuple[pl.DataFrame, list[pl.DataFrame]], is_weighted: bool) -> None:
+    block, vectors = given_
+    found = []
+    for of in (BlockArrays.of, lambda *_: None):
+        executor = SpMVExecutor(weight="w" if is_weighted else None)
+        executor.initialize([Matrix(block)], 0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(BlockArrays, "of", staticmethod(of))
+            for vector in vectors:
+                executor.execute([vector], 0, 0)
+            found.append(executor.done(0))
+
+    assert (found[0] is None) == (found[1] is None)
+    if found[0] is not None:
+        assert_frame_equal(found[0], found[1], check_row_order=False, abs_tol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("block", "is_made"),
+    [
+        ({"x": [7, 9], "y": [0, 3]}, True),
+        ({"x": [-7, 9], "y": [0, 3]}, True),
+        ({"x": [7, 9], "y": [-1, 3]}, False),
+        ({"x": [7, 1_000_000], "y": [0, 3]}, False),
+        ({"x": [7, 9], "y": [0, 1_000_000]}, False),
+        ({"x": [7, None], "y": [0, 3]}, False),
+        ({"x": [7, 9], "y": [0.0, 3.0]}, False),
+        ({"x": [7, 9], "y": [0, 3], "val": [1, 2]}, False),
+    ],
+)
+def test_arrays_are_made_when_numbers_are_close_together(block: dict[str, Any], is_made: bool) -> None:
+    found = BlockArrays.of(pl.DataFrame(block), BlockNames("x", "y", "val", None))
+
+    assert (found is not None) == is_made
 
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])

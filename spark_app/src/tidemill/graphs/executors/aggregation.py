@@ -129,6 +129,12 @@ class Groups:
             seen = rows.select(*self.keys, column).filter(pl.col("__tidemill_value").is_not_null()).unique()
             values.add(seen, lambda frames: concatenated(frames).unique())
 
+    def add_groups(self, rows: pl.DataFrame) -> None:
+        """Take in rows of which no two are of one group, without `count_distinct`."""
+        each = enumerate(self._aggregations)
+        single = [expression for number, made in each for expression in made.single(number, rows.schema)]
+        self._partials.add(rows.select(*self.keys, *single), self._merge)
+
     def result(self, rows: pl.DataFrame | None = None) -> pl.DataFrame | None:
         """The groups' results; None if there was no row. `rows` replaces the partial results (see `take`)."""
         frames = list(self._partials) if rows is None else [rows]
