@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from tidemill.graphs.executors.rows import StorageExecutor
 from tidemill.graphs.executors.spilling import spilled
 from tidemill.graphs.frames.expressions import comparisons
 from tidemill.graphs.frames.frame import GraphFrame
+from tidemill.graphs.frames.plans import ScanPlan
+from tidemill.graphs.frames.samples import KEPT_SHARE_MIN, kept_share
 from tidemill.graphs.frames.steps import SAMPLE_ROWS, GatherGroups
 from tidemill.graphs.nodes import InputNode, TaskNode
 from tidemill.graphs.task_graph import TaskGraph
@@ -83,6 +86,34 @@ def test_large_sides_are_partitioned_and_small_ones_copied(graph: TaskGraph, mon
     assert None in keys()
     monkeypatch.setattr("tidemill.graphs.frames.compiling.BROADCAST_BYTES", 0)
     assert keys() == [["k"], ["k"]]
+
+
+@pytest.mark.parametrize(("kept", "is_copied"), [(40, True), (40_000, False)])
+def test_a_side_is_copied_when_a_sample_shows_that_its_filter_keeps_few_rows(
+    graph: TaskGraph, monkeypatch: Any, kept: int, is_copied: bool
+) -> None:
+    monkeypatch.setattr("tidemill.graphs.frames.compiling.BROADCAST_BYTES", 20_000)
+    rows = pl.DataFrame({"k": pl.int_range(50_000, eager=True), "n": pl.int_range(50_000, eager=True).shuffle(1)})
+    file = Path(graph.store).parent / "rows.parquet"
+    rows.write_parquet(file, row_group_size=5_000)
+    query = graph.read_parquet(str(file)).filter(c("n") < kept).join(graph.from_frames([rows] * 4), "k")
+
+    (join,) = [node for node in query.graph._definition.tasks if isinstance(node.executor, JoinExecutor)]
+
+    assert (None in join.partitions.values()) == is_copied
+    assert query.agg(pl.len()).collect().item() == 4 * kept
+
+
+def test_no_sample_is_believed_when_it_shows_that_a_filter_keeps_nothing() -> None:
+    def sample(columns: Any, predicates: Any) -> pl.DataFrame:
+        return pl.DataFrame({"n": [1] * 8_000})
+
+    scan = ScanPlan(None, pl.Schema({"n": pl.Int64}), 1, predicates=(c("n") > 1,), sample=sample)  # type: ignore[arg-type]
+
+    assert kept_share(scan) == KEPT_SHARE_MIN
+    assert kept_share(replace(scan, sample=lambda columns, predicates: sample((), ())[:10])) == pytest.approx(0.3)
+    assert kept_share(replace(scan, sample=lambda columns, predicates: sample((), ())[:0])) is None
+    assert kept_share(replace(scan, sample=None)) is None
 
 
 def test_batches_are_aggregated_before_they_are_sent_where_that_makes_fewer_rows(graph: TaskGraph) -> None:

@@ -42,6 +42,7 @@ from tidemill.graphs.frames.plans import (
     WindowPlan,
     empty,
 )
+from tidemill.graphs.frames.samples import kept_share
 from tidemill.graphs.frames.steps import (
     FirstRows,
     GatherGroups,
@@ -147,10 +148,11 @@ class Compiler:
         keys: dict[int, Any] = {0: list(plan.left_on), 1: list(plan.right_on)}
         sides = ((keys[0], left.columns.schema), (keys[1], right.columns.schema))
         is_hashable = all(hashable(names, schema) == names for names, schema in sides)
+        copied: dict[int, Any] = {0 if builds_left else 1: None, 1 if builds_left else 0: same_channel}
         if not is_hashable or (size(built) < BROADCAST_BYTES and not _has_join(built)):
-            keys = {0 if builds_left else 1: None, 1 if builds_left else 0: same_channel}
+            keys = copied
         elif self._channels > 1 and size(probed) >= BROADCAST_BYTES:
-            keys = self._even(plan, builds_left) or keys
+            keys = copied if _is_small(built) else self._even(plan, builds_left) or keys
         node = self._graph.new_non_blocking_node({0: left.node, 1: right.node}, None, executor, self._channels, keys)
         return NodeStream(node, self._channels, (*build.inputs, *probe.inputs), made)
 
@@ -316,7 +318,7 @@ def size(plan: Plan) -> float:
     match plan:
         case ScanPlan():
             share = len(plan.columns or plan.schema) / max(1, len(plan.schema))
-            return float(plan.bytes * share * FILTER_SHARE ** min(2, len(plan.predicates)))
+            return float(plan.bytes * share * _supposed_share(plan))
         case FilterPlan():
             return FILTER_SHARE * size(plan.source)
         case JoinPlan():
@@ -332,6 +334,22 @@ def size(plan: Plan) -> float:
             return min(float(BROADCAST_BYTES), size(plan.source))
         case ColumnsPlan() | DistinctPlan() | SortPlan() | WindowPlan() | SessionPlan():
             return size(plan.source)
+
+
+def _supposed_share(scan: ScanPlan) -> float:
+    return float(FILTER_SHARE ** min(2, len(scan.predicates)))
+
+
+def _is_small(plan: Plan) -> bool:
+    """Whether a sample shows that the filters of an input keep so few rows that they may go to all channels."""
+    scan = plan
+    while isinstance(scan, (FilterPlan, ColumnsPlan)):
+        scan = scan.source
+    share = kept_share(scan) if isinstance(scan, ScanPlan) and scan.predicates else None
+    if share is None:
+        return False
+    assert isinstance(scan, ScanPlan)
+    return size(plan) * share / _supposed_share(scan) < BROADCAST_BYTES
 
 
 def _has_join(plan: Plan) -> bool:

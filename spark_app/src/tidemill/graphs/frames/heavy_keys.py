@@ -13,19 +13,8 @@ from typing import Any
 
 import polars as pl
 
-from tidemill.graphs.frames.plans import (
-    AggregatePlan,
-    AsOfPlan,
-    ColumnsPlan,
-    DistinctPlan,
-    FilterPlan,
-    JoinPlan,
-    Plan,
-    ScanPlan,
-    SortPlan,
-)
-from tidemill.graphs.frames.pushdown import with_columns_below
-from tidemill.graphs.frames.steps import MakeColumns
+from tidemill.graphs.frames.plans import AggregatePlan, DistinctPlan, FilterPlan, Plan, SortPlan
+from tidemill.graphs.frames.samples import sample
 from tidemill.graphs.partitions import SplitPartition
 
 HEAVY_SHARE = 1 / 16
@@ -75,34 +64,6 @@ def _few_copies(heavy: pl.DataFrame, names: Sequence[str], copied: JoinSide, sha
         counted = heavy.join(found, on=names, how="left", nulls_equal=True, maintain_order="left")
         chosen = counted.filter(pl.col(_COPIED).fill_null(0).cum_sum() <= share * rows.height).select(names)
     return [key[0] if len(names) == 1 else key for key in chosen.iter_rows()]
-
-
-def sample(plan: Plan, columns: Sequence[str]) -> pl.DataFrame | None:
-    """Some rows of a plan as it was before joins left rows out; None where nobody knows."""
-    try:
-        found = _sampled(with_columns_below(plan, set(columns)))
-        return None if found is None else found.select(columns)
-    except Exception:  # noqa: BLE001 - a user's function in an expression, which the run itself will tell of
-        return None
-
-
-def _sampled(plan: Plan) -> pl.DataFrame | None:
-    match plan:
-        case ScanPlan():
-            return None if plan.sample is None else plan.sample(plan.columns, plan.predicates)
-        case FilterPlan():
-            rows = _sampled(plan.source)
-            return None if rows is None else rows.filter(plan.predicate)
-        case ColumnsPlan():
-            rows = _sampled(plan.source)
-            return None if rows is None else MakeColumns(plan.expressions, plan.keeps)(rows)
-        case SortPlan(limit=None):
-            return _sampled(plan.source)
-        case AsOfPlan():
-            return _sampled(plan.left)
-        case JoinPlan():
-            return _sampled(plan.left)
-    return None
 
 
 def _is_unique(plan: Plan, columns: Sequence[str]) -> bool:
