@@ -92,6 +92,19 @@ def test_a_compressed_file_is_read_whole_when_there_are_other_files(tmp_path: Pa
     assert sorted(row for channel in read for row in channel) == [(1, 2), (3, 4), (5, 6)]
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_types_fit_all_rows_of_the_first_megabyte_when_these_are_many(tmp_path: Path, name: str) -> None:
+    content = b"1,2\n" * 20_000 + b"x,2.5\n"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    files, form = find_files(str(tmp_path), name), CsvFormat()
+
+    types = sniffed(files, ["a", "b"], form, None)
+
+    assert types == {"a": pl.String(), "b": pl.Float64()}
+    (read,) = rows_read(CsvInput(files, types, form), 1)
+    assert read == [("1", 2.0)] * 20_000 + [("x", 2.5)]
+
+
 @pytest.mark.parametrize("channels", [1, 4])
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xef\xbb\xbf", b"\r\n\r\n"])
 def test_no_row_is_read_when_a_file_has_none(tmp_path: Path, content: bytes, channels: int) -> None:

@@ -251,11 +251,12 @@ def sniffed(
 
 def _sample(file: SourceFile, form: CsvFormat, size: int = SAMPLE_BYTES) -> tuple[bytes, bytes]:
     """The header of a file (empty where it has none) and its first rows, of about `size` bytes."""
+    unpacked = decompressed(file) if _codec(file) else None
     chunk = b""
     whole = 0
     while not whole:
-        chunk = decompressed(file) if _codec(file) else file.read(0, size)
-        is_all = _codec(file) is not None or len(chunk) >= file.size
+        chunk = file.read(0, size) if unpacked is None else unpacked[:size]
+        is_all = len(chunk) >= (file.size if unpacked is None else len(unpacked))
         whole = len(chunk) if is_all else last_row_end(chunk, form.quote_byte)
         if is_all:
             break
@@ -290,8 +291,8 @@ def _split_row(row: bytes, form: CsvFormat) -> list[str]:
 
 def _inferred(rows: bytes, form: CsvFormat, are_known: bool) -> list[pl.DataType]:
     """The types of columns; only their number counts where they `are_known`."""
-    found = pl.read_csv(
-        rows, has_header=False, separator=form.separator, quote_char=form.quote, n_rows=1 if are_known else None,
-        infer_schema_length=0 if are_known else 10_000,
+    lazy = pl.scan_csv(
+        rows, has_header=False, separator=form.separator, quote_char=form.quote,
+        infer_schema_length=0 if are_known else None,
     )  # fmt: skip
-    return [pl.String() if kind == pl.Null else kind for kind in found.dtypes]
+    return [pl.String() if kind == pl.Null else kind for kind in lazy.collect_schema().dtypes()]
