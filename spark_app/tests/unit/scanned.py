@@ -15,6 +15,7 @@ PROFILE = PState.fixed_keys_schema(
 )  # fmt: skip
 SCHEMAS = {
     "counts": PState.map_schema(str, PState.map_schema(int, int).subindexed()),
+    "late": PState.map_schema(str, PState.set_schema(int).subindexed()),
     "sets": PState.map_schema(str, PState.set_schema(int).subindexed()),
     "lists": PState.map_schema(str, PState.list_schema(float).subindexed()),
     "any": PState.map_schema(object, object),

@@ -264,6 +264,24 @@ def test_few_rows_are_read_when_the_frame_has_a_limit(shown: Shown, read_rows: l
     assert sum(read_rows) <= 30
 
 
+def test_few_places_are_looked_up_when_a_large_table_is_read_in_small_batches(tmp_path: Path) -> None:
+    looked_up = 0
+    before = SortedTable.place
+
+    def counted(self: SortedTable, row: int) -> tuple[Any, ...]:
+        nonlocal looked_up
+        looked_up += 1
+        return before(self, row)
+
+    with InProcessCluster.create(engine="local", store=tmp_path) as cluster, pytest.MonkeyPatch.context() as patch:
+        shown = Shown(cluster)
+        shown.put("counts", {"a": {n: n for n in range(40_000)}})
+        patch.setattr(SortedTable, "place", counted)
+        assert of(shown, "counts").head(1).collect().rows()[0][1:] == ("a", 0, 0)
+        assert tidemill.scan_arrow(shown.store, "Shapes", "$$counts", batch_rows=7).read_all().num_rows == 40_000
+    assert 0 < looked_up < 20_000
+
+
 def test_batches_are_small_when_the_reader_says_so(shown: Shown) -> None:
     reader = tidemill.scan_arrow(shown.store, "Shapes", "$$counts", columns=["k1", "k0"], batch_rows=10)
     batches = list(reader)
@@ -322,6 +340,22 @@ def test_a_record_is_json_when_nothing_says_its_fields(events: InProcessCluster)
 
     assert frame.collect_schema()["record"] == pl.String
     assert '{"id": 100}' in frame.collect()["record"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("field", "kind"),
+    [
+        ("id", pl.Date()), ("id", pl.Time()), ("id", pl.Null()), ("id", pl.Boolean()), ("id", pl.String()),
+        ("what", pl.Struct({"n": pl.String})), ("what", pl.List(pl.Int64)), ("partition", pl.Int64()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_field_of_another_type_is_refused_when_polars_would_make_another_value_of_it(
+    events: InProcessCluster, field: str, kind: Any
+) -> None:
+    frame = tidemill.scan_depot(events.store, "Shapes", "*events", schema={field: kind})
+    with pytest.raises((SchemaMismatch, pl.exceptions.ComputeError), match=f"has a field '{field}' that is no"):
+        frame.collect()
 
 
 def test_named_fields_are_columns_when_the_caller_says_their_types(events: InProcessCluster) -> None:

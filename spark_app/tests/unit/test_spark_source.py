@@ -113,6 +113,20 @@ def test_a_read_stays_as_of_its_entry_when_the_pstate_changes(shown: Shown) -> N
     assert rows(source(shown, pstate="sets", microbatch=1)) == []
 
 
+def test_a_read_stays_as_of_its_load_when_the_caller_names_columns(shown: Shown) -> None:
+    """Spark asks for a reader at each use of a load, and for the columns only where the caller named none."""
+    elements = StructType([StructField("k1", LongType())])
+    fields = StructType([StructField("n", LongType())])
+    loads = [source(shown, pstate="late"), source(shown, depot="drop_late")]
+    before = [rows(loads[0], schema=elements), rows(loads[1], schema=fields)]
+    shown.put("late", {"a": {1, 2}})
+    shown.drop("late", "b")
+
+    assert [rows(loads[0], schema=elements), rows(loads[1], schema=fields)] == before == [[], []]
+    assert rows(source(shown, pstate="late"), schema=elements) == [{"k1": 1}, {"k1": 2}]
+    assert rows(source(shown, depot="drop_late"), schema=fields) == [{"n": None}]
+
+
 def test_tasks_are_dealt_over_partitions_when_there_are_fewer(shown: Shown) -> None:
     everything = rows(source(shown, pstate="counts"))
     found = source(shown, pstate="counts", partitions=3)
@@ -207,6 +221,8 @@ def test_a_query_begins_where_the_option_says_when_it_has_no_checkpoint(shown: S
             first(wrong)
     with pytest.raises(BadInput, match="has 4 partitions, and none 9"):
         first('{"9": 2}')
+    with pytest.raises(BadInput, match='offsets from 0 on, not {"1": -2}'):
+        first('{"0": 3, "1": -2}')
 
 
 def test_a_checkpoint_is_refused_when_the_depot_was_made_anew(shown: Shown) -> None:

@@ -7,6 +7,7 @@ nothing of what is in them, are JSON text.
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
@@ -44,13 +45,14 @@ def column_type(schema: Schema) -> Any:
 
 def shown_names(names: Iterable[str], taken: Collection[str], before: str) -> dict[str, str]:
     """How fields are called as columns -> the fields: by their own names, or, where another column has that name, with
-    `before` and a point before it, as often as it takes.
+    `before` and a point before it, as often as it takes. SQL and Spark take `Time` for the name of the column `time`.
     """
     fields = list(names)
+    others = {name.casefold() for name in taken}
     known, found = {*fields, *taken}, {}
     for field in fields:
         name = field
-        while name in taken or (name != field and name in known):
+        while name.casefold() in others or (name != field and name in known):
             name = f"{before}.{name}"
         found[name] = field
     return found
@@ -114,6 +116,36 @@ def series_of_values(name: str, schema: Schema, values: Column) -> pl.Series:
 def series_of_keys(name: str, kind: str, keys: Column) -> pl.Series:
     """A column of keys as it is shown."""
     return series_of_values(name, Leaf(kind), keys)
+
+
+def check_fit(dtype: Any, values: Iterable[Any]) -> None:
+    """Raises TypeError at the first value that Polars would make another one of: it takes numbers for times, makes
+    texts of what is in structs, and nothing of all that has no type.
+    """
+    for value in values:
+        if value is not None and not _fits(dtype, value):
+            raise TypeError(f"found {value!r:.100}")
+        if isinstance(dtype, (pl.List, pl.Array)) and value is not None:
+            check_fit(dtype.inner, value)
+        elif isinstance(dtype, pl.Struct) and value is not None:
+            for field in dtype.fields:
+                check_fit(field.dtype, [value.get(field.name)])
+
+
+def _fits(dtype: Any, value: Any) -> bool:
+    if dtype == pl.Null:
+        return False
+    if isinstance(value, (list, tuple)):
+        return isinstance(dtype, (pl.List, pl.Array))
+    if isinstance(value, dict):
+        return isinstance(dtype, pl.Struct)
+    if isinstance(value, bool):
+        return bool(dtype == pl.Boolean)
+    if isinstance(value, (int, float)):
+        return bool(dtype.is_numeric())
+    if isinstance(value, datetime.datetime):
+        return bool(dtype.is_temporal()) and dtype not in (pl.Date, pl.Time)
+    return not isinstance(dtype, (pl.List, pl.Array, pl.Struct))
 
 
 def field_of(records: Column, name: Any) -> Column:

@@ -20,7 +20,7 @@ from tidemill.depot.log import DepotLog
 from tidemill.language.dataflow import DepotMigration
 from tidemill.language.schema import FixedKeysSchema, Leaf, Schema
 from tidemill.scans.bounds import Allowed, Bounds
-from tidemill.scans.columns import column_type, field_of, series_of_values, shown_names
+from tidemill.scans.columns import check_fit, column_type, field_of, series_of_values, shown_names
 from tidemill.store.urls import open_store
 from tidemill.tables.migrated_records import migrated_records
 from tidemill.values import columns
@@ -96,6 +96,13 @@ class DepotScan:
         """The same of other records."""
         return replace(self, spans=tuple(spans))
 
+    def typed(self, types: Mapping[str, Any]) -> DepotScan:
+        """The same with these fields of records as columns. Raises BadInput: they are no names with Polars types."""
+        if not _are_types(types):
+            text = "schema= names the fields of records that become columns, with their Polars types"
+            raise BadInput(f"{text}; leave it out for whole records.")
+        return replace(self, types=types)
+
     def read(self, bounds: Bounds, columns: Sequence[str], batch_rows: int) -> Iterator[pl.DataFrame]:
         """The records within the bounds, those of a partition in their order.
 
@@ -139,7 +146,9 @@ class DepotScan:
         if isinstance(values, pl.Series) and values.dtype == self.types[field]:
             return values.alias(name)
         try:
-            return pl.Series(name, columns.to_values(values), dtype=self.types[field], strict=True)
+            held = columns.to_values(values)
+            check_fit(self.types[field], held)
+            return pl.Series(name, held, dtype=self.types[field], strict=True)
         except (TypeError, OverflowError, ValueError, pl.exceptions.PolarsError) as error:
             text = f"A record of {self.depot.name} from offset {first} on has a field {field!r} that is no"
             said = str(error).splitlines()[0]
@@ -170,7 +179,9 @@ def _is_finite(bound: Any) -> bool:
 
 
 def _lies_within(partition: int, allowed: Allowed) -> bool:
-    return (allowed.low is None or partition >= allowed.low) and (allowed.high is None or partition <= allowed.high)
+    """Nothing is beyond NaN, which Polars has above all numbers."""
+    is_above = allowed.low is None or partition >= allowed.low
+    return is_above and (allowed.high is None or allowed.high != allowed.high or partition <= allowed.high)
 
 
 def _between_times(log: DepotLog, allowed: Allowed) -> tuple[Sequence[int] | None, Sequence[int] | None]:
@@ -232,13 +243,11 @@ def depot_scan(client: ModuleClient, depot: str, types: Mapping[str, Any] | None
     stored = definition.depot("*" + checked_name("depot", depot).removeprefix("*"))
     if not stored.has_log:
         raise BadInput(f"{stored.name} keeps no records in the store, so it cannot be scanned.")
-    if types is not None and not _are_types(types):
-        text = "schema= names the fields of records that become columns, with their Polars types"
-        raise BadInput(f"{text}; leave it out for whole records.")
     prefix, partitions = definition.depot_prefix(stored.name), definition.partitions(stored.name)
     log = DepotLog(client.store, prefix, partitions)
     log.follow()
     held = zip(log.starts(), log.ends(), strict=True)
     spans = tuple((number, start, end) for number, (start, end) in enumerate(held) if start < end)
     known = client.depot_migration(stored)
-    return DepotScan(client.store.url, prefix, stored, partitions, spans, types, known)
+    found = DepotScan(client.store.url, prefix, stored, partitions, spans, migration=known)
+    return found if types is None else found.typed(types)

@@ -32,6 +32,9 @@ RANGES_MIN: Final = 64
 ROWS_PER_RANGE: Final = 200
 """So many rows are read in the time in which one range is looked up; below `RANGES_MIN` nobody counts."""
 
+CHUNKS_MAX: Final = 1_000
+"""All places to cut at are looked up before the first chunk, so a table that is large has no small chunks."""
+
 ALL_TASKS: Final = TaskSet(1, 0)
 
 
@@ -91,7 +94,8 @@ def live_rows(
 ) -> Iterator[pl.DataFrame]:
     """Rows in the order of tasks and keys: task, k0, k1, … and the stored value columns. `tasks` None is all of them.
 
-    Of the value columns those that are not `wanted` may be left out.
+    Of the value columns those that are not `wanted` may be left out. A frame has about `chunk_rows`, more of a table of
+    many.
     """
     levels = view.levels((pstate_id, table.id), table)
     ranges = key_ranges(table, bounds)
@@ -106,7 +110,8 @@ def live_rows(
     for span in spans:
         stacks = levels if span is None else [[_Slice(each, *span) for each in level] for level in levels]
         filled = [[each for each in level if each.height or each.clear_frame is not None] for level in stacks]
-        for chunk in chunks(table, filled, ALL_TASKS, chunk_rows):
+        height = sum(each.height for level in filled for each in level)
+        for chunk in chunks(table, filled, ALL_TASKS, max(chunk_rows, height // CHUNKS_MAX)):
             frames = _thinned(table, chunk.frames, wanted)
             rows, _ = resolve(table, frames, is_base=True)
             if rows.height:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Union
 
@@ -21,7 +22,7 @@ from tidemill.scans.pstates import PStateScan, pstate_scan
 from tidemill.spark.depot_batches import DepotBatches
 from tidemill.spark.folded_maps import FoldedMaps, folded
 from tidemill.spark.source_columns import arrow_batch, polars_types, spark_schema
-from tidemill.values.errors import BadInput
+from tidemill.values.errors import BadInput, UnknownName
 from tidemill.values.ids import nonce
 
 NAME: Final = "tidemill"
@@ -46,26 +47,37 @@ Source = Union[PStateScan, FoldedMaps, DepotScan]
 class TidemillDataSource(api.DataSource):  # type: ignore[misc] # PySpark has no types that are followed here
     """Options: `store`, `module`, and `pstate` or `depot`; docs/guide/data-doors.md lists the others."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        """Spark keeps this object for all that becomes of a load, and asks `schema` only where the caller named none.
+        So what is read is pinned here; a depot that is written to need not be readable.
+        """
+        super().__init__(options)
+        self._pinned: Source | None = None
+        if "pstate" in options or "depot" in options:
+            with suppress(BadInput, UnknownName):  # who asks for a schema or a reader hears of it
+                self._pinned = source_of(options)
+
     @classmethod
     def name(cls) -> str:
         """The name of the format."""
         return NAME
 
     def schema(self) -> StructType:
-        """The columns; what is read is pinned from here on, for Spark keeps this object."""
-        self._pinned = source_of(self.options)
-        return schema_of_source(self._pinned)
+        """The columns. Raises: as `source_of`."""
+        return schema_of_source(self._pinned or source_of(self.options))
 
     def reader(self, schema: StructType) -> api.DataSourceReader:
         """A reader of a PState, or of what a depot holds."""
-        found: Source | None = getattr(self, "_pinned", None)
-        return SourceReader(found or source_of(self.options, schema), schema, _number(self.options, "partitions"))
+        pinned = self._pinned or source_of(self.options)
+        found = named(pinned, schema) if isinstance(pinned, DepotScan) else pinned
+        return SourceReader(found, schema, _number(self.options, "partitions"))
 
     def streamReader(self, schema: StructType) -> api.DataSourceStreamReader:
         """A reader that follows a depot. Raises BadInput for a PState."""
-        found = source_of(self.options, schema)
-        if not isinstance(found, DepotScan):
+        pinned = self._pinned or source_of(self.options)
+        if not isinstance(pinned, DepotScan):
             raise BadInput("Spark can follow a depot, not a PState: use the option depot.")
+        found = named(pinned, schema)
         limit = _number(self.options, "maxRecordsPerBatch")
         if limit == 0:
             raise BadInput(
@@ -86,8 +98,8 @@ class TidemillDataSource(api.DataSource):  # type: ignore[misc] # PySpark has no
         return DepotStreamWriter(batches_of(self.options, "", overwrite))
 
 
-def source_of(options: Mapping[str, str], schema: StructType | None = None) -> Source:
-    """What the options name, as it is now. `schema` is that of a caller who named a depot's fields.
+def source_of(options: Mapping[str, str]) -> Source:
+    """What the options name, as it is now.
 
     Raises:
         BadInput: an option is missing, unknown or wrong.
@@ -98,15 +110,18 @@ def source_of(options: Mapping[str, str], schema: StructType | None = None) -> S
         raise BadInput("Say what to read: the option pstate, or the option depot.")
     client = ModuleClient(opened(_needed(options, "store")), _needed(options, "module"))
     if "depot" in options:
-        found = depot_scan(client, options["depot"])
-        own = {(field.name, field.dataType) for field in schema_of_source(found).fields}
-        if schema is None or {(field.name, field.dataType) for field in schema.fields} <= own:
-            return found
-        fields = StructType([field for field in schema.fields if field.name not in PLACES])
-        return depot_scan(client, options["depot"], polars_types(fields))
+        return depot_scan(client, options["depot"])
     entry, microbatch = _number(options, "entry"), _number(options, "microbatch")
     rows = pstate_scan(client, options["pstate"], options.get("table", ""), entry, microbatch)
     return folded(rows) if _flag(options, "maps") else rows
+
+
+def named(found: DepotScan, schema: StructType) -> DepotScan:
+    """The same records with the fields that a caller named, if the depot has no such columns. Raises BadInput."""
+    own = {(field.name, field.dataType) for field in schema_of_source(found).fields}
+    if {(field.name, field.dataType) for field in schema.fields} <= own:
+        return found
+    return found.typed(polars_types(StructType([field for field in schema.fields if field.name not in PLACES])))
 
 
 def schema_of_source(source: Source) -> StructType:
@@ -257,6 +272,8 @@ class DepotStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow)
         except (ValueError, TypeError, AttributeError) as error:
             text = 'The option startingOffsets is earliest, latest, or JSON such as {"0": 17, "1": 4}'
             raise BadInput(f"{text}, not {self._starting!r}.") from error
+        if below := {number: offset for number, offset in given.items() if offset < 0}:
+            raise BadInput(f"The option startingOffsets has offsets from 0 on, not {json.dumps(below)}.")
         if unknown := sorted(given.keys() - set(map(str, range(self.scan.partitions)))):
             raise BadInput(f"{self.scan.depot.name} has {self.scan.partitions} partitions, and none {unknown[0]}.")
         return self._offset([given.get(str(number), start) for number, start in enumerate(starts)])
