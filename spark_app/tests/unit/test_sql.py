@@ -83,6 +83,24 @@ def test_all_tables_are_listed_when_a_query_asks_for_them(store: ObjectStore) ->
     assert ["k0", "VARCHAR"] in [row[:2] for row in run_sql(store, "describe Shapes.counts").rows]
 
 
+@pytest.mark.parametrize("name", ["Memory", "System", "Temp", "Pg_Catalog", "Information_Schema"])
+def test_other_modules_answer_when_one_is_called_as_what_duckdb_has(tmp_path: Path, name: str) -> None:
+    class Named(Other):
+        def module_name(self) -> str:
+            return name
+
+    with InProcessCluster.create(engine="local", store=tmp_path) as cluster:
+        cluster.launch_module(Other(), LaunchConfig(1, 1))
+        cluster.launch_module(Named(), LaunchConfig(1, 1))
+        cluster.cluster_depot(name, "*words").append("a")
+        cluster.wait_for_microbatch_processed_count(name, "mb", 1)
+
+        assert run_sql(cluster.store, "select count(*) from Other.words").rows == [[0]]
+        if "_" not in name:
+            assert run_sql(cluster.store, f"select k0 from memory.{name}.words").rows == [["a"]]
+            assert run_sql(cluster.store, "select k0 from words", name).rows == [["a"]]
+
+
 def test_one_state_is_read_when_a_query_looks_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with InProcessCluster.create(engine="local", store=tmp_path) as cluster:
         shown = Shown(cluster)

@@ -70,17 +70,24 @@ def terms_of(predicate: pl.Expr | None) -> list[Bound]:
     What an expression is shows in its parts: if they, put together by an operation, give an equal expression, it is
     that operation. So nothing depends on how Polars writes expressions down.
     """
-    return [] if predicate is None else list(_terms(predicate))
+    return [] if predicate is None else [term for part in joined(predicate) for term in _terms(part)]
+
+
+def joined(predicate: pl.Expr) -> Iterator[pl.Expr]:
+    """The parts of a filter that are joined by `&`; itself if it has none."""
+    parts = predicate.meta.pop()[::-1]
+    if len(parts) == 2 and (parts[0] & parts[1]).meta.eq(predicate):
+        yield from joined(parts[0])
+        yield from joined(parts[1])
+    else:
+        yield predicate
 
 
 def _terms(expression: pl.Expr) -> Iterator[Bound]:
     parts = expression.meta.pop()[::-1]
     if len(parts) == 2:
         left, right = parts
-        if (left & right).meta.eq(expression):
-            yield from _terms(left)
-            yield from _terms(right)
-        elif left.meta.is_column() and _is_constant(right):
+        if left.meta.is_column() and _is_constant(right):
             yield from _comparison(expression, left, right)
         elif _is_constant(left) and right.meta.is_column():
             yield from _turned(expression, left, right)
@@ -131,7 +138,9 @@ _CLOSED: Final[tuple[Any, ...]] = ("both", "left", "right", "none")
 
 
 def _values(constant: pl.Expr) -> list[Any]:
-    return pl.select(constant).to_series().to_list()
+    """The values of a constant; none of a type whose order is its own, by which Polars then compares texts."""
+    found = pl.select(constant).to_series()
+    return [] if isinstance(found.dtype, (pl.Enum, pl.Categorical)) else found.to_list()
 
 
 Bounds = Mapping[str, Allowed]

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 from polars.io.plugins import register_io_source
 
-from tidemill.scans.bounds import Bounds, bounds_of, terms_of
+from tidemill.scans.bounds import Bounds, bounds_of, joined, terms_of
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput, StoreRefused, UnknownName
@@ -70,8 +70,11 @@ def arrow_reader(
     """The scan as Arrow batches, each read when it is asked for.
 
     Raises:
-        BadInput: there is no such column, or the predicate is not of single rows.
+        BadInput: there is no such column, the predicate is not of single rows, or a number is none.
     """
+    for name, value, least in (("limit", limit, 0), ("batch_rows", batch_rows, 1)):
+        if value is not None and (type(value) is not int or value < least):
+            raise BadInput(f"{name}= is a whole number from {least} on, not {value!r}.")
     if unknown := [name for name in columns or () if name not in scan.schema]:
         raise BadInput(f"There is no column {unknown[0]!r}; there are {', '.join(scan.schema)}.")
     if predicate is not None:
@@ -89,9 +92,13 @@ def arrow_reader(
 def _check_of_rows(scan: Scan, predicate: pl.Expr) -> None:
     """Raises BadInput where a predicate looks at several rows at once, and so cannot be asked batch by batch.
 
-    Polars knows which are of single rows: it takes only these to the scan.
+    Polars knows which are of single rows: it takes only these to the scan. Of several that are joined by `&` it leaves
+    some behind that might fail, so each is asked for alone.
     """
-    if lazy_frame(scan, "").filter(predicate).explain().lstrip().startswith("FILTER"):
+    if not isinstance(predicate, pl.Expr):
+        raise BadInput(f"where= is an expression of Polars such as col('value') > 0, not {predicate!r}.")
+    frame = lazy_frame(scan, "")
+    if any(frame.filter(part).explain().lstrip().startswith("FILTER") for part in joined(predicate)):
         raise BadInput(
             f"where= {predicate} does not look at one row at a time; filter the frame of tidemill.scan by it."
         )

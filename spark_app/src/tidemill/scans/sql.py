@@ -202,7 +202,7 @@ def run_sql(store: ObjectStore, query: str, module: str = "", limits: Limits | N
     try:
         with duckdb.connect(":memory:", config=_CONFIG | {"memory_limit": f"{limits.memory_mb}MB"}) as connection:
             _check_query(duckdb, query)
-            names = [module] if module else module_names(store)
+            names = [module] if module else [name for name in module_names(store) if name.casefold() not in _OWN]
             _register(connection, _StoreTables(store, limits, failed), names)
             with _interrupted(connection, limits):
                 return _answer(connection, query, limits)
@@ -218,6 +218,12 @@ _CONFIG: Final[dict[str, Any]] = {
     "python_enable_replacements": "false",
     "temp_directory": "",
 }
+_CATALOG: Final = "memory"
+"""What DuckDB calls a database in memory; it stands before schemas: a module may be called as a catalog."""
+
+_OWN: Final = {"information_schema", "pg_catalog"}
+"""Schemas of DuckDB itself: a module that is called so has no tables, and takes none from the others."""
+
 _LOCKED: Final = (
     "LOAD icu",
     "SET enable_progress_bar = false",
@@ -237,14 +243,14 @@ def _register(connection: duckdb.DuckDBPyConnection, tables: _StoreTables, modul
     _check_names(modules, "modules")
     count = 0
     for module in modules:
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(module)}")
+        schema = f"{_CATALOG}.{_quoted(module)}"
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
         for source in tables.of_module(module):
             connection.register(f"tidemill_{count}", lazy_frame(source, f"{module}/{source.name}"))
-            name = f"{_quoted(module)}.{_quoted(source.name)}"
-            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM tidemill_{count}")
+            connection.execute(f"CREATE VIEW {schema}.{_quoted(source.name)} AS SELECT * FROM tidemill_{count}")
             count += 1
     if len(modules) == 1:
-        connection.execute(f"USE {_quoted(modules[0])}")
+        connection.execute(f"USE {_CATALOG}.{_quoted(modules[0])}")
     for statement in _LOCKED:
         connection.execute(statement)
 
