@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path as Folder
@@ -19,6 +19,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import FloatType, IntegerType, NestedField, StringType
+from rest_catalog import RestCatalogServer
 from sink_modules import Selling, delivery
 from waiting import eventually
 
@@ -32,6 +33,8 @@ from tidemill import (
     TaskGlobalContext,
 )
 from tidemill.sinks import iceberg
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -143,6 +146,13 @@ def test_a_table_that_does_not_take_a_row_is_told(
         (float, pa.int64(), [2.0, 1.5], "the column value has whole numbers, and a row has 1.5"),
         (int, pa.timestamp("us", "UTC"), [5], "is timestamp.*, and a row has a number"),
         (int, pa.date32(), [5, None], "is date32.*, and a row has a number"),
+        (
+            datetime,
+            pa.date32(),
+            [NOON.replace(hour=0), NOON],
+            "the column value has days, and a row has the time 2026-01-02T12",
+        ),
+        (str, pa.int32(), ["x"], "table shop.others: .*: the column value is int32: .*'x'"),
     ],
 )
 def test_a_number_is_refused_when_its_column_would_make_another_value_of_it(
@@ -156,6 +166,14 @@ def test_a_number_is_refused_when_its_column_would_make_another_value_of_it(
     ):
         sink.deliver(delivery(1, *({"value": value} for value in values)))
     assert rows(properties, "shop.others") == []
+
+
+def test_a_time_is_a_day_when_it_is_midnight_of_it(properties: dict[str, str]) -> None:
+    with loaded(properties) as table:
+        table.catalog.create_table("shop.days", pa.schema([("day", pa.date32())]))
+    with opened(properties, "shop.days", day=datetime) as sink:
+        sink.deliver(delivery(1, {"day": NOON.replace(hour=0)}, {}))
+    assert [row["day"] for row in rows(properties, "shop.days")] == [NOON.date(), None]
 
 
 def test_whole_floats_are_taken_by_a_column_of_whole_numbers(properties: dict[str, str]) -> None:
@@ -269,6 +287,31 @@ def test_rows_are_in_a_table_once_when_the_answer_to_a_commit_is_lost(
             sink.deliver(delivery(1, order(1)))
         sink.deliver(delivery(1, order(1)))
     assert amounts(properties) == [1]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [["503"], ["before"], ["after"], ["500 after"], ["502 after"], ["504 after"], ["409"], ["409 after"], ["401 after"],
+     ["419 after"], ["after", "503", "409 after"]],
+    ids=str,
+)  # fmt: skip
+def test_rows_are_in_a_table_once_when_a_rest_catalog_answers_wrongly(tmp_path: Folder, faults: list[str]) -> None:
+    server = RestCatalogServer(f"file://{tmp_path}")
+    with load_catalog("test", **server.properties) as catalog:
+        catalog.create_namespace("shop")
+        catalog.create_table("shop.orders", pa.schema([("user", pa.string()), ("amount", pa.int64())]))
+    with opened(server.properties) as sink:
+        sink.deliver(delivery(1, order(1)))
+        server.faults += faults
+        for number in (2, 3):
+            delivered = False
+            while not delivered:
+                with suppress(ExternalUnavailable):
+                    sink.deliver(delivery(number, order(number)))
+                    delivered = True
+    assert amounts(server.properties) == [1, 2, 3]
+    assert not server.faults
+    server.close()
 
 
 def test_a_table_can_be_read_when_a_commit_that_counted_is_called_refused(

@@ -157,7 +157,10 @@ def test_a_row_that_no_table_takes_is_refused_before_it_is_committed(
         ({"columns": {"user": str, "price": int}}, [{"price": 1}], 'column "price" of relation "orders" does'),
         ({"table": "small"}, [{"amount": 1}, {"amount": 40_000}], "out of range .*; COPY small, line 2, column amount"),
         ({"columns": {"user": int, "amount": str}}, [{"amount": "ten"}], "invalid input syntax for type bigint"),
-        ({"key": "user"}, [order(1)], "no unique or exclusion constraint"),
+        ({"key": "user"}, [order(1)], "table orders: .*no unique or exclusion constraint.*; make a unique index"),
+        ({"table": "totals", "columns": {"user": float, "total": str}, "key": "user"},
+         [{"user": 1.0, "total": "many"}], 'table totals: invalid input .*"many".*, line 1, column total'),
+        ({"table": "nowhere"}, [order(1)], 'table nowhere: .* does not exist; make the table'),
         ({"table": "totals", "columns": {"total": int}}, [{"total": 1}], 'null value in column "user"'),
     ],
 )  # fmt: skip
@@ -355,7 +358,7 @@ def test_a_result_is_seen_whole_and_once_for_each_run(database: PostgresProcess,
     publishing(database, tmp_path, "one", frames)
     assert amounts(database) == list(range(10))
     bad = [*frames, pl.DataFrame({"user": ["x"], "amount": ["no number"]})]
-    with pytest.raises(ExternalUnavailable, match="PostgreSQL: invalid input syntax for type bigint"):
+    with pytest.raises(ExternalUnavailable, match="PostgreSQL: table orders: invalid input syntax for type bigint"):
         publishing(database, tmp_path / "bad", "two", [frame.cast({"amount": pl.String}) for frame in bad])
     assert amounts(database) == list(range(10))
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.api.schemas import PState
@@ -186,7 +187,7 @@ class IcebergSink(ExternalSink):
 
         plain = {name: kind in PLAIN for name, kind in self.columns.items()}
         cells = {name: [cell(name, row.get(name), is_plain) for row in rows] for name, is_plain in plain.items()}
-        arrays = [pa.array(values, schema.field(name).type) for name, values in cells.items()]
+        arrays = [_array(name, values, schema.field(name).type) for name, values in cells.items()]
         for name, array in zip(plain, arrays, strict=True):
             if array.null_count and not schema.field(name).nullable:
                 raise BadInput(f"the column {name} is required, and a row has none")
@@ -215,9 +216,19 @@ def _looking(table: Table, attempt: str) -> None:
     table.refresh = look  # of this object only, which nobody else has
 
 
+def _array(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Arrow's own errors, where the column does not take one of the values, name it."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise type(error)(f"the column {name} is {kind}: {error}") from error
+
+
 def _check_same(name: str, array: pa.Array, values: Sequence[Any]) -> None:
     """Arrow cuts off what follows the point where a column has whole numbers, takes them for times where it has times,
-    and makes an infinite number of one that is too large for 32 bits.
+    cuts a time to its day where it has days, and makes an infinite number of one that is too large for 32 bits.
     """
     import pyarrow as pa
 
@@ -228,6 +239,10 @@ def _check_same(name: str, array: pa.Array, values: Sequence[Any]) -> None:
             raise BadInput(f"the column {name} has whole numbers, and a row has {cut[0]!r}")
     if kinds & {int, float} and pa.types.is_temporal(array.type):
         raise BadInput(f"the column {name} is {array.type}, and a row has a number")
+    if pa.types.is_date(array.type):
+        late = [value for value in values if isinstance(value, datetime) and value.astimezone(UTC).time() != time()]
+        if late:
+            raise BadInput(f"the column {name} has days, and a row has the time {late[0].isoformat()}")
     if pa.types.is_float32(array.type):
         for value, narrow in zip(values, array.to_pylist(), strict=True):
             if narrow is not None and value is not None and math.isinf(narrow) and not math.isinf(value):

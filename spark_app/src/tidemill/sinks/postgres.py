@@ -63,7 +63,7 @@ class PostgresSink(ExternalSink):
 
     def prepare_for_task(self, context: TaskGlobalContext) -> None:
         """Nothing is connected yet: the server may be away for a while."""
-        self._server = PostgresServer(self._settings, self._seconds)
+        self._server = PostgresServer(self._settings, self._seconds, self._table.name)
 
     def close(self) -> None:
         """Close the connections."""

@@ -38,6 +38,12 @@ _SETTINGS = """SELECT set_config('statement_timeout', %(all)s, true), set_config
     set_config('tcp_keepalives_idle', '10', true), set_config('tcp_keepalives_interval', '5', true),
     set_config('tcp_keepalives_count', '3', true),
     CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END"""
+_ADVICE: Final = {
+    "42P01": "make the table, or name it with its schema",
+    "42P10": "make a unique index of the columns of the key, all of them and no others, without a condition",
+}
+"""What to do where the server gives no hint, by its code of the error."""
+
 _CLIENT: Final[dict[str, Any]] = {
     "connect_timeout": int(ANSWER_SECONDS) - 1, "application_name": "tidemill", "keepalives_idle": 10,
     "keepalives_interval": 5, "keepalives_count": 3,
@@ -57,10 +63,10 @@ def checked_conninfo(conninfo: Any) -> dict[str, Any]:
 
 
 class PostgresServer:
-    """Connections of one process; several threads may use it at once."""
+    """Connections of one process; several threads may use it at once. `table` is what errors name."""
 
-    def __init__(self, settings: dict[str, Any], seconds: float) -> None:
-        self._settings, self._seconds = settings, seconds
+    def __init__(self, settings: dict[str, Any], seconds: float, table: str) -> None:
+        self._settings, self._seconds, self._table = settings, seconds, table
         self._connections: IdleConnections[Connection] = IdleConnections(self._connected)
 
     def close(self) -> None:
@@ -90,7 +96,7 @@ class PostgresServer:
                     connection.execute(_MOVE, (*found.after(delivery), *_place(delivery)))
         except psycopg.Error as error:
             late = _late(watch.seconds, self._seconds) if watch is not None and watch.has_cut else ""
-            raise ExternalUnavailable(f"PostgreSQL: {late}{_said(error)}") from error
+            raise ExternalUnavailable(f"PostgreSQL: table {self._table}: {late}{_said(error)}") from error
 
     def _found(self, connection: Connection, delivery: Delivery) -> Progress:
         """The row is locked from here on: whoever else delivers waits for this transaction."""
@@ -154,9 +160,10 @@ def _advice(delivery: Delivery, number: int) -> str:
 
 
 def _said(error: psycopg.Error) -> str:
-    """What the server said in one line: the message, its detail, and the row."""
+    """What the server said in one line: the message, its detail, the row, and what to do."""
     said = error.diag
-    parts = (said.message_primary or str(error), said.message_detail, said.context)
+    advice = _ADVICE.get(error.sqlstate or "", said.message_hint)
+    parts = (said.message_primary or str(error), said.message_detail, said.context, advice)
     return "; ".join(" ".join(part.split()) for part in parts if part)
 
 

@@ -55,7 +55,7 @@ class PostgresPublishExecutor(Executor):
         written = pl.concat([pl.DataFrame(schema={"file": pl.String, "rows": pl.Int64}), *self._files], how="diagonal")
         files, count = written.sort("file").get_column("file").to_list(), int(written.get_column("rows").sum())
         if files:
-            server = PostgresServer(self._settings, self._seconds)
+            server = PostgresServer(self._settings, self._seconds, self._table)
             try:
                 server.write(self._delivery(count), lambda connection: self._write(connection, files))
             finally:
