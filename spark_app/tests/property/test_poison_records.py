@@ -71,6 +71,13 @@ def ends_process(record: int) -> int:
     return record
 
 
+def panics(record: int) -> int:
+    """As Polars does where it comes to a state that its authors took for impossible: that is no Exception."""
+    if is_bad(record):
+        raise pl.exceptions.PanicException("impossible")
+    return record
+
+
 @operation
 def emitted_first(record: int) -> Iterator[int]:
     """It fails when a row was emitted."""
@@ -208,6 +215,23 @@ def exit_of_the_process(rows: Any, mb: Any) -> Any:
     return count(keyed(rows.each(ends_process, "*record").out("*same")))
 
 
+def panic(rows: Any, mb: Any) -> Any:
+    return count(keyed(rows.each(panics, "*record").out("*same")))
+
+
+def cancelled(rows: Any, mb: Any) -> Any:
+    """Under rows, and behind a write."""
+
+    def cancels(record: int) -> int:
+        if is_bad(record):
+            raise asyncio.CancelledError
+        return 1
+
+    written = keyed(rows).local_transform("$$counts", Path.key("*key").null_to_val(0).term(Ops.INC))
+    seen = written.local_select("$$counts", Path.key("*key")).out("*now").each(cancels, "*record").out("*one")
+    return seen.local_transform("$$last", Path.key("*key").term_val("*one"))
+
+
 def loop(rows: Any, mb: Any) -> Any:
     """It fails in the third round, behind writes of the rounds before."""
     body = Block.local_transform("$$last", Path.key("*round").term_val("*record")).if_true(
@@ -303,7 +327,8 @@ def first_rows(rows: Any, mb: Any) -> Any:
 
 SHAPES = (
     by_columns, behind_a_move, by_rows, vectorized_function, emitting, schema, transform_of_a_schema, accumulator,
-    combiner, batch_block, join, partitioner, query, append, exit_of_the_process, loop, asynchronous, atomic, cases,
+    combiner, batch_block, join, partitioner, query, append, exit_of_the_process, panic, cancelled, loop,
+    asynchronous, atomic, cases,
     path_function, two_tasks, materialized, sub_batch, sort_function, first_rows,
 )  # fmt: skip
 
@@ -372,7 +397,8 @@ def test_result_is_that_without_poison_when_the_code_fails_on_some_records(build
 ON_SPARK = [
     (by_columns, "spread"), (behind_a_move, "spread"), (by_rows, "fused"), (vectorized_function, "inline"),
     (accumulator, "spread"), (batch_block, "fused"), (schema, "spread"), (append, "auto"), (query, "fused"),
-    (loop, "spread"), (asynchronous, "fused"), (materialized, "spread"), (sub_batch, "spread"), (atomic, "spread"),
+    (panic, "spread"), (cancelled, "fused"), (loop, "spread"), (asynchronous, "fused"),
+    (materialized, "spread"), (sub_batch, "spread"), (atomic, "spread"),
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from gateways import launched, served
+from polars.exceptions import PanicException
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
@@ -39,6 +40,11 @@ class Strange:
     """No data."""
 
 
+def _ended(how: str) -> str:
+    """What would end the program of whoever asks."""
+    raise {"exit": SystemExit, "panic": PanicException}[how]()
+
+
 class Asked(Module):
     """Sums of amounts by name, and queries about them."""
 
@@ -57,6 +63,7 @@ class Asked(Module):
         all_ = topologies.query("all").out("*map").all_partition().local_select("$$sums", Path.all()).out("*pair")
         all_.each(Ops.EXPAND, "*pair").out("*k", "*v").origin_partition().agg(Agg.map("*k", "*v")).out("*map")
         topologies.query("same", "*value").out("*r").each(Ops.IDENTITY, "*value").out("*r").origin_partition()
+        topologies.query("ended", "*how").out("*r").each(_ended, "*how").out("*r").origin_partition()
         topologies.query("inverse", "*n").out("*r").each(Ops.DIV, 1, "*n").out("*r").origin_partition()
         topologies.query("each", "*rows").out("*r").each(Ops.EXPLODE, "*rows").out("*r").origin_partition()
         numbers = topologies.query("numbers", "*n").out("*r").each(Ops.RANGE, 0, "*n").out("*i").origin_partition()
@@ -140,6 +147,7 @@ def test_an_error_is_the_librarys_when_a_query_fails_over_http(client: Client) -
     [
         ("nothing", "[]", 404, "UnknownName"), ("total", "{}", 400, "BadInput"), ("total", "x", 400, "BadInput"),
         ("total", "[1]", 422, "BadInput"), ("inverse", "[0]", 422, "UserCodeFailed"),
+        ("ended", '["exit"]', 422, "UserCodeFailed"), ("ended", '["panic"]', 422, "UserCodeFailed"),
         ("each", "[[]]", 422, "NotOneValue"), ("numbers", "[10000000]", 422, "BudgetExceeded"),
         ("same", '["#__x"]', 422, "BadPath"), ("strange", "[]", 422, "BadInput"),
     ],

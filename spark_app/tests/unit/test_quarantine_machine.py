@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machines import CHANGE, DATA, Driver, leading
+from polars.exceptions import PanicException
 
 from tidemill.engine.failures import user_error
 from tidemill.engine.work import AttemptWork, SourceWork
@@ -274,7 +275,7 @@ def test_record_that_is_left_out_is_never_blamed_when_the_code_fails_by_chance(s
 @pytest.mark.parametrize(
     ("error", "is_of"),
     [
-        (UserCodeError("no"), True), (SystemExit(1), True), (KeyboardInterrupt(), True),
+        (UserCodeError("no"), True), (SystemExit(1), True), (KeyboardInterrupt(), True), (PanicException("oh"), True),
         (UserCodeError("late", is_general=True), False), (StoreUnavailable("away"), False), (ValueError("ours"), False),
         (user_error(TimeoutError("slow"), "each", Location(), None), False),
         (user_error(ValueError("bad"), "each", Location(), None), True),

@@ -65,7 +65,7 @@ def _places(work: AttemptWork, source: SourceWork, record: Any) -> Iterator[tupl
         if migrated is not None and migrated.migration.function is not None:
             try:
                 value = migrated.migration.function.call(value)
-            except (Exception, SystemExit):  # noqa: BLE001 - a record of another thread, whose failure is its own
+            except BaseException:  # noqa: BLE001 - a record of another thread, whose failure is its own
                 continue
         if value == record or repr(value) == wanted:
             partition = int(partitions[index])

@@ -8,7 +8,7 @@ from typing import Any
 from tidemill.engine.columns import access
 from tidemill.engine.columns.arithmetic import truth
 from tidemill.engine.columns.functions import apply, column_of
-from tidemill.engine.failures import user_error
+from tidemill.engine.failures import ends_programs, user_error
 from tidemill.engine.frame import Frame
 from tidemill.engine.row_runtime import RowRuntime
 from tidemill.engine.rows.code import SegmentCode, segment_code
@@ -67,7 +67,9 @@ def _rows_of(run: Step, start: int, frame: Frame) -> Any:
 def _run_rows(run: Step, code: SegmentCode, main: Callable[[Any], None], rows: Any) -> None:
     try:
         main(rows)
-    except Exception as error:  # whatever the module's functions raise
+    except BaseException as error:  # whatever the module's functions raise
+        if not isinstance(error, Exception) and not ends_programs(error):
+            raise
         raise _located(run, code, error) from error
 
 

@@ -19,6 +19,7 @@ from tidemill.engine.column_walk import walk
 from tidemill.engine.columns.functions import column_of
 from tidemill.engine.compiled import compiled_program
 from tidemill.engine.context import StepContext
+from tidemill.engine.failures import ends_programs, user_error
 from tidemill.engine.frame import Frame, single_row
 from tidemill.engine.materialized import check_temporaries, kept_rows
 from tidemill.engine.materialized_rows import MaterializedRows
@@ -37,6 +38,7 @@ from tidemill.engine.work import AttemptWork
 from tidemill.journal.snapshot import TaskSet
 from tidemill.language.options import resolve
 from tidemill.plan import program as pg
+from tidemill.plan.steps import step_of
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.values import columns as cols
 from tidemill.values.columns import Column
@@ -144,8 +146,19 @@ class ThreadRun:
             return self._step(superstep, messages, events)
         except UserCodeError as error:
             raise with_origin(self.work, error) from error.__cause__
+        except BaseException as error:
+            if not ends_programs(error):
+                raise
+            raise self._ended(error) from error
         finally:
             self._awaiting.close()
+
+    def _ended(self, error: BaseException) -> BaseException:
+        """The failure of a function that raised what is no Exception, at the step that called it."""
+        doing = self.doing
+        number = doing.first if isinstance(doing, SegmentCode) else 0 if doing is None else doing.id
+        operator = self.program.operators[number]
+        return user_error(error, step_of(operator), operator.at, None)
 
     def _step(self, superstep: int, messages: Iterable[Message], events: Sequence[pg.Event]) -> StepReport:
         self._begin(superstep)

@@ -35,7 +35,7 @@ def is_of_record(error: BaseException) -> bool:
     """Whether the module's code raised, as it may do because of one record; not where it takes more than it may."""
     if isinstance(error, UserCodeError):
         return not error.context.get("is_general")
-    return isinstance(error, (SystemExit, KeyboardInterrupt))
+    return not isinstance(error, Exception)  # as sys.exit, or a panic of Polars
 
 
 def _code(error: BaseException) -> str:

@@ -62,6 +62,9 @@ def read_inbox(records: Iterable[bytes]) -> Inbox:
 
 def pack_failure(error: BaseException) -> TaskFailure:
     """Any exception as data; one that cannot be pickled keeps its text, and one of ours all of its facts that can."""
+    if not isinstance(error, Exception):
+        text = f"A function of the module ended the process: {type(error).__name__}({errors.message_of(error)})"
+        error = errors.UserCodeError(text)
     try:
         return TaskFailure(cloudpickle.dumps(error))
     except Exception:  # noqa: BLE001 - an exception's own pickling may raise anything
@@ -91,9 +94,4 @@ def _travels(value: Any) -> bool:
 
 def raise_failure(failure: TaskFailure) -> None:
     """Raises in the driver what a task raised."""
-    error = pickle.loads(failure.error)
-    if isinstance(error, Exception):
-        raise error
-    raise errors.UserCodeError(
-        f"A function of the module ended the process: {type(error).__name__}({errors.message_of(error)})"
-    )
+    raise pickle.loads(failure.error)

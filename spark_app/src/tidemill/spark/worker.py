@@ -87,7 +87,7 @@ def answered(result: Callable[[], object]) -> list[bytes]:
     """What a task returns to the driver: its result, or why there is none."""
     try:
         return [wire.pack_control(result())]
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - what a user function raises is data
+    except BaseException as error:  # noqa: BLE001 - what a user function raises is data
         return [wire.pack_control(wire.pack_failure(error))]
 
 
@@ -118,7 +118,7 @@ class StepStage:
         inbox = wire.read_inbox(records)
         try:
             return self._run(thread, inbox)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - what a user function raises is data
+        except BaseException as error:  # noqa: BLE001 - what a user function raises is data
             return self._pass_on(wire.pack_failure(error))
 
     def _run(self, thread: int, inbox: wire.Inbox) -> list[bytes]:
