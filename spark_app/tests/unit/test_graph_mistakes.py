@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import polars as pl
 import pytest
 from graph_executors import Pass
+from polars.exceptions import PanicException
 
 from tidemill import (
     Dataset,
@@ -45,8 +46,11 @@ class Locked(Executor):
 
 
 class Leaves(Executor):
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
     def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Any:
-        raise SystemExit(3)
+        raise self.error
 
 
 @pytest.fixture
@@ -82,9 +86,15 @@ def test_what_brings_a_whole_result_is_refused_when_it_has_two_channels(
         graph.run()
 
 
-def test_an_exit_is_an_error_when_a_function_calls_it(graph: TaskGraph) -> None:
-    graph.new_blocking_node({0: graph.new_input_frames(FRAMES, 1)}, Leaves(), 1, {0: None})
-    with pytest.raises(UserCodeError, match="raised SystemExit: 3"):
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(SystemExit(3), "raised SystemExit: 3"), (PanicException("impossible"), "raised PanicException: impossible")],
+)
+def test_what_would_end_the_program_is_an_error_when_a_function_raises_it(
+    graph: TaskGraph, error: BaseException, said: str
+) -> None:
+    graph.new_blocking_node({0: graph.new_input_frames(FRAMES, 1)}, Leaves(error), 1, {0: None})
+    with pytest.raises(UserCodeError, match=said):
         graph.run()
 
 

@@ -28,6 +28,7 @@ from tidemill.leader.diagnosis import Place, TooManyProbes, find_poison
 from tidemill.leader.quarantining import HELD_MAX, MICROBATCH_MAX, ON_ERROR, SHARE_MAX
 from tidemill.values.errors import StoreUnavailable, UserCodeError
 from tidemill.values.offsets import OffsetRanges
+from tidemill.values.threads import in_thread
 
 DEPOTS = {"*d": "d-1", QUARANTINE: QUARANTINE}
 
@@ -282,9 +283,18 @@ def test_record_that_is_left_out_is_never_blamed_when_the_code_fails_by_chance(s
     ],
 )  # fmt: skip
 def test_record_is_to_blame_for_what_the_code_raises_but_not_for_bounds(error: BaseException, is_of: bool) -> None:
-    assert is_of_record(error) is is_of
+    in_the_runners_thread = in_thread("runner", lambda: is_of_record(error))
+    assert in_the_runners_thread.result() is is_of
     if isinstance(error, UserCodeError):
         assert (attempt_failed(1, error).not_found == "") is is_of
+
+
+@pytest.mark.parametrize(
+    ("error", "is_of"), [(SystemExit(1), False), (KeyboardInterrupt(), False), (PanicException("oh"), True)]
+)
+def test_no_record_is_to_blame_when_the_process_is_asked_to_end(error: BaseException, is_of: bool) -> None:
+    """Signals come to the main thread, in which tests run."""
+    assert is_of_record(error) is is_of
 
 
 def test_search_ends_when_it_takes_too_many_runs(monkeypatch: pytest.MonkeyPatch) -> None:

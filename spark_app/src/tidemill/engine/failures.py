@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -57,16 +56,6 @@ def user_error(
     if is_general or isinstance(error, (TimeoutError, MemoryError)):
         found.context["is_general"] = True
     return found
-
-
-def ends_programs(error: BaseException) -> bool:
-    """Whether a function of the module raised what is no Exception, as sys.exit, a cancelled coroutine or a panic of
-    Polars, which would end whoever called it. What comes from outside is none: Ctrl-C, an exit in the main thread,
-    where signals are handled.
-    """
-    is_in_main = threading.current_thread() is threading.main_thread()
-    from_outside = (KeyboardInterrupt, SystemExit) if is_in_main else (KeyboardInterrupt,)
-    return not isinstance(error, (Exception, *from_outside))
 
 
 def failing_row(rows: int, is_good: Callable[[int, int], None]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from tidemill.engine.columns import access
 from tidemill.engine.columns.arithmetic import truth
 from tidemill.engine.columns.functions import apply, column_of
-from tidemill.engine.failures import ends_programs, user_error
+from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame
 from tidemill.engine.row_runtime import RowRuntime
 from tidemill.engine.rows.code import SegmentCode, segment_code
@@ -17,6 +17,7 @@ from tidemill.language.dataflow import HIDDEN, AggMap, Arg, Var
 from tidemill.plan import program as pg
 from tidemill.plan.steps import step_of
 from tidemill.values import columns as cols
+from tidemill.values.errors import ends_programs
 
 CHUNK_ROWS = 5_000
 

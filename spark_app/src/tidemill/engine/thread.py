@@ -19,7 +19,7 @@ from tidemill.engine.column_walk import walk
 from tidemill.engine.columns.functions import column_of
 from tidemill.engine.compiled import compiled_program
 from tidemill.engine.context import StepContext
-from tidemill.engine.failures import ends_programs, user_error
+from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame, single_row
 from tidemill.engine.materialized import check_temporaries, kept_rows
 from tidemill.engine.materialized_rows import MaterializedRows
@@ -42,7 +42,7 @@ from tidemill.plan.steps import step_of
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.values import columns as cols
 from tidemill.values.columns import Column
-from tidemill.values.errors import AttemptTimeout, UserCodeError
+from tidemill.values.errors import AttemptTimeout, UserCodeError, ends_programs
 
 _PHASE_TIMEOUT = "topology.microbatch.phase.timeout.seconds"
 

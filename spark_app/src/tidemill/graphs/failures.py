@@ -14,6 +14,7 @@ from tidemill.values.errors import (
     RetryableError,
     TidemillError,
     UserCodeError,
+    ends_programs,
     message_of,
     own_trace,
 )
@@ -29,7 +30,9 @@ def calling(name: str, function: str, channel: int, batches: Sequence[Any] = ())
         yield
     except _NOT_THE_USERS:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if not isinstance(error, (Exception, SystemExit)) and not ends_programs(error):
+            raise
         step = f"{function} of {name}, channel {channel},"
         sample = sample_of(batches)
         text = f"{step} raised {type(error).__name__}: {message_of(error)}" + (f" (batch: {sample})" if sample else "")

@@ -6,7 +6,7 @@ import traceback
 
 from tidemill.leader.events import AttemptFailed, CompactionFailed
 from tidemill.values.data import with_utf8
-from tidemill.values.errors import TidemillError, UserCodeError, message_of
+from tidemill.values.errors import TidemillError, UserCodeError, ends_programs, message_of
 
 TRACE_CHARS_MAX = 8_000
 SAMPLE_CHARS_MAX = 2_000
@@ -35,7 +35,7 @@ def is_of_record(error: BaseException) -> bool:
     """Whether the module's code raised, as it may do because of one record; not where it takes more than it may."""
     if isinstance(error, UserCodeError):
         return not error.context.get("is_general")
-    return not isinstance(error, Exception)  # as sys.exit, or a panic of Polars
+    return ends_programs(error)
 
 
 def _code(error: BaseException) -> str:

@@ -10,8 +10,10 @@ from typing import Any
 from tidemill.store.objects import Buffer, ObjectStore
 
 
-class Crash(BaseException):
-    """The process dies here. No code may catch it but the simulation, which starts a new process on the same store."""
+class Crash(SystemExit):
+    """The process dies here, ended from outside. No code may catch it but the simulation, which starts a new process on
+    the same store.
+    """
 
 
 def _nothing(verb: str, key: str) -> None:

@@ -24,6 +24,7 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -336,6 +337,16 @@ def message_of(error: BaseException) -> str:
         return str(error)
     except Exception as inner:  # noqa: BLE001 - user code
         return f"<{type(inner).__name__} in str>"
+
+
+def ends_programs(error: BaseException) -> bool:
+    """Whether a user's function raised what is no Exception, as sys.exit, a cancelled coroutine or a panic of Polars,
+    which would end whoever called it. What comes from outside is none: Ctrl-C and exits reach the main thread only,
+    where signals are handled.
+    """
+    is_in_main = threading.current_thread() is threading.main_thread()
+    from_outside = (KeyboardInterrupt, SystemExit) if is_in_main else ()
+    return not isinstance(error, (Exception, *from_outside))
 
 
 def own_trace(error: BaseException) -> str:
