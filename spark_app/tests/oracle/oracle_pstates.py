@@ -150,7 +150,8 @@ LOGS = Template(
 LISTS = Template(
     "PState.map_schema(str, PState.list_schema(int).subindexed())",
     (("Path.key(<str>).all()", "int"), ("Path.key(<str>).first()", "int"), ("Path.key(<str>).last()", "int"),
-     ("Path.key(<str>).view(Ops.SIZE)", "int"), ("Path.key(<str>).sublist(1, <n>)", "list"), ("Path.map_keys()", "str"),
+     ("Path.key(<str>).view(Ops.SIZE)", "int"), ("Path.key(<str>).view(Ops.CONTAINS, <int>)", "bool"),
+     ("Path.key(<str>).sublist(1, <n>)", "list"), ("Path.map_keys()", "str"),
      ("Path.key(<str>).sublist_to_end(<n>).all()", "int"), ("Path.must(<str>).nth(0)", "int"),
      ("Path.key(<str>).indexed_vals()", "list"), ("Path.key(<str>).index(<n>)", "int"),
      ("Path.key(<str>).filtered_list(Path.filter_greater_than(<int>))", "list"),

@@ -122,7 +122,8 @@ SET_CHANGES = st.one_of(
 )
 MAP_READS = st.one_of(
     VALUES, st.builds(Path.key, KEYS), st.builds(Path.map_key, KEYS), st.just(Path.map_keys()), st.just(Path.all()),
-    PARTS, st.just(Path.view(Ops.SIZE)), st.builds(lambda key: Path.collect_one(Path.key(key)).map_vals(), KEYS),
+    PARTS, st.just(Path.view(Ops.SIZE)), st.builds(lambda key: Path.view(Ops.CONTAINS, key), KEYS),
+    st.builds(lambda key: Path.collect_one(Path.key(key)).map_vals(), KEYS),
 )  # fmt: skip
 SET_READS = st.one_of(
     st.just(Path.all()), st.builds(Path.set_elem, KEYS), ranges("set"), st.builds(Path.subset, KEYS, KEYS),
@@ -150,7 +151,7 @@ INSERTIONS = st.sampled_from([Path.before_elem(), Path.after_elem(), Path.before
 INDEXES = st.one_of(st.just(Path.indexed_vals().first()), st.builds(Path.index, COUNTS))
 LIST_READS = st.one_of(
     LIST_PLACES, LIST_PARTS, LIST_PARTS.map(lambda part: part.all()), st.just(Path.view(Ops.SIZE)), INSERTIONS, INDEXES,
-    st.just(Path.indexed_vals()),
+    st.just(Path.indexed_vals()), st.builds(lambda n: Path.view(Ops.CONTAINS, n), NUMBERS),
 )  # fmt: skip
 LIST_CHANGES = st.one_of(
     st.builds(lambda part, new: part.term_val(new), LIST_PARTS, st.lists(NUMBERS, max_size=3)),

@@ -23,7 +23,7 @@ from tidemill.paths.navigator import (
     private,
     selects_any,
 )
-from tidemill.paths.nodes import UNCHANGED, Node, SetNode
+from tidemill.paths.nodes import UNCHANGED, ListNode, Node, SetNode
 from tidemill.paths.points import update_or_begin
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
@@ -160,18 +160,20 @@ class Viewed(View):
     def seen(self, value: Any, values: Values) -> Any:
         args = [values[slot] for slot in self.slots]
         if self.on_node is not None and isinstance(value, Node):
-            return self.on_node(value, *args)
+            return self.on_node(self, value, *args)
         return self.call(private(value, self.where), *args)
 
 
-def _size(node: Node) -> int:
+def _size(_: Viewed, node: Node) -> int:
     return node.size()
 
 
-def _contains(node: Node, element: Any) -> bool:
+def _contains(view: Viewed, node: Node, element: Any) -> bool:
     if isinstance(node, SetNode):
         return node.contains(element)
-    return map_of(node, "view", "", is_keyed=True).get(element) is not ABSENT
+    if isinstance(node, ListNode):  # element by element, as the operation itself compares them
+        return any(view.call([private(held, view.where)], element) for held in node.elements())
+    return map_of(node, "view", view.where).get(element) is not ABSENT
 
 
 _ON_NODES: dict[str, Callable[..., Any]] = {"SIZE": _size, "CONTAINS": _contains}
