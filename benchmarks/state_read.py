@@ -10,6 +10,7 @@ from tidemill.scans.export import export
 from tidemill.store.objects import ObjectStore
 from tidemill.tables.stored_parts import part_loader
 from tidemill.tables.tables import layout_of
+from tidemill.values.numbers import MicrobatchId
 
 
 def definition_of(store: ObjectStore, module: str) -> StoredDefinition:
@@ -20,10 +21,10 @@ def definition_of(store: ObjectStore, module: str) -> StoredDefinition:
     return found
 
 
-def newest(store: ObjectStore, definition: StoredDefinition, topology: str) -> tuple[Snapshot, int]:
+def newest(store: ObjectStore, definition: StoredDefinition, topology: str) -> tuple[Snapshot, MicrobatchId]:
     """The newest committed snapshot of a topology, and its microbatch."""
     head = CommitLog(store, definition.topology_prefix(topology)).head()
-    return (head[1].snapshot, head[1].last_id) if head else (Snapshot(), 0)
+    return (head[1].snapshot, head[1].last_id) if head else (Snapshot(), MicrobatchId(0))
 
 
 def totals(store: ObjectStore, definition: StoredDefinition, topology: str, name: str) -> tuple[int, int, int]:

@@ -47,6 +47,7 @@ from tidemill.values.errors import (
     SnapshotExpired,
 )
 from tidemill.values.notebook import ShownInNotebooks
+from tidemill.values.numbers import MicrobatchId
 from tidemill.values.object_info import ObjectInfo
 
 if TYPE_CHECKING:
@@ -328,7 +329,7 @@ class PStateHandle(PagedReads, ShownInNotebooks):
         """
         check_pin(entry, microbatch)
         if microbatch is not None:
-            entry = self._in_time(lambda: self._resolve()[2].entry_of(microbatch))
+            entry = self._in_time(lambda: self._resolve()[2].entry_of(MicrobatchId(microbatch)))
         return PStateHandle(self._module, self.name, entry)
 
     def diff_page(
@@ -363,7 +364,7 @@ class PStateHandle(PagedReads, ShownInNotebooks):
     ) -> ChangesPage:
         definition, pstate, reader = self._resolve()
         if cursor is None:
-            since, entry = map(reader.entry_of, microbatches)
+            since, entry = (reader.entry_of(MicrobatchId(each)) for each in microbatches)
             cursor = Cursor(entry, 0, since=since)
         tasks = 1 if pstate.is_global else definition.tasks
         try:

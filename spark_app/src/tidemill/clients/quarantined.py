@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tidemill.values.numbers import MicrobatchId, Version
+
 PAGE_RECORDS: Final = 100
 """Records of one answer, unless somebody asks for fewer."""
 
@@ -25,8 +27,8 @@ class QuarantinedRecord:
     partition: int
     offset: int
     record: Any
-    microbatch_id: int
-    version: int
+    microbatch_id: MicrobatchId
+    version: Version
     definition: int
     start_offset: int
     end_offset: int

@@ -18,6 +18,7 @@ from tidemill.journal.entries import Committed, Entry, Failure, SourceProgress
 from tidemill.journal.step_metrics import placement_of, told
 from tidemill.tables.migration_progress import MigrationStatus, progress_of
 from tidemill.values.notebook import ShownInNotebooks
+from tidemill.values.numbers import Epoch, MicrobatchId, Version
 
 State = Literal["stopped", "stopped, paused", "starting", "pausing", "paused", "failing", "running"]
 Role = Literal["standby", "claiming", "leader", "stopped", "fenced", "superseded", "failed"]
@@ -62,10 +63,10 @@ class TopologyStatus(ShownInNotebooks):
 
     entry: int = 0
     kind: str = ""
-    epoch: int = 0
+    epoch: Epoch = Epoch(0)
     definition: int = 0
-    microbatch_id: int = 0
-    version: int = 0
+    microbatch_id: MicrobatchId = MicrobatchId(0)
+    version: Version = Version(0)
     under_way: tuple[int, int] | None = None
     processed: int = 0
     skipped: int = 0

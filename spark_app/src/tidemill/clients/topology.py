@@ -22,6 +22,7 @@ from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.stored_parts import part_loader
 from tidemill.values.errors import BadInput, SnapshotExpired
+from tidemill.values.numbers import MicrobatchId
 
 PINNED_MAX = 8
 
@@ -113,7 +114,7 @@ class TopologyReader:
                 self._pinned.popitem(last=False)
         return found
 
-    def entry_of(self, microbatch_id: int) -> int:
+    def entry_of(self, microbatch_id: MicrobatchId) -> int:
         """The entry that committed a microbatch, found in some twenty reads; 0 for microbatch 0, before the first.
 
         Raises:
@@ -133,12 +134,12 @@ class TopologyReader:
             raise SnapshotExpired(text)
         return number
 
-    def _last_id(self, number: int) -> int:
+    def _last_id(self, number: int) -> MicrobatchId:
         """The microbatch that was the newest at an entry; -1 where the entry is trimmed, as only old ones are."""
         try:
             return self._log.read(number).last_id
         except NotFound:
-            return -1
+            return MicrobatchId(-1)
 
     def changed_keys(self, pstate: str, before: Snapshot, after: Snapshot) -> ChangedKeys:
         """Where a PState may differ between two snapshots."""

@@ -18,6 +18,7 @@ from tidemill.engine.work import AttemptWork
 from tidemill.journal.snapshot import Snapshot
 from tidemill.plan.program import MirroredQuery, Program
 from tidemill.values.errors import NotOneValue
+from tidemill.values.numbers import MicrobatchId, Version
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,8 @@ class Queries:
         place, program = self._place, self._place.programs[query]
         work = AttemptWork(
             store_url="", module=place.module, prefix=f"{place.module}/queries/{query}", program=program,
-            tasks=place.tasks, threads=1, microbatch_id=seed, version=RUNNING.depth, snapshot=Snapshot(), sources={},
-            options=place.options, now_millis=now_millis, arguments=tuple(args),
+            tasks=place.tasks, threads=1, microbatch_id=MicrobatchId(seed), version=Version(RUNNING.depth),
+            snapshot=Snapshot(), sources={}, options=place.options, now_millis=now_millis, arguments=tuple(args),
         )  # fmt: skip
         run = ThreadRun(work, 0, empty_state(program), self._states, self._cancel, self)
         for _ in run_supersteps(work, [run]):

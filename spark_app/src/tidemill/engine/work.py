@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.language.options import resolve
 from tidemill.tables.tables import Layout
+from tidemill.values.numbers import MicrobatchId, Version
 from tidemill.values.offsets import OffsetRanges
 
 if TYPE_CHECKING:
@@ -75,8 +76,8 @@ class AttemptWork:
     program: Program
     tasks: int
     threads: int
-    microbatch_id: int
-    version: int
+    microbatch_id: MicrobatchId
+    version: Version
     snapshot: Snapshot
     sources: Mapping[str, SourceWork]
     reads: Mapping[str, Pinned] = field(default_factory=dict)
@@ -145,7 +146,7 @@ class CompactionWork:
     program: Program
     tasks: int
     threads: int
-    microbatch_id: int
+    microbatch_id: MicrobatchId
     levels: tuple[Level, ...]
     is_base: bool
     options: Mapping[str, Any] = field(default_factory=dict)

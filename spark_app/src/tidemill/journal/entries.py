@@ -18,6 +18,7 @@ from tidemill.journal.snapshot import Part, Snapshot, checksum_of
 from tidemill.store.archive import Archive
 from tidemill.store.json_codec import JsonCodec
 from tidemill.values.errors import reading_object
+from tidemill.values.numbers import Epoch, MicrobatchId, Version
 from tidemill.values.offsets import OffsetRanges
 from tidemill.values.stored import Stored
 
@@ -63,8 +64,8 @@ class Attempt(Stored):
     not read: each version may add to them.
     """
 
-    microbatch_id: int
-    version: int
+    microbatch_id: MicrobatchId
+    version: Version
     ranges: Mapping[str, OffsetRanges] = field(default_factory=dict)
     ticks: Mapping[str, int] = field(default_factory=dict)
     reads: Mapping[str, int] = field(default_factory=dict)
@@ -80,8 +81,8 @@ class Attempt(Stored):
 class Committed(Stored):
     """One committed microbatch: which version of it, in which entry, and what it was like."""
 
-    microbatch_id: int
-    version: int
+    microbatch_id: MicrobatchId
+    version: Version
     entry: int
     records: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -96,8 +97,8 @@ def lag_of(source_id: str) -> str:
 class Failure(Stored):
     """Why an attempt failed; `trace` and `sample` are those of the user's function."""
 
-    microbatch_id: int
-    version: int
+    microbatch_id: MicrobatchId
+    version: Version
     phase: str
     code: str
     message: str
@@ -116,10 +117,10 @@ class PendingCompaction(Stored):
     `parts` (a set without rows has none). Nobody reads these before all are done; the next leader goes on from them.
     """
 
-    microbatch_id: int
+    microbatch_id: MicrobatchId
     first: int
     last: int
-    epoch: int
+    epoch: Epoch
     pieces: int = 1
     done: int = 0
     parts: tuple[Part, ...] = ()
@@ -141,7 +142,7 @@ class StagedAppend(Stored):
     `depot` is the depot's name with its id, `sequence` the append's number there: a microbatch has `SEGMENTS_MAX`.
     """
 
-    microbatch_id: int
+    microbatch_id: MicrobatchId
     depot: str
     sequence: int
     parts: tuple[Part, ...]
@@ -181,7 +182,7 @@ class Entry(Stored):
 
     kind: Kind
     nonce: str
-    epoch: int
+    epoch: Epoch
     definition: int
     written_ms: int
     progress: Mapping[str, SourceProgress] = field(default_factory=dict)
@@ -215,14 +216,14 @@ class Entry(Stored):
             yield from pending.parts
 
     @property
-    def last_id(self) -> int:
+    def last_id(self) -> MicrobatchId:
         """The newest committed microbatch ID, 0 before any."""
-        return self.committed[0].microbatch_id if self.committed else 0
+        return self.committed[0].microbatch_id if self.committed else MicrobatchId(0)
 
     @property
-    def last_version(self) -> int:
+    def last_version(self) -> Version:
         """The version that committed it, 0 before any."""
-        return self.committed[0].version if self.committed else 0
+        return self.committed[0].version if self.committed else Version(0)
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------

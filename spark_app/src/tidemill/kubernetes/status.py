@@ -11,6 +11,7 @@ from tidemill.clients.status import TopologyStatus
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.entries import Failure
 from tidemill.leader.report import RunnerState
+from tidemill.values.numbers import Epoch
 
 FAILURES_MAX: Final = 3
 TEXT_MAX: Final = 500
@@ -28,7 +29,7 @@ _PHASES: Final = {
 class LeaderHistory:
     """What one leader saw so far. `claimed_ms` and `committed_ms` are wall times, 0: none."""
 
-    epoch: int = 0
+    epoch: Epoch = Epoch(0)
     claimed_ms: int = 0
     committed_ms: int = 0
     failures: tuple[Failure, ...] = ()

@@ -39,6 +39,7 @@ from tidemill.store.log import FIRST, Log
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.store.urls import store_id
 from tidemill.values.errors import CorruptState, Deleted, StoreUnavailable, reading_object
+from tidemill.values.numbers import MicrobatchId
 
 LOOKS_MAX: Final = 20
 """How often a module is looked at that deletes faster than it can be copied."""
@@ -291,7 +292,7 @@ class BackupRun:
         prefix = depot_folder(definition.module, depot)
         return self._records(found, definition, prefix, 1 if depot.is_global else definition.tasks, committed)
 
-    def _quarantine(self, found: _Module, look: _Look, prefix: str, last_id: int) -> None:
+    def _quarantine(self, found: _Module, look: _Look, prefix: str, last_id: MicrobatchId) -> None:
         """Save the quarantine of a topology: the decisions, then the records that they are on. Of decisions only the
         newest one is finished by whoever comes, so none may be newer than the saved depots.
 

@@ -15,6 +15,7 @@ from tidemill.store.json_codec import SUFFIX, JsonCodec
 from tidemill.store.objects import RESERVED, AlreadyExists, Buffer, NotFound, ObjectStore
 from tidemill.values.errors import BadInput, CorruptState, UnknownName
 from tidemill.values.ids import nonce
+from tidemill.values.numbers import MicrobatchId
 from tidemill.values.stored import Stored
 
 _FOLDER: Final = "backups"
@@ -30,7 +31,7 @@ class SavedTopology:
     name: str
     prefix: str
     entry: int
-    microbatch_id: int
+    microbatch_id: MicrobatchId
     processed: int
     written_ms: int
 

@@ -14,6 +14,7 @@ from tidemill.engine.work import AttemptOutcome
 from tidemill.journal.entries import AppendIdentity, Attempt, Entry, Poison, StagedAppend
 from tidemill.journal.snapshot import Level, Part, TaskSet
 from tidemill.language.options import ModuleOptions
+from tidemill.values.numbers import MicrobatchId
 
 
 @dataclass(frozen=True)
@@ -296,7 +297,7 @@ class StartCompaction:
     """
 
     token: int
-    microbatch_id: int
+    microbatch_id: MicrobatchId
     levels: tuple[Level, ...]
     is_base: bool
     options: ModuleOptions

@@ -25,6 +25,7 @@ from tidemill.leader.transitions import Author, Finished
 from tidemill.values.data import with_utf8
 from tidemill.values.errors import UserCodeError, invariant
 from tidemill.values.ids import Ids
+from tidemill.values.numbers import MicrobatchId, Version, after
 from tidemill.values.offsets import OffsetRanges
 
 STORE_BACK_OFF_MS: Final = (50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
@@ -65,7 +66,7 @@ class Machine:
     _rested_at: float = 0.0
     _next_at: float = 0.0
     _commit_started: float = 0.0
-    _unbegun_version: tuple[int, int] = (0, 0)
+    _unbegun_version: tuple[MicrobatchId, Version] = (MicrobatchId(0), Version(0))
     _begun_here: tuple[int, int] = (0, 0)
     _pin_again: bool = False
     _prime_started: float = 0.0
@@ -357,7 +358,7 @@ class Machine:
         """Nothing was read and nothing changed: nothing is written, the ID stays."""
         self._ticks.update(attempt.ticks)
         self._failures, self.failure, self._finished = 0, None, None
-        self._unbegun_version = (attempt.microbatch_id, attempt.version - 1)
+        self._unbegun_version = (attempt.microbatch_id, Version(attempt.version - 1))
         self._rest(now)
         return self._step(now)
 
@@ -371,7 +372,7 @@ class Machine:
         if not is_free or not ranges.has_records(fixed, self._wanted()) or self._is_crowded(entry):
             return None
         self._prime_started = self._priming_since = now.at
-        return self._attempt(entry, fixed, entry.last_id + 1, 1, now, entry.ticks)
+        return self._attempt(entry, fixed, after(entry.last_id), Version(1), now, entry.ticks)
 
     def _begun_step(self, attempt: Attempt, now: Now) -> list[Instruction]:
         """A begun ID is finished before anything else; what another leader or version began gets the next version.
@@ -393,7 +394,7 @@ class Machine:
         if self._failures == 0:
             self._prime_started = now.at
         self._priming_since = now.at
-        again = replace(attempt, version=attempt.version + 1)
+        again = replace(attempt, version=after(attempt.version))
         if self._pin_again or any(name not in again.reads for name in self.spec.reads):
             again = replace(again, reads=dict(self.look.reads))
         self._pin_again = False
@@ -459,25 +460,25 @@ class Machine:
     def _new_attempt(self, look: SourcesProbed, now: Now) -> list[Instruction]:
         """Records are begun in the log before they are read; attempts without records are not."""
         head = self._head
-        microbatch_id = head.last_id + 1
-        known = self._unbegun_version[1] if self._unbegun_version[0] == microbatch_id else 0
+        microbatch_id = after(head.last_id)
+        known = self._unbegun_version[1] if self._unbegun_version[0] == microbatch_id else Version(0)
         fixed = ranges.fix_ranges(self.spec, head.progress, look, self._limit)
         ticks = ranges.due_ticks(self.spec, self._ticks, now.wall_ms)
         is_time = now.at >= self._empty_at or self._failures > 0
         if ranges.has_records(fixed, self._wanted() if not is_time else fixed):
             self._prime_started = self._priming_since = now.at
-            attempt = self._attempt(head, fixed, microbatch_id, known + 1, now, self._ticks)
+            attempt = self._attempt(head, fixed, microbatch_id, after(known), now, self._ticks)
             return [self._write_begin(attempt, {}, now)]
         if not ticks and not is_time:
             return []
         self._prime_started = now.at
         nothing = ranges.empty_ranges(self.spec, head.progress)
-        attempt = self._attempt(head, nothing, microbatch_id, known + 1, now, self._ticks)
+        attempt = self._attempt(head, nothing, microbatch_id, after(known), now, self._ticks)
         self._unbegun_version = (microbatch_id, attempt.version)
         return self._start(attempt, False, now)
 
     def _attempt(
-        self, entry: Entry, fixed: Mapping[str, OffsetRanges], microbatch_id: int, version: int, now: Now,
+        self, entry: Entry, fixed: Mapping[str, OffsetRanges], microbatch_id: MicrobatchId, version: Version, now: Now,
         ticks: Mapping[str, int],
     ) -> Attempt:  # fmt: skip
         look = self.look

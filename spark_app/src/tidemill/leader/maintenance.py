@@ -13,8 +13,9 @@ from tidemill.leader import events, transitions
 from tidemill.leader.events import Instruction
 from tidemill.tables.compaction_plan import level_rows
 from tidemill.values.errors import CombinersDiffer, NeedsCode
+from tidemill.values.numbers import MicrobatchId, after
 
-Planner = Callable[[Snapshot, int], "tuple[int, int] | None"]
+Planner = Callable[[Snapshot, MicrobatchId], "tuple[int, int] | None"]
 """`tables.compaction_plan.plan`, or a stand-in: the levels to merge, by the snapshot and the newest microbatch."""
 
 BACK_OFF_MS: Final = 5_000.0
@@ -128,7 +129,7 @@ class Maintenance:
         if chosen is None or (waiting and self._is_whole):
             return None
         merged = levels[0 if self._is_whole else chosen[0] + waiting : chosen[1] + waiting]
-        return PendingCompaction(entry.last_id + 1, merged[0].first, merged[-1].last, entry.epoch)
+        return PendingCompaction(after(entry.last_id), merged[0].first, merged[-1].last, entry.epoch)
 
     def _migration(self, entry: Entry) -> PendingCompaction:
         """All levels, in pieces of `PIECE_ROWS` rows, but no more pieces than tasks, nor than an entry has room for."""
@@ -138,7 +139,7 @@ class Maintenance:
         room = ENTRY_BYTES_MAX // (PART_BYTES[0] + sum(PART_BYTES[1] + 3 * len(table) for table in tables))
         while pieces < min(self.tasks, PIECES_MAX, room // 2 + 1) and pieces * PIECE_ROWS < rows:
             pieces *= 2
-        return PendingCompaction(entry.last_id + 1, levels[0].first, levels[-1].last, entry.epoch, pieces)
+        return PendingCompaction(after(entry.last_id), levels[0].first, levels[-1].last, entry.epoch, pieces)
 
     def take(self, event: events.CompactionDone | events.CompactionFailed | events.CollectionDone, at: float) -> None:
         """Note what a compaction or a collection came to."""

@@ -8,6 +8,7 @@ from tidemill.clients.status import Phase, Role, TopologyStatus, entry_status
 from tidemill.definition.definition import StoredDefinition
 from tidemill.engine.work import CurrentStep
 from tidemill.journal.entries import Attempt, Entry, Failure
+from tidemill.values.numbers import Version
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class RunnerState:
     number: int = 0
     entry: Entry | None = None
     report: RunnerReport = field(default_factory=RunnerReport)
-    version: int = 0
+    version: Version = Version(0)
     is_idle: bool = False
     is_refused: bool = False
     error: BaseException | None = None

@@ -35,6 +35,7 @@ from tidemill.store.standbys import describe_process
 from tidemill.tables.compaction_plan import plan
 from tidemill.values.errors import Deleted, Fenced, RetryableError, message_of
 from tidemill.values.ids import Ids
+from tidemill.values.numbers import Version
 
 PROBE_MS_MIN: Final = 5.0
 PROBE_MS_MAX: Final = 20.0
@@ -368,7 +369,7 @@ class TopologyRunner:
 
     def _show(self) -> None:
         machine = self._machine
-        version = machine.running.attempt.version if machine.running else 0
+        version = machine.running.attempt.version if machine.running else Version(0)
         is_idle = machine.role == "leader" and machine.report.phase in ("idle", "paused")
         state = RunnerState(
             machine.role, machine.number, machine.entry, machine.report, version, is_idle, machine.is_refused,
@@ -399,7 +400,9 @@ class TopologyRunner:
         before = self._state
         role: Role = "failed" if error is not None else ("stopped" if self._is_killed else self._machine.role)
         with self._changed:
-            self._state = replace(before, role=role, version=0, is_idle=False, error=error, stop_text=self._stop_text)
+            self._state = replace(
+                before, role=role, version=Version(0), is_idle=False, error=error, stop_text=self._stop_text
+            )
             self._changed.notify_all()
 
 

@@ -11,6 +11,7 @@ from tidemill.journal.entries import Entry, Failure
 from tidemill.journal.spans import TracedSpan, Tracer
 from tidemill.leader.machine import Machine
 from tidemill.leader.phases import MachinePhase
+from tidemill.values.numbers import MicrobatchId, Version
 
 _OF_AN_ATTEMPT: Final[frozenset[MachinePhase]] = frozenset({"prime", "process", "commit", "back-off"})
 
@@ -58,7 +59,7 @@ class AttemptSpans:
         told = {"error.type": failure.code, "tidemill.step": failure.step}
         return replace(span, attributes={**span.attributes, **told}, error=failure.message, stack=failure.trace)
 
-    def _attempt(self, microbatch: int, version: int, records: int) -> TracedSpan:
+    def _attempt(self, microbatch: MicrobatchId, version: Version, records: int) -> TracedSpan:
         """The span of an attempt, without its times."""
         attributes: dict[str, str | int] = {
             **self._place,

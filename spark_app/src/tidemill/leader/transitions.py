@@ -25,6 +25,7 @@ from tidemill.journal.snapshot import Level, Part, Snapshot
 from tidemill.leader.events import FoundPoison, StartsResolved, TopologySpec
 from tidemill.leader.ranges import advance, skipped_records
 from tidemill.values.errors import invariant
+from tidemill.values.numbers import Epoch, MicrobatchId, after
 from tidemill.values.offsets import OffsetRanges
 
 INLINE_PREFIX = "log/"
@@ -50,7 +51,7 @@ def follow(entry: Entry, kind: Kind, author: Author) -> Entry:
 
 def empty_entry() -> Entry:
     """What holds before the first claim."""
-    return Entry("claim", "", 0, 0, 0)
+    return Entry("claim", "", Epoch(0), 0, 0)
 
 
 def new_sources(spec: TopologySpec, entry: Entry | None) -> tuple[str, ...]:
@@ -76,7 +77,7 @@ def claim(entry: Entry | None, spec: TopologySpec, starts: StartsResolved, autho
     }
     return replace(
         follow(before, "claim", author),
-        epoch=before.epoch + 1,
+        epoch=after(before.epoch),
         definition=spec.definition,
         progress=progress,
         ticks=ticks,
@@ -233,7 +234,7 @@ def _placed(
     return tuple(named), inline
 
 
-def _appends(microbatch_id: int, staged: Sequence[Part], depots: Mapping[str, str]) -> list[StagedAppend]:
+def _appends(microbatch_id: MicrobatchId, staged: Sequence[Part], depots: Mapping[str, str]) -> list[StagedAppend]:
     """The parts of each depot in their order, as appends of at most `SEGMENT_BYTES_MAX` each."""
     by_depot: dict[str, list[list[Part]]] = {}
     for part in staged:

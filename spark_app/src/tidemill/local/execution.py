@@ -25,6 +25,7 @@ from tidemill.plan.check.module import checked, ends_of
 from tidemill.plan.compile.topology import compile_topology
 from tidemill.pstate.test_pstate import TestPState
 from tidemill.values.errors import BadInput, Fault
+from tidemill.values.numbers import MicrobatchId, Version
 
 _NAME = "block"
 
@@ -102,7 +103,19 @@ def _run(module: df.ModuleDeclaration, tasks: int, given: Mapping[str, TestPStat
         for start, segment in program.segments.items()
     }
     program = replace(program, segments=segments, key=f"{program.key}-executed")
-    work = AttemptWork("", _NAME, _NAME, program, tasks, 1, 1, 1, Snapshot(), {}, now_millis=SystemClock().now_ms())
+    work = AttemptWork(
+        "",
+        _NAME,
+        _NAME,
+        program,
+        tasks,
+        1,
+        MicrobatchId(1),
+        Version(1),
+        Snapshot(),
+        {},
+        now_millis=SystemClock().now_ms(),
+    )
     run = ThreadRun(work, 0, empty_state(program), {})
     try:
         for name, pstate in given.items():

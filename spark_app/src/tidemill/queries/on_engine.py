@@ -13,6 +13,7 @@ from tidemill.engine.work import AttemptRunner, AttemptWork, Pinned
 from tidemill.journal.snapshot import Snapshot
 from tidemill.plan.program import Program
 from tidemill.values.errors import AttemptTimeout, BudgetExceeded
+from tidemill.values.numbers import MicrobatchId, Version
 
 _SPREAD: Final = {"topology.microbatch.placement": "spread"}
 
@@ -44,8 +45,8 @@ class EngineCall:
         place, query, bounds = self.place, self.program.topology, QueryBounds.of(self.place.options, seconds)
         work = AttemptWork(
             store_url=self.store_url, module=place.module, prefix=f"{place.module}/queries/{query}",
-            program=self.program, tasks=place.tasks, threads=self.threads, microbatch_id=seed, version=0,
-            snapshot=Snapshot(), sources={}, reads=self.reads,
+            program=self.program, tasks=place.tasks, threads=self.threads,
+            microbatch_id=MicrobatchId(seed), version=Version(0), snapshot=Snapshot(), sources={}, reads=self.reads,
             options={**place.options, **_SPREAD}, now_millis=now_millis, arguments=tuple(args),
         )  # fmt: skip
         cancel = threading.Event()

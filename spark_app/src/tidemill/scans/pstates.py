@@ -29,6 +29,7 @@ from tidemill.tables.tables import Layout, Table
 from tidemill.tables.view import SnapshotView
 from tidemill.values.call_checks import checked_name
 from tidemill.values.errors import NotSelectable, SnapshotExpired, UnknownName
+from tidemill.values.numbers import MicrobatchId
 
 TASK = "task"
 
@@ -187,7 +188,7 @@ def pstate_scan(
     if at is not None or microbatch is not None:
         check_pin(at, microbatch)
     if microbatch is not None:
-        entry = reader.entry_of(microbatch)
+        entry = reader.entry_of(MicrobatchId(microbatch))
     else:
         entry = (reader.newest(0) if at is None else reader.pinned(at)).number
     prefix = definition.topology_prefix(topology.name)

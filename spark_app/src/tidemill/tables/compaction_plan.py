@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidemill.journal.snapshot import Level, Snapshot
+from tidemill.values.numbers import MicrobatchId
 
 DELTAS_MAX: Final = 16
 """So many deltas are merged at once."""
@@ -26,7 +27,7 @@ follow from being trimmed.
 """
 
 
-def plan(snapshot: Snapshot, last_id: int) -> tuple[int, int] | None:
+def plan(snapshot: Snapshot, last_id: MicrobatchId) -> tuple[int, int] | None:
     """The levels [first, stop) to merge into one run, None if there is nothing to do; `last_id` is the newest
     microbatch, which may have changed nothing. A plan that starts at 0 makes a base.
     """
