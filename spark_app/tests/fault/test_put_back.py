@@ -10,10 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
+from tidemill.api.recording import record_module
 from tidemill.cli.main import app
+from tidemill.cluster.launch import update
+from tidemill.journal.clock import SystemClock
 from tidemill.leader.check import check_module
 from tidemill.store.urls import connect
-from tidemill.values.errors import CorruptState, StoreRestored
+from tidemill.values.errors import CorruptState, Fenced, StoreRestored
 
 
 class Counted(Module):
@@ -110,3 +113,44 @@ def test_check_says_so_when_the_newest_definitions_are_lost(tmp_path: Folder) ->
     max((tmp_path / "Counted" / "definition").glob("*.json")).unlink()
     texts = [str(finding) for finding in check_module(connect(tmp_path.as_uri()), "Counted")]
     assert any("definitions are lost" in text for text in texts), texts
+
+
+@pytest.mark.parametrize("folder", ["kept", "gone"])
+def test_each_command_says_so_when_a_definition_is_lost(tmp_path: Folder, folder: str) -> None:
+    """A bucket has no folders; of a folder the empty one may be left."""
+    with InProcessCluster.create("local", store=tmp_path.as_uri()) as cluster:
+        cluster.launch_module(Counted(), LaunchConfig(1, 1))
+        append(cluster, 1)
+        cluster.wait_for_microbatch_processed_count("Counted", "mb", 1)
+    for path in (tmp_path / "Counted" / "definition").glob("*.json"):
+        path.unlink()
+    if folder == "gone":
+        shutil.rmtree(tmp_path / "Counted" / "definition")
+    commands = [
+        ["check"], ["check", "Counted"], ["status", "Counted"], ["select", "Counted", "counts", '["all"]'],
+        ["append", "Counted", "words", "-"], ["destroy", "Counted"], ["destroy", "Counted", "--yes"],
+    ]  # fmt: skip
+    for command in commands:
+        found = CliRunner().invoke(app, [*command, "--store", str(tmp_path)])
+        assert found.exit_code == 4, (command, found.output)
+        assert "no definition: it was lost" in found.output.replace("\n", " "), (command, found.output)
+
+
+def test_update_is_refused_when_the_newest_definition_is_lost(tmp_path: Folder) -> None:
+    """What the lost one had added would get new ids, and begin anew."""
+    with InProcessCluster.create("local", store=tmp_path.as_uri()) as cluster:
+        cluster.launch_module(Counted(), LaunchConfig(1, 1))
+        cluster.update_module(Counted())
+        append(cluster, 1)
+        cluster.wait_for_microbatch_processed_count("Counted", "mb", 1)
+    newest = max((tmp_path / "Counted" / "definition").glob("*.json"))
+    newest.unlink()
+    store = connect(tmp_path.as_uri())
+    with pytest.raises(CorruptState, match=r"mb was claimed with definition 2 .* is 1: definitions are lost\. Restore"):
+        update(store, record_module(Counted()), (), SystemClock())
+    assert not newest.exists()
+    with (
+        InProcessCluster.create("local", store=tmp_path.as_uri()) as cluster,
+        pytest.raises(Fenced, match=r"mb superseded: .*definition 2"),
+    ):
+        cluster.launch_module(Counted(), LaunchConfig(1, 1))

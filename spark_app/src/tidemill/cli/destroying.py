@@ -19,7 +19,7 @@ from tidemill.cli.output import command, say, show_json, wants_json
 from tidemill.cluster.launch import destroy as destroy_module
 from tidemill.definition.ownership import Owner
 from tidemill.journal.definition_log import DefinitionLog, no_such_module
-from tidemill.values.errors import BadInput
+from tidemill.values.errors import BadInput, CorruptState
 from tidemill.values.names import is_folder_name
 
 
@@ -43,9 +43,11 @@ def destroy(
     if not is_folder_name(module):
         raise no_such_module(opened, module)
     newest = DefinitionLog(opened, module).newest()
+    if newest is None or (newest.is_destroyed and not yes):
+        missing = no_such_module(opened, module)
+        if not yes or isinstance(missing, CorruptState):
+            raise missing
     if not yes:
-        if newest is None or newest.is_destroyed:
-            raise no_such_module(opened, module)
         raise BadInput(f"This deletes all data of module '{module}' in {store}; say --yes if that is what you want.")
     is_there = newest is not None
     destroy_module(opened, module, Owner.parse(owner), takes_over=take_over, breaks_mirrors=break_mirrors)

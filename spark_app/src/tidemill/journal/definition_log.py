@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from operator import attrgetter
+from pathlib import Path
 from typing import Final
 
 from tidemill.definition.definition import StoredDefinition
 from tidemill.definition.stored_json import JSON
+from tidemill.journal.commit_log import CommitLog
 from tidemill.store.entry_log import EntryLog
 from tidemill.store.json_codec import SUFFIX
 from tidemill.store.log import FIRST, Log
 from tidemill.store.objects import RESERVED, ObjectStore
 from tidemill.values.errors import CorruptState, UnknownName
 from tidemill.values.ids import Ids
+from tidemill.values.names import is_folder_name
 
 DATA_FOLDERS: Final = ("depots", "topologies")
 
@@ -37,13 +40,16 @@ class DefinitionLog(EntryLog[StoredDefinition]):
 
         Raises:
             Lost: another process wrote a revision meanwhile; look at it first.
-            CorruptState: it would be the first, and the module has data: its definition was lost.
+            CorruptState: definitions were lost: it would be the first and the module has data, or a topology was
+                claimed with it or a later one.
         """
         if after is None:
             after = self.known or self.newest_number()
         number = after + 1
         if number == FIRST:
             self._check_new(definition.module)
+        else:
+            self._check_next(number)
         numbered = replace(definition, number=number, nonce=self._ids.nonce(), written_ms=now_ms)
         self.put(number, numbered, JSON.encode(numbered, self.log.key(number)))
         return numbered
@@ -54,6 +60,20 @@ class DefinitionLog(EntryLog[StoredDefinition]):
         if key is not None:
             raise CorruptState(f"{lost_definition(module, key)} in {self.log.store.url}.", key=key)
 
+    def _check_next(self, number: int) -> None:
+        """An update that takes the place of a lost one would give what that had added new ids, and so begin it anew."""
+        newest = self.newest()
+        for name in newest.topologies if newest is not None else ():
+            assert newest is not None
+            head = CommitLog(self.log.store, newest.topology_prefix(name)).head()
+            if head is not None and head[1].definition >= number and not self.log.has(number):
+                text = f"The topology {name} was claimed with definition {head[1].definition} of module {newest.module}"
+                text = f"{text}, but the newest one in {self.log.store.url} is {number - 1}: definitions are lost"
+                raise CorruptState(f"{text}. {_RESTORE}.", key=self.log.key(number))
+
+
+_RESTORE = "Restore the store from a backup (`tidemill restore`)"
+
 
 def orphan(store: ObjectStore, module: str) -> str | None:
     """A key of a depot or a topology of a module; None if it has none."""
@@ -63,14 +83,18 @@ def orphan(store: ObjectStore, module: str) -> str | None:
 def lost_definition(module: str, key: str) -> str:
     """What it means that there is data of a module, but no definition."""
     return (
-        f"There is data of module {module} ({key}), but no definition: it was lost. Restore the store from a backup "
-        f"(`tidemill restore`), or delete the folder {module}/ to begin anew"
+        f"There is data of module {module} ({key}), but no definition: it was lost. {_RESTORE}, "
+        f"or delete the folder {module}/ to begin anew"
     )
 
 
-def no_such_module(store: ObjectStore, name: str) -> UnknownName:
-    """For a person whose name found no module, or one that was destroyed: those that are there."""
+def no_such_module(store: ObjectStore, name: str) -> UnknownName | CorruptState:
+    """For a person whose name found no module, or one that was destroyed: those that are there. Where the module has
+    data, but no definition, that.
+    """
     every = modules_of(store)
+    if name not in every and is_folder_name(name) and (key := orphan(store, name)) is not None:
+        return CorruptState(f"{lost_definition(name, key)}.", key=key)
     there = ", ".join(other for other in every if other != name and _is_there(store, other))
     what = f"Module '{name}' in {store.url} was destroyed" if name in every else None
     what = what or f"There is no module '{name}' in {store.url}"
@@ -93,7 +117,13 @@ def modules_of(store: ObjectStore) -> list[str]:
         return module_names(store)
     if not folder.parent.is_dir():
         return []
-    return sorted(child.name for child in folder.parent.iterdir() if (child / "definition").is_dir())
+    return sorted(child.name for child in folder.parent.iterdir() if _has_definition(child))
+
+
+def _has_definition(module: Path) -> bool:
+    """Whether a folder of a module has a definition; an empty folder is what a lost one left."""
+    folder = module / "definition"
+    return folder.is_dir() and any(path.suffix == SUFFIX for path in folder.iterdir())
 
 
 def module_names(store: ObjectStore) -> list[str]:

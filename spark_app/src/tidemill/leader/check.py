@@ -13,7 +13,7 @@ from tidemill.definition.definition import StoredDefinition, StoredDepot, Stored
 from tidemill.definition.migrating import steps_of
 from tidemill.depot.log import DepotLog
 from tidemill.journal.commit_log import CommitLog
-from tidemill.journal.definition_log import DefinitionLog, lost_definition, no_such_module
+from tidemill.journal.definition_log import DefinitionLog, lost_definition, no_such_module, orphan
 from tidemill.journal.entries import AppendIdentity, Entry, StagedAppend
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.settlements import SettlementLog, quarantine_prefix
@@ -54,6 +54,9 @@ def check_module(store: ObjectStore, module: str | StoredDefinition) -> list[Fin
     except CorruptState as error:
         return [_unreadable("S3", "definition", error)]
     if definition is None:
+        key = orphan(store, str(module))
+        if key is not None:
+            return [orphan_finding(str(module), key)]
         raise no_such_module(store, str(module))
     if definition.is_destroyed:
         return []

@@ -214,12 +214,13 @@ class TopologyRunner:
             made = self._machine.handle(event, self._now())
             if self._spans is not None:
                 self._spans.observe(self._machine, self._clock.monotonic_ms(), self._clock.now_ms())
+            last = made[-1]
+            if isinstance(last, events.Stop):
+                self._stop_text = last.text  # shown together with the role
             self._show()
             for instruction in made[:-1]:
                 self._begin(instruction)
-            last = made[-1]
             if isinstance(last, events.Stop):
-                self._stop_text = last.text
                 return
             event = self._wait(last) if isinstance(last, events.Wait) else self._ask(last)
 
@@ -373,7 +374,7 @@ class TopologyRunner:
         is_idle = machine.role == "leader" and machine.report.phase in ("idle", "paused")
         state = RunnerState(
             machine.role, machine.number, machine.entry, machine.report, version, is_idle, machine.is_refused,
-            claimed_id=machine.claimed_id, pause=machine.pause, process=self._process,
+            claimed_id=machine.claimed_id, pause=machine.pause, process=self._process, stop_text=self._stop_text,
         )  # fmt: skip
         self._turned_at = self._clock.monotonic_ms()
         with self._changed:
