@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from tidemill.api.aggregators import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, TopMonotonicAgg
     from tidemill.api.arguments import Constant, Expr, Helpers, operation, vectorized
     from tidemill.api.block import Block, Case, LoopVars, SelectOptions, SubSource
+    from tidemill.api.depot_producer import DepotProducer
     from tidemill.api.depots import Depot
     from tidemill.api.emits import CapturedEmit, MockOutputCollector
     from tidemill.api.launching import AckLevel, LaunchConfig, UpdateOptions
@@ -137,6 +138,7 @@ _NAMES = {
     "tidemill.api.block": ("Block", "Case", "LoopVars", "SelectOptions", "SubSource"),
     "tidemill.api.depots": ("Depot",),
     "tidemill.api.emits": ("CapturedEmit", "MockOutputCollector"),
+    "tidemill.api.depot_producer": ("DepotProducer",),
     "tidemill.api.launching": ("AckLevel", "LaunchConfig", "UpdateOptions"),
     "tidemill.api.limits": ("LimitAgg",),
     "tidemill.api.module": ("Module", "Setup", "Topologies"),
@@ -269,6 +271,7 @@ __all__ = [
     "Depot",
     "DepotClosed",
     "DepotHandle",
+    "DepotProducer",
     "DestroyedDiff",
     "Diff",
     "DistinctExecutor",

@@ -41,7 +41,7 @@ ROUTES = {
         "GET /graphs/{graph}/subscribe", "GET /datasets", "GET /datasets/{dataset:path}",
         "GET /datasets/{dataset:path}/rows", "POST /modules/{module}/topologies/{topology}/quarantine/page",
     ],
-    APPEND: ["POST /modules/{module}/depots/{depot}/append"],
+    APPEND: ["POST /modules/{module}/depots/{depot}/append", "POST /modules/{module}/depots/{depot}/producers"],
     OPERATE: [
         "POST /modules/{module}/topologies/{topology}/pause", "POST /modules/{module}/topologies/{topology}/resume",
         "PATCH /modules/{module}/options", "POST /modules/{module}/topologies/{topology}/quarantine/retry",

@@ -351,6 +351,7 @@ PUBLIC = [
     "Delivery",
     "Depot",
     "DepotHandle",
+    "DepotProducer",
     "DestroyedDiff",
     "Diff",
     "DistinctExecutor",

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any, overload
 from urllib.parse import quote
 
+from tidemill.api.depot_producer import DepotProducer
 from tidemill.api.launching import AckLevel, check_ack
 from tidemill.client.connection import MSGPACK, Connection, Request, in_url, packed
 from tidemill.values.arrow_stream import ArrowStream
@@ -158,6 +159,20 @@ class DepotClient(ShownInNotebooks):
                 raise
             appended += count
 
+    def open_producer(self, name: str) -> DepotProducer:
+        """A producer of this name, whose appends count once and shut out those of whoever opened it before.
+
+        Raises:
+            BadInput: it is no name.
+            UnknownName: the depot or its module was deleted.
+            StoreUnavailable, OutcomeUnknown: open it again.
+        """
+        _numbered(name, 0)
+        asked = packed({"producer": in_header(name)})
+        path = f"{self._path}/producers"
+        opened = self._connection.send(Request("POST", path, asked, is_write=True, is_once=True))
+        return DepotProducer(self, name, opened["sequence"])
+
     def _append(self, body: bytes, kind: str, numbered: tuple[str, int] | None) -> dict[str, Any]:
         name, sequence = numbered or self._producers.take()
         headers = {"idempotency-key": name, "idempotency-sequence": str(sequence)}
@@ -230,7 +245,12 @@ def _numbered(producer: str | None, sequence: int | None) -> tuple[str, int] | N
         raise BadInput(f"sequence= is a whole number from 0 on that fits 53 bits, not {sequence!r}.")
     if not has_utf8(producer):
         raise BadInput(f"producer= is a name without lone surrogates, not {producer!r}.")
-    return quote(producer, safe="!#$&'()*+,/:;=?@[]"), sequence
+    return in_header(producer), sequence
+
+
+def in_header(producer: str) -> str:
+    """A name as a header can hold it."""
+    return quote(producer, safe="!#$&'()*+,/:;=?@[]")
 
 
 def _bodies(records: Any, is_one: bool) -> Iterator[tuple[int, bytes, str]]:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from tidemill.api.depot_producer import DepotProducer
 from tidemill.api.launching import AckLevel, check_ack
 from tidemill.clients.depot_partitioning import Partitions, partition_of, partitions_of
 from tidemill.clients.depot_target import MOVES_MAX, DepotTarget, FollowingAppend, moved, moves_often, target_of
@@ -18,6 +19,7 @@ from tidemill.clients.module import ModuleClient
 from tidemill.definition.definition import StoredDefinition
 from tidemill.depot.append_identity import Producer, digest_of
 from tidemill.depot.appender import Router, chunks
+from tidemill.depot.epochs import open_epoch
 from tidemill.depot.header import Offsets
 from tidemill.depot.log import DepotLog
 from tidemill.depot.rows import check_records, frame_of, split_by_partition
@@ -29,7 +31,7 @@ from tidemill.values import columns
 from tidemill.values.arrow_stream import ArrowStream
 from tidemill.values.call_checks import checked_whole
 from tidemill.values.columns import Column
-from tidemill.values.data import INT_MAX
+from tidemill.values.data import INT_MAX, has_utf8
 from tidemill.values.errors import BadInput, Deleted, RecordRefused, StoreUnavailable
 from tidemill.values.notebook import ShownInNotebooks
 from tidemill.values.object_info import ObjectInfo, PartitionInfo
@@ -199,6 +201,27 @@ class DepotHandle(ShownInNotebooks):
             rows = split_by_partition(column, route(column, 0))
             appender.append_rows(rows, _producer(producer, sequence, column)).result()
 
+    def open_producer(self, name: str) -> DepotProducer:
+        """A producer of this name, whose appends count once and shut out those of whoever opened it before.
+
+        Raises:
+            BadInput: it is no name.
+            UnknownName: the depot or its module was deleted.
+            StoreUnavailable, OutcomeUnknown: open it again.
+        """
+        return DepotProducer(self, name, self.open_epoch(name))
+
+    def open_epoch(self, name: str) -> int:
+        """Begin the next epoch of a producer: the number above which its appends go on. Raises as `open_producer`."""
+        _producer(name, 0, [])
+        target = self._resolve()
+        for _ in range(MOVES_MAX):
+            try:
+                return open_epoch(target.appender.depot, name)
+            except Deleted as error:
+                target = moved(self._module, self.name, target, error)
+        raise moves_often(self.name)
+
     def check(self, records: Column) -> None:
         """Raises RecordRefused, as an append of these records would at once; nothing is appended."""
         check_records(records)
@@ -332,6 +355,8 @@ def _producer(producer: str | None, sequence: int | None, records: Column, diges
         return None
     if not isinstance(producer, str) or not producer:
         raise BadInput(f"producer= is a name, not {producer!r}.")
+    if not has_utf8(producer):
+        raise BadInput(f"producer= is a name without lone surrogates, not {producer!r}.")
     if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= INT_MAX:
         raise BadInput(f"sequence= is a whole number from 0 on that fits 64 bits, not {sequence!r}.")
     return Producer(producer, sequence, digest or digest_of(records))

@@ -51,7 +51,7 @@ def role_of(method: str, path: str) -> str:
     last = path.rpartition("/")[2]
     if method in ("GET", "HEAD", "OPTIONS") or (method == "POST" and last in _READING_POSTS):
         return READ
-    return APPEND if method == "POST" and last == "append" else OPERATE
+    return APPEND if method == "POST" and last in ("append", "producers") else OPERATE
 
 
 def module_of(path: str) -> str | None:

@@ -22,6 +22,7 @@ from tidemill.gateway import (
     graphs,
     observing,
     page,
+    producers,
     pstates,
     quarantines,
     queries,
@@ -53,8 +54,8 @@ _STATUS_CODES = {404: "NotFound", 405: "MethodNotAllowed"}
 operations = APIRouter(tags=["operations"])
 
 API = (
-    depots.routes, pstates.routes, quarantines.routes, queries.routes, topologies.routes, observing.routes,
-    waits.routes, graphs.routes,
+    depots.routes, producers.routes, pstates.routes, quarantines.routes, queries.routes, topologies.routes,
+    observing.routes, waits.routes, graphs.routes,
 )  # fmt: skip
 """What is below `PREFIX`."""
 

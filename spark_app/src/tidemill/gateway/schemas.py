@@ -181,6 +181,19 @@ WAITED: Schema = {
     "properties": {"processed": {"type": "boolean"}, "barrier": BARRIER, "message": {"type": "string"}},
 }
 
+OPEN: Schema = {
+    "type": "object",
+    "required": ["producer"],
+    "properties": {"producer": KEY},
+    "additionalProperties": False,
+}
+
+OPENED: Schema = {
+    "type": "object",
+    "required": ["producer", "epoch", "sequence"],
+    "properties": {"producer": KEY, "epoch": {"type": "integer", "minimum": 1}, "sequence": SEQUENCE},
+}
+
 SETTINGS: Schema = {
     "type": "object",
     "properties": {

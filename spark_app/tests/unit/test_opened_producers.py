@@ -1,0 +1,178 @@
+"""Producers that one process at a time may use: an opening shuts out whoever opened them before (R8)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path as Folder
+from typing import Any
+
+import pytest
+from gateways import WAYS, launched
+
+from tidemill import BadInput, Depot, Fenced, InProcessCluster, LaunchConfig, Module, OutcomeUnknown
+from tidemill.depot import epochs
+from tidemill.depot.log import DepotLog
+from tidemill.store.urls import connect
+from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
+from tidemill.values.errors import KeyReused, SequenceUnknown, StoreUnavailable
+
+
+class Pings(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*pings", Depot.random())
+        setup.declare_depot("*others", Depot.hash_by("id"))
+
+
+@pytest.fixture(params=WAYS)
+def depot(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with launched(request.param, Pings(), LaunchConfig(1, 1)) as cluster:
+        yield cluster.cluster_depot("Pings", "*pings")
+
+
+def records(depot: Any) -> list[Any]:
+    info = depot.get_partition_info(0)
+    found: list[Any] = depot.read(0, info.start_offset, info.end_offset)
+    return found
+
+
+def test_no_append_is_acknowledged_and_not_stored_when_two_use_one_name(depot: Any) -> None:
+    """Equal records under equal numbers, as two copies of one program append them."""
+    acknowledged = 0
+    first, second = depot.open_producer("sensor"), None
+    for number in range(20):
+        second = depot.open_producer("sensor") if number == 10 else second
+        for producer in filter(None, (first, second)):
+            try:
+                producer.append({"ping": 1})
+                acknowledged += 1
+            except Fenced:
+                assert producer is first
+    assert len(records(depot)) == acknowledged == 20
+
+
+def test_who_opened_it_before_is_told_when_a_producer_is_opened_again(depot: Any) -> None:
+    old = depot.open_producer("importer")
+    old.append_many([1, 2])
+    new = depot.open_producer("importer")
+    with pytest.raises(Fenced, match=r"Another process opened the producer 'importer' of \*pings"):
+        old.append(3)
+    new.append(4)
+    for _ in range(2):
+        with pytest.raises(Fenced):
+            old.append_many([5, 6])
+    assert (old.epoch, new.epoch) == (1, 2)
+    assert repr(new) == "DepotProducer('*pings', 'importer', epoch=2)"
+    assert records(depot) == [1, 2, 4]
+
+
+def test_own_numbers_are_refused_when_the_producer_was_opened(depot: Any) -> None:
+    depot.append("a", producer="p", sequence=7)
+    depot.open_producer("p")
+    depot.append("a", producer="p", sequence=7)
+    with pytest.raises(SequenceUnknown):
+        depot.append("b", producer="p", sequence=8)
+    assert records(depot) == ["a"]
+
+
+def test_other_producers_go_on_when_one_is_opened(depot: Any) -> None:
+    one, other = depot.open_producer("one"), depot.open_producer("other")
+    depot.open_producer("one")
+    other.append("x")
+    assert records(depot) == ["x"]
+    with pytest.raises(Fenced):
+        one.append("y")
+
+
+@pytest.mark.parametrize("name", ["", 5, None, "\ud800"])
+def test_producer_is_refused_when_it_has_no_name(depot: Any, name: Any) -> None:
+    with pytest.raises(BadInput):
+        depot.open_producer(name)
+    if name is not None:
+        with pytest.raises(BadInput):
+            depot.append("a", producer=name, sequence=1)
+
+
+def test_epochs_differ_when_many_open_one_name_at_once(depot: Any) -> None:
+    epochs_seen: list[int] = []
+
+    def open_some() -> None:
+        epochs_seen.extend(depot.open_producer("shared").epoch for _ in range(5))
+
+    threads = [threading.Thread(target=open_some) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(epochs_seen) == list(range(1, 21))
+
+
+class Lossy:
+    """A depot of which the first answer is lost, whether the record arrived or not."""
+
+    name = "*pings"
+
+    def __init__(self, depot: Any, arrives: bool, error: type[Exception]) -> None:
+        self.depot, self.arrives, self.error, self.calls = depot, arrives, error, 0
+
+    def append(self, record: Any, *, producer: str, sequence: int) -> Any:
+        self.calls += 1
+        if self.calls > 1 or self.arrives:
+            self.depot.append(record, producer=producer, sequence=sequence)
+        if self.calls == 1:
+            raise self.error("no answer")
+
+
+@pytest.mark.parametrize(
+    ("arrives", "error"), [(True, OutcomeUnknown), (False, OutcomeUnknown), (False, StoreUnavailable)]
+)
+def test_record_is_there_once_when_its_answer_was_lost_and_it_is_repeated(
+    depot: Any, arrives: bool, error: type[Exception]
+) -> None:
+    producer = depot.open_producer("p")
+    producer._depot = Lossy(depot, arrives, error)
+    with pytest.raises(error):
+        producer.append("a")
+    producer.repeat()
+    with pytest.raises(BadInput, match="none to repeat"):
+        producer.repeat()
+    producer.append("b")
+    assert records(depot) == ["a", "b"]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_each_opening_has_its_own_epoch_when_a_process_dies_at_one(tmp_path: Folder, moment: str) -> None:
+    """Whether the opening arrived or not: opened again, it shuts out all before."""
+
+    def die(verb: str, key: str) -> None:
+        if verb == "create":
+            raise Crash(key)
+
+    store = FaultyObjectStore(connect(tmp_path.as_uri()), FaultPlan(**{moment: die}))
+    with pytest.raises(Crash):
+        epochs.open_epoch(DepotLog(store, "M/depots/pings", 1, patience=()), "p")
+    again = epochs.open_epoch(DepotLog(connect(tmp_path.as_uri()), "M/depots/pings", 1), "p")
+    assert again // epochs.EPOCH_APPENDS == (2 if moment == "after" else 1)
+
+
+def test_opening_ends_with_a_sentence_when_others_open_it_all_the_time(tmp_path: Folder) -> None:
+    class Overtaken(DepotLog):
+        def append(self, *args: Any, **named: Any) -> Any:
+            raise KeyReused("another one")
+
+    with pytest.raises(StoreUnavailable, match="Others opened the producer 'p' 50 times"):
+        epochs.open_epoch(Overtaken(connect(tmp_path.as_uri()), "M/depots/pings", 1), "p")
+
+
+def test_producer_goes_on_when_its_depot_is_rolled_meanwhile(tmp_path: Folder) -> None:
+    with InProcessCluster.create("local", store=tmp_path.as_uri()) as cluster:
+        cluster.launch_module(Pings(), LaunchConfig(1, 1))
+        depot = cluster.cluster_depot("Pings", "*pings")
+        old = depot.open_producer("p")
+        for number in range(300):
+            depot.append(number)
+        new = depot.open_producer("p")
+        new.append("new")
+        with pytest.raises(Fenced):
+            old.append("old")
+        assert records(depot)[-1] == "new"
