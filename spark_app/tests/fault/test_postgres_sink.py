@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path as Folder
 from typing import Any
 
@@ -129,6 +130,72 @@ def test_values_of_each_kind_come_back(database: PostgresProcess) -> None:
         sink.check(row)
         sink.deliver(delivery(1, row, {}))
     assert database.rows("SELECT * FROM kinds") == [(*row.values(),)[:-1] + ("[1, 2]",), (None,) * 8]
+
+
+NIGHT = datetime(2024, 1, 1, 23, 30, tzinfo=UTC)
+SPLIT = datetime(2024, 1, 1, 0, 0, 0, 123456, UTC)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "value", "said"),
+    [
+        ("date", datetime, NIGHT, "has days"),
+        ("time", datetime, NIGHT, "has times of a day"),
+        ("timetz", datetime, NIGHT, "has times of a day"),
+        ("float8", int, 2**53 + 1, "has floats"),
+        ("real", int, 2**24 + 1, "has floats of 32 bits"),
+        ("bytea", str, "\\x41", "has bytes"),
+        ("text", bytes, b"A", "has texts"),
+        ("money_", int, 2**53 + 1, "has floats"),
+    ],
+)
+@pytest.mark.parametrize("key", [(), "id"])
+def test_a_value_is_refused_when_the_column_would_change_it(
+    database: PostgresProcess, column: str, kind: Any, value: Any, said: str, key: Any
+) -> None:
+    database.fresh("CREATE DOMAIN money_ AS float8", f"CREATE TABLE changing (id int PRIMARY KEY, v {column})")
+    with opened(database, table="changing", columns={"id": int, "v": kind}, key=key) as sink:
+        with pytest.raises(BadInput, match=f"the column v {said}"):
+            sink.deliver(delivery(1, {"id": 1, "v": value}))
+        sink.deliver(delivery(1, {"id": 1, "v": None}))
+    assert database.rows("SELECT * FROM changing") == [(1, None)]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "value", "held"),
+    [
+        ("date", datetime, datetime(2024, 1, 1, tzinfo=UTC), date(2024, 1, 1)),
+        ("timestamptz(3)", datetime, SPLIT, SPLIT.replace(microsecond=123000)),
+        ("timestamptz", datetime, SPLIT, SPLIT),
+        ("float8", int, 2**53 + 2, 2**53 + 2),
+        ("real", int, 2**24, 2**24),
+        ("real", float, 0.1, pytest.approx(0.1)),
+        ("numeric(10, 2)", float, 0.254, Decimal("0.25")),
+        ("numeric(10, 2)", int, 7, 7),
+        ("numeric", float, 0.1, Decimal("0.1")),
+        ("text", str, "é", "é"),
+        ("bytea", bytes, b"\0A", b"\0A"),
+        ("smallint", int, -3, -3),
+        ("bool", bool, True, True),
+        ("varchar(3)", str, "abc", "abc"),
+    ],
+)
+def test_a_value_is_written_when_the_column_keeps_it(
+    database: PostgresProcess, column: str, kind: Any, value: Any, held: Any
+) -> None:
+    database.fresh(f"CREATE TABLE kept (v {column})")
+    with opened(database, table="kept", columns={"v": kind}) as sink:
+        sink.deliver(delivery(1, {"v": value}))
+    assert database.rows("SELECT v FROM kept") == [(held,)]
+
+
+def test_rows_are_written_when_nobody_may_read_the_table(database: PostgresProcess) -> None:
+    database.fresh("DROP ROLE IF EXISTS writer", "CREATE ROLE writer LOGIN", "CREATE TABLE secret (v date)",
+                   "GRANT INSERT ON secret TO writer", "GRANT ALL ON SCHEMA public TO writer")  # fmt: skip
+    with opened(database, table="secret", columns={"v": datetime}) as sink:
+        sink._settings |= {"user": "writer"}
+        sink.deliver(delivery(1, {"v": datetime(2024, 1, 1, tzinfo=UTC)}))
+    assert database.rows("SELECT count(*) FROM secret") == [(1,)]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from tidemill.sinks.postgres_columns import TYPES, ColumnType, unchanged
 from tidemill.values.errors import BadInput
 
 if TYPE_CHECKING:
@@ -48,12 +49,15 @@ class PostgresTable:
 
         Raises:
             psycopg.Error: the table is missing, or takes one of them not.
+            BadInput: a column would make another value of one.
         """
         from psycopg.sql import SQL, Identifier
 
         table = Identifier(*self.name.split("."))
         names = {name: Identifier(name) for name in (*self._columns, *self._key)}
         columns = SQL(", ").join(names[name] for name in self._columns)
+        types = {found[0]: ColumnType(*found) for found in connection.execute(TYPES, (table.as_string(connection),))}
+        rows = unchanged([types.get(name) for name in self._columns], rows)
         if not self._key:
             self._copy(connection, SQL("COPY {} ({}) FROM STDIN").format(table, columns), rows)
             return
