@@ -43,7 +43,7 @@ def unchanged(columns: Sequence[ColumnType | None], rows: Iterable[Sequence[Any]
     checks = [
         (index, column.name, check)
         for index, column in enumerate(columns)
-        if column is not None and (check := _check_of(column))
+        if column is not None and (check := _CHECKS.get(column.kind))
     ]
     for row in rows:
         for index, name, check in checks:
@@ -53,14 +53,11 @@ def unchanged(columns: Sequence[ColumnType | None], rows: Iterable[Sequence[Any]
         yield row
 
 
-def _check_of(column: ColumnType) -> Change | None:
-    """How values of this column may change; None where the server refuses what does not fit."""
-    return _CHECKS.get(column.kind)
-
-
 def _day(value: Any) -> str:
-    is_cut = isinstance(value, datetime) and value.astimezone(UTC).time() != time()
-    return "has days" if is_cut else ""
+    if not isinstance(value, datetime):
+        return ""
+    at = value if value.tzinfo is None else value.astimezone(UTC)
+    return "" if at.time() == time() else "has days"
 
 
 def _hour(value: Any) -> str:
