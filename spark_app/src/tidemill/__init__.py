@@ -60,16 +60,16 @@ if TYPE_CHECKING:
     from tidemill.api.arguments import Constant, Expr, Helpers, operation, vectorized
     from tidemill.api.block import Block, Case, LoopVars, SelectOptions, SubSource
     from tidemill.api.depot_producer import DepotProducer
-    from tidemill.api.depots import Depot
+    from tidemill.api.depots import Depot, Partitioning
     from tidemill.api.emits import CapturedEmit, MockOutputCollector
     from tidemill.api.launching import AckLevel, LaunchConfig, UpdateOptions
     from tidemill.api.limits import LimitAgg
     from tidemill.api.module import Module, Setup, Topologies
     from tidemill.api.path import Path
     from tidemill.api.ranges import SortedRangeFromOptions, SortedRangeOptions, SortedRangeToOptions
-    from tidemill.api.schemas import PState, SubindexOptions
+    from tidemill.api.schemas import PState, Schema, SubindexOptions
     from tidemill.api.sub_batch import SubBatch
-    from tidemill.api.topology import MicrobatchSourceOptions, MicrobatchTopology, OffsetAgo
+    from tidemill.api.topology import MicrobatchSourceOptions, MicrobatchTopology, OffsetAgo, PStateBuilder
     from tidemill.clients.depot import DepotHandle
     from tidemill.clients.diffs import (
         AppendDiff,
@@ -136,7 +136,7 @@ _NAMES = {
     "tidemill.api.aggregators": ("AccumulatorAgg", "Agg", "CombinerAgg", "CompoundAgg", "TopMonotonicAgg"),
     "tidemill.api.arguments": ("Constant", "Expr", "Helpers", "operation", "vectorized"),
     "tidemill.api.block": ("Block", "Case", "LoopVars", "SelectOptions", "SubSource"),
-    "tidemill.api.depots": ("Depot",),
+    "tidemill.api.depots": ("Depot", "Partitioning"),
     "tidemill.api.emits": ("CapturedEmit", "MockOutputCollector"),
     "tidemill.api.depot_producer": ("DepotProducer",),
     "tidemill.api.launching": ("AckLevel", "LaunchConfig", "UpdateOptions"),
@@ -144,9 +144,9 @@ _NAMES = {
     "tidemill.api.module": ("Module", "Setup", "Topologies"),
     "tidemill.api.path": ("Path",),
     "tidemill.api.ranges": ("SortedRangeFromOptions", "SortedRangeOptions", "SortedRangeToOptions"),
-    "tidemill.api.schemas": ("PState", "SubindexOptions"),
+    "tidemill.api.schemas": ("PState", "Schema", "SubindexOptions"),
     "tidemill.api.sub_batch": ("SubBatch",),
-    "tidemill.api.topology": ("MicrobatchSourceOptions", "MicrobatchTopology", "OffsetAgo"),
+    "tidemill.api.topology": ("MicrobatchSourceOptions", "MicrobatchTopology", "OffsetAgo", "PStateBuilder"),
     "tidemill.clients.depot": ("DepotHandle",),
     "tidemill.clients.diffs": (
         "AppendDiff",
@@ -326,7 +326,9 @@ __all__ = [
     "OutputParquetExecutor",
     "OwnedByAnother",
     "PState",
+    "PStateBuilder",
     "PStateHandle",
+    "Partitioning",
     "Path",
     "PostgresPublishExecutor",
     "PostgresSink",
@@ -342,6 +344,7 @@ __all__ = [
     "RecordsTrimmed",
     "ResyncDiff",
     "RetryableError",
+    "Schema",
     "SchemaMismatch",
     "SchemaOutdated",
     "SelectOptions",
