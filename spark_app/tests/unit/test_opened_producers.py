@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gateways import WAYS, launched
 
-from tidemill import BadInput, Depot, Fenced, InProcessCluster, LaunchConfig, Module, OutcomeUnknown
+from tidemill import BadInput, Depot, Fenced, InProcessCluster, LaunchConfig, Module, OutcomeUnknown, RecordRefused
 from tidemill.depot import epochs
 from tidemill.depot.log import DepotLog
 from tidemill.store.urls import connect
@@ -21,13 +21,19 @@ from tidemill.values.errors import KeyReused, SequenceUnknown, StoreUnavailable
 class Pings(Module):
     def define(self, setup: Any, topologies: Any) -> None:
         setup.declare_depot("*pings", Depot.random())
-        setup.declare_depot("*others", Depot.hash_by("id"))
+        setup.declare_depot("*closed", Depot.disallow())
+        setup.declare_tick_depot("*ticks", 3_600_000)
 
 
 @pytest.fixture(params=WAYS)
-def depot(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with launched(request.param, Pings(), LaunchConfig(1, 1)) as cluster:
-        yield cluster.cluster_depot("Pings", "*pings")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with launched(request.param, Pings(), LaunchConfig(1, 1)) as found:
+        yield found
+
+
+@pytest.fixture
+def depot(cluster: Any) -> Any:
+    return cluster.cluster_depot("Pings", "*pings")
 
 
 def records(depot: Any) -> list[Any]:
@@ -91,6 +97,12 @@ def test_producer_is_refused_when_it_has_no_name(depot: Any, name: Any) -> None:
     if name is not None:
         with pytest.raises(BadInput):
             depot.append("a", producer=name, sequence=1)
+
+
+@pytest.mark.parametrize("name", ["*closed", "*ticks"])
+def test_producer_is_refused_when_the_depot_takes_no_appends(cluster: Any, name: str) -> None:
+    with pytest.raises(RecordRefused, match=r"cannot (append to it|be appended to)"):
+        cluster.cluster_depot("Pings", name).open_producer("p")
 
 
 def test_epochs_differ_when_many_open_one_name_at_once(depot: Any) -> None:

@@ -164,6 +164,7 @@ class DepotClient(ShownInNotebooks):
 
         Raises:
             BadInput: it is no name.
+            RecordRefused: the depot takes no appends of clients.
             UnknownName: the depot or its module was deleted.
             StoreUnavailable, OutcomeUnknown: open it again.
         """

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tidemill.api.depot_producer import DepotProducer
 from tidemill.api.launching import AckLevel, check_ack
-from tidemill.clients.depot_partitioning import Partitions, partition_of, partitions_of
+from tidemill.clients.depot_partitioning import Partitions, check_takes_appends, partition_of, partitions_of
 from tidemill.clients.depot_target import MOVES_MAX, DepotTarget, FollowingAppend, moved, moves_often, target_of
 from tidemill.clients.module import ModuleClient
 from tidemill.definition.definition import StoredDefinition
@@ -206,6 +206,7 @@ class DepotHandle(ShownInNotebooks):
 
         Raises:
             BadInput: it is no name.
+            RecordRefused: the depot takes no appends of clients.
             UnknownName: the depot or its module was deleted.
             StoreUnavailable, OutcomeUnknown: open it again.
         """
@@ -215,6 +216,7 @@ class DepotHandle(ShownInNotebooks):
         """Begin the next epoch of a producer: the number above which its appends go on. Raises as `open_producer`."""
         _producer(name, 0, [])
         target = self._resolve()
+        check_takes_appends(target.definition.depot(self.name))
         for _ in range(MOVES_MAX):
             try:
                 return open_epoch(target.appender.depot, name)

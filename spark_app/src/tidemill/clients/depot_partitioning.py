@@ -31,6 +31,16 @@ _turn = itertools.count(int.from_bytes(os.urandom(2), "big"))
 """Where the next append of a random depot begins: any start will do, taking turns keeps the load even."""
 
 
+def check_takes_appends(depot: StoredDepot) -> None:
+    """Raises RecordRefused: clients cannot append to the depot."""
+    if depot.tick_millis is not None:
+        raise RecordRefused(f"{depot.name} is a tick depot: it cannot be appended to.")
+    if depot.partitioner in ("external", "sink"):
+        raise RecordRefused(f"{depot.name} is outside the store: append to it with its own system's means.")
+    if depot.partitioner == "disallow":
+        raise RecordRefused(f"{depot.name} is declared with Depot.disallow(): clients cannot append to it.")
+
+
 def partitions_of(
     depot: StoredDepot, code: DepotDeclaration | None, records: Column, partitions: int, first: int = 0
 ) -> Partitions:
@@ -41,12 +51,7 @@ def partitions_of(
             not here, it gave no partition for a record, or a record lacks a field that it is partitioned by.
         UserCodeError: the partitioner raised.
     """
-    if depot.tick_millis is not None:
-        raise RecordRefused(f"{depot.name} is a tick depot: it cannot be appended to.")
-    if depot.partitioner in ("external", "sink"):
-        raise RecordRefused(f"{depot.name} is outside the store: append to it with its own system's means.")
-    if depot.partitioner == "disallow":
-        raise RecordRefused(f"{depot.name} is declared with Depot.disallow(): clients cannot append to it.")
+    check_takes_appends(depot)
     count = columns.length(records)
     if depot.fields and count:
         return route_column(field_keys(depot, records, first), partitions)
