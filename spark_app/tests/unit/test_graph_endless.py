@@ -16,20 +16,17 @@ from typing import Any
 import polars as pl
 import pytest
 from graph_executors import Count, Pass
+from graph_ticks import PARTITIONS, Flow, flowing, on_idle, totals, when_told
 from typer.testing import CliRunner
 
 from tidemill import (
     BadInput,
     Dataset,
     DefinitionError,
-    Depot,
     Executor,
     HoppingWindowExecutor,
-    InProcessCluster,
-    LaunchConfig,
     LimitExecutor,
     MicrobatchSourceOptions,
-    Module,
     OffsetAgo,
     TaskGraph,
     TumblingWindowExecutor,
@@ -49,39 +46,11 @@ from tidemill.graphs.waves import Waves
 from tidemill.journal.clock import SystemClock
 from tidemill.store.urls import open_store
 
-PARTITIONS = 4
-
-
-class Ticks(Module):
-    def define(self, setup: Any, topologies: Any) -> None:
-        setup.declare_depot("*ticks", Depot.random())
-        setup.declare_depot("*out", Depot.random())
-
-
-class Flow:
-    """A store with the depots, and what is appended to them."""
-
-    def __init__(self, cluster: InProcessCluster, store: str) -> None:
-        self.cluster = cluster
-        self.store = store
-
-    def append(self, first: int, last: int) -> None:
-        """Records of these times; keys are their remainders by 3."""
-        self.cluster.cluster_depot("Ticks", "*ticks").append_many([{"at": n, "k": n % 3} for n in range(first, last)])
-
-    def out(self) -> list[int]:
-        depot = self.cluster.cluster_depot("Ticks", "*out")
-        ends = [depot.get_partition_info(number).end_offset for number in range(PARTITIONS)]
-        return sorted(row["at"] for number, end in enumerate(ends) for row in depot.read(number, 0, end))
-
 
 @pytest.fixture
 def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flow]:
-    monkeypatch.setattr(run, "CHECKPOINT_SHARE", 1e9)
-    monkeypatch.setattr(run, "IDLE_SECONDS", (0.001, 0.001))
-    with InProcessCluster.create(store=tmp_path / "store") as cluster:
-        cluster.launch_module(Ticks(), LaunchConfig(PARTITIONS, 2))
-        yield Flow(cluster, str(tmp_path / "store"))
+    with flowing(tmp_path, monkeypatch) as made:
+        yield made
 
 
 def copying(store: str, begin: Any = None, **options: Any) -> TaskGraph:
@@ -99,18 +68,6 @@ def summing(store: str, channels: int = 1) -> tuple[TaskGraph, WindowedDataset]:
         {0: ticks}, sums, channels, {0: "k"}, kind=WindowedDataset, key="window_start"
     )  # fmt: skip
     return graph, windows
-
-
-def on_idle(graph: TaskGraph, *actions: Callable[[], object], first_wave: int = 1) -> None:
-    """Do one of these each time that a graph has nothing to do and has published all, and stop it after them."""
-    left = [*actions, graph.stop]
-
-    def look(waves: Waves) -> None:
-        published = not waves.staged_rows and not any(each.windows for each in waves.channels.values())
-        if waves.is_idle and published and left and waves.wave >= first_wave:
-            left.pop(0)()
-
-    graph.observe(look)
 
 
 def counts(dataset: Any) -> dict[int, int]:
@@ -284,22 +241,6 @@ def ending_idle(store: str, channels: int = 1, after: timedelta = timedelta(micr
         {0: ticks}, sums, channels, {0: "k"}, kind=WindowedDataset, key="window_start"
     )  # fmt: skip
     return graph, windows
-
-
-def when_told(graph: TaskGraph, *actions: Callable[[], object]) -> None:
-    """Do one of these each time that all nodes were told that inputs idle and all is published; stop after them."""
-    left = [*actions, graph.stop]
-
-    def look(waves: Waves) -> None:
-        published = not any(each.windows for each in waves.channels.values())
-        if waves.is_idle and waves.wave and published and not waves.untold and left:
-            left.pop(0)()
-
-    graph.observe(look)
-
-
-def totals(windows: WindowedDataset) -> dict[str, int]:
-    return {each.id.rpartition("/")[2]: each.to_polars()["n"].sum() for each in windows.windows()}
 
 
 def test_the_last_windows_end_when_their_input_idles(flow: Flow) -> None:
