@@ -234,18 +234,23 @@ class DepotLog(DepotEnd):
         return self.read_rows(OffsetRanges.only(self.partitions, partition, start, end), segments)[0]
 
     def read_rows(
-        self, ranges: OffsetRanges, segments: tuple[int, int] | None = None, fetch: int = reading.FETCH
+        self,
+        ranges: OffsetRanges,
+        segments: tuple[int, int] | None = None,
+        fetch: int = reading.FETCH,
+        as_appended: bool = False,
     ) -> tuple[Column, NDArray[np.int32]]:
         """The records of ranges of all partitions, and the partition of each; those of a partition are in order.
 
-        `fetch` is `depot.max.fetch`. Where the ranges are whole segments on a local folder nothing is copied. Raises as
+        `fetch` is `depot.max.fetch`. Where the ranges are whole segments on a local folder nothing is copied.
+        `as_appended`: segments in the order of the log, also those that were rolled; this may copy. Raises as
         `read_columns`.
         """
         if segments is None:
             self._check_ranges(ranges)
             segments = self.locate(ranges)
         try:
-            column, partitions = reading.read_rows(self.files, ranges, segments, fetch)
+            column, partitions = reading.read_rows(self.files, ranges, segments, fetch, as_appended)
         except NotFound as error:
             raise self._missing(ranges) from error
         if columns.length(column) != ranges.records:

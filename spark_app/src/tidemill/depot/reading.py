@@ -20,7 +20,7 @@ from tidemill.values.columns import Column
 from tidemill.values.offsets import OffsetRanges
 
 Pieces = NDArray[np.int64]
-"""A row a piece: (partition, first row, rows) in one segment."""
+"""A row a piece: (partition, first row, rows, first offset) in one object."""
 
 
 FETCH: Final[int] = find_option("depot.max.fetch").default
@@ -55,15 +55,20 @@ def _owned(pieces: list[Column]) -> Iterator[Column]:
 
 
 def read_rows(
-    files: DepotFiles, ranges: OffsetRanges, segments: tuple[int, int], fetch: int = FETCH
+    files: DepotFiles,
+    ranges: OffsetRanges,
+    segments: tuple[int, int],
+    fetch: int = FETCH,
+    as_appended: bool = False,
 ) -> tuple[Column, NDArray[np.int32]]:
     """The records of these ranges in these segments [first, last), and their partitions. Raises NotFound.
 
     Beside them and the last segment at most `fetch` records of segments are held; packed ones are unpacked as many at a
-    time.
+    time. Objects come in order, in each its partitions; `as_appended`: segments, in each its partitions.
     """
     taken = _Taken(fetch)
     partitions: list[NDArray[np.int32]] = []
+    order: list[NDArray[np.int64]] = []
     number, last = segments
     while number < last:
         segment = files.segment(number)
@@ -71,10 +76,16 @@ def read_rows(
         wanted = _pieces(segment, ranges.bounds, segment.header.ends_before(number))
         taken.add(segment, wanted)
         partitions.append(np.repeat(wanted[:, 0], wanted[:, 2]).astype(np.int32))
+        order.append(_segments_of(segment.header, wanted, (number, last)) if as_appended else np.empty(0, np.int64))
         number = segment.header.number + 1
     if not taken.pieces:
         return [], np.empty(0, dtype=np.int32)
-    return columns.concat(taken.pieces), np.concatenate(partitions)
+    column, places = columns.concat(taken.pieces), np.concatenate(partitions)
+    appended = np.concatenate(order)
+    if (appended[1:] >= appended[:-1]).all():
+        return column, places
+    rows = np.argsort(appended, kind="stable")
+    return columns.gather_rows(column, rows), places[rows]
 
 
 def _pieces(segment: Segment, bounds: NDArray[np.int64], read: Sequence[int]) -> Pieces:
@@ -82,8 +93,22 @@ def _pieces(segment: Segment, bounds: NDArray[np.int64], read: Sequence[int]) ->
     partition, row, first, end = segment.header.held()
     start = np.maximum(np.maximum(bounds[0, partition], first), np.array(read, dtype=np.int64)[partition])
     count = np.minimum(bounds[1, partition], end) - start
-    pieces: Pieces = np.stack([partition, row + start - first, count], axis=1)[count > 0]
+    pieces: Pieces = np.stack([partition, row + start - first, count, start], axis=1)[count > 0]
     return pieces
+
+
+def _segments_of(header: Header, pieces: Pieces, segments: tuple[int, int]) -> NDArray[np.int64]:
+    """The segment of each row of these pieces of an object, which lie in the segments [first, last)."""
+    partition, _, count, start = pieces.T
+    number, (first, last) = header.entries[0].number, segments
+    entries = header.entries[max(0, first - number) : last - number]
+    if len(entries) == 1 or len(pieces) == 1:  # in order as they stand
+        return np.full(count.sum(), entries[0].number)
+    held = partition.tolist()
+    ends = np.array([[entry.ends[each] for each in held] for entry in entries], dtype=np.int64)
+    within = np.diff(ends.clip(start, start + count), axis=0, prepend=start[np.newaxis])
+    numbers = np.array([entry.number for entry in entries], dtype=np.int64)
+    return np.repeat(np.tile(numbers, len(held)), within.T.ravel())
 
 
 def _adjacent(pieces: Pieces) -> list[tuple[int, int]]:

@@ -251,9 +251,10 @@ class TaskGraph(ReadsFrames):
         """The records of a module's depot in the graph's store, as many as there are now; `endless`: and all that are
         appended while the graph runs, which it does until somebody stops it. Dicts are rows; other records are the one
         column `value`. `schema`: the columns and their types, where batches would not show them all. A channel reads
-        its partitions in the order in which records were appended. `options`: where reading begins, as of a
-        source of microbatches (`MicrobatchSourceOptions.start_from_offset_ago(10, OffsetAgo.MINUTES)`), instead of the
-        first record that there is; it counts when the graph begins, not when it goes on.
+        its partitions in the order of appends; records of one append, and of appends that one process made at the same
+        time, stand by partition. `options`: where reading begins, as of a source of microbatches
+        (`MicrobatchSourceOptions.start_from_offset_ago(10, OffsetAgo.MINUTES)`), instead of the first record that there
+        is; it counts when the graph begins, not when it goes on.
         """
 
         def read() -> Reader:

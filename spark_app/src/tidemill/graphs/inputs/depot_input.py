@@ -36,7 +36,8 @@ class DepotInput:
     `start`: where reading begins, which is found out when the graph begins.
 
     Records that are dicts are rows; others are one column, VALUE. `types` are the columns and their types; None takes
-    those of each batch. A channel reads its partitions together, in the order in which records were appended.
+    those of each batch. A channel reads its partitions together, in the order in which segments were appended; in each
+    segment, which may hold several appends of one process, by partition.
     """
 
     url: str
@@ -84,7 +85,7 @@ class DepotInput:
         return [tuple(dealt[channel::channels]) or None for channel in range(channels)]
 
     def read(self, cursor: Cursor) -> tuple[pl.DataFrame | None, Cursor]:
-        """The next records of these partitions, about BATCH_RECORDS; those of one partition in their order.
+        """The next records of these partitions, about BATCH_RECORDS, in the order of the segments of the log.
 
         Raises:
             BadInput: retention gave up records that were not read yet, or an update gave the depot a migration.
@@ -99,7 +100,7 @@ class DepotInput:
         )
         if not ranges.records:
             return None, left or None
-        return self._frame(self._log.read_rows(ranges)[0]), left or None
+        return self._frame(self._log.read_rows(ranges, as_appended=True)[0]), left or None
 
     def behind(self, cursor: Cursor) -> int:
         """The records that follow a cursor, as of the last read."""
