@@ -31,7 +31,10 @@ class Flow:
 
     def append(self, first: int, last: int) -> None:
         """Records of these times; keys are their remainders by 3."""
-        self.cluster.cluster_depot("Ticks", "*ticks").append_many([{"at": n, "k": n % 3} for n in range(first, last)])
+        self.append_rows([{"at": n, "k": n % 3} for n in range(first, last)])
+
+    def append_rows(self, rows: list[dict[str, int]], depot: str = "*ticks") -> None:
+        self.cluster.cluster_depot("Ticks", depot).append_many(rows)
 
     def out(self) -> list[int]:
         depot = self.cluster.cluster_depot("Ticks", "*out")

@@ -315,6 +315,21 @@ def test_windows_go_on_when_no_stream_can_add_to_them_any_more() -> None:
     assert [frame.row(0) for frame in frames_of(executor.done(0))] == [(10, 20, 2)]
 
 
+@pytest.mark.parametrize("has_rows", [False, True])
+def test_windows_wait_for_a_stream_no_more_when_it_has_ended(has_rows: bool) -> None:
+    made = TumblingWindowExecutor("t", 10, aggregations={"n": "len"}, allowed_lateness=2, streams=2)
+    made.execute([pl.DataFrame({"t": [1, 5, 14]})], 0, 0)
+    if has_rows:
+        made.execute([pl.DataFrame({"t": [3]})], 1, 0)
+    assert [frame.rows() for frame in frames_of(made.ended(1, 0))] == [[(0, 10, 2 + has_rows)]]
+
+    executor = TumblingWindowExecutor("t", 10, aggregations={"n": "len"}, allowed_lateness=2, streams=2)
+    executor.deserialize(made.serialize())
+    assert [frame.rows() for frame in frames_of(executor.execute([pl.DataFrame({"t": [22]})], 0, 0))] == [[(10, 20, 1)]]
+    assert frames_of(executor.ended(0, 0)) == []
+    assert [frame.rows() for frame in frames_of(executor.done(0))] == [[(20, 30, 1)]]
+
+
 def test_old_quotes_are_forgotten_when_both_streams_are_sorted() -> None:
     executor = AsOfJoinExecutor("t", by="k", is_sorted=True)
     for start in range(0, 10_000, 100):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
+import polars as pl
 import pytest
 from graph_ticks import PARTITIONS, Flow, flowing, on_idle, totals
 
@@ -12,7 +15,10 @@ from tidemill import AsOfJoinExecutor, TaskGraph, TumblingWindowExecutor, Window
 from tidemill.clients.module import ModuleClient
 from tidemill.depot.log import DepotLog
 from tidemill.depot.retention import RollingLimits, roll
+from tidemill.graphs import run
+from tidemill.graphs.idleness import Idleness
 from tidemill.graphs.inputs import depot_input
+from tidemill.graphs.waves import Waves
 from tidemill.store.urls import forget_stores, open_store
 
 
@@ -69,3 +75,64 @@ def test_a_sorted_join_takes_a_depot_when_its_segments_were_rolled(flow: Flow) -
     graph.run()
 
     assert joined.to_polars()["at"].to_list() == list(range(41))
+
+
+# --- inputs that end -------------------------------------------------------------------------------------------------
+
+
+def with_an_end(flow: Flow, times: list[int], channels: int) -> tuple[TaskGraph, WindowedDataset]:
+    """Tens of the depot and of an input that has these times and ends."""
+    graph = TaskGraph(flow.store, id="sums", checkpoint_waves=1)
+    ticks = graph.new_input_depot("Ticks", "*ticks", 1, endless=True)
+    few = graph.new_input_frames(pl.DataFrame({"at": times, "k": times}, {"at": pl.Int64, "k": pl.Int64}), 1)
+    tens = TumblingWindowExecutor("at", 10, "k", aggregations={"n": "len"}, allowed_lateness=0, streams=2)
+    windows = graph.new_blocking_node(
+        {0: ticks, 1: few}, tens, channels, {0: "k", 1: "k"}, kind=WindowedDataset, key="window_start"
+    )
+    return graph, windows
+
+
+@pytest.mark.parametrize("times", [[], [0, 1, 2]])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_windows_end_when_another_input_has_ended(flow: Flow, times: list[int], channels: int) -> None:
+    for at in (5, 25):
+        flow.append_rows([{"at": at, "k": k} for k in range(3)])
+    graph, windows = with_an_end(flow, times, channels)
+    on_idle(graph)
+    graph.run()
+    assert totals(windows) == {"0": 3 + len(times)}
+
+    flow.append_rows([{"at": 31, "k": k} for k in range(3)])
+    again, windows = with_an_end(flow, times, channels)
+    on_idle(again)
+    again.run()
+    assert totals(windows) == {"0": 3 + len(times), "20": 3}
+
+
+def test_a_channel_follows_others_when_one_of_three_inputs_has_ended(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = TaskGraph(flow.store, id="three", checkpoint_waves=1)
+    first, second = (graph.new_input_depot("Ticks", name, 1, endless=True) for name in ("*ticks", "*out"))
+    none = graph.new_input_frames(pl.DataFrame({"at": [0], "k": [0]}), 1)
+    tens = TumblingWindowExecutor(
+        "at", 10, aggregations={"n": "len"}, allowed_lateness=0, streams=3, idle_after=timedelta(seconds=5)
+    )
+    sources, keys = {0: first, 1: second, 2: none}, {0: "k", 1: "k", 2: "k"}
+    windows = graph.new_blocking_node(sources, tens, 2, keys, kind=WindowedDataset, key="window_start")
+    times, seconds = iter(range(0, 300, 10)), itertools.count()
+    monkeypatch.setattr(run, "Idleness", lambda graph: Idleness(graph, lambda: float(next(seconds))))
+
+    def look(waves: Waves) -> None:
+        at = next(times, None)
+        if at is None:
+            graph.stop()
+            return
+        for k in range(2):
+            flow.append_rows([{"at": at, "k": k}])
+        flow.append_rows([{"at": at, "k": 0}], "*out")  # never one for the other channel
+
+    graph.observe(look)
+    graph.run()
+
+    assert totals(windows) == {"0": 4} | {str(at): 3 for at in range(10, 270, 10)}

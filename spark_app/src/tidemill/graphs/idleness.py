@@ -8,7 +8,7 @@ No checkpoint holds this: nobody looked while a graph stood still, so a graph th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 
 from tidemill.graphs.messages import ChannelId, StepResult
@@ -50,22 +50,26 @@ class Idleness:
                 first, _ = self._looks.get(result.channel, (self._now, self._now))
                 self._looks[result.channel] = (first, self._now)
 
-    def _streams(self, node: int) -> Iterable[int]:
+    def _streams(self, node: int) -> Mapping[int, int]:
         found = self._graph.nodes[node]
-        return found.sources if isinstance(found, TaskNode) else ()
+        return found.sources if isinstance(found, TaskNode) else {}
 
-    def quiet(self) -> dict[ChannelId, bool]:
+    def quiet(self, waves: Waves) -> dict[ChannelId, bool]:
         """The channels of nodes that keep windows that got no rows of a stream for as long as `idle_after` says, and
-        whether they got none at all.
+        whether they got none at all. Streams that have ended hold nothing back, so they do not count.
         """
-        ages = {
-            channel: [self._now - at for at in self._arrived.get(channel, {}).values()] for channel in self._watched
-        }
+        ages = {channel: self._ages(channel, waves) for channel in self._watched}
         return {
             channel: min(ages[channel]) >= after
             for channel, after in self._watched.items()
             if max(ages[channel], default=0.0) >= after
         }
+
+    def _ages(self, channel: ChannelId, waves: Waves) -> list[float]:
+        """How long ago rows of each open stream came to a channel."""
+        sources = self._streams(channel[0])
+        arrived = self._arrived.get(channel, {}).items()
+        return [self._now - at for stream, at in arrived if not waves.has_ended(sources[stream])]
 
     def due(self, waves: Waves) -> int | None:
         """The first node that is to be told now."""

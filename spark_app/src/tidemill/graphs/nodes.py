@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import polars as pl
 
+from tidemill.graphs.executor import Executor
 from tidemill.graphs.partitions import PartitionKey
 from tidemill.language.dataflow import Location
 from tidemill.values.errors import BadInput
@@ -149,6 +150,11 @@ class TaskNode(GraphNode):
         """How long its inputs find nothing new before it is told so; None where it is never."""
         found: timedelta | None = getattr(self.executor, "idle_after", None)
         return found
+
+    @property
+    def hears_ends(self) -> bool:
+        """Whether its executor does something where one of its streams ends before the others."""
+        return getattr(type(self.executor), "ended", None) is not Executor.ended
 
     @property
     def keeps_windows(self) -> bool:

@@ -205,7 +205,7 @@ class GraphRun:
 
     def _wave(self, waves: Waves) -> bool:
         """Whether the run must stop here."""
-        works = waves.plan(self._idleness.due(waves), self._idleness.quiet())
+        works = waves.plan(self._idleness.due(waves), self._idleness.quiet(waves))
         invariant(bool(works) or waves.is_finished, "a graph that has not ended has work", wave=waves.wave)
         if works:
             results = self._placement.run(works)

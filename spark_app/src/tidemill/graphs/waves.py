@@ -27,6 +27,7 @@ class ChannelProgress:
 
     `windows` are those that it has ended and that are not published yet, `newest_window` is the last it ever ended.
     `reached` is the time before which rows are late in it; windows up to `followed` it ended since others had.
+    `heard` are the streams of which it knows that they ended.
     """
 
     cursor: Cursor = None
@@ -41,6 +42,7 @@ class ChannelProgress:
     newest_window: Any = None
     reached: int | None = None
     followed: Any = None
+    heard: tuple[int, ...] = ()
     behind: int = 0
     dropped_rows: int = 0
     state: Any = None
@@ -199,7 +201,7 @@ class Waves:
         # What is taken now makes room, unless it becomes as much again.
         works += self._reading(self.memory_bytes - self.backlog)
         for work in works:
-            self.channels[work.channel].inbox = {}
+            self.channels[work.channel].inbox, self.channels[work.channel].heard = {}, work.ended
         return works
 
     def _follow(self, quiet: Mapping[ChannelId, bool]) -> Iterator[tuple[ChannelId, tuple[int, Any]]]:
@@ -245,7 +247,8 @@ class Waves:
         for number in range(node.channels):
             progress = self.channels[node.id, number]
             follow = self._following.get((node.id, number), (None, None))[0]
-            if progress.has_ended or not (progress.inbox or is_last or is_idle or follow is not None):
+            is_news = node.hears_ends and ended != progress.heard
+            if progress.has_ended or not (progress.inbox or is_last or is_idle or is_news or follow is not None):
                 continue
             # Streams in the order of their names, and in each the channels that send in theirs.
             inbox = tuple((stream, _in_order(progress.inbox[stream])) for stream in sorted(progress.inbox))

@@ -23,7 +23,8 @@ class _WindowExecutor(Executor):
 
     The time of a stream is its newest row. A row is late if it is older than the newest row before it in its stream by
     more than `allowed_lateness`; late rows, and rows without a time, are left out and counted in `dropped_rows`. A
-    window goes on as soon as it ends before what may still come from any of the `streams` streams. Without
+    window goes on as soon as it ends before what may still come from any of the `streams` streams; of one that has
+    ended nothing may. Without
     `allowed_lateness` no row is late, and all windows come from `done`.
 
     Which rows are late depends on the order within a stream alone, so give a stream that several channels send enough
@@ -37,6 +38,8 @@ class _WindowExecutor(Executor):
     """The time that other channels reached, while this one got no rows: rows before it are late."""
     _ended_at: int | None = None
     """What an idle input ended: of hopping windows the last start, of sessions the newest row."""
+    _over: frozenset[int] = frozenset()
+    """The streams that have ended."""
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class _WindowExecutor(Executor):
         assert isinstance(newest_tick, int)
         self._newest[stream_id] = max(newest_tick, self._newest.get(stream_id, newest_tick))
         self._add(rows)
-        return self._ended()
+        return self._settled()
 
     def _on_time(self, rows: pl.DataFrame, stream_id: int) -> pl.DataFrame:
         """The rows that are not late."""
@@ -92,9 +95,13 @@ class _WindowExecutor(Executor):
 
     def follow(self, time: int, channel: int) -> Output:
         self._followed = time if self._followed is None else max(time, self._followed)
-        return self._ended()
+        return self._settled()
 
-    def _ended(self) -> Output:
+    def ended(self, stream_id: int, channel: int) -> Output:
+        self._over |= {stream_id}
+        return self._settled()
+
+    def _settled(self) -> Output:
         """The windows to which no row on time can be added."""
         reached = self._reached()
         return None if reached is None else self._shown(self._closed(reached))
@@ -104,8 +111,9 @@ class _WindowExecutor(Executor):
         if self._kind is None or self._lateness is None:
             return None
         known = [self._followed_tick()] if self._followed is not None else []
-        if len(self._newest) >= self._streams:
-            known.append(min(self._newest.values()) - self._ticks(self._lateness))
+        newest = [tick for stream, tick in self._newest.items() if stream not in self._over]
+        if newest and len(newest) >= self._streams - len(self._over):
+            known.append(min(newest) - self._ticks(self._lateness))
         return max(known, default=None)
 
     def _followed_tick(self) -> int:
@@ -193,7 +201,8 @@ class HoppingWindowExecutor(_WindowExecutor):
     spans its time. `time` names a column of dates, times with a date (then spans are timedeltas) or whole numbers.
     Of time and lateness: a row is late if it is older than the newest row before it in its stream by more than
     `allowed_lateness`; such rows are left out and counted in `dropped_rows`. Without `allowed_lateness` none is late,
-    and all windows come from `done`; with it, a window goes on when none of the `streams` streams can add to it.
+    and all windows come from `done`; with it, a window goes on when none of the `streams` streams can add to it, as
+    one that has ended cannot.
     `idle_after`: how long the inputs have nothing new, by the clock, before all open windows go on; rows that come for
     these later are late. None is for ever. At least a window and the lateness, and no row of now is late by it.
     """
