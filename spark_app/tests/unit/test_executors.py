@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -441,6 +441,22 @@ def test_rows_go_only_into_hopping_windows_that_an_idle_input_did_not_end() -> N
     assert ended.rows() == [(5, 15, 1), (10, 20, 1)]
     assert left.rows() == [(15, 25, 1)]
     assert windows.dropped_rows == 1
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+@pytest.mark.parametrize("column", ["window_start", "window_end"])
+def test_rows_are_late_when_their_windows_are_skipped(unit: Any, zone: str | None, column: str) -> None:
+    hour, noon = timedelta(hours=1), datetime(2026, 6, 1, 12, tzinfo=None if zone is None else UTC)
+    windows = HoppingWindowExecutor("at", 2 * hour, hour, aggregations={"n": "len"}, allowed_lateness=hour)
+    windows.skip_windows(column, noon + (column == "window_end") * 2 * hour, 0)
+    times = pl.Series([noon - hour, noon + hour / 2, noon + hour, noon + 2 * hour], dtype=pl.Datetime(unit, zone))
+    windows.execute([pl.DataFrame({"at": times})], 0, 0)
+    left = windows.done(0)
+
+    assert windows.dropped_rows == 2
+    assert isinstance(left, pl.DataFrame)
+    assert left["n"].to_list() == [2, 1]  # of 13:00 and 14:00
 
 
 def test_rows_begin_another_session_when_an_idle_input_ended_the_one_before() -> None:

@@ -6,16 +6,18 @@ import itertools
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
-from graph_ticks import PARTITIONS, Flow, flowing, on_idle, totals
+from graph_ticks import PARTITIONS, Flow, flowing, on_idle, totals, when_told
 
-from tidemill import AsOfJoinExecutor, TaskGraph, TumblingWindowExecutor, WindowedDataset
+from tidemill import AsOfJoinExecutor, Executor, TaskGraph, TumblingWindowExecutor, WindowedDataset
 from tidemill.clients.module import ModuleClient
 from tidemill.depot.log import DepotLog
 from tidemill.depot.retention import RollingLimits, roll
 from tidemill.graphs import run
+from tidemill.graphs.executor import Output
 from tidemill.graphs.idleness import Idleness
 from tidemill.graphs.inputs import depot_input
 from tidemill.graphs.waves import Waves
@@ -136,3 +138,50 @@ def test_a_channel_follows_others_when_one_of_three_inputs_has_ended(
     graph.run()
 
     assert totals(windows) == {"0": 4} | {str(at): 3 for at in range(10, 270, 10)}
+
+
+# --- windows that an idle input ended in other channels --------------------------------------------------------------
+
+
+class Starts(Executor):
+    """Gives each row at once, as a window that begins at its time, and ends nothing else where the input idles."""
+
+    idle_after = timedelta(microseconds=1)
+
+    def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
+        return pl.concat(batches).select("at", n=pl.lit(1))
+
+
+def tens(**more: Any) -> TumblingWindowExecutor:
+    idle = timedelta(microseconds=1)
+    return TumblingWindowExecutor("at", 10, "k", aggregations={"n": "len"}, allowed_lateness=0, idle_after=idle, **more)
+
+
+@pytest.mark.parametrize(
+    ("executor", "key", "left_out"),
+    [(tens(), "window_start", 2), (tens(), "window_end", 2), (Starts(), "at", 2)],
+)
+def test_rows_are_counted_when_other_channels_ended_their_windows(
+    flow: Flow, executor: Executor, key: str, left_out: int
+) -> None:
+    def made() -> tuple[TaskGraph, WindowedDataset]:
+        graph = TaskGraph(flow.store, id="sums", checkpoint_waves=1)
+        ticks = graph.new_input_depot("Ticks", "*ticks", 1, endless=True)
+        return graph, graph.new_blocking_node({0: ticks}, executor, 3, {0: "k"}, kind=WindowedDataset, key=key)
+
+    def late() -> None:
+        for at in (5, 24, 33):  # to channel 2, which never ended the first windows
+            flow.append_rows([{"at": at, "k": 2}])
+
+    flow.append_rows([{"at": n, "k": n % 2} for n in range(25)])
+    graph, windows = made()
+    when_told(graph, late)
+    graph.run()
+    assert sum(totals(windows).values()) == 28 - left_out
+    assert dropped(graph) == left_out
+
+    again, windows = made()
+    late()
+    when_told(again)
+    again.run()
+    assert sum(totals(windows).values()) + dropped(again) == 31

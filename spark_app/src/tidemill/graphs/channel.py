@@ -143,10 +143,13 @@ class LiveChannel:
         rows_in = sum(batch.height for _, batches in work.inbox for batch in batches)
         found: dict[str, Any] = {"cursor": None, "has_ended": is_done, "rows_in": rows_in, "rows_out": rows_out}
         found |= {"was_told": work.is_idle, "reached": self._executor.time_reached()}
-        found |= {"dropped_rows": self._executor.dropped_rows}
         assert isinstance(self.node, TaskNode)
         if isinstance(self._writer, WindowWriter):
-            return found | {"windows": self._writer.write(frames, work.closed)}
+            found |= {"windows": self._writer.write(frames, work.closed)}
+            self._executor.dropped_rows += self._writer.late_rows
+        found |= {"dropped_rows": self._executor.dropped_rows}
+        if isinstance(self._writer, WindowWriter):
+            return found
         if self._writer is not None:
             return found | {"objects": (*objects, *(self._writer.end() if is_done else ()))}
         if self.node.sink is not None:
@@ -155,6 +158,8 @@ class LiveChannel:
 
     def _given(self, work: StepWork) -> Iterator[pl.DataFrame]:
         """What the executor gives for a wave's work, while it gives it."""
+        if work.closed is not None:
+            self._skip(work.closed)
         inbox = dict(work.inbox)
         # Of streams that have ended first: what their end lets go on need not wait with the others.
         for stream in sorted({*inbox, *work.ended}, key=lambda stream: (stream not in work.ended, stream)):
@@ -172,6 +177,12 @@ class LiveChannel:
         if work.is_last or has_ended_early(self._executor):
             with calling(self.node.name, "done", self.number):
                 yield from self._frames(self._executor.done(self.number))
+
+    def _skip(self, last: Any) -> None:
+        """Tell the executor which windows come no more, so that it counts rows that are late for them."""
+        assert isinstance(self.node, TaskNode) and isinstance(self.node.sink, DatasetSink)
+        with calling(self.node.name, "skip_windows", self.number):
+            self._executor.skip_windows(*self.node.sink.key, last, self.number)
 
     def _told(self, stream: int) -> Iterator[pl.DataFrame]:
         """What the executor gives when it hears that a stream has ended; it hears it once."""

@@ -77,6 +77,12 @@ class Executor:
         """
         return None
 
+    def skip_windows(self, column: str, last: Any, channel: int) -> None:
+        """Called before the rows of a step where windows are kept, and other channels ended those up to `last`, a value
+        of the `column` that tells them apart, by `idle` or so that this one follows: rows for these are late. What is
+        given for them is left out, and counted in `dropped_rows`.
+        """
+
     def done(self, channel: int) -> Output:
         """Called once in each channel, after all sources ended or after `early_termination`; what to send at last."""
         return None

@@ -74,13 +74,16 @@ class WindowedDataset(Dataset):
 
 
 class WindowWriter:
-    """Writes the windows that a channel ends, each as an object of its own. `pending` is the newest of them."""
+    """Writes the windows that a channel ends, each as an object of its own. `pending` is the newest of them;
+    `late_rows` are those that the last `write` left out.
+    """
 
     def __init__(self, store: ObjectStore, sink: DatasetSink, channel: int) -> None:
         self._store = store
         self._sink = sink
         self._channel = channel
         self.pending: Any = None
+        self.late_rows = 0
 
     def write(self, frames: list[pl.DataFrame], closed: Any = None) -> tuple[tuple[Any, DatasetObject], ...]:
         """The windows in these batches, which are all their rows, in rising order. Those up to `closed` came too late:
@@ -89,6 +92,7 @@ class WindowWriter:
         Raises:
             BadInput: a window has ended before, or a row has none.
         """
+        self.late_rows = 0
         with_rows = [frame for frame in frames if frame.height]
         if not with_rows:
             return ()
@@ -102,6 +106,7 @@ class WindowWriter:
         if len(parts) < rows[column].n_unique():
             raise BadInput(f"Two windows of {self._sink.dataset} begin within the same microsecond.")
         on_time = sorted((value, part) for (value,), part in parts.items() if closed is None or value > closed)
+        self.late_rows = rows.height - sum(part.height for _, part in on_time)
         return tuple(self._created(value, part) for value, part in on_time)
 
     def _created(self, value: Any, rows: pl.DataFrame) -> tuple[Any, DatasetObject]:

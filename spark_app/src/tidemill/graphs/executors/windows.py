@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import ClassVar
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -40,6 +40,8 @@ class _WindowExecutor(Executor):
     """What an idle input ended: of hopping windows the last start, of sessions the newest row."""
     _over: frozenset[int] = frozenset()
     """The streams that have ended."""
+    _skipped: tuple[str, Any] | None = None
+    """The column and the value of the last window that ended in other channels."""
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class _WindowExecutor(Executor):
         """The rows that are not late."""
         if rows.is_empty():  # the unit of their times is perhaps not known yet
             return rows
+        self._end_skipped()
         if self._lateness is not None:
             newest = pl.col("__tidemill_tick").cum_max().shift(1)
             if stream_id in self._newest:
@@ -88,6 +91,18 @@ class _WindowExecutor(Executor):
                 oldest = pl.max_horizontal(oldest, pl.lit(self._followed_tick(), dtype=pl.Int64))
             rows = rows.filter((pl.col("__tidemill_tick") >= oldest).fill_null(True))
         return rows if self._ended_at is None else rows.filter(self._is_open(self._ended_at))
+
+    def skip_windows(self, column: str, last: Any, channel: int) -> None:
+        self._skipped = (column, last)
+
+    def _end_skipped(self) -> None:
+        """Take over what is skipped, now that the unit of times is known."""
+        if self._skipped is not None and self._skipped[0] in (START, END):
+            column, last = self._skipped
+            epoch = datetime(1970, 1, 1, tzinfo=getattr(last, "tzinfo", None))
+            ended_at = self._skipped_end(column, self._ticks(last - epoch if isinstance(last, datetime) else last))
+            self._ended_at = ended_at if self._ended_at is None else max(ended_at, self._ended_at)
+        self._skipped = None
 
     def time_reached(self) -> int | None:
         reached = self._reached()
@@ -142,6 +157,10 @@ class _WindowExecutor(Executor):
 
     def _end_of(self, windows: pl.DataFrame) -> int:
         """What `_ended_at` is when these windows ended."""
+        raise NotImplementedError
+
+    def _skipped_end(self, column: str, tick: int) -> int:
+        """What `_ended_at` is when the window ended that has this tick in a column."""
         raise NotImplementedError
 
     def _is_open(self, ended_at: int) -> pl.Expr:
@@ -237,6 +256,9 @@ class HoppingWindowExecutor(_WindowExecutor):
 
     def _end_of(self, windows: pl.DataFrame) -> int:
         return _greatest(windows[START])
+
+    def _skipped_end(self, column: str, tick: int) -> int:
+        return tick if column == START else tick - self._ticks(self._size)
 
     def _is_open(self, ended_at: int) -> pl.Expr:
         hop = self._ticks(self._hop)
