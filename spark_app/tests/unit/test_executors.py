@@ -330,6 +330,17 @@ def test_windows_wait_for_a_stream_no_more_when_it_has_ended(has_rows: bool) -> 
     assert [frame.rows() for frame in frames_of(executor.done(0))] == [[(20, 30, 1)]]
 
 
+def test_windows_wait_for_the_streams_of_their_node_when_an_older_state_says_one() -> None:
+    made = TumblingWindowExecutor("t", 10, aggregations={"n": "len"}, allowed_lateness=0)
+    executor = made.of_streams(2)
+    executor.deserialize(made.serialize() | {"_streams": 1})
+    times = pl.DataFrame({"t": [1, 12]})
+
+    assert frames_of(executor.execute([times], 0, 0)) == []
+    assert [frame.rows() for frame in frames_of(executor.execute([times], 1, 0))] == [[(0, 10, 2)]]
+    assert made.awaited is None and executor.awaited == 2
+
+
 def test_old_quotes_are_forgotten_when_both_streams_are_sorted() -> None:
     executor = AsOfJoinExecutor("t", by="k", is_sorted=True)
     for start in range(0, 10_000, 100):

@@ -9,7 +9,16 @@ import polars as pl
 import pytest
 from graph_executors import Count, Pass
 
-from tidemill import DefinitionError, Executor, KVDataset, RangePartition, TaskGraph
+from tidemill import (
+    DefinitionError,
+    Executor,
+    KVDataset,
+    RangePartition,
+    SessionWindowExecutor,
+    TaskGraph,
+    TumblingWindowExecutor,
+    WindowedDataset,
+)
 from tidemill.values.errors import BadInput
 
 FRAME = pl.DataFrame({"k": [1, 2], "v": ["a", "b"]})
@@ -122,6 +131,19 @@ def test_a_dataset_is_refused_when_its_key_does_not_fit_its_kind(graph: TaskGrap
     graph.new_blocking_node({0: source}, Pass(), 1, {0: None}, key="k")
 
     assert len([text for text in faults(graph) if "Give key= for a KVDataset" in text]) == 2
+
+
+def test_windows_are_refused_when_they_wait_for_other_streams_than_the_node_has(graph: TaskGraph) -> None:
+    source = graph.new_input_frames(FRAME, 1)
+    one = TumblingWindowExecutor("k", 10, aggregations={"n": "len"}, allowed_lateness=0, streams=1)
+    graph.new_blocking_node({0: source, 1: source}, one, 1, {0: None, 1: None})
+    sessions = SessionWindowExecutor("k", 10, aggregations={"n": "len"}, allowed_lateness=0, streams=3)
+    graph.new_blocking_node({0: source}, sessions, 1, {0: None}, kind=WindowedDataset, key="window_start")
+
+    few, many, kept = faults(graph)
+    assert "TumblingWindowExecutor waits for 1 streams, and the node has 2 sources. Leave streams= out" in few
+    assert "SessionWindowExecutor waits for 3 streams, and the node has 1 sources." in many
+    assert "a WindowedDataset of SessionWindowExecutor" in kept
 
 
 def test_both_orders_of_arguments_give_the_same_graph(tmp_path: Path) -> None:

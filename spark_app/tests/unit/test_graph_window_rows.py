@@ -185,3 +185,25 @@ def test_rows_are_counted_when_other_channels_ended_their_windows(
     when_told(again)
     again.run()
     assert sum(totals(windows).values()) + dropped(again) == 31
+
+
+# --- several inputs --------------------------------------------------------------------------------------------------
+
+
+def test_each_row_counts_once_when_nobody_says_how_many_streams_there_are(flow: Flow) -> None:
+    graph = TaskGraph(flow.store, id="two", checkpoint_waves=1)
+    inputs = {at: graph.new_input_depot("Ticks", name, 1, endless=True) for at, name in enumerate(("*ticks", "*out"))}
+    executor = TumblingWindowExecutor("at", 10, aggregations={"n": "len"}, allowed_lateness=0)
+    windows = graph.new_blocking_node(inputs, executor, 1, {0: None, 1: None}, kind=WindowedDataset, key="window_start")
+
+    def other() -> None:
+        assert totals(windows) == {}
+        for n in range(25):
+            flow.append_rows([{"at": n, "k": 0}], "*out")
+
+    for n in range(25):
+        flow.append(n, n + 1)
+    on_idle(graph, other)
+    graph.run()
+    assert totals(windows) == {"0": 20, "10": 20}
+    assert dropped(graph) == 0

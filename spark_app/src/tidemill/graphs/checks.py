@@ -10,6 +10,7 @@ import cloudpickle
 import polars as pl
 
 from tidemill.graphs.executor import Executor, StatelessExecutor
+from tidemill.graphs.executors.windows import SessionWindowExecutor, WindowExecutor
 from tidemill.graphs.nodes import GraphDefinition, InputNode, TaskNode
 from tidemill.graphs.partitions import RangePartition, SplitPartition, key_columns, split
 from tidemill.values.errors import BadInput, Fault
@@ -34,6 +35,8 @@ def _faults_of_node(graph: GraphDefinition, node: InputNode | TaskNode) -> Itera
     else:
         yield from _faults_of_sources(graph, node)
         yield from _faults_of_executor(node)
+        if isinstance(node.executor, WindowExecutor):
+            yield from _faults_of_windows(node, node.executor)
 
 
 def _faults_of_input(graph: GraphDefinition, node: InputNode) -> Iterator[Fault]:
@@ -180,6 +183,16 @@ def _faults_of_executor(node: TaskNode) -> Iterator[Fault]:
         function = getattr(executor, method)
         if not callable(function) or not _takes(function, len(arguments.split(","))):
             yield Fault(at, f"{kind.__name__}.{method} has other arguments.", f"Write {method}(self, {arguments}).")
+
+
+def _faults_of_windows(node: TaskNode, executor: WindowExecutor) -> Iterator[Fault]:
+    at, kind = str(node.location), type(executor).__name__
+    if executor.awaited not in (None, len(node.sources)):
+        text = f"{kind} waits for {executor.awaited} streams, and the node has {len(node.sources)} sources."
+        yield Fault(at, text, "Leave streams= out: it is the number of sources.")
+    if isinstance(executor, SessionWindowExecutor) and node.keeps_windows:
+        text = f"a WindowedDataset of {kind}: a session ends before others that began earlier."
+        yield Fault(at, text, "Use a non-blocking node and new_output_depot, or tumbling or hopping windows.")
 
 
 def _takes(function: Any, count: int) -> bool:

@@ -28,6 +28,7 @@ from tidemill.graphs.dataset import Dataset, KVDataset, RangeDataset
 from tidemill.graphs.dataset_readers import DatasetReader
 from tidemill.graphs.drawing import drawn
 from tidemill.graphs.executor import Relay
+from tidemill.graphs.executors.windows import WindowExecutor
 from tidemill.graphs.frames.reading import ReadsFrames
 from tidemill.graphs.inputs.arguments import column_names, stride_bytes
 from tidemill.graphs.inputs.csv_input import STRIDE, CsvFormat, CsvInput, sniffed
@@ -375,8 +376,11 @@ class TaskGraph(ReadsFrames):
             self._faults.append(Fault(str(at), f"{call}: sources and partition_key are dicts, as {{0: node}}."))
             sources, keys = {}, {}
         channels = self._channels(given.get("parallelism"), given.get("ip", "localhost"), at, call)
+        executor = given.get("executor")
+        if isinstance(executor, WindowExecutor):
+            executor = executor.of_streams(len(sources))
         node = TaskNode(
-            len(self._definition.nodes), channels, at, call, dict(sources), given.get("executor"), dict(keys or {}),
+            len(self._definition.nodes), channels, at, call, dict(sources), executor, dict(keys or {}),
             self._complete(given.get("datasets") or (), at, call), sink,
         )  # fmt: skip
         return self._added(node)

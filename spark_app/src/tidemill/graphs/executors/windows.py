@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import polars as pl
 
@@ -18,7 +19,7 @@ Span = int | timedelta
 START, END = "window_start", "window_end"
 
 
-class _WindowExecutor(Executor):
+class WindowExecutor(Executor):
     """What all windows share: the time of each stream, and rows that are late.
 
     The time of a stream is its newest row. A row is late if it is older than the newest row before it in its stream by
@@ -49,7 +50,7 @@ class _WindowExecutor(Executor):
         keys: str | Sequence[str] | None,
         aggregations: Aggregations,
         allowed_lateness: Span | None,
-        streams: int,
+        streams: int | None,
         idle_after: timedelta | None,
     ) -> None:
         self._time = time
@@ -64,6 +65,24 @@ class _WindowExecutor(Executor):
         self._streams = streams
         self._newest: dict[int, int] = {}
         self._kind: pl.DataType | None = None
+
+    @property
+    def awaited(self) -> int | None:
+        """How many streams its windows wait for; None where nobody said, or where all windows wait for `done`."""
+        return None if self._lateness is None else self._streams
+
+    def of_streams(self, streams: int) -> Self:
+        """What a node with so many sources takes: a copy that waits for them, where nobody said for how many."""
+        if self._streams is not None:
+            return self
+        made = copy(self)
+        made._streams = streams
+        return made
+
+    def deserialize(self, state: Any) -> None:
+        streams = self._streams  # the node says it: states of older versions have 1 where nobody said
+        super().deserialize(state)
+        self._streams = streams
 
     def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
         given = concatenated([self._with_ticks(batch) for batch in batches])
@@ -127,7 +146,7 @@ class _WindowExecutor(Executor):
             return None
         known = [self._followed_tick()] if self._followed is not None else []
         newest = [tick for stream, tick in self._newest.items() if stream not in self._over]
-        if newest and len(newest) >= self._streams - len(self._over):
+        if newest and len(newest) >= (self._streams or 1) - len(self._over):
             known.append(min(newest) - self._ticks(self._lateness))
         return max(known, default=None)
 
@@ -212,7 +231,7 @@ class _WindowExecutor(Executor):
         return windows.sort(START).select(*self._keys, *times, *(made.name for made in self._aggregations))
 
 
-class HoppingWindowExecutor(_WindowExecutor):
+class HoppingWindowExecutor(WindowExecutor):
     """One row per window and key: `keys`, `window_start`, `window_end` (not in the window), and the aggregations.
     Start and end have the type of the time; of dates they are times with a date, of whole numbers Int64.
 
@@ -221,7 +240,7 @@ class HoppingWindowExecutor(_WindowExecutor):
     Of time and lateness: a row is late if it is older than the newest row before it in its stream by more than
     `allowed_lateness`; such rows are left out and counted in `dropped_rows`. Without `allowed_lateness` none is late,
     and all windows come from `done`; with it, a window goes on when none of the `streams` streams can add to it, as
-    one that has ended cannot.
+    one that has ended cannot; None: as many as the node has sources.
     `idle_after`: how long the inputs have nothing new, by the clock, before all open windows go on; rows that come for
     these later are late. None is for ever. At least a window and the lateness, and no row of now is late by it.
     """
@@ -235,7 +254,7 @@ class HoppingWindowExecutor(_WindowExecutor):
         *,
         aggregations: Aggregations,
         allowed_lateness: Span | None = None,
-        streams: int = 1,
+        streams: int | None = None,
         idle_after: timedelta | None = None,
     ) -> None:
         super().__init__(time, keys, aggregations, allowed_lateness, streams, idle_after)
@@ -283,7 +302,7 @@ class TumblingWindowExecutor(HoppingWindowExecutor):
         *,
         aggregations: Aggregations,
         allowed_lateness: Span | None = None,
-        streams: int = 1,
+        streams: int | None = None,
         idle_after: timedelta | None = None,
     ) -> None:
         super().__init__(
@@ -298,7 +317,7 @@ class TumblingWindowExecutor(HoppingWindowExecutor):
         )
 
 
-class SessionWindowExecutor(_WindowExecutor):
+class SessionWindowExecutor(WindowExecutor):
     """One row per session and key: rows of a key of which each is less than `gap` after the one before.
 
     `window_start` is the time of the first row, `window_end` that of the last one plus `gap`. The other arguments are
@@ -313,7 +332,7 @@ class SessionWindowExecutor(_WindowExecutor):
         *,
         aggregations: Aggregations,
         allowed_lateness: Span | None = None,
-        streams: int = 1,
+        streams: int | None = None,
         idle_after: timedelta | None = None,
     ) -> None:
         super().__init__(time, keys, aggregations, allowed_lateness, streams, idle_after)
