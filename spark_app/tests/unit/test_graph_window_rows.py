@@ -17,9 +17,11 @@ from tidemill.clients.module import ModuleClient
 from tidemill.depot.log import DepotLog
 from tidemill.depot.retention import RollingLimits, roll
 from tidemill.graphs import run
+from tidemill.graphs.channel import LiveChannel
 from tidemill.graphs.executor import Output
 from tidemill.graphs.idleness import Idleness
 from tidemill.graphs.inputs import depot_input
+from tidemill.graphs.messages import StepWork
 from tidemill.graphs.waves import Waves
 from tidemill.store.urls import forget_stores, open_store
 
@@ -109,6 +111,24 @@ def test_windows_end_when_another_input_has_ended(flow: Flow, times: list[int], 
     on_idle(again)
     again.run()
     assert totals(windows) == {"0": 3 + len(times), "20": 3}
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_restored_channel_knows_which_streams_ended(tmp_path: Path, is_old: bool) -> None:
+    graph, times = TaskGraph(tmp_path), pl.DataFrame({"at": [5, 25]})
+    inputs = {stream: graph.new_input_frames(times, 1) for stream in range(2)}
+    executor = TumblingWindowExecutor("at", 10, aggregations={"n": "len"}, allowed_lateness=0)
+    graph.new_blocking_node(inputs, executor, 1, {0: None, 1: None}, kind=WindowedDataset, key="window_start")
+    store = open_store(str(tmp_path))
+    channel = LiveChannel(graph._definition, 2, 0, store)
+    assert channel.step(StepWork((2, 0), ended=(1,))).windows == ()
+    kept, *more = channel.state()
+    if is_old:
+        del kept["_over"]
+    again = LiveChannel(graph._definition, 2, 0, store)
+    again.restore((kept, *more))
+    found = again.step(StepWork((2, 0), inbox=((0, (times,)),), ended=(1,)))
+    assert [window for window, _ in found.windows] == [0]
 
 
 def test_a_channel_follows_others_when_one_of_three_inputs_has_ended(

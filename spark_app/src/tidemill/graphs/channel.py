@@ -12,6 +12,7 @@ import polars as pl
 from tidemill.graphs.dataset import DatasetObject
 from tidemill.graphs.dataset_writer import DatasetWriter
 from tidemill.graphs.executor import StatelessExecutor, changed, class_marks_of, has_ended_early, marks_of
+from tidemill.graphs.executors.windows import WindowExecutor
 from tidemill.graphs.failures import calling, placing
 from tidemill.graphs.given_functions import GivenFunctions, with_functions
 from tidemill.graphs.inputs.frame_input import frame_from
@@ -60,6 +61,8 @@ class LiveChannel:
         functions = state[3] if len(state) > 3 else ()  # older states have them among all attributes
         with calling(self.node.name, "deserialize", self.number):
             self._executor.deserialize(with_functions(kept, functions, self._executor))
+        if isinstance(self._executor, WindowExecutor) and not self._executor.keeps_ends(kept):
+            self._ended = ()
         if self._writer is not None:
             self._writer.pending = pending
 

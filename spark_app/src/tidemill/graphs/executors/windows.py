@@ -39,8 +39,6 @@ class WindowExecutor(Executor):
     """The time that other channels reached, while this one got no rows: rows before it are late."""
     _ended_at: int | None = None
     """What an idle input ended: of hopping windows the last start, of sessions the newest row."""
-    _over: frozenset[int] = frozenset()
-    """The streams that have ended."""
     _skipped: tuple[str, Any] | None = None
     """The column and the value of the last window that ended in other channels."""
 
@@ -64,6 +62,7 @@ class WindowExecutor(Executor):
         self.idle_after = idle_after
         self._streams = streams
         self._newest: dict[int, int] = {}
+        self._over: frozenset[int] = frozenset()
         self._kind: pl.DataType | None = None
 
     @property
@@ -83,6 +82,11 @@ class WindowExecutor(Executor):
         streams = self._streams  # the node says it: states of older versions have 1 where nobody said
         super().deserialize(state)
         self._streams = streams
+
+    @staticmethod
+    def keeps_ends(state: Any) -> bool:
+        """Whether a state has the streams that ended: those of older versions have not, so ends are told again."""
+        return not isinstance(state, dict) or "_over" in state
 
     def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
         given = concatenated([self._with_ticks(batch) for batch in batches])
