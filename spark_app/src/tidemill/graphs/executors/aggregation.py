@@ -135,30 +135,29 @@ class Groups:
         single = [expression for number, made in each for expression in made.single(number, rows.schema)]
         self._partials.add(rows.select(*self.keys, *single), self._merge)
 
-    def result(self, rows: pl.DataFrame | None = None) -> pl.DataFrame | None:
-        """The groups' results; None if there was no row. `rows` replaces the partial results (see `take`)."""
-        frames = list(self._partials) if rows is None else [rows]
+    def result(self) -> pl.DataFrame | None:
+        """The groups' results; None if there was no row."""
+        frames = list(self._partials)
         if not frames:
             return None
         # A frame alone has each group once, unless it is partial results as they came.
         merged = frames[0] if len(frames) == 1 and not self._has_partials else self._merge(frames)
-        for number, values in self._values.items():
-            merged = self._with_distinct(merged, number, list(values))
-        each = enumerate(self._aggregations)
-        return merged.select(*self.keys, *(made.final(number) for number, made in each))
+        return self.of_partials(merged, {number: list(values) for number, values in self._values.items()})
 
     def take(self, over: pl.Expr) -> pl.DataFrame | None:
         """The results of the groups of which `over`, an expression of keys, is true; these groups are forgotten."""
         if not any(frame.select(over.any()).item() for frame in self._partials):
             return None
-        frames = self._partials.take()
-        result = self.result(self._merge([frame.filter(over) for frame in frames]))
-        for frame in frames:
-            self._partials.add(frame.filter(~over), self._merge)
-        for values in self._values.values():
-            for frame in values.take():
-                values.add(frame.filter(~over))
-        return result
+        merged = self._merge(self._partials.take_where(over, self._merge))
+        # Values of the groups that stay would come as groups of their own.
+        return self.of_partials(merged, {number: values.take_where(over) for number, values in self._values.items()})
+
+    def of_partials(self, merged: pl.DataFrame, values: Mapping[int, Sequence[pl.DataFrame]]) -> pl.DataFrame:
+        """The results of merged partial results, and of the distinct values of these groups, by aggregation."""
+        for number, seen in values.items():
+            merged = self._with_distinct(merged, number, seen)
+        each = enumerate(self._aggregations)
+        return merged.select(*self.keys, *(made.final(number) for number, made in each))
 
     def _merge(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         each = enumerate(self._aggregations)
@@ -172,10 +171,10 @@ class Groups:
     def _with_distinct(self, merged: pl.DataFrame, number: int, values: Sequence[pl.DataFrame]) -> pl.DataFrame:
         name = f"_{number}_distinct"
         if not values:
-            return merged.with_columns(pl.lit(0).alias(name))
+            return merged.with_columns(pl.lit(0, pl.Int64).alias(name))
         seen = concatenated(values).unique()
         if not self.keys:
-            return merged.with_columns(pl.lit(seen.height).alias(name))
+            return merged.with_columns(pl.lit(seen.height, pl.Int64).alias(name))
         counts = seen.group_by(self.keys).agg(pl.len().cast(pl.Int64).alias(name))
         # Not a join: Polars has keys of NaN meet in a grouping always, in a join of single rows not.
         both = pl.concat([merged, counts], how="diagonal")
@@ -273,5 +272,5 @@ class MergingAggExecutor(Executor):
     def done(self, channel: int) -> Output:
         result = self._groups.result()
         if result is None and not self._groups.keys:
-            result = self._groups.result(self._columns)
+            result = self._groups.of_partials(self._columns, {})
         return None if result is None else self._final_func(result)

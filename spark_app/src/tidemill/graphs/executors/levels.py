@@ -12,6 +12,10 @@ SEALED_ROWS = 1 << 20
 """A frame of so many rows is merged no more, so a checkpoint that has it never writes its rows again."""
 
 
+Merge = Callable[[Sequence[pl.DataFrame]], pl.DataFrame]
+"""Makes one frame of several."""
+
+
 def concatenated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """One frame in one piece; types that differ between batches (ints and floats, nulls only) are widened."""
     return stacked(frames, rechunk=True)
@@ -39,13 +43,20 @@ class Levels:
         """About how much memory they hold."""
         return int(sum(frame.estimated_size() for frame in self._frames))
 
-    def add(self, frame: pl.DataFrame, merge: Callable[[Sequence[pl.DataFrame]], pl.DataFrame] = concatenated) -> None:
+    def add(self, frame: pl.DataFrame, merge: Merge = concatenated) -> None:
         """Put a frame in; `merge` makes one frame of several."""
         if frame.is_empty():
             return
         while self._frames and self._frames[-1].height < min(2 * frame.height, SEALED_ROWS):
             frame = merge([self._frames.pop(), frame])
         self._frames.append(frame)
+
+    def take_where(self, is_taken: pl.Expr, merge: Merge = concatenated) -> list[pl.DataFrame]:
+        """The rows of which an expression is true, by frames, of which some may be empty; the others stay."""
+        frames = self.take()
+        for frame in frames:
+            self.add(frame.filter(~is_taken), merge)
+        return [frame.filter(is_taken) for frame in frames]
 
     def take(self) -> list[pl.DataFrame]:
         """All frames; none are left."""
