@@ -91,6 +91,16 @@ def test_values_are_counted_where_the_key_is_nan(rows: int) -> None:
     check(AggExecutor("k", {"n": ("i", "count_distinct")}), {0: pl.concat([NAN] * rows)}, NAN.select("k", n="i"))
 
 
+@pytest.mark.parametrize(("values", "n"), [([1, 1, 2], 2), ([None], 0)])
+def test_distinct_values_are_counted_when_nothing_else_is_aggregated(values: list[Any], n: int) -> None:
+    batches = [pl.DataFrame({"v": values}), pl.DataFrame({"v": values})]
+
+    made = run(AggExecutor(None, {"n": ("v", "count_distinct")}), {0: batches})
+
+    assert made.rows() == [(n,)]
+    assert made.schema == {"n": pl.Int64}
+
+
 def test_a_left_row_goes_on_once_when_its_key_comes_before_and_behind_the_spilling() -> None:
     rows = pl.DataFrame({"k": list(range(20))})
     executor = OOCJoinExecutor("k", how="semi", memory_limit=200)

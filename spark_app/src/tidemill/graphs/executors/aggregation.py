@@ -166,7 +166,8 @@ class Groups:
     def _grouped(self, rows: pl.DataFrame, made: Sequence[pl.Expr]) -> pl.DataFrame:
         if self.keys:
             return collected(rows.lazy().group_by(self.keys).agg(made), rows.height)
-        return rows.select(*made)
+        # Distinct values alone have no partial result, and a group is a row all the same.
+        return rows.select(made or pl.lit(True).alias("__tidemill_group"))
 
     def _with_distinct(self, merged: pl.DataFrame, number: int, values: Sequence[pl.DataFrame]) -> pl.DataFrame:
         name = f"_{number}_distinct"
