@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import polars as pl
@@ -127,7 +128,7 @@ class Groups:
             column = pl.col(self._aggregations[number].column).alias("__tidemill_value")
             # Keys get names of their own: a value may be the column of a key.
             seen = rows.select(*self.keys, column).filter(pl.col("__tidemill_value").is_not_null()).unique()
-            values.add(seen, lambda frames: concatenated(frames).unique())
+            values.add(seen, partial(self._distinct, number))
 
     def add_groups(self, rows: pl.DataFrame) -> None:
         """Take in rows of which no two are of one group, without `count_distinct`."""
@@ -161,7 +162,21 @@ class Groups:
 
     def _merge(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         each = enumerate(self._aggregations)
-        return self._grouped(concatenated(frames), [made for n, aggregation in each for made in aggregation.merged(n)])
+        made = [expression for number, aggregation in each for expression in aggregation.merged(number)]
+        return self._grouped(concatenated(frames, self._called()), made)
+
+    def _called(self) -> dict[str, str]:
+        """What errors call the columns of partial results."""
+        return {
+            f"_{number}_{part}": f"the {part} of column {made.column!r}"
+            for number, made in enumerate(self._aggregations)
+            for part in ("max", "min", "sum")
+        }
+
+    def _distinct(self, number: int, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """The values of an aggregation by group, each once."""
+        called = {"__tidemill_value": f"column {self._aggregations[number].column!r}"}
+        return concatenated(frames, called).unique()
 
     def _grouped(self, rows: pl.DataFrame, made: Sequence[pl.Expr]) -> pl.DataFrame:
         if self.keys:
@@ -173,12 +188,13 @@ class Groups:
         name = f"_{number}_distinct"
         if not values:
             return merged.with_columns(pl.lit(0, pl.Int64).alias(name))
-        seen = concatenated(values).unique()
+        seen = self._distinct(number, values)
         if not self.keys:
             return merged.with_columns(pl.lit(seen.height, pl.Int64).alias(name))
         counts = seen.group_by(self.keys).agg(pl.len().cast(pl.Int64).alias(name))
         # Not a join: Polars has keys of NaN meet in a grouping always, in a join of single rows not.
-        both = pl.concat([merged, counts], how="diagonal")
+        # Relaxed: a batch of other types may have had no values, and its keys are in the partial results alone.
+        both = pl.concat([merged, counts], how="diagonal_relaxed")
         return both.group_by(self.keys).agg(pl.all().drop_nulls().first())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import polars as pl
 
@@ -16,9 +16,11 @@ Merge = Callable[[Sequence[pl.DataFrame]], pl.DataFrame]
 """Makes one frame of several."""
 
 
-def concatenated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """One frame in one piece; types that differ between batches (ints and floats, nulls only) are widened."""
-    return stacked(frames, rechunk=True)
+def concatenated(frames: Sequence[pl.DataFrame], called: Mapping[str, str] | None = None) -> pl.DataFrame:
+    """One frame in one piece; types that differ between batches (ints and floats, nulls only) are widened. Raises
+    SchemaError where values would change; `called` is what it calls columns.
+    """
+    return stacked(frames, rechunk=True, called=called)
 
 
 class Levels:

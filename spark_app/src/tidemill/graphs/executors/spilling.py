@@ -22,7 +22,11 @@ PARTITIONS = 64
 
 
 def spilled(frame: pl.DataFrame, folder: str | None = None) -> pl.DataFrame:
-    """The same rows in a mapped file of this folder (None: the system's for temporary files)."""
+    """The same rows in a mapped file of this folder (None: the system's for temporary files); in memory where they have
+    ints of 128 bits, as those of UInt64 and Int64 together: Arrow, which maps the file, has none.
+    """
+    if any(kind in (pl.Int128, pl.UInt128) for kind in frame.dtypes):
+        return frame
     handle, path = tempfile.mkstemp(prefix="tidemill-spill-", suffix=".arrow", dir=folder)
     try:
         with os.fdopen(handle, "wb") as file:

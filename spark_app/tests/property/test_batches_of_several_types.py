@@ -1,0 +1,140 @@
+"""Numbers of other types in each batch: what comes of them is exact, as numbers of Python are, or an error."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import polars as pl
+import pytest
+from executor_runs import frames_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.graphs.executor import Executor
+from tidemill.graphs.executors.aggregation import AggExecutor
+from tidemill.graphs.executors.rows import DistinctExecutor, MergedStorageExecutor
+from tidemill.graphs.executors.sorting import SortExecutor, TopKExecutor
+from tidemill.graphs.executors.windows import SessionWindowExecutor, TumblingWindowExecutor
+
+EXACT = 2**53
+NUMBERS: dict[Any, list[Any]] = {
+    pl.Int8: [-1, 0, 1, 2],
+    pl.Int64: [-EXACT - 1, 1, EXACT, EXACT + 1, 2**60 + 1],
+    pl.UInt64: [1, EXACT + 1, 2**63 + 1],
+    pl.Int128: [1, EXACT + 1, 2**63 + 1, 2**90 + 1],
+    pl.Float64: [-1.0, 0.5, 1.0, float(EXACT), float(EXACT + 2), 2.0**63],
+    pl.Boolean: [False, True],
+}
+COLUMNS = st.sampled_from(list(NUMBERS)).flatmap(
+    lambda kind: st.lists(st.sampled_from(NUMBERS[kind]), min_size=1, max_size=4).map(
+        lambda values: pl.Series("n", values, dtype=kind)
+    )
+)
+BATCHES = st.lists(COLUMNS, min_size=1, max_size=4)
+
+
+def framed(columns: Sequence[pl.Series]) -> list[pl.DataFrame]:
+    """A frame for each column, whose rows are numbered."""
+    numbers = itertools.count()
+    return [column.to_frame().with_columns(pl.Series("i", [next(numbers) for _ in column])) for column in columns]
+
+
+def rows_of(executor: Executor, steps: Sequence[tuple[int, pl.DataFrame]]) -> list[Any]:
+    """The rows that come of batches of streams, one batch after the other."""
+    made = [frame for stream, batch in steps for frame in frames_of(executor.execute([batch], stream, 0))]
+    made += [frame for stream in (0, 1) for frame in frames_of(executor.ended(stream, 0))]
+    return [row for frame in [*made, *frames_of(executor.done(0))] for row in frame.rows()]
+
+
+def exact_or_refused(run: Callable[[], list[Any]], *columns: pl.Series) -> list[Any] | None:
+    """What a run gave; None where it was refused, for which there must be a reason."""
+    try:
+        return run()
+    except pl.exceptions.SchemaError as error:
+        assert "cast it to one type" in str(error)
+        assert any(column.dtype.is_float() for column in columns)
+        assert any(not column.dtype.is_float() and abs(value) > EXACT for column in columns for value in column)
+        return None
+
+
+def grouped(values: Sequence[Any]) -> Counter[Any]:
+    return Counter(Counter(values).items())
+
+
+ONE_STREAM: dict[str, tuple[Callable[[], Executor], Callable[[list[Any]], Counter[Any]]]] = {
+    "keys": (lambda: AggExecutor("n", {"rows": "len"}), grouped),
+    "extremes": (
+        lambda: AggExecutor(None, {"least": ("n", "min"), "most": ("n", "max")}),
+        lambda values: Counter([(min(values), max(values))]),
+    ),
+    "distinct values": (
+        lambda: AggExecutor(None, {"d": ("n", "count_distinct")}),
+        lambda values: Counter([(len(set(values)),)]),
+    ),
+    "distinct values by key": (
+        lambda: AggExecutor("n", {"d": ("n", "count_distinct")}),
+        lambda values: Counter((value, 1) for value in set(values)),
+    ),
+    "distinct": (lambda: DistinctExecutor("n"), lambda values: Counter((value,) for value in set(values))),
+    "windows": (
+        lambda: TumblingWindowExecutor("i", 100, "n", aggregations={"rows": "len"}, allowed_lateness=0),
+        lambda values: Counter((value, 0, 100, rows) for value, rows in Counter(values).items()),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ONE_STREAM)
+@settings(max_examples=60)
+@given(BATCHES)
+def test_groups_are_exact_or_refused_when_types_differ_between_batches(name: str, columns: list[pl.Series]) -> None:
+    make, expected = ONE_STREAM[name]
+    steps = [(0, frame) for frame in framed(columns)]
+
+    found = exact_or_refused(lambda: rows_of(make(), steps), *columns)
+
+    assert found is None or Counter(found) == expected([value for column in columns for value in column])
+
+
+@settings(max_examples=60)
+@given(BATCHES)
+def test_sums_are_near_or_refused_when_types_differ_between_batches(columns: list[pl.Series]) -> None:
+    columns = [column for column in columns if column.dtype != pl.UInt64] or [pl.Series("n", [1])]  # they wrap around
+
+    steps = [(0, frame) for frame in framed(columns)]
+    found = exact_or_refused(lambda: rows_of(AggExecutor(None, {"sum": ("n", "sum")}), steps), *columns)
+
+    expected = math.fsum(value for column in columns for value in column)
+    assert found is None or math.isclose(found[0][0], expected, rel_tol=1e-15)
+
+
+@settings(max_examples=60)
+@given(BATCHES)
+def test_sessions_are_exact_or_refused_when_types_differ_between_batches(columns: list[pl.Series]) -> None:
+    executor = SessionWindowExecutor("i", 1000, "n", aggregations={"rows": "len"}, allowed_lateness=0)
+
+    found = exact_or_refused(lambda: rows_of(executor, [(0, frame) for frame in framed(columns)]), *columns)
+
+    counted = Counter(value for column in columns for value in column)
+    assert found is None or {key: rows for key, _, _, rows in found} == counted
+
+
+@settings(max_examples=60)
+@given(BATCHES, st.sampled_from([1, 100, 1 << 20]), st.booleans())
+def test_orders_are_exact_or_refused_when_types_differ_between_batches(
+    columns: list[pl.Series], limit: int, falling: bool
+) -> None:
+    frames = framed(columns)
+    given_ = sorted(((value, i) for frame in frames for value, i in frame.rows()), reverse=falling)
+    steps = [(0, frame) for frame in frames]
+
+    found = exact_or_refused(lambda: rows_of(SortExecutor("n", falling, memory_limit=limit), steps), *columns)
+    first = exact_or_refused(lambda: rows_of(TopKExecutor(3, "n", falling), steps), *columns)
+    merged = exact_or_refused(lambda: rows_of(MergedStorageExecutor(), steps), *columns)
+
+    assert found is None or [value for value, _ in found] == [value for value, _ in given_]
+    assert first is None or [value for value, _ in first] == [value for value, _ in given_[:3]]
+    assert all(rows is None or Counter(rows) == Counter(given_) for rows in (found, merged))
