@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 
 from tidemill.graphs.executor import Executor
 from tidemill.graphs.executors.aggregation import AggExecutor
+from tidemill.graphs.executors.asof import AsOfJoinExecutor
+from tidemill.graphs.executors.joins import JoinExecutor
 from tidemill.graphs.executors.rows import DistinctExecutor, MergedStorageExecutor
 from tidemill.graphs.executors.sorting import SortExecutor, TopKExecutor
+from tidemill.graphs.executors.spilling_join import OOCJoinExecutor
 from tidemill.graphs.executors.windows import SessionWindowExecutor, TumblingWindowExecutor
 
 EXACT = 2**53
@@ -35,6 +38,7 @@ COLUMNS = st.sampled_from(list(NUMBERS)).flatmap(
     )
 )
 BATCHES = st.lists(COLUMNS, min_size=1, max_size=4)
+ORDER = st.randoms(use_true_random=False)
 
 
 def framed(columns: Sequence[pl.Series]) -> list[pl.DataFrame]:
@@ -138,3 +142,57 @@ def test_orders_are_exact_or_refused_when_types_differ_between_batches(
     assert found is None or [value for value, _ in found] == [value for value, _ in given_]
     assert first is None or [value for value, _ in first] == [value for value, _ in given_[:3]]
     assert all(rows is None or Counter(rows) == Counter(given_) for rows in (found, merged))
+
+
+JOINS: dict[str, Callable[..., Executor]] = {
+    "symmetric": JoinExecutor,
+    "build": lambda *on, **how: JoinExecutor(*on, build=1, **how),
+    "spilling": lambda *on, **how: OOCJoinExecutor(*on, memory_limit=1, **how),
+}
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+@pytest.mark.parametrize("kind", JOINS)
+@settings(max_examples=60)
+@given(BATCHES, BATCHES, ORDER)
+def test_joins_are_exact_or_refused_when_types_differ_between_batches(
+    kind: str, how: Any, lefts: list[pl.Series], rights: list[pl.Series], order: Any
+) -> None:
+    left, right = framed(lefts), [frame.rename({"i": "j"}) for frame in framed(rights)]
+    steps = [*((0, frame) for frame in left), *((1, frame) for frame in right)]
+    order.shuffle(steps)
+
+    executor = JOINS[kind]("n", how=how)
+    found = exact_or_refused(lambda: rows_of(executor, steps), *lefts, *rights)
+
+    pairs = [
+        (value, i, [j for frame in right for other, j in frame.rows() if other == value])
+        for frame in left
+        for value, i in frame.rows()
+    ]
+    expected = Counter(
+        row
+        for value, i, met in pairs
+        for row in {
+            "inner": [(value, i, j) for j in met],
+            "left": [(value, i, j) for j in met or [None]],
+            "semi": [(value, i)] if met else [],
+            "anti": [] if met else [(value, i)],
+        }[how]
+    )
+    assert found is None or Counter(found) == expected
+
+
+@settings(max_examples=60)
+@given(BATCHES, BATCHES)
+def test_as_of_joins_are_exact_or_refused_when_types_differ_between_batches(
+    lefts: list[pl.Series], rights: list[pl.Series]
+) -> None:
+    right = [frame.rename({"i": "j"}).with_columns(pl.lit(-1).alias("i")) for frame in framed(rights)]
+    steps = [*((0, frame) for frame in framed(lefts)), *((1, frame) for frame in right)]
+
+    found = exact_or_refused(lambda: rows_of(AsOfJoinExecutor("i", by="n"), steps), *lefts, *rights)
+
+    last = {value: j for frame in right for value, j, _ in frame.rows()}
+    expected = Counter((value, i, last.get(value)) for frame in framed(lefts) for value, i in frame.rows())
+    assert found is None or Counter(found) == expected

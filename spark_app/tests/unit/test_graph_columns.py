@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from decimal import Decimal
 from typing import Any
 
@@ -14,6 +15,11 @@ from tidemill.graphs import columns
 from tidemill.graphs.columns import stacked, widened
 from tidemill.graphs.dataset import together
 from tidemill.graphs.executors.aggregation import AggExecutor
+from tidemill.graphs.executors.asof import AsOfJoinExecutor
+from tidemill.graphs.executors.joins import JoinExecutor
+from tidemill.graphs.executors.spilling import PARTITIONS, SpilledParts
+from tidemill.graphs.executors.spilling_join import OOCJoinExecutor
+from tidemill.graphs.executors.spmv import SpMVExecutor
 from tidemill.values.errors import BadInput
 
 ODD = 2**53 + 1
@@ -96,3 +102,58 @@ def test_distinct_values_are_counted_when_a_batch_of_other_keys_has_none() -> No
     made = run(AggExecutor("k", {"n": ("v", "count_distinct")}), {0: frames})
 
     assert sorted(made.rows()) == [(0.5, 0), (1.0, 1), (2.0, 1)]
+
+
+@pytest.mark.parametrize("kinds", [(pl.Int32, pl.Int64), (pl.Int64, pl.UInt64), (pl.Float32, pl.Float64)])
+def test_rows_meet_in_an_as_of_join_when_their_keys_have_other_widths(kinds: Any) -> None:
+    left, right = (pl.DataFrame({"time": [1], "k": pl.Series([2], dtype=kind)}) for kind in kinds)
+
+    made = run(AsOfJoinExecutor(by="k"), {1: [right.with_columns(b=7)], 0: [left]})
+
+    assert made.rows() == [(1, 2, 7)]
+
+
+def test_the_key_is_named_when_a_join_would_change_it() -> None:
+    with pytest.raises(SchemaError, match=f"the key 'k' is Float64 and Int64 on two sides of a join, and {ODD} would"):
+        run(JoinExecutor("k"), {0: [pl.DataFrame({"k": [ODD]})], 1: [FLOATS.to_frame()]})
+
+
+class Matrix:
+    """A dataset of one channel."""
+
+    def channel(self, number: int) -> list[pl.DataFrame]:
+        return [pl.DataFrame({"x": [1, 1], "y": [10**9, 2]})]
+
+
+def test_a_vector_meets_its_matrix_when_its_rows_are_floats() -> None:
+    vector = pl.DataFrame({"y": [2.0, 1e9], "val": [3, 4]})
+
+    assert run(SpMVExecutor(), {0: [vector]}, [Matrix()]).rows() == [(1, 7)]
+
+
+def spilled_join() -> OOCJoinExecutor:
+    """A join on disk whose left side has floats."""
+    executor = OOCJoinExecutor("k", memory_limit=1)
+    executor.execute([pl.DataFrame({"k": [1.0, 2.0, 0.5]})], 0, 0)
+    return executor
+
+
+def test_equal_keys_meet_on_disk_when_one_side_has_ints_and_the_other_floats() -> None:
+    executor = spilled_join()
+    executor.execute([pl.DataFrame({"k": [1, 2], "a": [10, 20]})], 1, 0)
+
+    made: Any = executor.done(0)
+    assert sorted(row for frame in made for row in frame.rows()) == [(1.0, 10), (2.0, 20)]
+
+
+def test_parts_go_on_by_the_old_rule_when_an_older_version_began_them() -> None:
+    keys = pl.DataFrame({"k": [float(number) for number in range(50)]})
+    old, new = SpilledParts(["k"], 1, None), SpilledParts(["k"], 1, None)
+    del old._are_numbers_alike  # as in checkpoints of that version
+    restored = pickle.loads(pickle.dumps(old))
+    for parts in (restored, new):
+        parts.add(keys)
+        parts.add(keys.cast(pl.Int64))
+
+    assert all(sum(frame.height for frame in new.part(number)) % 2 == 0 for number in range(PARTITIONS))
+    assert any(sum(frame.height for frame in restored.part(number)) % 2 for number in range(PARTITIONS))

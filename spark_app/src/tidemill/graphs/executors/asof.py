@@ -139,7 +139,8 @@ class AsOfJoinExecutor(Executor):
         if self._strategy != "backward":  # Polars would take the first one
             right = right.unique([self._right_on, *self._by], keep="last", maintain_order=True)
         keys = [self._left_on, *self._by]
-        left, right = typed(left, right, keys, [self._right_on, *self._by])
+        left, right = typed(left, right, [self._left_on], [self._right_on])
+        left, right = typed(left, right, self._by, self._by, exactly=True)
         has_keys = pl.all_horizontal(pl.col(key).is_not_null() for key in keys)
         found = (
             left.filter(has_keys)

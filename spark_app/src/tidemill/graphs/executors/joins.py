@@ -54,6 +54,11 @@ class JoinShape:
         return JoinShape(self.right_on, self.left_on, self.how, self.suffix)
 
     @property
+    def of_right_keys(self) -> JoinShape:
+        """What tells keys of the right side that are known from new ones."""
+        return JoinShape(self.right_on, self.right_on, "semi", self.suffix)
+
+    @property
     def is_by_keys(self) -> bool:
         """Whether only the keys of the right side count."""
         return self.how in ("semi", "anti")
@@ -176,10 +181,8 @@ class JoinExecutor(Executor):
     def _right_came(self, right: pl.DataFrame) -> Iterator[pl.DataFrame]:
         if self._shape.is_by_keys:
             # A left row goes on with the first of its keys that comes: keys that came before bring it no second time.
-            keys = self._shape.right_on
-            same = JoinShape(keys, keys, "semi", self._shape.suffix)
             for known in self._right:
-                right = same.unmatched(right, known)
+                right = self._shape.of_right_keys.unmatched(right, known)
         if self._shape.how != "anti":
             for left in self._left:
                 yield self._shape.matched(left, right)

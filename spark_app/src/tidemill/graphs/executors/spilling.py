@@ -40,7 +40,13 @@ def spilled(frame: pl.DataFrame, folder: str | None = None) -> pl.DataFrame:
 
 
 def hashed_keys(keys: Sequence[str], schema: pl.Schema) -> list[pl.Expr]:
-    """Keys in types in which values that a join finds equal have equal hashes, whatever the width of a number."""
+    """Keys in types in which values that a join finds equal have equal hashes, whatever the type of a number."""
+    floats = {name for name in keys if schema[name].is_numeric() or schema[name] == pl.Boolean}
+    return [pl.col(name).cast(pl.Float64) if name in floats else pl.col(name) for name in keys]
+
+
+def _hashed_keys_before(keys: Sequence[str], schema: pl.Schema) -> list[pl.Expr]:
+    """The same in checkpoints of older versions, in which an int and an equal float were in two parts."""
     wide = {name: pl.Int128 if schema[name].is_integer() else pl.Float64 for name in keys if schema[name].is_numeric()}
     kept = {name for name in wide if schema[name].is_decimal()}
     return [pl.col(name).cast(wide[name]) if name in wide.keys() - kept else pl.col(name) for name in keys]
@@ -49,7 +55,11 @@ def hashed_keys(keys: Sequence[str], schema: pl.Schema) -> list[pl.Expr]:
 class SpilledParts:
     """Rows by the hash of their keys, in memory up to a number of bytes and on disk beyond."""
 
+    _are_numbers_alike = False
+    """Whether equal numbers of all types are in one part: not where an older version began them."""
+
     def __init__(self, keys: Sequence[str], memory_limit: int, folder: str | None) -> None:
+        self._are_numbers_alike = True
         self._keys = list(keys)
         self._memory_limit = memory_limit
         self._folder = folder
@@ -70,7 +80,8 @@ class SpilledParts:
             return
         rows = concatenated(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
-        part = (pl.struct(hashed_keys(self._keys, rows.schema)).hash(0) % PARTITIONS).alias("__tidemill_part")
+        hashed = hashed_keys if self._are_numbers_alike else _hashed_keys_before
+        part = (pl.struct(hashed(self._keys, rows.schema)).hash(0) % PARTITIONS).alias("__tidemill_part")
         rows = rows.with_columns(part).sort("__tidemill_part")
         starts = rows.group_by("__tidemill_part", maintain_order=True).len().rows()
         mapped, start = spilled(rows.drop("__tidemill_part"), self._folder), 0

@@ -111,7 +111,7 @@ class OOCJoinExecutor(JoinExecutor):
     def _unknown(self, right: pl.DataFrame, met: Levels) -> pl.DataFrame:
         """Of right rows those that early left rows have not met; by keys, a left row goes on with the first one."""
         for known in list(met) if self._shape.is_by_keys else ():
-            right = right.join(known, on=self._shape.right_on, how="anti")
+            right = self._shape.of_right_keys.unmatched(right, known)
         return right
 
     def _joined(self, lefts: Sequence[pl.DataFrame], rights: Levels) -> Iterator[pl.DataFrame]:

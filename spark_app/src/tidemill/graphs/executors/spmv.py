@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from tidemill.graphs.columns import typed
 from tidemill.graphs.executor import Executor, Output
 from tidemill.graphs.executors.aggregation import Aggregation, Groups
 from tidemill.graphs.executors.block_arrays import BlockArrays, BlockNames
@@ -64,6 +65,7 @@ class SpMVExecutor(Executor):
         return None
 
     def _products(self, block: pl.DataFrame, vector: pl.DataFrame) -> pl.DataFrame:
+        block, vector = typed(block, vector, [self._column], [self._column])
         met = block.lazy().join(vector.lazy(), on=self._column)
         if self._weight is not None:
             met = met.with_columns(pl.col(self._vector) * pl.col(self._weight))
