@@ -114,6 +114,42 @@ def test_no_row_is_read_when_a_file_has_none(tmp_path: Path, content: bytes, cha
     assert rows_read(CsvInput(files, sniffed(files, ["a", "b"], form, None), form), channels) == [[]] * channels
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("content", ["k,v\n", "k,v", "\ufeffk,v\r\n", "k,v\n\n"])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_columns_are_there_without_a_row_when_files_have_a_header_only(
+    tmp_path: Path, name: str, content: str, channels: int
+) -> None:
+    packed = gzip.compress(content.encode()) if name.endswith(".gz") else content.encode()
+    (tmp_path / name).write_bytes(packed)
+    (tmp_path / "0.csv").write_bytes(b"")
+    files, form = find_files(str(tmp_path), ""), CsvFormat(has_header=True)
+
+    types = sniffed(files, None, form, {"v": pl.Int64()})
+
+    assert types == {"k": pl.String(), "v": pl.Int64()}
+    assert list(types) == ["k", "v"]
+    assert rows_read(CsvInput(files, types, form), channels) == [[]] * channels
+
+
+def test_types_are_those_of_files_that_have_rows_when_the_first_one_has_a_header_only(tmp_path: Path) -> None:
+    for name, content in (("a", "k,v\n"), ("b", "k,v\n1,2.5\n"), ("c", "k,v")):
+        (tmp_path / f"{name}.csv").write_text(content)
+    files, form = find_files(str(tmp_path), ""), CsvFormat(has_header=True)
+
+    types = sniffed(files, None, form, None)
+
+    assert types == {"k": pl.Int64(), "v": pl.Float64()}
+    assert rows_read(CsvInput(files, types, form), 1) == [[(1, 2.5)]]
+
+
+def test_names_are_missing_when_files_have_no_header_and_no_row(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"\n")
+
+    with pytest.raises(BadInput, match="no names of columns"):
+        sniffed(find_files(str(tmp_path), "a.csv"), None, CsvFormat(has_header=True), {"k": pl.Int64()})
+
+
 def test_only_what_is_needed_is_made_a_value_when_columns_and_a_predicate_are_given(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("\ufeff1,2,u\n3,4,v\n5,6,w\n")
     files, form = find_files(str(tmp_path), ["a.csv"]), CsvFormat()

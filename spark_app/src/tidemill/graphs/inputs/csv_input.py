@@ -141,7 +141,7 @@ class CsvInput:
         file = self.files[number]
         if end is None:
             chunk = decompressed(file)
-            skipped = first_row_end(chunk, self.form.quote_byte, 0) if self.form.has_header else 0
+            skipped = _header_end(chunk, self.form) if self.form.has_header else 0
             return self._parsed(chunk[skipped:], file, 0), tuple(rest) or None
         chunk = self._whole_rows(file, start, end)
         after = start + len(chunk)
@@ -221,13 +221,14 @@ def decompressed(file: SourceFile) -> bytes:
 def sniffed(
     files: Sequence[SourceFile], names: Sequence[str] | None, form: CsvFormat, types: Mapping[str, Any] | None
 ) -> dict[str, pl.DataType]:
-    """The columns of files and their types, from the first rows of the first file that has some.
+    """The columns of files and their types, from the first rows of the first file that has some; where no file has
+    rows, from the first header, and text where `types` say nothing.
 
     Raises:
         BadInput: there are no names, other names in another file, or another number of columns.
     """
-    sample = next((found for found in (_sample(file, form) for file in files) if found[1].strip()), (b"", b""))
-    found_names = list(names) if names is not None else _split_row(sample[0], form)
+    file, header, rows = _first_rows(files, form)
+    found_names = list(names) if names is not None else _split_row(header, form)
     if not found_names:
         raise BadInput("There are no names of columns: give names, or header=True if the first row has them.")
     if len(set(found_names)) != len(found_names):
@@ -237,16 +238,26 @@ def sniffed(
         raise BadInput(f"schema names {', '.join(sorted(unknown))}, which is none of {', '.join(found_names)}.")
     if form.has_header:
         _check_headers(files, form)
-    if not sample[1].strip():
+    if not rows.strip():
         inferred: list[pl.DataType] = [pl.String()] * len(found_names)
     else:
-        inferred = _inferred(
-            without_empty_lines(sample[1], form.quote_byte), form, set(found_names) <= set(types or {})
-        )
+        inferred = _inferred(without_empty_lines(rows, form.quote_byte), form, set(found_names) <= set(types or {}))
         if len(inferred) != len(found_names):
-            text = f"{files[0].path} has {len(inferred)} columns and there are {len(found_names)} names."
+            text = f"{file.path} has {len(inferred)} columns and there are {len(found_names)} names."
             raise BadInput(f"{text} A row that ends with {form.separator!r} has one more column: name it 'null'.")
     return {name: (types or {}).get(name, kind) for name, kind in zip(found_names, inferred, strict=True)}
+
+
+def _first_rows(files: Sequence[SourceFile], form: CsvFormat) -> tuple[SourceFile, bytes, bytes]:
+    """The first file that has rows with its header and rows; else the first one that has a header, without rows."""
+    found = files[0], b"", b""
+    for file in files:
+        header, rows = _sample(file, form)
+        if rows.strip():
+            return file, header, rows
+        if header.strip() and not found[1]:
+            found = file, header, b""
+    return found
 
 
 def _sample(file: SourceFile, form: CsvFormat, size: int = SAMPLE_BYTES) -> tuple[bytes, bytes]:
@@ -264,8 +275,13 @@ def _sample(file: SourceFile, form: CsvFormat, size: int = SAMPLE_BYTES) -> tupl
     chunk = chunk[:whole].removeprefix(_BYTE_ORDER_MARK)
     if not form.has_header:
         return b"", chunk
-    cut = first_row_end(chunk, form.quote_byte, 0) or len(chunk)
+    cut = _header_end(chunk, form)
     return chunk[:cut], chunk[cut:]
+
+
+def _header_end(chunk: bytes, form: CsvFormat) -> int:
+    """How many bytes the first row of a chunk has; all where no line ends."""
+    return first_row_end(chunk, form.quote_byte, 0) or len(chunk)
 
 
 def _check_headers(files: Sequence[SourceFile], form: CsvFormat) -> None:
