@@ -469,6 +469,38 @@ def test_sessions_end_when_the_next_row_is_further_away_than_there_are_numbers(t
     assert [each["n"].to_list() for each in [windows.done(0)] if isinstance(each, pl.DataFrame)] == [[1, 1]]
 
 
+@pytest.mark.parametrize(
+    ("unit", "gap", "lengths"),
+    [
+        ("ns", "1ns", [2, 1, 1, 1]), ("ns", "2ns", [4, 1]), ("us", "2us", [4, 1]),
+        ("us", timedelta(microseconds=4), [5]), ("ms", "1ms1000us", [4, 1]), ("ms", "2000000ns", [4, 1]),
+    ],
+)  # fmt: skip
+def test_sessions_are_told_apart_by_the_unit_of_their_times(tmp_path: Path, unit: Any, gap: Any, lengths: Any) -> None:
+    table = pl.DataFrame({"at": [0, 0, 1, 2, 5]}).cast(pl.Datetime(unit))
+    frame = TaskGraph(tmp_path, parallelism=1).from_frames(table)
+
+    found = frame.group_by_session("at", gap=gap).agg(n=pl.len()).sort("at").collect()
+
+    assert found["n"].to_list() == lengths
+
+
+@pytest.mark.parametrize(
+    ("kind", "span"),
+    [
+        (pl.Datetime("us"), "1ns"), (pl.Datetime("us"), "1h1ns"), (pl.Datetime("ms"), "1us"), (pl.Date, "1ns"),
+        (pl.Datetime("ms", "UTC"), "1500us"), (pl.Datetime("ms"), timedelta(microseconds=1)),
+    ],
+)  # fmt: skip
+def test_spans_are_refused_when_they_have_parts_of_the_unit_of_times(tmp_path: Path, kind: Any, span: Any) -> None:
+    frame = TaskGraph(tmp_path).from_frames(pl.DataFrame({"at": [0]}).cast(kind))
+
+    with pytest.raises(BadInput, match="'at', which is .*, take whole (micro|milli)seconds, not "):
+        frame.group_by_session("at", gap=span)
+    with pytest.raises(BadInput, match="'at', which is .*, take whole (micro|milli)seconds, not "):
+        frame.group_by_dynamic("at", every=span)
+
+
 def test_sessions_are_refused_when_they_cannot_be(tmp_path: Path) -> None:
     frame = TaskGraph(tmp_path).from_frames(pl.DataFrame({"at": TIMES[:1], "v": [1], "w": ["a"], "l": [[1]]}))
     wrong: list[tuple[str, Any, str]] = [

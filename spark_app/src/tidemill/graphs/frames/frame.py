@@ -175,7 +175,7 @@ class GraphFrame:
         self, index_column: str, *, gap: Span, group_by: Name | Sequence[Name] | None = None
     ) -> Grouped:
         """Sessions of a column of dates, times with a date, or whole numbers, for `agg`: rows of which each is less
-        than `gap` after the one before, in whatever order they come.
+        than `gap` after the one before, in whatever order they come. A gap has no parts of the unit of the times.
 
         The time of a session's first row is in `index_column`. Rows without a time are in no session. `group_by`:
         sessions of each key. All rows are held in memory; without `group_by` in one channel.
@@ -190,7 +190,7 @@ class GraphFrame:
         nested = [key for key in keys if grouped._frame.schema[key].is_nested()]
         if nested:
             raise BadInput(f"sessions are found in the order of their keys, and {nested[0]!r} has none")
-        begin = pl.Series([0]).cast(pl.Datetime("us"))
+        begin = pl.Series([0]).cast(pl.Datetime(getattr(self.schema[index_column], "time_unit", "us")))
         if (
             isinstance(span, str) and not (begin.dt.offset_by(span) > begin).all()
         ):  # what Polars does not know raises here

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import polars as pl
@@ -10,6 +11,8 @@ from tidemill.values.errors import BadInput
 
 Span = str | int | timedelta
 """Text as Polars has it ("1h30m", "1d", "1mo"), a timedelta, or a whole number."""
+
+_NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000}
 
 
 def window_spans(schema: pl.Schema, column: str, *spans: Span) -> tuple[str | int, ...]:
@@ -32,7 +35,21 @@ def window_spans(schema: pl.Schema, column: str, *spans: Span) -> tuple[str | in
     if wrong:
         advice = "a whole number above 0" if kind.is_integer() else 'a time above 0, as "1h" or timedelta(hours=1)'
         raise BadInput(f"windows over {column!r}, which is {kind}, take {advice}, not {wrong[0]!r}")
-    return tuple(_text(span) if isinstance(span, timedelta) else span for span in spans)
+    found = tuple(_text(span) if isinstance(span, timedelta) else span for span in spans)
+    _check_unit(column, kind, found)
+    return found
+
+
+def _check_unit(column: str, kind: pl.DataType, spans: tuple[str | int, ...]) -> None:
+    """Refuses parts of the unit that times have, which Polars drops: of such a span nothing may stay."""
+    if kind.is_integer():
+        return
+    unit = getattr(kind, "time_unit", "us")  # sessions of days are found in microseconds
+    for span in spans:
+        parts = sum(int(count) * _NANOSECONDS[name] for count, name in re.findall(r"(\d+)(ns|us|ms)", str(span)))
+        if parts % _NANOSECONDS[unit]:
+            whole = {"ms": "milliseconds", "us": "microseconds"}[unit]
+            raise BadInput(f"windows over {column!r}, which is {kind}, take whole {whole}, not {span!r}")
 
 
 def _is_time(span: Span) -> bool:
