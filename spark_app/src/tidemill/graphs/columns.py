@@ -111,7 +111,7 @@ def typed(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Two frames that can be joined on these columns. Polars joins neither nulls of the type Null with others, nor ints
     with floats, and rows `by` columns of one type only (`exactly`): such columns get the type that holds the values of
-    both. Raises SchemaError where values would change.
+    both. Raises the error of Polars where values would change.
     """
     for one, other in zip(left_on, right_on, strict=True):
         sides = left.get_column(one), right.get_column(other).alias(one)

@@ -17,8 +17,8 @@ Merge = Callable[[Sequence[pl.DataFrame]], pl.DataFrame]
 
 
 def concatenated(frames: Sequence[pl.DataFrame], called: Mapping[str, str] | None = None) -> pl.DataFrame:
-    """One frame in one piece; types that differ between batches (ints and floats, nulls only) are widened. Raises
-    SchemaError where values would change; `called` is what it calls columns.
+    """One frame in one piece; types that differ between batches (ints and floats, nulls only) are widened. Values that
+    would change are refused with what columns are `called`.
     """
     return stacked(frames, rechunk=True, called=called)
 
