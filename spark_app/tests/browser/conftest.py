@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import watched
+from gateways import served
 from playwright.sync_api import Browser, Page, sync_playwright
+from shown import SALES, Shown
+
+from tidemill import InProcessCluster, LaunchConfig
+from tidemill.api.recording import record_module
+from tidemill.gateway.modules import Modules
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "chromium.sh"
 # The sandbox needs rights that root in a container has not; the other flags keep Chromium from asking hosts of its own.
@@ -42,3 +49,14 @@ def page(chromium: Browser) -> Iterator[Page]:
 
 def _is_complaint(kind: str, text: str) -> bool:
     return kind in ("error", "warning") and not text.startswith("Failed to load resource")
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shown]:
+    monkeypatch.setattr(watched, "FLAG", tmp_path / "mended")
+    with InProcessCluster.create(engine="local") as cluster:
+        cluster.launch_module(watched.Shop(), LaunchConfig(4, 2))
+        cluster.cluster_depot("Shop", "*sales").append_many(SALES)
+        cluster.wait_until_processed("Shop")
+        with served(Modules(cluster.store, declaration=record_module(watched.Shop()))) as server:
+            yield Shown(cluster, server.url)

@@ -11,7 +11,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ import watched
 from axe_playwright_python.sync_playwright import Axe
 from gateways import served
 from playwright.sync_api import Locator, Page, expect
+from shown import SALES, Shown
 
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill import Path as At
@@ -33,7 +33,6 @@ from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.store.urls import open_store
 from tidemill.values.ids import Ids
 
-SALES = [["ann", "tea", 3], ["ann", "milk", 2], ["bob", "tea", 4]]
 PICTURES = os.environ.get("TIDEMILL_PICTURES")
 VIEWS = (
     "#/", "#/m/Shop", "#/m/Shop/depots", "#/m/Shop/pstates", "#/m/Shop/queries", "#/m/Shop/options", "#/m/Shop/t/sum",
@@ -44,29 +43,6 @@ VIEWS = (
 def picture(page: Page | Locator, name: str) -> None:
     if PICTURES:
         page.screenshot(path=str(Path(PICTURES) / f"{name}.png"))
-
-
-class Shown:
-    """A cluster that runs the shop, and where its page is."""
-
-    def __init__(self, cluster: InProcessCluster, url: str) -> None:
-        self.cluster, self.url = cluster, url
-        self.sales = cluster.cluster_depot("Shop", "*sales")
-
-    def go(self, page: Page, view: str) -> None:
-        page.goto(f"{self.url}/{view}")
-        page.get_by_role("heading", level=1).wait_for()
-
-
-@pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shown]:
-    monkeypatch.setattr(watched, "FLAG", tmp_path / "mended")
-    with InProcessCluster.create(engine="local") as cluster:
-        cluster.launch_module(watched.Shop(), LaunchConfig(4, 2))
-        cluster.cluster_depot("Shop", "*sales").append_many(SALES)
-        cluster.wait_until_processed("Shop")
-        with served(Modules(cluster.store, declaration=record_module(watched.Shop()))) as server:
-            yield Shown(cluster, server.url)
 
 
 # --- looking ---------------------------------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
 // The frame around all views: signing in, where one is, light or dark. Each view is an address behind the #.
 import { html, render, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask, useAsked } from "./api.js";
+import { usePlace } from "./place.js";
 import { Help } from "./help.js";
 import { Notice } from "./parts.js";
 import { Overview } from "./overview.js";
-import { ModuleView } from "./module.js";
+import { ModuleView, TABS } from "./module.js";
 import { Topology } from "./topology.js";
 import { Depot } from "./depot.js";
 import { PState } from "./pstate.js";
@@ -14,43 +15,43 @@ import { Dataset, Datasets } from "./datasets.js";
 
 const OF_STORE = { graphs: ["Graphs", Graphs, Graph], datasets: ["Datasets", Datasets, Dataset] };
 const VIEWS = { t: [Topology, "topologies"], d: [Depot, "depots"], p: [PState, "pstates"], q: [Query, "queries"] };
+const isOfStore = (kind) => Object.hasOwn(OF_STORE, kind);
 
-// "#/m/Shop/t/mb?entry=3" -> { parts: ["m", "Shop", "t", "mb"], query: URLSearchParams }
-function place() {
-  const [path, query = ""] = window.location.hash.replace(/^#\/?/, "").split("?");
-  return { parts: path.split("/").filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(query) };
+// Whether an address is one of a view; null parts are no address at all.
+function isView({ parts }) {
+  if (parts === null) return false;
+  const [kind, module, sort, name] = parts;
+  if (kind === undefined) return true;
+  if (isOfStore(kind)) return parts.length <= 2;
+  if (kind !== "m" || !module || parts.length > 4) return false;
+  return name ? Object.hasOwn(VIEWS, sort) : sort === undefined || TABS.includes(sort);
 }
 
-function usePlace() {
-  const [at, set] = useState(place());
-  useEffect(() => {
-    const moved = () => { set(place()); };
-    window.addEventListener("hashchange", moved);
-    return () => window.removeEventListener("hashchange", moved);
-  }, []);
-  return at;
-}
+const Nowhere = () => html`<div class="head"><h1>There is no such view</h1></div>
+  <div class="notice" role="alert">The address <code>${window.location.hash}</code> leads to no view of this page. Go to the <a href="#/">overview</a>.</div>`;
 
 function View({ at, session }) {
+  if (!isView(at)) return html`<${Nowhere} />`;
   const [kind, module, sort, name] = at.parts;
-  if (kind in OF_STORE) {
+  if (isOfStore(kind)) {
     const [, All, One] = OF_STORE[kind];
     return module ? html`<${One} key=${at.parts.join("/")} name=${module} query=${at.query} />` : html`<${All} query=${at.query} />`;
   }
-  if (kind !== "m" || !module) return html`<${Overview} query=${at.query} hasGraphs=${session.has_graphs} />`;
+  if (kind === undefined) return html`<${Overview} query=${at.query} hasGraphs=${session.has_graphs} />`;
   const may = (role) => session.roles.includes(role);
-  if (sort in VIEWS && name) return html`<${VIEWS[sort][0]} key=${at.parts.join("/")} module=${module} name=${name} query=${at.query} may=${may} />`;
+  if (name) return html`<${VIEWS[sort][0]} key=${at.parts.join("/")} module=${module} name=${name} query=${at.query} may=${may} />`;
   return html`<${ModuleView} key=${module} module=${module} tab=${sort ?? "topologies"} may=${may} />`;
 }
 
 function Crumbs({ at }) {
-  const [kind, module, sort, name] = at.parts;
+  const [kind, module, sort, name] = isView(at) ? at.parts : [];
   const steps = [["Overview", "#/"]];
-  if (kind in OF_STORE) steps.push([OF_STORE[kind][0], `#/${kind}`]);
-  if (kind in OF_STORE && module) steps.push([module, window.location.hash]);
+  if (isOfStore(kind)) steps.push([OF_STORE[kind][0], `#/${kind}`]);
+  if (isOfStore(kind) && module) steps.push([module, window.location.hash]);
   if (kind === "m" && module) steps.push([module, `#/m/${encodeURIComponent(module)}`]);
-  if (kind === "m" && name && sort in VIEWS) steps.push([name, window.location.hash]);
-  useEffect(() => { document.title = [...steps.slice(1).map(([text]) => text).reverse(), "Tidemill"].join(" · "); });
+  if (kind === "m" && name) steps.push([name, window.location.hash]);
+  const titles = isView(at) ? steps.slice(1).map(([text]) => text).reverse() : ["There is no such view"];
+  useEffect(() => { document.title = [...titles, "Tidemill"].join(" · "); });
   return html`<nav class="crumbs" aria-label="Where you are">${steps.map(([text, link], index) => html`${index > 0 && html`<span aria-hidden="true">›</span>`}
     <a href=${link} aria-current=${index === steps.length - 1 ? "page" : undefined}>${text}</a>`)}</nav>`;
 }

@@ -4,7 +4,7 @@ import { ask, bare, segment, useAsked } from "./api.js";
 import { Facts, Notice, Schema, State, Table, number } from "./parts.js";
 import { Options } from "./options.js";
 
-const TABS = ["topologies", "depots", "pstates", "queries", "options"];
+export const TABS = ["topologies", "depots", "pstates", "queries", "options"];
 const TITLES = { pstates: "PStates" };
 const title = (tab) => TITLES[tab] ?? tab[0].toUpperCase() + tab.slice(1);
 

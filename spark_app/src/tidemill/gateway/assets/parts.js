@@ -43,6 +43,9 @@ export function State({ status }) {
 export const Notice = ({ error, children }) => html`<div class="notice ${error ? "bad" : ""}" role=${error ? "alert" : "status"}>
   ${error ? html`<strong>${error.code ?? "Error"}</strong>: ${error.message}` : children}</div>`;
 
+// A view of what cannot be shown: it says what was looked for all the same.
+export const Absent = ({ name, module, error }) => html`<div class="head"><h1>${name} <span class="soft">of ${module}</span></h1></div><${Notice} error=${error} />`;
+
 // The parts of a store that have a list of their own.
 const LISTS = [["modules", "Modules", "#/"], ["graphs", "Graphs", "#/graphs"], ["datasets", "Datasets", "#/datasets"]];
 export const StoreTabs = ({ at }) => html`<nav class="tabs" aria-label="Parts of the store">${LISTS.map(([name, title, link]) =>
@@ -120,7 +123,7 @@ export function Chart({ label, series, data, format = number }) {
   return html`<div ref=${place} role="img" aria-label=${label}></div>`;
 }
 
-// Microbatches as bars, each divided by its phases; attempts that failed are outlined and crossed.
+// Microbatches as bars, each divided by its phases; attempts of which nothing counts are outlined and crossed.
 export function Timeline({ bars, chosen, choose }) {
   const width = 1200, height = 150, foot = 14;
   const step = width / Math.max(60, bars.length), most = Math.max(1, ...bars.map((bar) => bar.total));
@@ -128,11 +131,14 @@ export function Timeline({ bars, chosen, choose }) {
   return html`<svg class="timeline" viewBox="0 0 ${width} ${height}" preserveAspectRatio="none" role="group"
       aria-label="The newest microbatches, oldest first; the height is the time each took">
     ${bars.map((bar, at) => html`<${Bar} key=${bar.key} bar=${bar} x=${at * step} width=${step * 0.8} base=${height - foot}
-      scale=${scale} isChosen=${bar.key === chosen} choose=${() => choose(bar.key)} height=${height} />`)}</svg>`;
+      scale=${scale} isChosen=${bar.entry === chosen} choose=${() => choose(bar.entry)} height=${height} />`)}</svg>`;
 }
+
+const LOST_HEIGHT_MIN = 24; // of an attempt of which nobody knows how long it took, too
 
 function Bar({ bar, x, width, base, scale, isChosen, choose, height }) {
   let y = base;
+  const lost = Math.max(LOST_HEIGHT_MIN, bar.total * scale);
   const phases = bar.isFailed ? [] : bar.phases.map(([name, millis]) => {
     const size = Math.max(0.5, millis * scale);
     y -= size;
@@ -142,8 +148,8 @@ function Bar({ bar, x, width, base, scale, isChosen, choose, height }) {
   return html`<g role="button" tabindex="0" aria-label=${bar.label} aria-pressed=${isChosen} onClick=${choose} onKeyDown=${pressed}>
     <title>${bar.label}</title>
     ${isChosen && html`<rect class="chosen" x=${x - 1} y="0" width=${width + 2} height=${height} />`}${phases}
-    ${bar.isFailed && html`<rect class="failed" x=${x} y=${base - 24} width=${width} height="24" />
-      <line class="cross" x1=${x} x2=${x + width} y1=${base - 24} y2=${base} /><line class="cross" x1=${x + width} x2=${x} y1=${base - 24} y2=${base} />`}
+    ${bar.isFailed && html`<rect class="failed" x=${x} y=${base - lost} width=${width} height=${lost} />
+      <line class="cross" x1=${x} x2=${x + width} y1=${base - lost} y2=${base} /><line class="cross" x1=${x + width} x2=${x} y1=${base - lost} y2=${base} />`}
     <rect class="hit" x=${x} y="0" width=${width} height=${height} /></g>`;
 }
 

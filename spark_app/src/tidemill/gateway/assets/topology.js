@@ -1,57 +1,51 @@
 // One topology as it goes on: its newest microbatches, what waits, where time goes, and why it failed.
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
 import { ask, segment, useAsked, useEvents } from "./api.js";
+import { Log, useLog } from "./entries.js";
+import { Failure } from "./failure.js";
+import { Microbatches, useEntry } from "./microbatches.js";
+import { goTo } from "./place.js";
 import { Plan } from "./plan.js";
 import { Quarantine } from "./quarantine.js";
-import { Chart, Facts, Notice, State, Table, Timeline, ago, bytes, clock, count, milliseconds, moment, number, offsets, total, useTick } from "./parts.js";
+import { Absent, Chart, Facts, Notice, State, Table, ago, bytes, count, moment, number, offsets, useTick } from "./parts.js";
 
-const LINES_MAX = 1000;
 const SAMPLES_MAX = 600;
 const SAMPLE_MS = 5000;
+const choose = (entry) => goTo({ entry });
 
 export function Topology({ module, name, query, may }) {
   const path = `/modules/${segment(module)}/topologies/${segment(name)}`;
-  const [status, setStatus] = useState(null), [lines, setLines] = useState([]), [samples, setSamples] = useState([]);
+  const [status, setStatus] = useState(null), [samples, setSamples] = useState([]), log = useLog(path), { lines } = log;
   const [trouble, setTrouble] = useState("");
   const isOpen = useEvents(`${path}/subscribe`, {
     status: (found) => { setStatus(found); setSamples((known) => [...known, [Date.now() / 1000, found.waiting]].slice(-SAMPLES_MAX)); },
-    restart: () => { setLines([]); setSamples([]); },
-    log: (found) => setLines((known) => merged(known, found)),
+    restart: () => { log.restart(); setSamples([]); },
+    log: log.take,
     trouble: ({ message }) => setTrouble(message),
   });
   const known = useAsked(path, () => ask(path)); // events that are refused come without a reason: this has it
   const chosen = Number(query.get("entry")) || null;
-  const choose = (entry) => { window.location.hash = `/m/${segment(module)}/t/${segment(name)}?entry=${entry}`; };
+  const { line, trouble: absence } = useEntry(path, lines, chosen);
+  const measured = useMemo(() => line && line.entry < lines[0]?.entry ? [line, ...lines] : lines, [lines, line]);
   useTick(1);
   useEffect(() => { // what waits goes on to be what it was while nothing changes
     const timer = setInterval(() => setSamples((all) => all.length ? [...all, [Date.now() / 1000, all[all.length - 1][1]]].slice(-SAMPLES_MAX) : all), SAMPLE_MS);
     return () => clearInterval(timer);
   }, []);
-  if (known.error) return html`<${Notice} error=${known.error} />`;
+  if (known.error) return html`<${Absent} name=${name} module=${module} error=${known.error} />`;
   if (!status) return html`<p class="soft">Looking …</p>`;
-  const older = async () => {
-    const found = await ask(`${path}/log?limit=200&before=${lines[0].entry}`);
-    setLines((now) => merged(now, found, true));
-  };
   return html`<${Head} module=${module} name=${name} status=${status} path=${path} may=${may} isOpen=${isOpen} />
     ${trouble && html`<${Notice} error=${{ code: "Store", message: trouble }} />`}
     ${status.background_trouble && html`<${Notice} error=${{ code: "Background work", message: status.background_trouble }} />`}
     ${!status.is_running && status.entry > 0 && html`<${Stopped} status=${status} />`}
     ${status.failure && html`<${Failure} failure=${status.failure} />`}
     <section class="card"><h2>Now</h2><${Now} status=${status} /></section>
-    <section class="card"><h2>Microbatches</h2><${Microbatches} lines=${lines} chosen=${chosen} choose=${choose} /></section>
+    <section class="card"><h2>Microbatches</h2><${Microbatches} lines=${lines} chosen=${chosen} choose=${choose} line=${line} trouble=${absence} /></section>
     <${Charts} lines=${lines} samples=${samples} />
     ${status.quarantined > 0 && html`<${Quarantine} path=${path} status=${status} may=${may} />`}
-    <${Plan} path=${path} lines=${lines} chosen=${chosen} />
+    <${Plan} path=${path} lines=${measured} chosen=${chosen} />
     <section class="card"><h2>Sources</h2><${Sources} module=${module} status=${status} /></section>
-    <section class="card"><h2>Log</h2><${Log} lines=${lines} chosen=${chosen} choose=${choose} />
-      ${lines.length > 0 && lines[0].entry > 1 && html`<p><button onClick=${older}>Older entries</button></p>`}</section>`;
-}
-
-// Lines by entry, once each; the newest LINES_MAX, or the oldest where somebody went back.
-function merged(known, found, isBack = false) {
-  const all = [...new Map([...known, ...found].map((line) => [line.entry, line])).values()].sort((one, other) => one.entry - other.entry);
-  return isBack ? all.slice(0, LINES_MAX) : all.slice(-LINES_MAX);
+    <section class="card"><h2>Log</h2><${Log} log=${log} query=${query} chosen=${chosen} choose=${choose} /></section>`;
 }
 
 function Head({ module, name, status, path, may, isOpen }) {
@@ -97,67 +91,7 @@ const Now = ({ status }) => html`<${Facts} facts=${{
 
 const migrated = (one) => one.waiting ? `${number(one.waiting)} of ${number(one.rows)} rows to go` : "done";
 
-const Failure = ({ failure }) => html`<section class="notice bad" aria-label="The last failure">
-  <h2>Microbatch ${failure.microbatch_id}, version ${failure.version} failed in ${failure.phase}</h2>
-  <p>At ${moment(failure.at_ms)}${failure.step && html` in the step <code>${failure.step}</code>`}. It is tried again until it succeeds${
-    failure.code === "UserCodeFailed" ? html`: mend the code and start it again, or let records like this one be left out with the option <code>topology.on.record.error</code>` : ""}.</p>
-  <p>${failure.message}</p>
-  ${failure.sample && html`<h3>What the function was given</h3><pre tabindex="0">${failure.sample}</pre>`}
-  ${failure.trace && html`<h3>Traceback</h3><pre tabindex="0">${failure.trace}</pre>`}</section>`;
-
-// --- microbatches ---------------------------------------------------------------------------------------------------
-
-const PHASES = [["prime", "prime_ms"], ["process", "process_ms"], ["commit", "commit_ms"]];
-
-function bars(lines) {
-  return lines.filter((line) => line.kind === "commit" || line.failure).slice(-120).flatMap((line) => {
-    const made = [];
-    if (line.failure) made.push({ key: -line.entry, isFailed: true, total: 0, phases: [],
-      label: `Microbatch ${line.failure.microbatch_id}, version ${line.failure.version} failed in ${line.failure.phase}` });
-    if (line.kind === "commit") made.push({ key: line.entry, total: total(line.metrics),
-      phases: PHASES.map(([name, metric]) => [name, line.metrics?.[metric] ?? 0]).filter(([, millis]) => millis > 0),
-      label: `Microbatch ${line.microbatch_id}, version ${line.version}: ${number(line.records)} records in ${milliseconds(total(line.metrics))}` });
-    return made;
-  });
-}
-
-function Microbatches({ lines, chosen, choose }) {
-  const shown = useMemo(() => bars(lines), [lines]);
-  const line = lines.find((one) => one.entry === chosen);
-  if (shown.length === 0) return html`<p class="soft">None is committed yet.</p>`;
-  return html`<${Timeline} bars=${shown} chosen=${chosen} choose=${(key) => choose(Math.abs(key))} />
-    <p class="legend"><span><i class="prime"></i>prime</span><span><i class="process"></i>process</span><span><i class="commit"></i>commit</span>
-      <span><i class="failed"></i>failed, tried again</span><span>${percentiles(lines)}</span><span>${placements(lines)}</span></p>
-    ${line && html`<${Chosen} line=${line} />`}`;
-}
-
-function percentiles(lines) {
-  const times = lines.filter((line) => line.kind === "commit").map((line) => total(line.metrics)).sort((one, other) => one - other);
-  const at = (share) => milliseconds(times[Math.min(times.length - 1, Math.floor(times.length * share))]);
-  return times.length ? `of ${times.length}: median ${at(0.5)}, 90 % within ${at(0.9)}, longest ${at(1)}` : "";
-}
-
-function placements(lines) {
-  const counts = {};
-  for (const { placement } of lines) if (placement) counts[placement] = (counts[placement] ?? 0) + 1;
-  const told = Object.entries(counts).map(([name, times]) => `${name} ${number(times)}`).join(", ");
-  return told && `ran ${told}`;
-}
-
-function Chosen({ line }) {
-  const metrics = Object.entries(line.metrics ?? {}).map(([name, value]) => [name.replace(/_/g, " "), name.endsWith("_ms") ? milliseconds(value) : number(value)]);
-  return html`<h3>Entry ${line.entry}: ${line.kind} at ${moment(line.written_ms)}</h3>
-    <${Facts} facts=${{ ...(line.microbatch_id ? { Microbatch: `${line.microbatch_id}, version ${line.version}`, Records: number(line.records), ...(line.placement ? { Placement: line.placement } : {}) } : {}),
-      Owner: line.owner, Epoch: line.epoch, Definition: line.definition, ...Object.fromEntries(metrics) }} />
-    ${line.begun && html`<h3>Begun: microbatch ${line.begun.microbatch_id}, version ${line.begun.version}, ${number(line.begun.records)} records</h3>
-      <${Ranges} ranges=${line.begun.ranges} />`}
-    ${line.failure && html`<${Failure} failure=${line.failure} />`}`;
-}
-
-const Ranges = ({ ranges }) => html`<${Table} label="Ranges" empty="No records: a tick, or nothing." rows=${Object.entries(ranges ?? {}).flatMap(
-  ([source, parts]) => parts.map(([partition, start, end]) => ({ source, partition, start, end })))}
-  columns=${[["Source", (row) => row.source], ["Partition", (row) => row.partition, true], ["From offset", (row) => number(row.start), true],
-    ["To", (row) => number(row.end), true], ["Records", (row) => number(row.end - row.start), true]]} />`;
+// --- charts and sources ---------------------------------------------------------------------------------------------
 
 function Charts({ lines, samples }) {
   const commits = lines.filter((line) => line.kind === "commit");
@@ -167,8 +101,6 @@ function Charts({ lines, samples }) {
     <section class="card"><h2>Records a second</h2><${Chart} label="Records a second of each microbatch" series=${[["records/s", "--process"]]} data=${rates} /></section>
     <section class="card"><h2>Records that wait</h2><${Chart} label="Records that wait, since this view was opened" series=${[["waiting", "--commit"]]} data=${waiting} /></section></div>`;
 }
-
-// --- sources and log ------------------------------------------------------------------------------------------------
 
 function Sources({ module, status }) {
   const path = `/modules/${segment(module)}`;
@@ -180,22 +112,3 @@ function Sources({ module, status }) {
     ["Waiting", (row) => number(status.lag?.[row.source_id]), true],
     ["Next offsets by partition", (row) => html`<code>${offsets(status.progress[row.source_id] ?? [])}</code>`]]} />`;
 }
-
-const KINDS = { claim: "A leader claimed it", begin: "Begun", commit: "Committed", compact: "Compacted", note: "Noted" };
-
-// What a claim says only together with the entry before it: who led until then, and how long nobody wrote.
-const claimed = (line, before) => line.kind !== "claim" || !before ? "" : html` <span class="soft">${
-  before.owner === line.owner ? "" : `${milliseconds(line.written_ms - before.written_ms)} after the last entry of ${before.owner}`}</span>`;
-
-// The newest of equal failures has the text; what is tried again and again would fill the log with it.
-const failed = (line, after) => after?.failure?.message === line.failure.message ? "after the same failure" : `after a failure: ${line.failure.message.split("\n")[0]}`;
-
-const Log = ({ lines, chosen, choose }) => html`<${Table} label="Log" rows=${lines.map((line, at) => ({ ...line, key: line.entry, before: lines[at - 1], after: lines[at + 1] })).slice(-60).reverse()} columns=${[
-  ["Entry", (line) => html`<button class="link" aria-pressed=${line.entry === chosen} onClick=${() => choose(line.entry)}>${line.entry}</button>`, true],
-  ["Time", (line) => clock(line.written_ms)],
-  ["Event", (line) => html`${KINDS[line.kind] ?? line.kind}${claimed(line, line.before)}${line.failure && html` <span class="bad">${failed(line, line.after)}</span>`}`],
-  ["Microbatch", (line) => line.microbatch_id ? `${line.microbatch_id}/${line.version}` : line.begun ? `${line.begun.microbatch_id}/${line.begun.version}` : "–"],
-  ["Records", (line) => number(line.records ?? line.begun?.records), true],
-  ["Time taken", (line) => line.kind === "commit" ? milliseconds(total(line.metrics)) : "–", true],
-  ...(lines.some((line) => line.placement) ? [["Ran", (line) => line.placement]] : []),
-  ["Leader", (line) => html`<span class="soft nowrap">${line.owner}</span>`]]} />`;
