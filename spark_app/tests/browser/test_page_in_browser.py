@@ -228,6 +228,44 @@ def test_the_plan_is_drawn_when_the_gateway_has_the_code(page: Page, shop: Shown
         expect(page.get_by_role("alert")).to_contain_text("NeedsCode")
 
 
+def test_the_plan_marks_the_step_when_a_failure_leads_there(page: Page, shop: Shown) -> None:
+    shop.sales.append(["eve", "tea", 13])
+    shop.go(page, "#/m/Shop/t/sum")
+    page.get_by_label("The last failure").first.get_by_role(
+        "link", name=re.compile("each.priced. at .*watched.py")
+    ).click()
+    expect(page).to_have_url(re.compile("[?&]step=each"))
+    marked = page.get_by_label("Picture of the plan").locator("g.failing")
+    expect(marked).to_have_count(1)
+    expect(marked).to_be_in_viewport()
+    expect(marked).to_contain_text("each(priced)")
+    number = marked.get_attribute("data-box")
+    watched.FLAG.touch()
+    shop.go(page, f"#/m/Shop/t/sum?step={number}")
+    page.reload()
+    expect(marked).to_contain_text("each(priced)")
+    shop.go(page, "#/m/Shop/t/sum?step=each(gone) at old.py:1")
+    expect(page.get_by_text("is no step of this plan")).to_be_visible()
+    expect(marked).to_have_count(0)
+    axe = Axe().run(page)
+    assert axe.violations_count == 0, axe.generate_report()
+
+
+def test_each_partition_is_told_when_records_wait(page: Page, shop: Shown) -> None:
+    shop.cluster.pause_microbatch_topology("Shop", "sum")
+    shop.sales.append_many([["ann", "tea", 1]] * 5)
+    shop.go(page, "#/m/Shop/t/sum")
+    rows = page.get_by_label("Partitions of the sources").get_by_role("row")
+    expect(rows).to_have_count(5)
+    waiting = [row.split("\t")[1:] for row in rows.all_inner_texts()[1:]]
+    ends = [shop.sales.get_partition_info(one).end_offset for one in range(4)]
+    expect(rows.filter(has_text=re.compile("5$"))).to_have_count(1)
+    assert sorted(int(each[-1]) for each in waiting) == [0, 0, 0, 5]
+    assert [[int(each) for each in row] for row in waiting] == [
+        [one, 0, ends[one] - int(row[-1]), int(row[-1])] for one, row in enumerate(waiting)
+    ]
+
+
 def test_a_poison_record_is_shown_and_tried_again_when_it_was_left_out(page: Page, shop: Shown) -> None:
     OptionsLog(shop.cluster.store, "Shop").set("topology", "sum", "topology.on.record.error", "quarantine")
     shop.sales.append_many([["eve", "tea", 13], ["eve", "milk", 2]])

@@ -133,6 +133,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessClust
 def test_everybody_shows_the_same_when_nothing_changes_meanwhile(cluster: InProcessCluster) -> None:
     store, definition = cluster.store, cluster._client("Shown").definition()
     wanted = topology_status(store, definition, "mb")
+    depot = cluster.cluster_depot("Shown", "*d")
+    by_partition = tuple(depot.get_partition_info(one).end_offset for one in range(2))
     shell = CliRunner().invoke(app, ["status", "--store", store.url, "--json"])
     with served(Modules(store)) as server, Client(server.url) as client:
         over_http = client.status("Shown", "mb")
@@ -142,7 +144,8 @@ def test_everybody_shows_the_same_when_nothing_changes_meanwhile(cluster: InProc
     assert json.loads(shell.stdout) == [json.loads(json.dumps(wanted.to_json()))]
     assert over_http == wanted
     assert runner.phase == "paused"
-    told_by_runner = {"lag", "role", "phase", "failures_in_row", "commits_since_claim"}
+    assert (wanted.lag_by_partition, wanted.start_from) == ({"*d": by_partition}, {"*d": (0, 0)})
+    told_by_runner = {"lag", "lag_by_partition", "role", "phase", "failures_in_row", "commits_since_claim"}
     told_by_lease = {"engine", "spark_ui", "standbys"}
     same = [field.name for field in fields(wanted) if field.name not in told_by_runner | told_by_lease]
     assert {name: getattr(runner, name) for name in same} == {name: getattr(wanted, name) for name in same}

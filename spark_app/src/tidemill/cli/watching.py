@@ -62,4 +62,4 @@ class TopologyWatch:
         return self._with_lag(found, head[1] if head else None)
 
     def _with_lag(self, found: TopologyStatus, entry: Entry | None) -> TopologyStatus:
-        return replace(found, lag=self._lag.read(entry))
+        return self._lag.told(found, entry)

@@ -31,11 +31,12 @@ class TopologyStatus(ShownInNotebooks):
     what follows it is said by that entry.
 
     `lag` counts by source the records that are appended and not processed; None is not known, and a source that the
-    topology has not met yet is left out. `quarantined` counts the records that ever went to the quarantine,
-    `in_quarantine` those that wait there for a decision; None is not known. `unpublished` counts appends of committed
-    microbatches that are not in their depots, or not noted as in their sinks, yet. `migrations` are those that the code
-    declares, and how many rows wait for them. `under_way` and `microbatch_id` with `version` name an attempt: ID,
-    version.
+    topology has not met yet is left out. `lag_by_partition` has the same of each partition, without sources outside the
+    store, and `start_from` where the topology began when it met each source. `quarantined` counts the records that ever
+    went to the quarantine, `in_quarantine` those that wait there for a decision; None is not known. `unpublished`
+    counts appends of committed microbatches that are not in their depots, or not noted as in their sinks, yet.
+    `migrations` are those that the code declares, and how many rows wait for them. `under_way` and `microbatch_id` with
+    `version` name an attempt: ID, version.
 
     `engine`, `spark_ui` and `standbys` are what the leader says in its lease: where its attempts run, the address of
     Spark's page, the processes that wait to lead. `lost` is a leader that went without a word; nobody leads since.
@@ -59,6 +60,7 @@ class TopologyStatus(ShownInNotebooks):
     is_paused: bool = False
     is_pause_seen: bool = False
     lag: dict[str, int] | None = None
+    lag_by_partition: dict[str, tuple[int, ...]] | None = None
     clock_ahead_seconds: int = 0
 
     entry: int = 0
@@ -78,6 +80,7 @@ class TopologyStatus(ShownInNotebooks):
     placement: str = ""
     failure: Failure | None = None
     progress: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    start_from: dict[str, tuple[int, ...]] = field(default_factory=dict)
     levels: int = 0
     state_bytes: int = 0
     state_rows: int = 0
@@ -160,6 +163,7 @@ def entry_status(
     number, entry = head
     parts = list(entry.snapshot.parts())
     newest = entry.committed[0] if entry.committed else None
+    met = met_sources(definition, topology, entry)
     return replace(
         empty,
         is_pause_seen=_is_seen(entry, pause),
@@ -179,7 +183,8 @@ def entry_status(
         metrics=told(newest.metrics)[0] if newest else {},
         placement=placement_of(newest.metrics) if newest else "",
         failure=entry.failure,
-        progress={source: met.offsets for source, met in met_sources(definition, topology, entry).items()},
+        progress={source: one.offsets for source, one in met.items()},
+        start_from={source: one.start_from for source, one in met.items()},
         levels=len(entry.snapshot.levels),
         state_bytes=sum(part.bytes for part in parts),
         state_rows=sum(sum(part.rows.values()) for part in parts),

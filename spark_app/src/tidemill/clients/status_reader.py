@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Final
 
 from tidemill.clients.source_ends import SourceEnd
@@ -43,14 +45,28 @@ class LagReader:
 
         Of what is outside the store: as it was at the last commit.
         """
-        metrics = entry.committed[0].metrics if entry is not None and entry.committed else {}
-        lags = {name: int(metrics[lag_of(name)]) for name in self._externals if lag_of(name) in metrics}
+        return self._sums(entry, self.by_partition(entry))
+
+    def by_partition(self, entry: Entry | None) -> dict[str, tuple[int, ...]]:
+        """The same of each partition, in their order, without sources outside the store."""
         met = met_sources(self._definition, self._topology, entry)
-        for source_id, depot in self._depots.items():
-            progress = met.get(source_id)
-            if progress is not None:
-                lags[source_id] = sum(depot.ends()) - sum(progress.offsets)
-        return lags
+        return {
+            source_id: tuple(
+                end - offset for end, offset in zip_longest(depot.ends(), met[source_id].offsets, fillvalue=0)
+            )
+            for source_id, depot in self._depots.items()
+            if source_id in met
+        }
+
+    def told(self, found: TopologyStatus, entry: Entry | None) -> TopologyStatus:
+        """The status with what waits."""
+        waits = self.by_partition(entry)
+        return replace(found, lag=self._sums(entry, waits), lag_by_partition=waits)
+
+    def _sums(self, entry: Entry | None, waits: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        metrics = entry.committed[0].metrics if entry is not None and entry.committed else {}
+        outside = {name: int(metrics[lag_of(name)]) for name in self._externals if lag_of(name) in metrics}
+        return {**outside, **{name: sum(each) for name, each in waits.items()}}
 
 
 class StatusReader:
@@ -101,7 +117,7 @@ class StatusReader:
 
     def _with_depots(self, found: TopologyStatus, entry: Entry | None) -> TopologyStatus:
         waits = unpublished_in(self._store, self._definition, self._topology, entry) if entry is not None else 0
-        return replace(found, lag=self._lags.read(entry), unpublished=waits)
+        return replace(self._lags.told(found, entry), unpublished=waits)
 
     def _undecided(self, quarantined: int) -> int:
         """How many quarantined records nobody decided on; where there was never one, the store is not asked."""

@@ -1,5 +1,5 @@
 // A topology's plan as a picture, with the rows of microbatches along its arrows, and where their time goes by step.
-import { html, useMemo, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { Picture } from "./picture.js";
 import { Table, milliseconds, number } from "./parts.js";
 
@@ -22,14 +22,27 @@ function measured(lines, chosen) {
 const steps = (svg) => Object.fromEntries([...svg.querySelectorAll("g[data-box]")].map((box) =>
   [box.dataset.box, { title: [...box.querySelectorAll('text:not(.live):not([font-size="9"])')].slice(0, 2).map((text) => text.textContent).join(" "), hint: box.querySelector("title").textContent }]));
 
-export function Plan({ path, lines, chosen }) {
-  const [isOpen, setOpen] = useState(false), [drawn, setDrawn] = useState(null);
+// Marks the step that is told as it is in a failure, "each(f) at shop.py:7", or by its number in the picture; whether there is one.
+function mark(svg, step) {
+  const boxes = [...svg.querySelectorAll("g[data-box]")], told = (box) => box.querySelector("title").textContent.split("\n")[0];
+  const found = boxes.filter((box) => step && [box.dataset.box, told(box)].includes(step));
+  for (const box of boxes) box.classList.toggle("failing", found.includes(box));
+  return found.length > 0;
+}
+
+// `asked` is a step to be shown, `failing` that of the last failure.
+export function Plan({ path, lines, chosen, asked, failing }) {
+  const [isOpen, setOpen] = useState(false), [drawn, setDrawn] = useState(null), [svg, setSvg] = useState(null), [isFound, setFound] = useState(true), place = useRef(null);
+  const step = asked ?? failing ?? null;
+  useEffect(() => { if (asked) { setOpen(true); place.current.scrollIntoView({ block: "start" }); } }, [asked]);
+  useEffect(() => { if (svg) setFound(mark(svg, step)); }, [svg, step]);
   const sum = useMemo(() => measured(lines, chosen), [lines, chosen]);
   const isSame = drawn === null || sum.plan === undefined || drawn.plan === String(sum.plan);
   const notes = useMemo(() => isSame ? { counts: sum.rows, boxes: Object.fromEntries(Object.entries(sum.ms).map(([name, value]) => [name, milliseconds(value)])) } : {}, [sum, isSame]);
-  return html`<section class="card"><details open=${isOpen} onToggle=${(event) => setOpen(event.target.open)}><summary><h2 class="inline">Plan</h2></summary>
+  return html`<section class="card" ref=${place}><details open=${isOpen} onToggle=${(event) => setOpen(event.target.open)}><summary><h2 class="inline">Plan</h2></summary>
     <${Picture} path=${isOpen ? `${path}/plan` : null} label="Picture of the plan" hint=${HINT} notes=${notes}
-      made=${(svg) => setDrawn({ plan: svg.dataset.plan, steps: steps(svg) })} />
+      made=${(svg) => { setSvg(svg); setDrawn({ plan: svg.dataset.plan, steps: steps(svg) }); }} />
+    ${isOpen && svg && step && html`<p class=${isFound ? "bad" : "soft"}>${isFound ? html`Marked: ${asked ? "" : "the last failure was in "}<code>${step}</code>` : html`<code>${step}</code> is no step of this plan: the code that this gateway has is of another version.`}</p>`}
     ${isOpen && sum.of.length > 0 && html`<${Time} sum=${sum} steps=${isSame ? drawn?.steps ?? {} : {}} isSame=${isSame} />`}</details></section>`;
 }
 

@@ -7,7 +7,7 @@ import { Microbatches, useEntry } from "./microbatches.js";
 import { goTo } from "./place.js";
 import { Plan } from "./plan.js";
 import { Quarantine } from "./quarantine.js";
-import { Absent, Chart, Facts, Notice, State, Table, ago, bytes, count, moment, number, offsets, useTick } from "./parts.js";
+import { Absent, Chart, Facts, Notice, State, Table, ago, bytes, count, moment, number, useTick } from "./parts.js";
 
 const SAMPLES_MAX = 600;
 const SAMPLE_MS = 5000;
@@ -43,7 +43,7 @@ export function Topology({ module, name, query, may }) {
     <section class="card"><h2>Microbatches</h2><${Microbatches} lines=${lines} chosen=${chosen} choose=${choose} line=${line} trouble=${absence} /></section>
     <${Charts} lines=${lines} samples=${samples} />
     ${status.quarantined > 0 && html`<${Quarantine} path=${path} status=${status} may=${may} />`}
-    <${Plan} path=${path} lines=${measured} chosen=${chosen} />
+    <${Plan} path=${path} lines=${measured} chosen=${chosen} asked=${query.get("step")} failing=${status.failure?.step} />
     <section class="card"><h2>Sources</h2><${Sources} module=${module} status=${status} /></section>
     <section class="card"><h2>Log</h2><${Log} log=${log} query=${query} chosen=${chosen} choose=${choose} /></section>`;
 }
@@ -102,6 +102,8 @@ function Charts({ lines, samples }) {
     <section class="card"><h2>Records that wait</h2><${Chart} label="Records that wait, since this view was opened" series=${[["waiting", "--commit"]]} data=${waiting} /></section></div>`;
 }
 
+const PARTITIONS_MAX = 64;
+
 function Sources({ module, status }) {
   const path = `/modules/${segment(module)}`;
   const known = useAsked(path, () => ask(path));
@@ -109,6 +111,19 @@ function Sources({ module, status }) {
   return html`<${Table} label="Sources" empty="It has no sources." rows=${sources.map((one) => ({ ...one, key: one.source_id }))} columns=${[
     ["Source", (row) => row.source_id],
     ["Depot", (row) => html`<a href="#/m/${segment(module)}/d/${segment(row.depot.replace("*", ""))}">${row.depot}</a>`],
-    ["Waiting", (row) => number(status.lag?.[row.source_id]), true],
-    ["Next offsets by partition", (row) => html`<code>${offsets(status.progress[row.source_id] ?? [])}</code>`]]} />`;
+    ["Partitions", (row) => number(status.progress[row.source_id]?.length), true],
+    ["Waiting", (row) => number(status.lag?.[row.source_id]), true]]} />
+    <${Partitions} status=${status} sources=${sources} />`;
+}
+
+// Where each partition of the sources began, how far it is, and what waits in it; of many those in which most waits.
+function Partitions({ status, sources }) {
+  const all = sources.flatMap(({ source_id: source }) => (status.progress[source] ?? []).map((next, partition) => ({
+    key: `${source} ${partition}`, source, partition, next, started: status.start_from[source]?.[partition], waiting: status.lag_by_partition?.[source]?.[partition] })));
+  if (all.length === 0) return null;
+  const shown = all.length > PARTITIONS_MAX ? [...all].sort((one, other) => (other.waiting ?? 0) - (one.waiting ?? 0)).slice(0, PARTITIONS_MAX) : all;
+  return html`<h3>Partitions</h3><${Table} label="Partitions of the sources" rows=${shown} columns=${[
+    ["Source", (row) => row.source], ["Partition", (row) => row.partition, true], ["Started from offset", (row) => number(row.started), true],
+    ["Next offset", (row) => number(row.next), true], ["Waiting", (row) => number(row.waiting), true]]} />
+    ${shown.length < all.length && html`<p class="soft">Those ${number(shown.length)} of ${number(all.length)} in which most waits.</p>`}`;
 }
