@@ -32,6 +32,7 @@ ROUTES = {
         "GET /modules/{module}/depots/{depot}/partitions/{partition}/records",
         "GET /modules/{module}/depots/{depot}/offsets",
         "GET /modules/{module}/pstates/{pstate}", "GET /modules/{module}/pstates/{pstate}/tasks",
+        "GET /modules/{module}/pstates/{pstate}/levels", "GET /modules/{module}/pstates/{pstate}/navigators",
         "GET /modules/{module}/pstates/{pstate}/subscribe", "POST /modules/{module}/pstates/{pstate}/select",
         "POST /modules/{module}/pstates/{pstate}/selectOne", "POST /modules/{module}/pstates/{pstate}/selectMany",
         "POST /modules/{module}/pstates/{pstate}/diff", "GET /modules/{module}/queries/{query}",

@@ -22,6 +22,7 @@ from tidemill.clients.pages import (
     page_of,
 )
 from tidemill.clients.proxies import UNCHANGED, Callback, ProxyState
+from tidemill.clients.pstate_levels import PStateLevels, pstate_levels
 from tidemill.clients.topology import Reading, TopologyReader
 from tidemill.definition.definition import StoredDefinition, StoredPState
 from tidemill.journal.snapshot import Snapshot
@@ -30,6 +31,7 @@ from tidemill.language.schema import FixedKeysSchema, MapSchema, Schema, to_text
 from tidemill.paths.budget import Budget
 from tidemill.paths.compiled import CompiledPath, compile_path
 from tidemill.paths.fitting import SchemaFaults
+from tidemill.paths.following import Following, following
 from tidemill.paths.navigators import NAVIGATORS
 from tidemill.pstate.changes import ChangedKeys
 from tidemill.store.objects import NotFound
@@ -397,6 +399,33 @@ class PStateHandle(PagedReads, ShownInNotebooks):
             return task_sizes(reading.reader, self.name, reading.number, tasks, is_late)
 
         return self._read(reader, 0, read)
+
+    def levels(self) -> PStateLevels:
+        """In which levels of its topology the PState lies, and when they were compacted last.
+
+        Raises: as `select`.
+        """
+        return self._in_time(self._levels)
+
+    def _levels(self) -> PStateLevels:
+        _, _, reader = self._resolve()
+
+        def read(reading: Reading) -> PStateLevels:
+            entry = reader.entry(reading.number)
+            compaction = None if entry is None else reader.entry(entry.compacted)
+            return pstate_levels(reading.reader, self.name, reading.number, entry, compaction)
+
+        return self._read(reader, 0, read)
+
+    def following(self, path: Path | dataflow.RecordedPath | None = None) -> Following:
+        """What may follow a path of a select here: for who offers navigators to a person that writes one.
+
+        Raises:
+            BadPath: the path itself does not fit the schema.
+        """
+        definition, pstate, _ = self._resolve()
+        needs_key = not pstate.is_global and definition.tasks > 1
+        return following(self.name, pstate.schema, _recorded(path), needs_key=needs_key)
 
     def current_entry(self) -> int:
         """The entry that a select would read now, for `at`; 0 before the topology's first."""

@@ -91,6 +91,13 @@ class TopologyReader:
         self._loader.note(entry.snapshot)
         return self._reading(number, entry.snapshot)
 
+    def entry(self, number: int) -> Entry | None:
+        """An entry of the log; None where it was trimmed, or never was."""
+        try:
+            return self._log.read(number) if number else None
+        except NotFound:
+            return None
+
     def pinned(self, number: int) -> Reading:
         """The state as of one entry; 0: before the first one.
 

@@ -23,6 +23,7 @@ from tidemill.gateway import (
     observing,
     page,
     producers,
+    pstate_looks,
     pstates,
     quarantines,
     queries,
@@ -54,8 +55,8 @@ _STATUS_CODES = {404: "NotFound", 405: "MethodNotAllowed"}
 operations = APIRouter(tags=["operations"])
 
 API = (
-    depots.routes, producers.routes, pstates.routes, quarantines.routes, queries.routes, topologies.routes,
-    observing.routes, waits.routes, graphs.routes,
+    depots.routes, producers.routes, pstates.routes, pstate_looks.routes, quarantines.routes, queries.routes,
+    topologies.routes, observing.routes, waits.routes, graphs.routes,
 )  # fmt: skip
 """What is below `PREFIX`."""
 

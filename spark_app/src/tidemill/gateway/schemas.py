@@ -141,6 +141,17 @@ SUBSCRIBE_QUERY: Schema = {
     ]
 }
 
+NAVIGATORS_QUERY: Schema = {
+    "parameters": [
+        {
+            "name": "path",
+            "in": "query",
+            "schema": {"type": "string", "maxLength": 10_000},
+            "description": "A path as JSON.",
+        }
+    ]
+}
+
 HELD_ASKED: Schema = {
     "type": "object",
     "properties": {

@@ -1,60 +1,82 @@
 // One PState: its schema, its keys in pages, what a path selects, now or as of a microbatch, and what microbatches changed.
-import { html, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask, bare, segment, useAsked, written } from "./api.js";
+import { Levels } from "./levels.js";
+import { PathBox, inPath, isLiteral } from "./paths.js";
+import { amended, goTo, keep } from "./place.js";
+import { Results } from "./results.js";
 import { Tasks } from "./tasks.js";
-import { Facts, Notice, Schema, Table, Values, number } from "./parts.js";
+import { Absent, Facts, Notice, Schema, Table, Values, number } from "./parts.js";
 
 // What is shown of a value that is too large to be taken whole: how many elements it has.
 const SIZE = [["view", "#__fOps.SIZE"]];
+const SIZE_BELOW = (below) => below ? JSON.stringify(below) : "";
+const ALL = '[["all"]]';
+const NOTHING = [["subselect", [["stop"]]]]; // of keys alone, whatever is below them
+const KEYS_FIRST = 10;
+const LINKED_MAX = 1000; // an address has its bounds
 
 export function PState({ module, name, query }) {
   const path = `/modules/${segment(module)}/pstates/${segment(name)}`;
   const info = useAsked(path, () => ask(path));
   const known = useAsked(`/modules/${segment(module)}`, () => ask(`/modules/${segment(module)}`));
-  if (info.error) return html`<${Notice} error=${info.error} />`;
-  if (!info.value || !known.value) return html`<p class="soft">Looking …</p>`;
-  const found = known.value.topologies.flatMap((topology) => topology.pstates.map((one) => ({ ...one, topology: topology.name })))
+  const found = known.value?.topologies.flatMap((topology) => topology.pstates.map((one) => ({ ...one, topology: topology.name })))
     .find((one) => bare(one.name) === name);
-  const below = found?.schema?.map?.[1]?.subindexed ? SIZE : null;
-  const partitions = info.value.partitions ?? info.value.num_partitions;
+  const schema = found?.schema, below = isIndexed(schema?.map?.[1]) ? SIZE : null, hasKeys = Boolean(schema?.map) && !found.global;
+  const first = useAsked(info.value && hasKeys ? `${path} first` : null, () => ask(`${path}/page`, { method: "POST", body: { limit: KEYS_FIRST, path: NOTHING } }));
+  const error = info.error ?? known.error;
+  if (error) return html`<${Absent} name="$$${name}" module=${module} error=${error} />`;
+  if (!info.value || !known.value) return html`<p class="soft">Looking …</p>`;
+  const partitions = info.value.partitions ?? info.value.num_partitions, keys = (first.value?.items ?? []).map(([key]) => key);
   return html`<div class="head"><h1>$$${name} <span class="soft">of ${module}</span></h1></div>
     <section class="card"><${Facts} facts=${{ "Written by": found?.topology ?? "–", Partitions: number(partitions), "Newest entry": number(info.value.entry) }} />
-      <h2>Schema</h2><ul class="tree"><${Schema} schema=${found?.schema ?? "value"} /></ul></section>
-    <${Select} path=${path} query=${query} schema=${found?.schema} address="#/m/${segment(module)}/p/${segment(name)}" />
-    <${Tasks} path=${path} />
-    ${found?.schema?.map && !found.global && html`<${Keys} path=${path} below=${below} /><${Changes} path=${path} below=${below} />`}`;
+      <h2>Schema</h2><ul class="tree"><${Schema} schema=${schema ?? "value"} /></ul></section>
+    <${Select} path=${path} query=${query} schema=${schema} keys=${isLiteral(schema) ? keys : []} />
+    <${Levels} path=${path} /><${Tasks} path=${path} />
+    ${hasKeys && html`<${Keys} path=${path} below=${below} schema=${schema} query=${query} /><${Changes} path=${path} below=${schema.map[1].subindexed ? ALL : SIZE_BELOW(below)} query=${query} />`}`;
 }
 
-// Paths to begin with, by the schema.
-function examples(schema) {
-  if (!schema?.map) return [["The value", "[]"]];
-  const key = schema.map[0] === "int" ? "1" : '"key"', below = schema.map[1];
-  const made = [["One key", `[${key}]`]];
-  if (below?.map) made.push(["First ten below it", `[${key}, ["sortedMapRangeFrom", null, {"max-amt": 10}], ["all"]]`.replace("null", below.map[0] === "int" ? "0" : '""')],
-    ["All below it", `[${key}, ["all"]]`], ["How many below it", `[${key}, ["view", "#__fOps.SIZE"]]`]);
-  if (below?.fixed_keys) made.push(["One field", `[${key}, ${JSON.stringify(below.fixed_keys[0][0])}]`]);
+// Whether a select of it whole is refused: something in it is stored element by element.
+const isIndexed = (schema) => Boolean(schema?.subindexed) || (schema?.fixed_keys ?? []).some(([, field]) => isIndexed(field)) || isInner(schema?.map?.[1]) || isInner(schema?.list);
+const isInner = (schema) => Boolean(schema) && isIndexed(schema);
+
+// Paths to begin with, by the schema, with a key that is there.
+function examples(schema, keys) {
+  const value = schema?.map?.[1];
+  if (!schema?.map) return isIndexed(schema) ? [["All of it", '[["all"]]']] : [["The value", "[]"]];
+  if (keys.length === 0) return [];
+  const key = inPath(keys[0]), made = isIndexed(value) ? [] : [["One key", `[${key}]`]];
+  if (value?.map) made.push(["First ten below it", `[${key}, ["sortedMapRangeFromStart", 10], ["all"]]`]);
+  if ((value?.map && !isInner(value.map[1])) || value?.set || (value?.list && !isInner(value.list))) made.push(["All below it", `[${key}, ["all"]]`]);
+  if (value?.map || value?.set || value?.list) made.push(["How many below it", `[${key}, ["view", "#__fOps.SIZE"]]`]);
+  for (const [field, inner] of value?.fixed_keys ?? []) if (typeof field === "string")
+    made.push([`The field ${field}`, isIndexed(inner) ? `[${key}, ${inPath(field)}, ["view", "#__fOps.SIZE"]]` : `[${key}, ${inPath(field)}]`]);
   return made;
 }
 
-function Select({ path, query, schema, address }) {
-  const [text, setText] = useState(query.get("path") ?? ""), [microbatch, setMicrobatch] = useState(query.get("microbatch") ?? "");
+function Select({ path, query, schema, keys }) {
   const asked = query.get("path"), at = query.get("microbatch");
+  const [text, setText] = useState(asked ?? ""), [microbatch, setMicrobatch] = useState(at ?? "");
+  useEffect(() => { setText(asked ?? ""); setMicrobatch(at ?? ""); }, [asked, at]); // a link of a key, or the browser's way back
   const found = useAsked(asked === null ? null : `${path} ${asked} ${at}`, () => select(path, asked, at));
   const go = (event) => {
     event.preventDefault();
-    const next = new URLSearchParams({ path: text, ...(microbatch ? { microbatch } : {}) });
-    if (`${address}?${next}` === window.location.hash) found.again(); else window.location.hash = `${address}?${next}`;
+    if (text === asked && microbatch === (at ?? "")) found.again(); else goTo({ path: text, microbatch });
   };
+  const made = examples(schema, keys);
   return html`<section class="card"><h2>Select</h2>
-    <form class="row" onSubmit=${go}><label class="grow">Path, as a JSON list<input class="wide mono" required list="paths" value=${text} placeholder='["key", ["all"]]'
-        onInput=${(event) => setText(event.target.value)} /></label>
-      <datalist id="paths">${examples(schema).map(([name, example]) => html`<option value=${example}>${name}</option>`)}</datalist>
+    <form class="row" onSubmit=${go}><${PathBox} path=${path} text=${text} setText=${setText} first=${keys} />
       <label>As of microbatch<input type="number" min="0" placeholder="newest" value=${microbatch} onInput=${(event) => setMicrobatch(event.target.value)} /></label>
       <button class="main">Select</button></form>
-    <p class="soft">For example ${examples(schema).map(([name, example]) => html`<button class="link" type="button" onClick=${() => setText(example)}>${name}</button> `)}</p>
+    ${made.length > 0 && html`<p class="soft">For example ${made.map(([name, example]) => html`<button class="link" type="button" onClick=${() => setText(example)}>${name}</button> `)}</p>`}
     ${found.error && html`<${Notice} error=${found.error} />`}
-    ${found.value && html`<p class="soft">${number(found.value.length)} ${found.value.length === 1 ? "value" : "values"}</p>
-      ${found.value.map((value) => html`<${Values} value=${value} />`)}`}</section>`;
+    ${found.value && html`<${Results} key=${`${asked} ${at}`} values=${found.value} isOfPairs=${isOfPairs(asked)} />`}</section>`;
+}
+
+// Whether a path goes over the elements of a map, or over those of a list with their indexes: then pairs are rows.
+function isOfPairs(text) {
+  const navigators = written(text), names = navigators.map((one) => String(Array.isArray(one) ? one[0] : "").replaceAll("_", "").toLowerCase());
+  return Array.isArray(navigators.at(-1)) && (names.includes("all") || names.includes("indexedvals"));
 }
 
 async function select(path, text, microbatch) {
@@ -64,27 +86,36 @@ async function select(path, text, microbatch) {
   return ask(`${path}/select`, { method: "POST", body: { path: navigators, ...(at === null ? {} : { at }) } });
 }
 
-function Keys({ path, below }) {
-  const [after, setAfter] = useState(null), [trail, setTrail] = useState([]);
+// The key with a link to its select; keys that JSON has no form of have none.
+function Key({ value, schema }) {
+  const text = JSON.stringify(value), under = schema.map[1];
+  if (!isLiteral(schema) || value === null || text.length > LINKED_MAX) return html`<code>${text}</code>`;
+  const inner = !isIndexed(under) ? "" : under.fixed_keys || isInner(under.map?.[1]) || isInner(under.list) ? null : ', ["all"]';
+  return inner === null ? html`<code>${text}</code>` : html`<a href=${amended({ path: `[${inPath(value)}${inner}]`, microbatch: null })}><code>${text}</code></a>`;
+}
+
+function Keys({ path, below, schema, query }) {
+  const after = query.get("keys"), setAfter = (cursor) => keep({ keys: cursor }), [trail, setTrail] = useState([]);
   const page = useAsked(`${path} page ${after}`, () => ask(`${path}/page`, { method: "POST", body: { limit: 50, ...(below && { path: below }), ...(after && { after }) } }));
   const rows = (page.value?.items ?? []).map((item, at) => ({ key: at, item }));
   const forward = () => { setTrail([...trail, after]); setAfter(page.value.after); };
   const back = () => { setAfter(trail[trail.length - 1]); setTrail(trail.slice(0, -1)); };
   return html`<section class="card"><h2>Keys</h2>${page.error && html`<${Notice} error=${page.error} />`}
     <${Table} label="Keys" rows=${rows} empty=${page.isLoading ? "Looking …" : "It is empty."} columns=${[
-      ["Key", ({ item }) => html`<code>${JSON.stringify(Array.isArray(item) ? item[0] : item)}</code>`],
+      ["Key", ({ item }) => html`<${Key} value=${Array.isArray(item) ? item[0] : item} schema=${schema} />`],
       [below ? "Elements" : "Value", ({ item }) => html`<${Values} value=${below ? item[1][0] : item[1]} />`]]} />
-    <p>${trail.length > 0 && html`<button onClick=${back}>Back</button> `}${page.value?.after && html`<button onClick=${forward}>More</button>`}
+    <p>${trail.length > 0 ? html`<button onClick=${back}>Back</button> ` : after && html`<button onClick=${() => setAfter(null)}>First keys</button> `}${page.value?.after && html`<button onClick=${forward}>More</button>`}
       ${" "}<button onClick=${page.again}>Look again</button></p></section>`;
 }
 
-function Changes({ path, below }) {
-  const [asked, setAsked] = useState(null), [before, setBefore] = useState(""), [later, setLater] = useState("");
-  const [text, setText] = useState(below ? '[["all"]]' : "");
+function Changes({ path, below, query }) {
+  const [from, to, under] = ["from", "to", "below"].map((name) => query.get(name));
+  const [before, setBefore] = useState(from ?? ""), [later, setLater] = useState(to ?? ""), [text, setText] = useState(under ?? below);
+  const asked = from === null || to === null ? null : { before: Number(from), after: Number(to), limit: 50, ...((under ?? below) && { path: parsed(under ?? below) }) };
   const found = useAsked(asked && `${path} diff ${JSON.stringify(asked)}`, () => ask(`${path}/diff`, { method: "POST", body: asked }));
   const go = (event) => {
     event.preventDefault();
-    setAsked({ before: Number(before), after: Number(later), limit: 50, ...(text && { path: parsed(text) }) });
+    keep({ from: before, to: later, below: text === below ? null : text });
     if (found.error) found.again();
   };
   const shown = (values) => values.length ? html`<${Values} value=${text ? values : values[0]} />` : html`<span class="soft">not there</span>`;
