@@ -1,8 +1,8 @@
 // What each view shows, in the words of the guide: for whoever sees it for the first time.
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 
-const STATES = ["State", html`<em>running</em>: a process leads the topology. <em>stopped</em>: nobody does; start it with <code>tidemill run</code>, it goes on from its last commit.
-  <em>failing</em>: the last attempt failed and is tried again; the view of the topology says why. <em>paused</em>: somebody paused it. <em>starting</em>: nobody has claimed it yet.`];
+const STATES = ["State", html`<em>running</em>: a process leads the topology. <em>stopped</em>: nobody does; start it with <code>tidemill run</code>, it goes on from its
+  last commit. <em>failing</em>: the last attempt failed and is tried again; the view of the topology says why. <em>paused</em>: somebody paused it. <em>starting</em>: nobody has claimed it yet.`];
 const WAITING = ["Waiting", "Records that are appended to its depots, and not processed yet. A number that only grows says that the topology is too slow, or stopped."];
 
 // By topic: the file of the guide, and words with what they mean.
@@ -36,10 +36,11 @@ const TOPICS = {
 };
 
 // What a place of the page is about.
-export const topic = ({ parts: [kind, module, sort, name] }) => kind === "m" && module ? (name ? sort : sort ?? "topologies") : kind ?? "overview";
+export const topic = ({ parts }) => topicOf(parts ?? []);
+const topicOf = ([kind, module, sort, name]) => kind === "m" && module ? (name ? sort : sort ?? "topologies") : kind ?? "overview";
 
 export function Help({ at }) {
-  const [isOpen, setOpen] = useState(false), [guide, words] = TOPICS[topic(at)] ?? TOPICS.overview;
+  const [isOpen, setOpen] = useState(false), [guide, words] = TOPICS[Object.hasOwn(TOPICS, topic(at)) ? topic(at) : "overview"];
   useEffect(() => {
     const pressed = (event) => { if (event.key === "?" && !/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) setOpen((now) => !now); };
     window.addEventListener("keydown", pressed);

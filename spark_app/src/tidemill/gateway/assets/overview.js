@@ -1,6 +1,7 @@
 // All modules and their topologies at a glance.
 import { html, useState } from "./vendor/preact-htm.js";
 import { segment, useEvents } from "./api.js";
+import { keep } from "./place.js";
 import { Notice, State, StoreTabs, Table, ago, count, number, useTick } from "./parts.js";
 
 const rank = (status) => status.trouble || status.state === "failing" || status.lost ? 0 : status.is_running ? 1 : 2;
@@ -25,7 +26,7 @@ const COLUMNS = [
 
 export function Overview({ query, hasGraphs }) {
   const [modules, setModules] = useState(null), [trouble, setTrouble] = useState("");
-  const [search, setSearch] = useState(query.get("q") ?? "");
+  const search = query.get("q") ?? "";
   useTick(1);
   const isOpen = useEvents("/overview/subscribe", {
     modules: (changed) => setModules((known) => Object.fromEntries(
@@ -45,7 +46,7 @@ export function Overview({ query, hasGraphs }) {
     ${hasGraphs && html`<${StoreTabs} at="modules" />`}
     ${trouble && html`<${Notice} error=${{ code: "Store", message: trouble }} />`}
     <form class="row" role="search" onSubmit=${(event) => event.preventDefault()}>
-      <label class="grow">Search<input type="search" value=${search} placeholder="name or state" onInput=${(event) => setSearch(event.target.value)} /></label></form>
+      <label class="grow">Search<input type="search" value=${search} placeholder="name or state" onInput=${(event) => keep({ q: event.target.value })} /></label></form>
     <section class="card">${modules === null ? html`<p class="soft">Looking …</p>`
       : html`<${Table} columns=${COLUMNS} rows=${found} label="Topologies" empty=${rows.length ? "None fits." : html`This store has no modules yet. Start one with <code>tidemill run MODULE:CLASS --store STORE</code>; it appears here by itself.`} />`}</section>`;
 }
