@@ -36,7 +36,9 @@ def with_origin(work: AttemptWork, error: UserCodeError) -> UserCodeError:
         return error
     source, partition, offset = place
     depot = source.depot or source.source_id
-    text = f"{error} The record is at offset {offset} of partition {partition} of {depot}."
+    said = str(error).rstrip()
+    stop = "" if said.endswith((".", "!", "?", "…")) else "."
+    text = f"{said}{stop} The record is at offset {offset} of partition {partition} of {depot}."
     located = UserCodeError(text, step=error.step, trace=error.trace, sample=error.sample, **error.context)
     located.context.update(depot=depot, source=source.source_id, partition=partition, offset=offset)
     return located

@@ -3,9 +3,10 @@ import { html } from "./vendor/preact-htm.js";
 import { amended } from "./place.js";
 import { moment } from "./parts.js";
 
-// The same failure of another attempt: as a rule only a later one knows at which offset the record is.
-export const isSameFailure = (one, other) => Boolean(one && other) && one.code === other.code && (one.message.startsWith(stem(other)) || other.message.startsWith(stem(one)));
-const stem = ({ message }) => message.replace(/\.?\s*$/, "");
+// The same failure of another attempt: only a later one of its microbatch has all that is known of the record, as a rule.
+export const isSameFailure = (one, other) => Boolean(one && other) && one.code === other.code && one.step === other.step
+  && (one.message === other.message || (one.microbatch_id === other.microbatch_id && reason(one) === reason(other)));
+const reason = ({ message }) => message.split(" (record: ")[0].split(" The record is at ")[0].replace(/\.?\s*$/, "");
 
 export const isSameAttempt = (one, other) => Boolean(one && other) && one.microbatch_id === other.microbatch_id && one.version === other.version;
 

@@ -2,7 +2,7 @@
 import { html, useState } from "./vendor/preact-htm.js";
 import { segment, useEvents } from "./api.js";
 import { keep } from "./place.js";
-import { Notice, State, StoreTabs, Table, ago, count, number, useTick } from "./parts.js";
+import { Notice, State, StoreTabs, Table, ago, count, number, rate, useTick } from "./parts.js";
 
 const rank = (status) => status.trouble || status.state === "failing" || status.lost ? 0 : status.is_running ? 1 : 2;
 
@@ -17,7 +17,7 @@ const COLUMNS = [
   ["Topology", (row) => html`<a href="#/m/${segment(row.module)}/t/${segment(row.topology)}">${row.topology}</a>`],
   ["State", (row) => html`<${State} status=${row} />`],
   ["Waiting", (row) => number(row.waiting), true],
-  ["Records/s", (row) => number(isNew(row) ? row.rows_per_second : 0), true],
+  ["Records/s", (row) => rate(isNew(row) ? row.rows_per_second : 0), true],
   ["Processed", (row) => number(row.processed), true],
   ["Microbatch", (row) => row.microbatch_id ? `${row.microbatch_id}/${row.version}` : "–", true],
   ["Last entry", (row) => ago(row.written_ms)],

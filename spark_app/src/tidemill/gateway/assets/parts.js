@@ -4,6 +4,9 @@ import uPlot from "./vendor/uplot.js";
 
 export const count = (value, one, many = `${one}s`) => `${number(value)} ${value === 1 ? one : many}`;
 export const number = (value) => value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en-US");
+const fraction = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+// Records a second: of a slow topology with a digit more.
+export const rate = (value) => value === null || value === undefined ? "–" : value < 9.95 && !Number.isInteger(value) ? fraction(value, 1) : number(value);
 export const milliseconds = (value) => value === undefined || value === null ? "–"
   : value >= 10_000 ? `${(value / 1000).toFixed(1)} s` : value >= 100 ? `${Math.round(value)} ms` : `${value.toFixed(1)} ms`;
 export const seconds = (value) => milliseconds(value === undefined || value === null ? value : value * 1000);
@@ -104,6 +107,9 @@ function span({ data: [times] }) { // of what is there: where that is one value,
   return [Math.min(times[0] ?? last, last - SPAN_SECONDS), last];
 }
 
+// The digits that tell the marks of an axis apart, which are `step` from each other.
+const digits = (step) => step >= 1 ? 0 : Math.min(6, Math.ceil(-Math.log10(step) - 1e-9));
+
 // Lines over time. `series`: [label, CSS variable of its colour]; `data`: [seconds, values…].
 export function Chart({ label, series, data, format = number }) {
   const place = useRef(null), plot = useRef(null);
@@ -111,7 +117,7 @@ export function Chart({ label, series, data, format = number }) {
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
     plot.current = new uPlot({
       width: place.current.clientWidth, height: 170, legend: { live: true }, scales: { x: { range: span } },
-      axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000)) }, { ...axis, size: 70, values: (_, ticks) => ticks.map((tick) => format(tick)) }],
+      axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000)) }, { ...axis, size: 70, values: (_, ticks, axis, space, step) => ticks.map((tick) => fraction(tick, digits(step))) }],
       series: [{ label: "at", value: (_, at) => at ? clock(at * 1000) : "–" }, ...series.map(([name, variable]) => ({ label: name, stroke: colour(variable), width: 2,
         value: (_, value) => value === null || value === undefined ? "–" : format(value) }))],
     }, data, place.current);

@@ -7,7 +7,7 @@ import { Microbatches, useEntry } from "./microbatches.js";
 import { goTo } from "./place.js";
 import { Plan } from "./plan.js";
 import { Quarantine } from "./quarantine.js";
-import { Absent, Chart, Facts, Notice, State, Table, ago, bytes, count, moment, number, useTick } from "./parts.js";
+import { Absent, Chart, Facts, Notice, State, Table, ago, bytes, count, moment, number, rate, useTick } from "./parts.js";
 
 const SAMPLES_MAX = 600;
 const SAMPLE_MS = 5000;
@@ -68,7 +68,7 @@ const link = (address) => /^https?:\/\//.test(address) ? html`<a href=${address}
 
 const Now = ({ status }) => html`<${Facts} facts=${{
   "Waiting": status.lag ? count(status.waiting, "record") : "not known",
-  "Speed of the last one": `${number(status.rows_per_second)} records/s`,
+  "Speed of the last one": `${rate(status.rows_per_second)} records/s`,
   "Microbatch": status.microbatch_id ? `${status.microbatch_id}, version ${status.version}` : "none yet",
   "Under way": status.under_way ? `${status.under_way[0]}, version ${status.under_way[1]}` : "nothing",
   "Processed": count(status.processed, "record"),
@@ -98,7 +98,7 @@ function Charts({ lines, samples }) {
   const rates = useMemo(() => [commits.map((line) => line.written_ms / 1000), commits.map((line) => line.rows_per_second)], [lines]);
   const waiting = useMemo(() => [samples.map(([at]) => at), samples.map(([, count]) => count)], [samples]);
   return html`<div class="grid">
-    <section class="card"><h2>Records a second</h2><${Chart} label="Records a second of each microbatch" series=${[["records/s", "--process"]]} data=${rates} /></section>
+    <section class="card"><h2>Records a second</h2><${Chart} label="Records a second of each microbatch" series=${[["records/s", "--process"]]} data=${rates} format=${rate} /></section>
     <section class="card"><h2>Records that wait</h2><${Chart} label="Records that wait, since this view was opened" series=${[["waiting", "--commit"]]} data=${waiting} /></section></div>`;
 }
 
