@@ -97,9 +97,12 @@ def test_a_failed_bar_is_as_high_as_its_attempt_was_long_when_that_is_known(page
     shop.go(page, "#/m/Shop/t/sum")
     bar = page.get_by_role("button", name=re.compile("Microbatch 2, version 1 failed in process after [0-9.]+ m?s"))
     expect(bar).to_have_count(1)
+    expect(page.get_by_role("button", name=re.compile("Microbatch 2, version 3 failed"))).to_be_visible()
     watched.FLAG.touch()
     expect(page.locator("[data-state=running]")).to_be_visible()
     expect(bar).to_have_count(1)
+    # Those behind it waited before they ran: nobody noted how long they took.
+    expect(page.get_by_role("button", name=re.compile("Microbatch 2, version 2 failed in process$"))).to_have_count(1)
 
 
 # --- killed ----------------------------------------------------------------------------------------------------------

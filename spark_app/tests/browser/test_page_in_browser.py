@@ -136,6 +136,7 @@ def test_words_are_explained_when_somebody_asks_with_the_keyboard(page: Page, sh
     expect(words).to_have_count(0)
     page.get_by_label("Search").blur()
     page.keyboard.press("?")
+    expect(words.nth(1)).to_contain_text("its last commit. failing: the last attempt failed")
     for view in VIEWS:  # it stays open from view to view
         shop.go(page, view)
         expect(words.first).to_be_visible()

@@ -1,7 +1,7 @@
 // Datasets of the store: what graphs left, with columns, size and rows.
 import { html } from "./vendor/preact-htm.js";
 import { ask, segment, useAsked } from "./api.js";
-import { Facts, Notice, StoreTabs, Table, Values, bytes, count, moment, number } from "./parts.js";
+import { Absent, Facts, Notice, StoreTabs, Table, Values, bytes, count, moment, number } from "./parts.js";
 
 const PAGE = 50;
 const COLUMNS = [
@@ -25,7 +25,7 @@ export function Datasets() {
 export function Dataset({ name, query }) {
   const path = `/datasets/${segment(name)}`, start = Math.max(0, Number(query.get("start")) || 0);
   const info = useAsked(path, () => ask(path)), page = useAsked(`${path} ${start}`, () => ask(`${path}/rows?start=${start}&limit=${PAGE}`));
-  if (info.error) return html`<${Notice} error=${info.error} />`;
+  if (info.error) return html`<${Absent} name=${name} error=${info.error} />`;
   if (!info.value) return html`<p class="soft">Looking …</p>`;
   const known = info.value, link = (at) => `#/datasets/${segment(name)}?start=${at}`;
   const columns = (page.value?.columns ?? []).map((column, at) => [column, ({ row }) => html`<${Values} value=${row[at]} />`]);

@@ -2,7 +2,7 @@
 import { html, useMemo, useState } from "./vendor/preact-htm.js";
 import { ask, segment, useAsked, useEvents } from "./api.js";
 import { Picture } from "./picture.js";
-import { Facts, Notice, State, StoreTabs, Table, ago, bytes, count, moment, number, seconds, useTick } from "./parts.js";
+import { Absent, Facts, Notice, State, StoreTabs, Table, ago, bytes, count, moment, number, seconds, useTick } from "./parts.js";
 
 const COLUMNS = [
   ["Graph", (row) => html`<a href="#/graphs/${segment(row.graph)}">${row.graph}</a>`],
@@ -41,7 +41,7 @@ export function Graph({ name }) {
   const isOpen = useEvents(`${path}/subscribe`, { graph: setRun, trouble: ({ message }) => setTrouble(message) });
   useTick(1);
   const notes = useMemo(() => run && progress(run.nodes), [run]);
-  if (known.error) return html`<${Notice} error=${known.error} />`;
+  if (known.error) return html`<${Absent} name=${name} error=${known.error} />`;
   if (!run) return html`<p class="soft">Looking …</p>`;
   return html`<div class="head"><h1>${name}</h1><${State} status=${run} />
       ${isOpen ? html`<span class="tag plain live">live</span>` : html`<span class="tag warn">not connected</span>`}</div>

@@ -23,7 +23,7 @@ function bars(lines) {
     if (line.kind === "commit") made.push({ key: `done ${entry}`, entry, total: total(line.metrics),
       phases: PHASES.map(([name, metric]) => [name, line.metrics?.[metric] ?? 0]).filter(([, millis]) => millis > 0),
       label: `${named(line)}: ${number(line.records)} records in ${milliseconds(total(line.metrics))}` });
-    if (line.begun && !begun.has(named(line.begun))) begun.set(named(line.begun), line.written_ms);
+    if (line.begun && !begun.has(named(line.begun))) begun.set(named(line.begun), line.failure ? undefined : line.written_ms); // after a failure an attempt is begun, and waits
   }
   return made;
 }

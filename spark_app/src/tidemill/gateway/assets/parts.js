@@ -47,7 +47,7 @@ export const Notice = ({ error, children }) => html`<div class="notice ${error ?
   ${error ? html`<strong>${error.code ?? "Error"}</strong>: ${error.message}` : children}</div>`;
 
 // A view of what cannot be shown: it says what was looked for all the same.
-export const Absent = ({ name, module, error }) => html`<div class="head"><h1>${name} <span class="soft">of ${module}</span></h1></div><${Notice} error=${error} />`;
+export const Absent = ({ name, module, error }) => html`<div class="head"><h1>${name}${module && html` <span class="soft">of ${module}</span>`}</h1></div><${Notice} error=${error} />`;
 
 // The parts of a store that have a list of their own.
 const LISTS = [["modules", "Modules", "#/"], ["graphs", "Graphs", "#/graphs"], ["datasets", "Datasets", "#/datasets"]];

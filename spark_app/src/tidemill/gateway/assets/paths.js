@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { ask, segment, useAsked, written } from "./api.js";
 
-const KEYS_MAX = 10;
+const KEYS_MAX = 5; // more would hide the navigators
 const OFFERS_MAX = 40;
 
 // '["ann", ["al' -> { done: ['"ann"'], rest: '["al' }: what is written to its end, as texts, and what is still being written.

@@ -13,7 +13,7 @@ const SIZE = [["view", "#__fOps.SIZE"]];
 const SIZE_BELOW = (below) => below ? JSON.stringify(below) : "";
 const ALL = '[["all"]]';
 const NOTHING = [["subselect", [["stop"]]]]; // of keys alone, whatever is below them
-const KEYS_FIRST = 10;
+const KEYS_FIRST = 5;
 const LINKED_MAX = 1000; // an address has its bounds
 
 export function PState({ module, name, query }) {
