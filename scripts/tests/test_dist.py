@@ -149,6 +149,15 @@ def test_a_package_says_what_it_is_when_it_is_built(built: Path, package: str) -
     }
 
 
+def unpacked(built: Path, package: str, folder: Path) -> Path:
+    """The tree of a source package."""
+    with tarfile.open(built / f"{package}-{VERSION}.tar.gz") as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12's Python has none yet
+        archive.extractall(folder)
+    [tree] = folder.iterdir()
+    return tree
+
+
 def test_the_licence_is_the_same_when_each_package_brings_it() -> None:
     assert (ROOT / "operator/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
@@ -157,10 +166,7 @@ def test_the_licence_is_the_same_when_each_package_brings_it() -> None:
 def test_the_same_wheel_is_built_when_only_the_source_package_is_there(
     built: Path, package: str, tmp_path: Path
 ) -> None:
-    with tarfile.open(built / f"{package}-{VERSION}.tar.gz") as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12's Python has none yet
-        archive.extractall(tmp_path)
-    [tree] = tmp_path.iterdir()
+    tree = unpacked(built, package, tmp_path / "source")
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "again", cwd=tree)
 
     assert wheel(tmp_path / "again", package).read_bytes() == wheel(built, package).read_bytes()
@@ -207,3 +213,44 @@ def test_the_operator_works_when_it_is_installed_alone(built: Path, uv: str, tmp
         run(bin_ / "python", "-c", "import importlib.util as u; print(u.find_spec('tidemill'))", cwd=tmp_path)
         == "None\n"
     )
+
+
+BROWSER = """#!/bin/sh
+# Looks at the page, then stops `tidemill ui`, as a person does with Ctrl-C.
+python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).status)' "$1" > {seen}
+kill -INT $PPID
+"""
+
+
+def test_each_block_of_a_projects_readme_does_what_it_says_when_no_registry_has_tidemill(
+    built: Path, tmp_path: Path
+) -> None:
+    """Word by word, in a shell that has no `tidemill` but the one that the README installs."""
+    unpacked(built, "tidemill", tmp_path / "source").rename(tmp_path / "tidemill")
+    run(Path(sys.executable).with_name("tidemill"), "init", "page-visits", cwd=tmp_path)
+    project, browser, seen = tmp_path / "page-visits", tmp_path / "browser", tmp_path / "seen"
+    browser.write_text(BROWSER.format(seen=seen))
+    browser.chmod(0o755)
+    (tmp_path / "locked").write_text(
+        "\n".join(re.findall(r"^[\w.\[\]-]+==\S+", (ROOT / "requirements.lock").read_text(), re.M))
+    )
+    lines = {"BROWSER": browser, "PIP_CONSTRAINT": tmp_path / "locked", "PATH": f"{sys.base_prefix}/bin:/usr/bin:/bin"}
+    exports = "".join(f"export {name}='{text}'\n" for name, text in lines.items())
+    (_, install), (_, use), (kind, change), (_, again) = re.findall(
+        r"```(sh|python)\n(.*?)```", (project / "README.md").read_text(), re.DOTALL
+    )
+
+    said = run("bash", "-e", "-c", f"{exports}{install}{use}wait", cwd=project)
+    assert " 5 passed" in said and "Success: no issues" in said
+    assert '["/home", 1]' in said.splitlines()
+    assert seen.read_text() == "200\n"
+    assert [path.name for path in (project / "wheels").iterdir()] == [wheel(built, "tidemill").name]
+
+    module = project / "page_visits/module.py"
+    module.write_text(module.read_text() + change)
+    assert kind == "python"
+    assert "1" in run("bash", "-e", "-c", f"{exports}. .venv/bin/activate\n{again}wait", cwd=project).splitlines()
+
+    steps = (project / ".github/workflows/ci.yaml").read_text()  # from the folder that was committed, as in the README
+    [line] = [line for line in install.splitlines() if "--find-links" in line]
+    assert f"- run: {line}" in steps

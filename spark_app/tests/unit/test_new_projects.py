@@ -1,4 +1,4 @@
-"""`tidemill init`: what it writes and refuses; scripts/tests/test_dist.py runs the written tests from a wheel."""
+"""`tidemill init`: what it writes and refuses; scripts/tests/test_dist.py runs each block of its README from wheels."""
 
 from __future__ import annotations
 
