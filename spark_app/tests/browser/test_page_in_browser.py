@@ -227,7 +227,11 @@ def test_the_plan_is_drawn_when_the_gateway_has_the_code(page: Page, shop: Shown
     with served(Modules(shop.cluster.store)) as without:
         page.goto(f"{without.url}/#/m/Shop/t/sum")
         page.get_by_role("heading", name="Plan").click()
-        expect(page.get_by_role("alert")).to_contain_text("NeedsCode")
+        expect(page.get_by_role("status")).to_contain_text("tidemill ui --store STORE --entry FILE.py:Shop")
+        expect(page.get_by_label("Where the time goes")).to_contain_text("step")
+        expect(page.get_by_role("alert")).to_have_count(0)
+        axe = Axe().run(page)
+        assert axe.violations_count == 0, axe.generate_report()
 
 
 def test_the_plan_marks_the_step_when_a_failure_leads_there(page: Page, shop: Shown) -> None:
@@ -291,6 +295,11 @@ def test_a_poison_record_is_shown_and_tried_again_when_it_was_left_out(page: Pag
 START = [sys.executable, "-c", "from tidemill.cli.main import app; app()"]
 
 
+class Other(watched.Shop):
+    def module_name(self) -> str:
+        return "Other"
+
+
 def run_shop(folder: Path) -> subprocess.Popen[bytes]:
     command = [*START, "run", f"{watched.__file__}:Shop", "--store", str(folder)]
     return subprocess.Popen(command, cwd=folder.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -323,12 +332,22 @@ def test_the_page_is_there_when_the_command_for_it_is_called(page: Page, tmp_pat
     folder = tmp_path / "data"
     with InProcessCluster.create(engine="local", store=str(folder)) as cluster:
         cluster.launch_module(watched.Shop(), LaunchConfig(1, 1))
-        command = [*START, "ui", "--store", str(folder), "--no-browser", "--json"]
+        cluster.launch_module(Other(), LaunchConfig(1, 1))
+        cluster.cluster_depot("Shop", "*sales").append_many(SALES)
+        cluster.wait_until_processed("Shop")
+        entry = f"{watched.__file__}:Shop"
+        command = [*START, "ui", "--store", str(folder), "--entry", entry, "--no-browser", "--json"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None
             page.goto(json.loads(process.stdout.readline())["url"])
-            expect(page.get_by_role("row", name="Shop sum")).to_contain_text("running")
+            expect(page.get_by_role("row", name="Other sum")).to_contain_text("running")
+            page.get_by_role("row", name="Shop sum").get_by_role("link", name="sum").click()
+            page.get_by_role("heading", name="Plan").click()
+            expect(page.get_by_label("Picture of the plan").locator("text").first).to_be_visible()
+            expect(page.get_by_label("Where the time goes").get_by_role("row", name="each(priced)")).to_contain_text(
+                "watched.py"
+            )
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=60) == 0
         finally:

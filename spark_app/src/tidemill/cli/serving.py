@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _MEGABYTE = 1024 * 1024
 
 
+_ENTRY_HELP = "MODULE:CLASS, whose code plans are drawn from, and its queries and own partitioners need"
+
+
 @command
 def gateway(
     store: StoreOption = STORE_DEFAULT,
@@ -38,9 +41,7 @@ def gateway(
     ] = "",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8080,
     module: Annotated[str, typer.Option("--module", help="Serve this module only.")] = "",
-    entry: Annotated[
-        str, typer.Option("--entry", help="MODULE:CLASS, for its queries and partitioners of its own; serves it only.")
-    ] = "",
+    entry: Annotated[str, typer.Option("--entry", help=f"{_ENTRY_HELP}; serves it only.")] = "",
     token_file: Annotated[
         str,
         typer.Option(
@@ -108,14 +109,15 @@ def _tell(url: str, only: str | None, store: ObjectStore, is_json: bool) -> None
 def ui(
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
+    entry: Annotated[str, typer.Option("--entry", help=f"{_ENTRY_HELP}; all other modules are shown, too.")] = "",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
     """Show a store's modules on a page in the browser of this machine."""
     wants_json(json_)
     begin_log()
-    opened = existing_store(store)
-    server = _on_loopback(port, {}, opened)
+    declaration, opened = _declared(entry), existing_store(store)
+    server = _on_loopback(port, {}, opened, declaration=declaration)
     if json_:
         show_json({"url": f"{server.url}/"})
     else:

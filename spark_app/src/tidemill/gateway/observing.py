@@ -92,9 +92,7 @@ async def plan(request: Request, module: str, topology: str) -> Response:
         client = gateway.modules.module(module).client
         client.definition().topology(topology)
         if client.code is None:
-            text = (
-                f"The code of {module} is not here: start the gateway with --entry MODULE:CLASS, or run it with --port."
-            )
+            text = f"The code of {module} is not here: start `tidemill ui` or the gateway with --entry MODULE:CLASS."
             raise NeedsCode(text, name=module)
         programs = compile_alone(client.code)
         if topology not in programs:

@@ -29,14 +29,15 @@ function annotate(svg, { boxes = {}, counts = {} }) {
   }
 }
 
-// The picture at `path`; null asks for none. `notes` are what `annotate` takes; `made` is told of the picture.
-export function Picture({ path, again = "", label, notes, hint, made }) {
+// The picture at `path`; null asks for none. `notes` are what `annotate` takes; `made` is told of the picture. `instead`
+// may give what is shown in place of an error.
+export function Picture({ path, again = "", label, notes, hint, made, instead }) {
   const [share, setShare] = useState(100), place = useRef(null);
   const found = useAsked(path && `${path} ${again}`, () => picture(path)), svg = found.value;
   useEffect(() => { if (svg && place.current) { place.current.replaceChildren(svg); made?.(svg); } }, [svg]);
   useEffect(() => { svg?.setAttribute("width", `${svg.viewBox.baseVal.width * share / 100}`); svg?.removeAttribute("height"); }, [svg, share]);
   useEffect(() => { if (svg && notes) annotate(svg, notes); }, [svg, notes]);
-  return html`${found.error && html`<${Notice} error=${found.error} />`}
+  return html`${found.error && (instead?.(found.error) ?? html`<${Notice} error=${found.error} />`)}
     ${svg && html`<p class="soft">${hint}
       <label class="inline">Size <input type="range" min="30" max="200" value=${share} aria-label="Size of the picture" onInput=${(event) => setShare(Number(event.target.value))} /></label></p>`}
     <div class="scroll" tabindex="0" role="region" aria-label=${label} ref=${place}></div>`;

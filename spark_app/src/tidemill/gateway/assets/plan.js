@@ -1,7 +1,7 @@
 // A topology's plan as a picture, with the rows of microbatches along its arrows, and where their time goes by step.
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { Picture } from "./picture.js";
-import { Table, milliseconds, number } from "./parts.js";
+import { Notice, Table, milliseconds, number } from "./parts.js";
 
 const NEWEST = 50;
 const HINT = html`Thick arrows move rows to other tasks, dashed ones go to and from the store; <em>rows</em> marks the steps that go row by row, all others go by columns. Point at a step for its line.`;
@@ -30,6 +30,11 @@ function mark(svg, step) {
   return found.length > 0;
 }
 
+// A gateway without the code draws nothing, and nothing is wrong with it: how to see the plan all the same.
+const needsCode = (module) => (error) => error.code === "NeedsCode" ? html`<${Notice}>The plan is drawn from the code of ${module}, and this page has none that fits.
+    Stop what serves it, and in the folder of the code start <code>tidemill ui --store STORE --entry FILE.py:${module}</code>. STORE is the store of now; FILE.py has the class
+    of the module; the Python module's name in place of FILE.py does, too. <code>tidemill gateway</code> takes <code>--entry</code> as well, and <code>tidemill run --port 8080</code> has the code.<//>` : null;
+
 // `asked` is a step to be shown, `failing` that of the last failure.
 export function Plan({ path, lines, chosen, asked, failing }) {
   const [isOpen, setOpen] = useState(false), [drawn, setDrawn] = useState(null), [svg, setSvg] = useState(null), [isFound, setFound] = useState(true), place = useRef(null);
@@ -40,7 +45,7 @@ export function Plan({ path, lines, chosen, asked, failing }) {
   const isSame = drawn === null || sum.plan === undefined || drawn.plan === String(sum.plan);
   const notes = useMemo(() => isSame ? { counts: sum.rows, boxes: Object.fromEntries(Object.entries(sum.ms).map(([name, value]) => [name, milliseconds(value)])) } : {}, [sum, isSame]);
   return html`<section class="card" ref=${place}><details open=${isOpen} onToggle=${(event) => setOpen(event.target.open)}><summary><h2 class="inline">Plan</h2></summary>
-    <${Picture} path=${isOpen ? `${path}/plan` : null} label="Picture of the plan" hint=${HINT} notes=${notes}
+    <${Picture} path=${isOpen ? `${path}/plan` : null} label="Picture of the plan" hint=${HINT} notes=${notes} instead=${needsCode(decodeURIComponent(path.split("/")[2]))}
       made=${(svg) => { setSvg(svg); setDrawn({ plan: svg.dataset.plan, steps: steps(svg) }); }} />
     ${isOpen && svg && step && html`<p class=${isFound ? "bad" : "soft"}>${isFound ? html`Marked: ${asked ? "" : "the last failure was in "}<code>${step}</code>` : html`<code>${step}</code> is no step of this plan: the code that this gateway has is of another version.`}</p>`}
     ${isOpen && sum.of.length > 0 && html`<${Time} sum=${sum} steps=${isSame ? drawn?.steps ?? {} : {}} isSame=${isSame} />`}</details></section>`;
