@@ -64,6 +64,26 @@ def test_the_overview_goes_on_by_itself_when_records_come(page: Page, shop: Show
     expect(page).to_have_title("sum · Shop · Tidemill")
 
 
+def test_the_topologies_of_a_module_go_on_by_themselves_when_records_come(page: Page, shop: Shown) -> None:
+    shop.go(page, "#/m/Shop")
+    row = page.get_by_label("Topologies").get_by_role("row", name="sum")
+    expect(row.get_by_role("cell").nth(3)).to_have_text("3")
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    shop.sales.append_many(SALES)
+    expect(row.get_by_role("cell").nth(3)).to_have_text("6")
+    shop.cluster.destroy_module("Shop")
+    expect(page.get_by_role("alert")).to_contain_text("UnknownName")
+
+
+def test_options_are_shown_when_somebody_else_sets_them(page: Page, shop: Shown) -> None:
+    shop.go(page, "#/m/Shop/options")
+    field = page.get_by_label("depot.microbatch.max.records")
+    expect(field).to_have_value("")
+    OptionsLog(shop.cluster.store, "Shop", by="ann").set("module", "", "depot.microbatch.max.records", 7)
+    expect(field).to_have_value("7")
+    expect(page.get_by_label("Changes of options").get_by_role("row", name="1 Set")).to_contain_text("ann")
+
+
 def test_a_failure_is_told_with_its_traceback_when_a_function_raises(page: Page, shop: Shown) -> None:
     shop.go(page, "#/m/Shop/t/sum")
     expect(page.get_by_text("live", exact=True)).to_be_visible()

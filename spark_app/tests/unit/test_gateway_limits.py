@@ -27,6 +27,7 @@ from tidemill.gateway import (
     graphs,
     guard,
     live,
+    module_looks,
     observing,
     page,
     pstates,
@@ -317,6 +318,10 @@ LIMITS: dict[str, tuple[float, str]] = {
     "topologies that are followed": (
         live.FOLLOWED_MAX,
         "test_followers_share_a_look_and_are_bounded_when_many_come",
+    ),
+    "depots of a module that no topology reads": (
+        module_looks.UNREAD_MAX,
+        "test_a_client_is_told_of_a_module_when_its_definition_its_options_or_its_depots_change",
     ),
     "lines of a log with which": (
         live.LINES_MAX,

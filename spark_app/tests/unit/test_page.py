@@ -19,13 +19,14 @@ from gateways import served
 from starlette.testclient import TestClient
 from test_gateway_access import Guarded
 
-from tidemill import InProcessCluster, LaunchConfig
+from tidemill import Depot, InProcessCluster, LaunchConfig, Module
 from tidemill.api.recording import record_module
 from tidemill.clients.history import RANGES_MAX
 from tidemill.gateway import live
 from tidemill.gateway.app import PREFIX, make_app
 from tidemill.gateway.live import LiveStream, module_changes, topology_changes
 from tidemill.gateway.looks import SharedLook
+from tidemill.gateway.module_looks import UNREAD_MAX, ModuleLook, module_news
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.overview import Overview
 from tidemill.gateway.page import FILES, TOKEN_BYTES_MAX, page_files
@@ -33,6 +34,7 @@ from tidemill.gateway.sessions import COOKIE, MARK, cookie_value
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.subscriptions import Subscriptions
 from tidemill.gateway.tokens import Tokens
+from tidemill.journal.options_log import OptionsLog
 from tidemill.language.options import OPTIONS
 from tidemill.values.errors import UnknownName
 
@@ -348,8 +350,42 @@ def test_events_come_when_a_topology_or_the_overview_is_followed(cluster: InProc
         events = first("/modules/Guarded/topologies/mb/subscribe", 2)
         assert events["status"]["topology"] == "mb" and events["log"][0]["kind"] == "claim"
         assert set(first("/overview/subscribe", 1)["modules"]) == {"Guarded", "Other"}
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"{server.url}{PREFIX}/modules/Guarded/topologies/no/subscribe", timeout=20)
+        module = first("/modules/Guarded/subscribe", 1)["module"]
+        assert (module["definition"], set(module["topologies"]), module["depots"]) == (1, {"mb"}, {})
+        for absent in ("Guarded/topologies/no", "Absent"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(f"{server.url}{PREFIX}/modules/{absent}/subscribe", timeout=20)
+
+
+class Unread(Module):
+    """A module with depots that no topology reads, one more than a look looks at."""
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        for number in range(UNREAD_MAX + 1):
+            setup.declare_depot(f"*log{number:02}", Depot.random())
+
+
+def test_a_client_is_told_of_a_module_when_its_definition_its_options_or_its_depots_change() -> None:
+    with InProcessCluster.create(engine="local") as cluster:
+        cluster.launch_module(Guarded(), LaunchConfig(1, 1))
+        cluster.launch_module(Unread(), LaunchConfig(1, 1))
+        look, tell = ModuleLook(Modules(cluster.store), "Guarded"), module_news()
+        [(name, first)] = tell(look.look())
+        assert (name, first["options"], set(first["topologies"])) == ("module", 0, {"mb"})
+        OptionsLog(cluster.store, "Guarded").set("module", "", "store.collection.period.seconds", 60)
+        [(_, second)] = tell({**look.look(), "topologies": first["topologies"]})
+        assert (second["options"], second["topologies"]) == (1, {})
+        assert list(tell({**second, "topologies": first["topologies"]})) == []
+
+        unread = ModuleLook(Modules(cluster.store), "Unread")
+        assert unread.look()["depots"] == {f"*log{number:02}": [0] for number in range(UNREAD_MAX)}
+        cluster.cluster_depot("Unread", "*log00").append(1)
+        assert unread.look()["depots"]["*log00"] == [1]
+        cluster.destroy_module("Unread")
+        with pytest.raises(UnknownName):
+            unread.look()
+        cluster.launch_module(Unread(), LaunchConfig(1, 1))
+        assert unread.look()["depots"]["*log00"] == [0]
 
 
 def test_the_guide_has_every_page_that_the_help_of_a_view_names() -> None:

@@ -39,6 +39,7 @@ from tidemill.gateway.guard import DOCS_FILES, OPEN_PATHS, Guard
 from tidemill.gateway.live import FollowedLooks, TopologyLook
 from tidemill.gateway.looks import SharedLook
 from tidemill.gateway.metrics import CONTENT_TYPE, GatewayMetrics
+from tidemill.gateway.module_looks import ModuleLook
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.overview import Overview
 from tidemill.gateway.readiness import readiness_of
@@ -74,10 +75,11 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
     seconds = settings.seconds_max
     overview, graph_list = Overview(modules), GraphList(modules)
     topology_looks = FollowedLooks("topologies", lambda module, name: TopologyLook(modules, module, name).look, seconds)
+    module_looks = FollowedLooks("modules", lambda module: ModuleLook(modules, module).look, seconds)
     graph_looks = FollowedLooks("graphs", lambda graph: GraphLook(modules, graph).look, seconds)
     gateway = Gateway(
         settings, modules, work, waiting, querying, subscriptions, metrics, readiness_of(modules), statuses,
-        SharedLook("overview", overview.look, seconds), topology_looks,
+        SharedLook("overview", overview.look, seconds), topology_looks, module_looks,
         SharedLook("graphs", graph_list.look, seconds), graph_looks,
     )  # fmt: skip
 
@@ -91,6 +93,7 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
         gateway.overview.close()
         overview.close()
         topology_looks.close()
+        module_looks.close()
         gateway.graph_list.close()
         graph_list.close()
         graph_looks.close()

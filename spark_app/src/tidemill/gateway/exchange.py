@@ -41,6 +41,7 @@ class Gateway:
     statuses: SharedLook[list[TopologyStatus]]
     overview: SharedLook[dict[str, dict[str, Any]]]
     topologies: FollowedLooks
+    module_looks: FollowedLooks
     graph_list: SharedLook[dict[str, Any]]
     graphs: FollowedLooks
 

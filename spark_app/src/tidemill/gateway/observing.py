@@ -13,6 +13,7 @@ from tidemill.gateway.exchange import answer, answered, check_query, gateway_of,
 from tidemill.gateway.faults import unfitting
 from tidemill.gateway.guard import ACCESS
 from tidemill.gateway.live import FollowingStream, LiveStream, module_changes, topology_changes
+from tidemill.gateway.module_looks import module_news
 from tidemill.gateway.topologies import definition_of
 from tidemill.journal.commit_log import CommitLog
 from tidemill.language.options import ENGINES, OPTIONS
@@ -114,3 +115,13 @@ async def topology_events(request: Request, module: str, topology: str) -> Respo
 
     await gateway.work.read(check)
     return FollowingStream(gateway.subscriptions, gateway.topologies, (module, topology), topology_changes())
+
+
+@routes.get("/modules/{module}/subscribe", responses=schemas.event_answers(), response_class=Response)
+async def module_events(request: Request, module: str) -> Response:
+    """That something of a module changed, as server-sent events `module`: the numbers of its definition and options,
+    the topologies that changed, and how far the depots reach that none of them reads.
+    """
+    gateway = gateway_of(request)
+    await gateway.work.read(lambda: definition_of(gateway, module))
+    return FollowingStream(gateway.subscriptions, gateway.module_looks, (module,), module_news())

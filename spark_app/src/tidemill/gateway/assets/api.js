@@ -1,5 +1,5 @@
 // Requests to the gateway that serves this page, and what it tells by itself.
-import { useEffect, useReducer, useState } from "./vendor/preact-htm.js";
+import { useEffect, useReducer, useRef, useState } from "./vendor/preact-htm.js";
 
 class Refused extends Error {
   constructor(status, code, message) { super(message); this.status = status; this.code = code; }
@@ -49,18 +49,29 @@ export async function picture(path) {
   return document.importNode(new DOMParser().parseFromString(text, "image/svg+xml").documentElement, true);
 }
 
-// What a request gives: { value, error, isLoading, again }. It is asked anew whenever `key` changes.
+// What a request gives: { value, error, isLoading, again, refresh }. It is asked anew whenever `key` changes; `refresh` asks
+// anew as soon as no answer is awaited, so that one who calls it again and again waits for each.
 export function useAsked(key, load) {
   const [count, again] = useReducer((n) => n + 1, 0);
   const [state, setState] = useState({ key: null });
+  const now = useRef({});
   useEffect(() => {
     let isCurrent = true;
     if (key === null) return undefined;
-    load().then((value) => isCurrent && setState({ key, value }), (error) => isCurrent && setState({ key, error }));
-    return () => { isCurrent = false; };
+    now.current = { isAwaited: true, isWanted: false };
+    const settle = (found) => {
+      if (!isCurrent) return;
+      const { isWanted } = now.current;
+      now.current = {};
+      setState({ key, ...found });
+      if (isWanted) again();
+    };
+    load().then((value) => settle({ value }), (error) => settle({ error }));
+    return () => { isCurrent = false; now.current = {}; };
   }, [key, count]);
+  const refresh = () => { if (now.current.isAwaited) now.current.isWanted = true; else if (key !== null) again(); };
   const isOld = state.key !== key;
-  return { value: isOld ? undefined : state.value, error: isOld ? undefined : state.error, isLoading: key !== null && isOld, again };
+  return { value: isOld ? undefined : state.value, error: isOld ? undefined : state.error, isLoading: key !== null && isOld, again, refresh };
 }
 
 // Follows server-sent events; `handlers` by the event's name get its data. Comes again by itself after an end.
@@ -81,6 +92,17 @@ export function useEvents(path, handlers) {
     return () => { isOver = true; clearTimeout(timer); source.close(); };
   }, [path]);
   return isOpen;
+}
+
+// Follows a module as a whole: `reload` is called when something of it changed, at most once a second, with what changed:
+// the numbers of its definition and its options, topologies and depots by name. Gives whether the gateway is connected.
+export function useLive(module, reload) {
+  const newest = useRef(reload);
+  newest.current = reload;
+  return useEvents(`/modules/${segment(module)}/subscribe`, {
+    module: (found) => newest.current(found),
+    trouble: ({ message }) => { if (message) newest.current({ topologies: {} }); }, // asked again, the view finds out which
+  });
 }
 
 export const segment = encodeURIComponent;

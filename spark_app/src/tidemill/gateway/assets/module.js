@@ -1,6 +1,6 @@
 // One module: its topologies, depots, PStates, queries and options.
-import { html } from "./vendor/preact-htm.js";
-import { ask, bare, segment, useAsked } from "./api.js";
+import { html, useState } from "./vendor/preact-htm.js";
+import { ask, bare, segment, useAsked, useLive } from "./api.js";
 import { Facts, Notice, Schema, State, Table, number } from "./parts.js";
 import { Options } from "./options.js";
 
@@ -10,37 +10,41 @@ const title = (tab) => TITLES[tab] ?? tab[0].toUpperCase() + tab.slice(1);
 
 export function ModuleView({ module, tab, may }) {
   const path = `/modules/${segment(module)}`;
-  const known = useAsked(path, () => ask(path));
+  const known = useAsked(path, () => ask(path)), [live, setLive] = useState({ topologies: {} });
+  const isOpen = useLive(module, (found) => {
+    if (known.value && found.definition !== known.value.number) known.refresh();
+    setLive((before) => ({ ...before, ...found, topologies: { ...before.topologies, ...found.topologies } }));
+  });
   if (known.error) return html`<${Notice} error=${known.error} />`;
   if (!known.value) return html`<p class="soft">Looking …</p>`;
   const found = known.value, base = `#/m/${segment(module)}`;
-  return html`<div class="head"><h1>${module}</h1></div>
+  return html`<div class="head"><h1>${module}</h1><${Live} isOpen=${isOpen} /></div>
     <section class="card"><${Facts} facts=${{ Definition: number(found.number), Tasks: number(found.tasks), Threads: number(found.threads),
       Topologies: found.topologies.length, Depots: found.depots.length, PStates: pstates(found).length, Queries: found.queries.length }} /></section>
     <nav class="tabs" aria-label="Parts of the module">${TABS.map((one) => html`<a href="${base}/${one}" aria-current=${one === tab ? "page" : undefined}>${title(one)}</a>`)}</nav>
-    <section class="card"><${Tab} tab=${tab} module=${module} found=${found} base=${base} may=${may} /></section>`;
+    <section class="card"><${Tab} tab=${tab} module=${module} found=${found} live=${live} base=${base} may=${may} /></section>`;
 }
+
+export const Live = ({ isOpen }) => isOpen ? html`<span class="tag plain live">live</span>` : html`<span class="tag warn">not connected</span>`;
 
 const pstates = (found) => found.topologies.flatMap((topology) => topology.pstates.map((one) => ({ ...one, topology: topology.name, key: one.name })));
 
-function Tab({ tab, module, found, base, may }) {
+function Tab({ tab, module, found, live, base, may }) {
   if (tab === "depots") return html`<${Depots} found=${found} base=${base} />`;
   if (tab === "pstates") return html`<${PStates} found=${found} base=${base} />`;
   if (tab === "queries") return html`<${Queries} found=${found} base=${base} />`;
-  if (tab === "options") return html`<${Options} module=${module} found=${found} may=${may} />`;
-  return html`<${Topologies} module=${module} found=${found} base=${base} />`;
+  if (tab === "options") return html`<${Options} module=${module} found=${found} may=${may} changed=${live.options} />`;
+  return html`<${Topologies} found=${found} live=${live} base=${base} />`;
 }
 
-function Topologies({ module, found, base }) {
-  const statuses = useAsked(`${module} topologies`, () => Promise.all(found.topologies.map((one) => ask(`/modules/${segment(module)}/topologies/${segment(one.name)}`))));
-  if (statuses.error) return html`<${Notice} error=${statuses.error} />`;
-  return html`<${Table} label="Topologies" rows=${(statuses.value ?? []).map((one) => ({ ...one, key: one.topology }))} empty="Looking …" columns=${[
-    ["Topology", (row) => html`<a href="${base}/t/${segment(row.topology)}">${row.topology}</a>`],
-    ["State", (row) => html`<${State} status=${row} />`],
-    ["Waiting", (row) => number(row.waiting), true],
-    ["Processed", (row) => number(row.processed), true],
-    ["Microbatch", (row) => `${row.microbatch_id}/${row.version}`, true]]} />`;
-}
+const Topologies = ({ found, live, base }) => html`<${Table} label="Topologies" empty="Looking …"
+  rows=${found.topologies.filter(({ name }) => live.topologies[name]).map(({ name }) => ({ ...live.topologies[name], topology: name, key: name }))} columns=${[
+  ["Topology", (row) => html`<a href="${base}/t/${segment(row.topology)}">${row.topology}</a>`],
+  ["State", (row) => html`<${State} status=${row} />`],
+  ["Waiting", (row) => number(row.waiting), true],
+  ["Processed", (row) => number(row.processed), true],
+  ["Microbatch", (row) => row.microbatch_id ? `${row.microbatch_id}/${row.version}` : "–", true],
+  ["Trouble", (row) => row.trouble && html`<span class="bad">${row.trouble}</span>`]]} />`;
 
 const Depots = ({ found, base }) => html`<${Table} label="Depots" rows=${found.depots.map((one) => ({ ...one, key: one.name }))} columns=${[
   ["Depot", (row) => row.tick_millis === null ? html`<a href="${base}/d/${segment(bare(row.name))}">${row.name}</a>` : row.name],

@@ -1,14 +1,16 @@
 // Dynamic options: what each does, what holds, and a change of it.
-import { html, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask, segment, useAsked } from "./api.js";
 import { Notice, Table, moment, number, spaced } from "./parts.js";
 
 const shown = (value) => value === null || value === undefined ? "not set" : String(value);
 
-export function Options({ module, found, may }) {
+// `changed` is the number of the newest change, as far as the module's events told.
+export function Options({ module, found, may, changed }) {
   const path = `/modules/${segment(module)}/options`;
   const registry = useAsked("options", () => ask("/options")), now = useAsked(path, () => ask(path));
   const [error, setError] = useState(null), [place, setPlace] = useState("module:"), [effect, setEffect] = useState("");
+  useEffect(() => { if (changed !== undefined && now.value) now.refresh(); }, [changed]);
   if (registry.error || now.error) return html`<${Notice} error=${registry.error ?? now.error} />`;
   if (!registry.value || !now.value) return html`<p class="soft">Looking …</p>`;
   const [scope, target] = [place.slice(0, place.indexOf(":")), place.slice(place.indexOf(":") + 1)];
@@ -51,7 +53,8 @@ const VERBS = { set: "Set", unset: "Unset", pause: "Paused", resume: "Resumed", 
 const who = (one) => `${one.by || "not told"}, ${one.at_ms ? moment(one.at_ms) : "at a time not told"}`;
 
 function Edit({ row, may, change }) {
-  const [text, setText] = useState(row.set ? String(row.set.value) : "");
+  const held = row.set ? String(row.set.value) : "", [text, setText] = useState(held);
+  useEffect(() => { setText(held); }, [held]); // somebody else set it
   if (row.managed) return html`${shown(row.set?.value)} <span class="soft">decided by ${row.managed.by}</span>`;
   if (!may("operate")) return shown(row.set?.value);
   const value = () => row.type === "str" ? text : row.type === "bool" ? text === "true" : Number(text);
